@@ -1,0 +1,62 @@
+# Everything a user or CI runs. Without PYTHON=…, an environment is made in .venv and the package installed there;
+# with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test gpu-test lint cases clean cuda-extra
+
+ifdef PYTHON
+hw4 := $(PYTHON) -m hw4cli
+else
+hw4 := .venv/bin/hw4
+python_for_run := .venv/run.installed
+python_for_dev := .venv/dev.installed
+PYTHON := .venv/bin/python
+endif
+
+# The cupy wheel follows the NVIDIA driver: CUDA 13 needs driver 580 and compute capability 7.5 on every GPU.
+cuda_extra = $(shell nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null | awk -F', *' \
+	'/^[0-9]/ { found = 1; if ($$1 + 0 < 580 || $$2 < 7.5) old = 1 } END { if (found) print old ? "cuda12" : "cuda13" }')
+extras = $(if $(cuda_extra),[$(cuda_extra)])
+
+help:  ## show this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(python_for_run)  ## install, make cases, compute them, judge them
+	$(hw4) gen t01 t10
+	$(hw4) testcases/t01 testcases/demo-t01.out
+	$(hw4) testcases/t10 testcases/demo-t10.out --timing
+	$(hw4) gen t01-t10
+	$(hw4) judge t01-t10
+
+test: $(python_for_dev)  ## install and run all tests (those in tests/gpu need a GPU, and are skipped without one)
+	$(PYTHON) -m pytest
+
+gpu-test: $(python_for_dev)  ## run the tests that need a GPU
+	$(PYTHON) -m pytest tests/gpu
+
+lint: $(python_for_dev)  ## check style and types
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m ruff format --check
+	$(PYTHON) -m mypy
+
+cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
+	$(hw4) gen t01-t30
+
+cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
+	@echo '$(cuda_extra)'
+
+clean:  ## remove the environment, generated cases, builds and caches
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	python3 -m venv .venv
+
+.venv/run.installed: pyproject.toml | .venv/bin/python
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.$(extras)'
+	touch $@
+
+.venv/dev.installed: .venv/run.installed
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@

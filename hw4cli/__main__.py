@@ -1,0 +1,5 @@
+"""`python -m hw4cli` is `hw4`."""
+
+from hw4cli.cli import main
+
+main()
