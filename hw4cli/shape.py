@@ -1,0 +1,66 @@
+"""The size of a case: what the format's header says, and what follows from it by arithmetic alone."""
+
+from dataclasses import dataclass
+
+from hw4cli.errors import InputError
+
+HEADER_BYTES = 12  # int32 B, N, d
+MAX_D = 128
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The size of a case: B batches of N rows (queries, keys and values) of d columns."""
+
+    B: int
+    N: int
+    d: int
+
+    def __str__(self) -> str:
+        return f"({self.B}, {self.N}, {self.d})"
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of Q, which is also that of K, V and O."""
+        return self.B * self.N * self.d
+
+    @property
+    def input_bytes(self) -> int:
+        """The size of the input file."""
+        return HEADER_BYTES + 3 * 4 * self.elements
+
+    @property
+    def output_bytes(self) -> int:
+        """The size of the output file."""
+        return 4 * self.elements
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of QKᵀ and PV, the field's count: 4·B·N²·d."""
+        return 4 * self.B * self.N**2 * self.d
+
+    def check(self, where: str) -> None:
+        """Raise InputError, naming `where`, unless hw4 computes this shape."""
+        for name, value in (("B", self.B), ("N", self.N), ("d", self.d)):
+            if not 1 <= value < 2**31:
+                raise InputError(f"{where}: {name} is {value}, but must be between 1 and 2147483647")
+        if self.d % 4 or self.d > MAX_D:
+            raise InputError(f"{where}: d is {self.d}, but must be a multiple of 4 up to {MAX_D}")
+
+    def notes(self) -> list[str]:
+        """Where this shape leaves the ranges that the assignment states, one sentence each."""
+        notes = []
+        if not 2 <= self.B <= 14000:
+            notes.append(f"B = {self.B} is outside 2 … 14000")
+        if self.N & (self.N - 1) or not 128 <= self.N <= 32768:
+            notes.append(f"N = {self.N} is not a power of two from 128 to 32768")
+        if self.d not in (32, 64):
+            notes.append(f"d = {self.d} is neither 32 nor 64")
+        if self.elements >= 56_000_000:
+            notes.append(f"B·N·d = {self.elements:,} is not under 56,000,000")
+        return notes
+
+    def place(self, index: int) -> str:
+        """An element's index in an output file, as "batch b, row r, column c" (counted from 0)."""
+        batch, rest = divmod(index, self.N * self.d)
+        return f"batch {batch}, row {rest // self.d}, column {rest % self.d}"

@@ -1,0 +1,67 @@
+"""What the tests share: the command as a real process, small cases, and attention by the definition."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from hw4cli import suite
+from hw4cli.casefile import HEADER
+from hw4cli.shape import Shape
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_hw4(*args, cwd=None, env=None, timeout=120, prefix=(), **kwargs):
+    """Run `hw4 ARGS` as a process of its own; the result has returncode, stdout and stderr."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [*prefix, sys.executable, "-m", "hw4cli", *map(str, args)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        **kwargs,
+    )
+
+
+def write_case(path, block):
+    """Write an input file from an array (B, 3, N, d)."""
+    B, _, N, d = block.shape
+    path.write_bytes(HEADER.pack(B, N, d) + np.ascontiguousarray(block, "<f4").tobytes())
+    return path
+
+
+def random_block(B, N, d, seed=0):
+    values = np.concatenate(list(suite.uniform(seed, 3 * B * N * d)))
+    return values.reshape(B, 3, N, d)
+
+
+def definition(block):
+    """softmax(QKᵀ/sqrt(d))V in float64, by the definition and nothing else."""
+    q, k, v = (block[:, part].astype(np.float64) for part in range(3))
+    s = np.einsum("bid,bjd->bij", q, k) / np.sqrt(block.shape[3])
+    p = np.exp(s - s.max(axis=2, keepdims=True))
+    return np.einsum("bij,bjd->bid", p / p.sum(axis=2, keepdims=True), v)
+
+
+def read_output(path, shape: Shape):
+    return np.fromfile(path, "<f4").reshape(shape.B, shape.N, shape.d)
+
+
+def fails(result, code, *words):
+    """One sentence on stderr with these words, this exit code, no traceback, nothing on stdout."""
+    assert result.returncode == code, result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("hw4: ")
+    for word in words:
+        assert word in lines[0]
+    assert result.stdout == ""
+
+
+def folder_is_clean(folder, *names):
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
