@@ -1,0 +1,138 @@
+"""Every kernel against float64: all kinds of shapes, hostile inputs, poisoned outputs, the same bits every time."""
+
+import numpy as np
+import pytest
+from helpers import random_block
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hw4cli.reference import exact_attention
+from hw4cli.shape import Shape
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.variants import VARIANTS
+
+SHAPES = [
+    *((B, N, d) for N in (1, 31, 127, 128, 129, 200) for B, d in ((1, 64), (3, 32), (5, 20))),
+    *((2, 129, d) for d in range(4, 129, 4)),
+    (500, 31, 8),
+    (500, 128, 32),
+    (1, 4096, 64),
+    (2, 4096, 32),
+    (1, 4096, 128),
+    (1, 8192, 64),
+    (1, 8190, 32),
+    (70_000, 1, 4),
+]
+
+
+def on_gpu(gpu, variant, block):
+    """O by a kernel whose output array was NaN before."""
+    import cupy
+
+    inputs = cupy.empty(block.shape, cupy.float32)
+    inputs.set(block)
+    outputs = cupy.empty((len(block), *block.shape[2:]), cupy.float32)
+    outputs.data.memset(0xFF, outputs.nbytes)
+    gpu.compute(variant, inputs, outputs)
+    return outputs.get()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
+    block = random_block(*shape)
+    first = on_gpu(gpu, variant, block)
+    assert np.abs(first - exact_attention(block)).max() <= VARIANTS[variant].error_bound
+    assert np.array_equal(first, on_gpu(gpu, variant, block))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    B=st.integers(1, 40),
+    N=st.integers(1, 700),
+    d=st.integers(1, 32).map(lambda x: 4 * x),
+    seed=st.integers(0, 2**31),
+)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_any_shape_is_right(gpu, variant, B, N, d, seed):
+    block = random_block(B, N, d, seed)
+    assert np.abs(on_gpu(gpu, variant, block) - exact_attention(block)).max() <= VARIANTS[variant].error_bound
+
+
+def hostile(N, d):
+    block = random_block(3, N, d)
+    dominant = block.copy()
+    dominant[:, 1, N // 2] = 3 * np.sign(dominant[:, 0, N // 3])
+    rising = block.copy()
+    rising[:, 1] *= np.linspace(0, 12, N, dtype=np.float32)[:, None]
+    late = block.copy()
+    late[:, 1, :-1], late[:, 1, -1] = -block[:, 0, :1], 4 * block[:, 0, 0]
+    return {
+        "all threes": np.full_like(block, 3),
+        "all minus threes": np.full_like(block, -3),
+        "threes against minus threes": np.full_like(block, 3) * np.array([1, -1, 1], np.float32)[:, None, None],
+        "one dominant key": dominant,
+        "scores that rise from tile to tile": rising,
+        "the last key outweighs all": late,
+        "zeros": np.zeros_like(block),
+        "subnormal values": block * np.float32(1e-40),
+        "large V": block * np.array([1, 1, 1e4], np.float32)[:, None, None],
+    }
+
+
+@pytest.mark.parametrize(("N", "d"), [(200, 32), (1000, 64), (130, 128)])
+@pytest.mark.parametrize("name", hostile(4, 4))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hostile_inputs_are_right(gpu, variant, name, N, d):
+    block = hostile(N, d)[name]
+    expected = exact_attention(block)
+    # Scores of hundreds carry float32's rounding; V's size scales every error.
+    bound = 2e-4 * max(1, np.abs(block[:, 2]).max() / 3)
+    assert np.abs(on_gpu(gpu, variant, block) - expected).max() <= bound
+
+
+@pytest.mark.parametrize("factor", [10, 30, 100, 300])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_scores_in_the_hundreds_and_thousands_stay_finite_and_close(gpu, variant, factor):
+    """Beyond what `run` gives a float32 kernel: it may round the scores, but nothing may overflow or vanish."""
+    block = random_block(2, 300, 64)
+    block[:, :2] *= np.float32(factor**0.5)
+    got, expected = on_gpu(gpu, variant, block), exact_attention(block)
+    assert np.isfinite(got).all()
+    assert np.abs(got - expected).max() <= 1e-4 * factor
+
+
+def test_float64_computes_any_finite_values(gpu):
+    block = random_block(2, 200, 64) * np.float32(1e38)
+    got = on_gpu(gpu, "float64", block)
+    assert np.abs(got / exact_attention(block) - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_files_beyond_two_to_the_31_elements_are_addressed_rightly(gpu, variant):
+    """180 000 batches are 2.2e9 input elements in one launch; zeros but for a few batches, which are looked at."""
+    import cupy
+
+    B, N, d = 180_000, 64, 64
+    plan = VARIANTS[variant].plan(Shape(B, N, d), gpu.chip)
+    if cupy.cuda.runtime.memGetInfo()[0] < 4 * 4 * B * N * d + plan.scratch + (1 << 30):
+        pytest.skip("needs 13 GB of GPU memory and this kernel's scratch")
+    block = random_block(3, N, d)
+    inputs, outputs = cupy.empty((B, 3, N, d), cupy.float32), cupy.empty((B, N, d), cupy.float32)
+    inputs.data.memset(0, inputs.nbytes)
+    places = (0, B // 2, B - 1)
+    for place, batch in zip(places, block, strict=True):
+        inputs[place].set(batch)
+    gpu.compute(variant, inputs, outputs)
+    got = np.stack([outputs[place].get() for place in places])
+    assert np.abs(got - exact_attention(block)).max() <= VARIANTS[variant].error_bound
+    assert not outputs[1].get().any()
+    del inputs, outputs
+    cupy.get_default_memory_pool().free_all_blocks()
+
+
+def test_a_block_is_copied_in_computed_and_copied_out(gpu):
+    watch = Stopwatch()
+    block = random_block(4, 130, 32)
+    assert np.abs(gpu.attention(block, "flash", watch) - exact_attention(block)).max() < 2e-5
+    assert list(watch.seconds) == ["copy in", "kernel", "copy out"]

@@ -1,0 +1,88 @@
+"""`hw4` on a machine with a GPU, as a process of its own."""
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import ROOT, random_block, read_output, write_case
+
+from hw4cli.reference import exact_attention
+from hw4cli.shape import Shape
+from hw4cli.variants import VARIANTS
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+
+@pytest.fixture
+def case(tmp_path):
+    block = random_block(7, 130, 64)
+    return write_case(tmp_path / "in", block), block
+
+
+def test_auto_uses_the_gpu_without_a_word(hw4, case, tmp_path):
+    source, block = case
+    result = hw4(source, tmp_path / "out", "--timing")
+    assert result.returncode == 0, result.stderr
+    stages = [line.split("  ")[0] for line in result.stderr.splitlines()]
+    assert stages == ["start", "read", "copy in", "kernel", "copy out", "write", "total"]
+    got = read_output(tmp_path / "out", Shape(7, 130, 64))
+    assert np.abs(got - exact_attention(block)).max() < 2e-5
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_every_kernel_can_be_named(hw4, case, tmp_path, kernel):
+    source, block = case
+    assert hw4("--device", "cuda", "--kernel", kernel, source, tmp_path / "out").returncode == 0
+    got = read_output(tmp_path / "out", Shape(7, 130, 64))
+    assert np.abs(got - exact_attention(block)).max() < 2e-5
+
+
+def test_scores_beyond_float32_are_right_through_the_fallback(hw4, tmp_path):
+    block = random_block(2, 200, 32) * np.float32(1e30)
+    source = write_case(tmp_path / "in", block)
+    result = hw4("--device", "cuda", source, tmp_path / "out")
+    assert result.returncode == 0
+    assert "float64" in result.stderr
+    got = read_output(tmp_path / "out", Shape(2, 200, 32))
+    assert np.abs(got / exact_attention(block) - 1).max() < 1e-6
+
+
+def test_too_little_gpu_memory_is_one_sentence_and_leaves_the_old_output(hw4, case, tmp_path):
+    (tmp_path / "out").write_bytes(b"old")
+    result = hw4("--device", "cuda", case[0], tmp_path / "out", env={"CUPY_GPU_MEMORY_LIMIT": "100000"})
+    assert result.returncode == 3
+    assert len(result.stderr.splitlines()) == 1
+    assert "the GPU has no room for 7 batch(es) of N=130, d=64" in result.stderr
+    assert (tmp_path / "out").read_bytes() == b"old"
+
+
+def test_the_answers_of_gpu_and_cpu_oracle_agree(hw4, tmp_path):
+    assert hw4("gen", "--shape", "5,200,36", "-o", tmp_path / "a").returncode == 0
+    cpu = {"CUDA_VISIBLE_DEVICES": "-1"}
+    assert hw4("gen", "--shape", "5,200,36", "-o", tmp_path / "b", env=cpu).returncode == 0
+    gpu_answer, cpu_answer = (np.fromfile(tmp_path / f"{name}.out", np.float32) for name in "ab")
+    assert np.abs(gpu_answer - cpu_answer).max() < 1e-6
+
+
+SANITIZED = """
+import numpy as np
+from hw4cli.gpu import Gpu
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.variants import VARIANTS
+gpu = Gpu()
+for name in VARIANTS:
+    for shape in ((1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 1100, 32)):
+        block = np.random.default_rng(0).uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
+        for factor in (1, 30):  # the second takes the path of large scores
+            assert np.isfinite(gpu.attention(block * np.float32(factor), name, Stopwatch())).all()
+"""
+
+
+@pytest.mark.skipif(not shutil.which("compute-sanitizer"), reason="compute-sanitizer is not installed")
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck", "initcheck", "synccheck"])
+def test_compute_sanitizer_finds_nothing(tool):
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, "-c", SANITIZED]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]

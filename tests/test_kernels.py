@@ -1,0 +1,100 @@
+"""The kernels without a GPU: their entries' arithmetic, and what NVRTC makes of them for each architecture."""
+
+import re
+
+import pytest
+from helpers import ROOT
+
+from hw4cli.errors import MachineError
+from hw4cli.resources import kernel_source
+from hw4cli.shape import Shape
+from hw4cli.suite import cases
+from hw4cli.variants import SHARED_LIMITS, VARIANTS, Chip
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
+
+COMPILED_FOR = [75, 80, 86, 89, 90, 100, 120]  # NVRTC 13 no longer knows the GTX 1080's 61
+HEAD_SIZES = [4, 32, 36, 64, 100, 128]
+CHIPS = {cc: Chip(cc, 100, limit) for cc, limit in SHARED_LIMITS.items()}
+
+
+def compiled(name, d, cc):
+    """Per kernel of a file: registers and bytes spilled, as ptxas tells them; and the whole log."""
+    plan = VARIANTS[name].plan(Shape(2, 200, d), CHIPS[cc])
+    text = kernel_source(name).encode()
+    error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
+    options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *plan.options]
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, log)
+    log = log.decode()
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log
+    nvrtc.nvrtcDestroyProgram(program)
+    kernels = re.findall(
+        r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers",
+        log,
+        re.DOTALL,
+    )
+    return {name: (int(registers), int(stores) + int(loads)) for name, stores, loads, registers in kernels}, log
+
+
+@pytest.mark.parametrize("cc", COMPILED_FOR)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, cc):
+    for d in HEAD_SIZES:
+        plan = VARIANTS[name].plan(Shape(2, 200, d), CHIPS[cc])
+        kernels, log = compiled(name, d, cc)
+        assert set(kernels) == {launch.symbol for launch in plan.launches}
+        for launch in plan.launches:
+            registers, spilled = kernels[launch.symbol]
+            assert spilled == 0, f"{launch.symbol} spills {spilled} bytes at d={d}"
+            assert registers * launch.block <= 65536
+        assert "warning" not in log, log
+
+
+@pytest.mark.parametrize("cc", CHIPS)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
+    shapes = [Shape(B, N, d) for B in (1, 3, 70_000) for N in (1, 31, 128, 129, 32768) for d in range(4, 129, 4)]
+    for shape in [*shapes, *(case.shape for case in cases().values())]:
+        plan = VARIANTS[name].plan(shape, CHIPS[cc])
+        for launch in plan.launches:
+            assert launch.shared <= CHIPS[cc].shared_limit
+            assert 32 <= launch.block <= 1024
+            assert launch.block % 32 == 0
+            assert 1 <= launch.grid < 2**31
+        assert plan.splits >= 1
+        assert plan.macros["D"] == shape.d
+
+
+def test_a_kernel_that_does_not_fit_says_so():
+    with pytest.raises(MachineError, match=r"float64 needs .* bytes of shared memory"):
+        VARIANTS["float64"].plan(Shape(1, 1, 128), Chip(10, 1, 1000))
+
+
+LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
+
+
+def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
+    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == set(VARIANTS)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_kernel_file_tells_what_it_teaches(name):
+    text = (ROOT / "kernels" / f"{name}.cu").read_text()
+    head = text[: text.index("\n\n") if "\n\n" in text else None]
+    assert [label for label in LABELS if f"// {label}" in head] == LABELS
+    positions = [head.index(f"// {label}") for label in LABELS]
+    assert positions == sorted(positions), "labels out of order"
+    assert len(text.splitlines()) <= 300
+    assert "static_assert(" in text
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_launch_names_a_symbol_of_the_file(name):
+    text = (ROOT / "kernels" / f"{name}.cu").read_text()
+    for launch in VARIANTS[name].plan(Shape(1, 8192, 64), CHIPS[90]).launches:
+        assert launch.symbol.startswith(name)
+        assert re.search(rf"\b{launch.symbol}\(const float\* q, const float\* k, const float\* v, float\* o", text)
