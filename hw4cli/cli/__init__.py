@@ -1,0 +1,94 @@
+"""The command line: each command parses, calls one function and prints. Nothing heavy is imported until it runs."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hw4cli import __version__
+from hw4cli.cli.gen import gen
+from hw4cli.cli.info import info
+from hw4cli.cli.judge import judge
+from hw4cli.cli.run import run
+from hw4cli.cli.verify import verify
+from hw4cli.errors import Hw4Error
+
+INTERRUPTED = 130
+
+
+class DefaultGroup(click.Group):
+    """A group whose first word may be left out: `hw4 IN OUT` is `hw4 run IN OUT`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `run` in front unless a command, or an option of the group itself, comes first."""
+        own = {"--help", "-h", "--version"}
+        if args and args[0] not in own | set(self.commands) and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.commands, n=1)
+            if close and not Path(args[0]).exists():
+                raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="hw4", message="%(prog)s %(version)s")
+def cli() -> None:
+    """FlashAttention forward, from file to file: O = softmax(QKᵀ/√d)V for each of B batches.
+
+    \b
+    hw4 INPUTFILE OUTPUTFILE     compute (the same as hw4 run)
+    hw4 gen t01-t10              make test cases and their answers
+    hw4 judge t01-t10            run the program on them, and judge it
+
+    \b
+    Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file,
+    3 the machine cannot (no GPU, memory, space, cases), 130 interrupted.
+    """
+
+
+for command in (run, gen, judge, verify, info):
+    cli.add_command(command)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit: every problem is one sentence on stderr and an exit code."""
+    # Slurm and `kill` ask with SIGTERM: end as for Ctrl-C, so that no half-written file stays behind.
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(_run(args))
+
+
+def _terminated(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _run(args: list[str] | None) -> int:
+    try:
+        result = cli.main(args, prog_name="hw4", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        help_of = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
+        return _problem(f"{error.format_message().rstrip('.')}{help_of}", error.exit_code)
+    except Hw4Error as error:
+        return _problem(str(error), error.exit_code)
+    except MemoryError:
+        return _problem("this machine has not enough memory for that", 3)
+    except (click.Abort, KeyboardInterrupt):
+        return _problem("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing more can be said. Python must not try at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _problem(sentence: str, code: int) -> int:
+    click.echo(f"hw4: {sentence}", err=True)
+    return code

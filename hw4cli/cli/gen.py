@@ -1,0 +1,91 @@
+"""`hw4 gen`: test cases and their answers."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hw4cli.cli.options import FILE, folder_option, shape_option
+from hw4cli.errors import InputError
+from hw4cli.shape import Shape
+
+if TYPE_CHECKING:
+    from hw4cli.generate import Job
+
+
+@click.command()
+@click.argument("cases", nargs=-1)
+@shape_option("A random case of this shape instead of named ones.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For --shape.")
+@click.option("-o", "--output", type=FILE, help="The input file of --shape.")
+@folder_option("Where named cases go.")
+@click.option("--no-answers", is_flag=True, help="Make inputs only.")
+@click.option("--force", is_flag=True, help="Make again what is there already.")
+def gen(
+    cases: tuple[str, ...],
+    shape: Shape | None,
+    seed: int,
+    output: Path | None,
+    folder: Path,
+    no_answers: bool,
+    force: bool,
+) -> None:
+    """Make test cases and their answers.
+
+    CASES are names and ranges of the suite, t01 to t30: `hw4 gen t01-t10 t28`. A case is an input such as
+    testcases/t07 and its answer testcases/t07.out, computed in float64 (on the GPU if there is one). The same name
+    gives the same input bytes on any machine; what is there already is kept.
+
+    `hw4 gen --shape 4,200,64 -o my.in` makes a random case of any shape, with its answer in my.in.out.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
+    from hw4cli import suite
+    from hw4cli.generate import Job
+
+    if shape and not cases:
+        if output is None:
+            raise click.UsageError("--shape needs -o FILE, the file to write", click.get_current_context())
+        answer = None if no_answers else output.with_name(output.name + ".out")
+        jobs = [Job(output, answer, shape, seed)]
+    elif cases and not shape and not output:
+        _make_folder(folder)
+        jobs = [Job.of(case, folder, not no_answers) for case in suite.select(cases)]
+    else:
+        raise click.UsageError(
+            "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
+        )
+    _make_all(jobs if force else [job for job in jobs if not job.done()], len(jobs))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+def _make_all(jobs: "list[Job]", asked: int) -> None:
+    """Make the jobs under a progress bar on a terminal, a line each elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from hw4cli.generate import best_oracle, check_space, make
+
+    if len(jobs) < asked:
+        click.echo(f"{asked - len(jobs)} of {asked} cases are there already", err=True)
+    if not jobs:
+        return
+    check_space(jobs)
+    oracle, what = best_oracle()
+    if any(job.answer for job in jobs):
+        click.echo(f"answers: {what}", err=True)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
+        for job in jobs:
+            task = progress.add_task(job.input.name, total=job.bytes)
+            make(job, oracle, lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]
+            progress.remove_task(task)
+            progress.console.print(f"{job.input}  {job.shape}  {job.bytes / 1e6:.1f} MB", highlight=False)

@@ -1,0 +1,36 @@
+"""Options that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hw4cli.shape import Shape
+
+# A file's name; whether it can be read or written is found out, and told in our words, where that is done.
+FILE = click.Path(readable=False, path_type=Path)
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _parse_shape(ctx: click.Context, param: click.Parameter, value: str | None) -> Shape | None:
+    if value is None:
+        return None
+    try:
+        B, N, d = (int(word) for word in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not three integers, as in 4,200,64", ctx, param) from None
+    shape = Shape(B, N, d)
+    shape.check("--shape")
+    return shape
+
+
+def shape_option(help: str) -> Callable[[Command], Command]:
+    """--shape B,N,d, given to the command as a Shape or None."""
+    return click.option("--shape", metavar="B,N,d", callback=_parse_shape, help=help)
+
+
+def folder_option(help: str) -> Callable[[Command], Command]:
+    """--dir, the folder of the cases, given to the command as `folder`."""
+    default = Path("testcases")
+    return click.option("--dir", "folder", type=FILE, default=default, show_default=True, help=help)

@@ -1,0 +1,102 @@
+"""Making cases: inputs from seeds, answers from the float64 oracle."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hw4cli.casefile import Floats, InputFile, NewFile, magnitudes
+from hw4cli.errors import InputError, MachineError
+from hw4cli.shape import Shape
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.suite import Advance, Case, file_sha256, write_input
+
+BLOCK_BYTES = 32 << 20
+Oracle = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A case to make: where its input and (unless None) its answer go, and what the input's SHA-256 must be."""
+
+    input: Path
+    answer: Path | None
+    shape: Shape
+    seed: int
+    sha256: str | None = None
+
+    @classmethod
+    def of(cls, case: Case, folder: Path, answers: bool) -> "Job":
+        """The job that makes a named case in a folder."""
+        answer = case.answer_path(folder) if answers else None
+        return cls(case.input_path(folder), answer, case.shape, case.seed, case.sha256)
+
+    @property
+    def bytes(self) -> int:
+        """How much this job writes."""
+        return self.shape.input_bytes + (self.shape.output_bytes if self.answer else 0)
+
+    def done(self) -> bool:
+        """Whether all of it is there already: the input with its hash, the answer with its size."""
+        try:
+            return (
+                self.sha256 is not None
+                and self.input.stat().st_size == self.shape.input_bytes
+                and (self.answer is None or self.answer.stat().st_size == self.shape.output_bytes)
+                and file_sha256(self.input) == self.sha256
+            )
+        except OSError:
+            return False
+
+
+def check_space(jobs: list[Job]) -> None:
+    """Raise MachineError if a job's folder has no room for what will be written into it."""
+    for folder in {job.input.resolve().parent for job in jobs}:
+        if not folder.is_dir():
+            raise InputError(f"the folder {folder} does not exist")
+        needed = sum(job.bytes for job in jobs if job.input.resolve().parent == folder)
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise MachineError(
+                f"{needed / 1e9:.2f} GB are to be written to {folder}, which has {free / 1e9:.2f} GB free"
+            )
+
+
+def make(job: Job, oracle: Oracle, advance: Advance) -> None:
+    """Write a job's input and answer. `advance` is told the bytes written, which add up to `job.bytes`."""
+    job.shape.check(str(job.input))
+    found = write_input(job.input, job.shape, job.seed, advance)
+    if job.sha256 not in (None, found):
+        raise MachineError(
+            f"{job.input} came out other than the suite says (SHA-256 {found[:12]}…, not {job.sha256[:12]}…): "
+            "please report this with the versions of Python and NumPy"
+        )
+    if job.answer:
+        write_answer(job.input, job.answer, oracle, advance)
+
+
+def write_answer(source: Path, target: Path, oracle: Oracle, advance: Advance) -> None:
+    """Write the oracle's answer to an input file."""
+    with InputFile(source) as inputs, NewFile(target) as output:
+        for first, block in inputs.blocks(BLOCK_BYTES):
+            magnitudes(block, first, source)
+            answer = oracle(block)
+            output.write(answer)
+            advance(answer.nbytes)
+
+
+def best_oracle() -> tuple[Oracle, str]:
+    """The float64 oracle on the GPU if there is one that works, else on the CPU; and which it is, in words.
+
+    On the GPU it is the kernel `float64`, which shares no code with the others, and which the tests hold against the
+    CPU's oracle.
+    """
+    from hw4cli.gpu import Gpu
+    from hw4cli.reference import exact_attention, workers
+    from hw4cli.variants import FALLBACK
+
+    try:
+        gpu = Gpu()
+    except MachineError:
+        return exact_attention, f"float64 on {workers()} CPU core(s)"
+    return lambda block: gpu.attention(block, FALLBACK, Stopwatch()), f"float64 on {gpu.name}"

@@ -1,0 +1,258 @@
+"""The judge with real programs: each gets its verdict and reason, and nothing of it lives on."""
+
+import stat
+import sys
+import time
+
+import psutil
+import pytest
+from helpers import ROOT, fails, run_hw4
+
+from hw4cli import suite
+from hw4cli.generate import Job, make
+from hw4cli.judge import judge_case, size_problem
+from hw4cli.reference import exact_attention
+from hw4cli.shape import Shape
+from hw4cli.suite import Case
+from hw4cli.verdict import Verdict
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with t01 and its answer."""
+    folder = tmp_path_factory.mktemp("cases")
+    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A small case with a limit of half a second, for programs that run past it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    case = Case("tiny", Shape(2, 40, 8), 1, 0.5, "")
+    make(Job(case.input_path(folder), case.answer_path(folder), case.shape, 1), exact_attention, lambda _: None)
+    return case, folder
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Makes an executable Python program from its lines; `answer` in it is the path of the right answer."""
+
+    def write(body, answer="/none"):
+        path = tmp_path / "program"
+        path.write_text(f"#!{sys.executable}\nimport os, signal, sys, time, shutil\nanswer = {str(answer)!r}\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return write
+
+
+RIGHT = "shutil.copyfile(answer, sys.argv[2])"
+
+
+def judged(tiny, program, body, monkeypatch, kill_after=0.5):
+    case, folder = tiny
+    monkeypatch.setattr("hw4cli.judge.KILL_AFTER", kill_after)
+    return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
+
+
+CONTESTANTS = {
+    "right": (RIGHT, Verdict.AC, ""),
+    "right but late": (RIGHT + "; time.sleep(0.6)", Verdict.TLE, "output correct"),
+    "wrong and late": ("time.sleep(0.6)", Verdict.TLE, "output wrong: no output file"),
+    "never ends": ("time.sleep(60)", Verdict.TLE_PLUS, "killed"),
+    "ignores SIGTERM": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", Verdict.TLE_PLUS, "killed"),
+    "stops itself": ("os.kill(os.getpid(), signal.SIGSTOP)", Verdict.TLE_PLUS, "killed"),
+    "no output": ("pass", Verdict.NA, "no output file"),
+    "exit code": (RIGHT + "; sys.exit(3)", Verdict.NA, "exit code 3"),
+    "exit code 139": ("sys.exit(139)", Verdict.NA, "exit code 139"),
+    "last words": ("sys.exit('CUDA error: an illegal memory access')", Verdict.NA, "illegal memory access"),
+    "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", Verdict.NA, "SIGSEGV"),
+    "short": (RIGHT + "; os.truncate(sys.argv[2], 2528)", Verdict.NA, "1 rows too short"),
+    "one byte long": (RIGHT + "; open(sys.argv[2], 'ab').write(b'.')", Verdict.NA, "1 bytes too long"),
+    "empty": ("open(sys.argv[2], 'w')", Verdict.NA, "80 rows too short"),
+    "zeros": ("open(sys.argv[2], 'wb').write(bytes(2560))", Verdict.NA, "640 of 640 elements"),
+    "NaN": ("open(sys.argv[2], 'wb').write(b'\\xff' * 2560)", Verdict.NA, "NaN"),
+    "a folder": ("os.mkdir(sys.argv[2])", Verdict.NA, "not a regular file"),
+    "a link to the answer": ("os.symlink(answer, sys.argv[2])", Verdict.NA, "not a regular file"),
+    "reads stdin": (f"sys.stdin.read(); {RIGHT}", Verdict.AC, ""),
+    "talks a lot": (f"print('x' * 10_000_000); print('y' * 1_000_000, file=sys.stderr); {RIGHT}", Verdict.AC, ""),
+}
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_each_contestant_gets_its_verdict_and_reason(tiny, program, monkeypatch, name):
+    body, verdict, words = CONTESTANTS[name]
+    if name.startswith("zeros"):
+        words = "of 640 elements"
+    result = judged(tiny, program, body, monkeypatch)
+    assert (result.verdict, words in result.reason) == (verdict, True), result
+
+
+def test_a_program_that_cannot_be_started_is_not_accepted(tiny, tmp_path):
+    case, folder = tiny
+    text = tmp_path / "text"
+    text.write_text("no program")
+    for path, words in ((tmp_path / "none", "No such file"), (text, "Permission"), (tmp_path, "Permission")):
+        result = judge_case(case, [str(path)], folder)
+        assert result.verdict is Verdict.NA
+        assert words in result.reason
+    text.chmod(0o755)
+    assert "cannot be started" in judge_case(case, [str(text)], folder).reason
+
+
+FORKS = {
+    "a child": "os.fork() or time.sleep(300)",
+    "a child in another session": "os.fork() or (os.setsid(), time.sleep(300))",
+    "a grandchild whose parents have gone": (
+        "os.fork() or (os.setsid(), os.fork() and os._exit(0), signal.signal(signal.SIGTERM, signal.SIG_IGN), "
+        "time.sleep(300))"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORKS)
+@pytest.mark.parametrize("end", [RIGHT, "time.sleep(60)"])
+def test_nothing_of_a_program_lives_on(tiny, program, monkeypatch, tmp_path, name, end):
+    body = f"{FORKS[name]}\n{end}"
+    result = judged(tiny, program, body, monkeypatch)
+    assert result.verdict is (Verdict.AC if end == RIGHT else Verdict.TLE_PLUS)
+    alive = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "program") in (p.info["cmdline"] or [])]
+    assert not alive
+
+
+def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeypatch):
+    bystander = psutil.Popen(["sleep", "30"])
+    try:
+        judged(tiny, program, RIGHT, monkeypatch)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_the_clock_wakes_at_once_when_a_program_ends(tiny, program, monkeypatch):
+    fast = min(judged(tiny, program, RIGHT, monkeypatch, kill_after=5).wall for _ in range(5))
+    slow = min(judged(tiny, program, RIGHT + "; time.sleep(0.1)", monkeypatch, kill_after=5).wall for _ in range(5))
+    assert slow - fast == pytest.approx(0.1, abs=0.04)
+
+
+def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
+    case, folder = tiny
+    for path in (case.input_path, case.answer_path):
+        path(tmp_path).write_bytes(path(folder).read_bytes())
+    answer = case.answer_path(tmp_path)
+    command = [str(program(RIGHT, case.answer_path(folder)))]
+    assert judge_case(case, command, tmp_path).verdict is Verdict.AC
+    data = answer.read_bytes()
+    for damage in (data[:-4], b"\xff" * len(data)):
+        answer.write_bytes(damage)
+        result = judge_case(case, command, tmp_path)
+        assert result.verdict is Verdict.JE
+        assert "answer" in result.reason
+    case.input_path(tmp_path).write_bytes(b"short")
+    assert judge_case(case, command, tmp_path).verdict is Verdict.JE
+
+
+def test_sizes_are_told_in_rows_where_they_are_rows():
+    shape = Shape(2, 40, 8)
+    assert size_problem(2560, shape) is None
+    assert "3 rows too short" in size_problem(2560 - 96, shape)
+    assert "5 bytes too long" in size_problem(2565, shape)
+
+
+def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
+    result = hw4("judge", "t01", "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
+    assert result.returncode == 0, result.stdout + result.stderr
+    row = next(line for line in result.stdout.splitlines() if line.startswith("t01"))
+    assert "(320, 128, 32)" in row
+    assert " AC " in row
+    assert float(row.split()[-1]) < 5e-5
+    assert "1 of 1 cases AC, score 60" in result.stdout
+    assert "+ Penalty 0.00 s" in result.stdout
+
+
+def test_a_program_with_arguments_is_judged_and_what_is_wrong_costs(hw4, folder, program):
+    path = program("sys.exit(len(sys.argv))")
+    result = hw4("judge", "t01", "--dir", folder, "--program", f"{path} 'one argument' two")
+    assert result.returncode == 1
+    assert "NA" in result.stdout
+    assert "exit code 5" in result.stdout
+    assert "score 57" in result.stdout
+    assert "Penalty 60.00 s" in result.stdout
+
+
+def test_missing_cases_are_told_with_the_command_that_makes_them(hw4, folder):
+    result = hw4("judge", "t01-t03", "t05", "--dir", folder)
+    fails(result, 3, "3 of 4 cases", f"hw4 gen t02-t03 t05 --dir {folder}")
+
+
+def test_a_bad_request_is_one_sentence(hw4, folder):
+    fails(hw4("judge", "t99", "--dir", folder), 2, "no case 't99'")
+    fails(hw4("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
+    fails(hw4("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
+
+
+def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
+    import signal
+    import subprocess
+
+    path = program("time.sleep(300)")
+    judge = subprocess.Popen(
+        [sys.executable, "-m", "hw4cli", "judge", "t01", "--dir", str(folder), "--program", str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not psutil.Process(judge.pid).children() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.1)
+    judge.send_signal(signal.SIGINT)
+    _, stderr = judge.communicate(timeout=30)
+    assert judge.returncode == 130
+    assert stderr.strip() == "hw4: interrupted"
+    alive = [p for p in psutil.process_iter(["cmdline"]) if str(path) in (p.info["cmdline"] or [])]
+    assert not alive
+
+
+def verify(*args):
+    return run_hw4("verify", *args)
+
+
+def test_verify_tells_right_from_wrong_and_where(folder, tmp_path):
+    case = suite.cases()["t01"]
+    answer = case.answer_path(folder)
+    assert verify(answer, answer).returncode == 0
+    output = tmp_path / "out"
+    data = bytearray(answer.read_bytes())
+    data[4 * (128 * 32 * 2 + 5 * 32 + 7) :][:4] = b""
+    data[4 * (128 * 32 * 2 + 5 * 32 + 7) : 4 * (128 * 32 * 2 + 5 * 32 + 7) + 4] = b"\x00\x00\xa0\x41"
+    output.write_bytes(data)
+    result = verify(output, answer)
+    assert result.returncode == 1
+    assert "wrong       1" in result.stdout
+    assert "first wrong batch 2, row 5, column 7" in result.stdout
+    assert "worst       batch 2, row 5, column 7" in result.stdout
+
+
+def test_verify_counts_nan_and_needs_equal_sizes(folder, tmp_path):
+    answer = suite.cases()["t01"].answer_path(folder)
+    output = tmp_path / "out"
+    output.write_bytes(b"\xff" * 8 + answer.read_bytes()[8:])
+    result = verify(output, answer)
+    assert result.returncode == 1
+    assert "NaN or Inf  2" in result.stdout
+    output.write_bytes(answer.read_bytes()[:-1])
+    assert verify(output, answer).returncode == 1
+    fails(verify(tmp_path / "none", answer), 2, "does not exist")
+    fails(verify(answer, output), 2, "bytes")
+    fails(verify(answer, answer, "--shape", "1,2,4"), 2, "(1, 2, 4)")
+
+
+def test_stale_temporary_folders_do_not_pile_up(tiny, program, monkeypatch, tmp_path):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    judged(tiny, program, RIGHT, monkeypatch)
+    assert not list(tmp_path.glob("hw4-judge*"))

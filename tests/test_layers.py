@@ -1,0 +1,92 @@
+"""The rooms of the house: every module imports only from lower floors, and a run imports nothing it does not need."""
+
+import ast
+import json
+import resource
+import subprocess
+import sys
+
+from helpers import ROOT, random_block, run_hw4, write_case
+
+FLOORS = [
+    {"", "errors", "resources", "stopwatch"},
+    {"shape"},
+    {"casefile", "variants"},
+    {"verdict", "suite", "reference", "gpu"},
+    {"pipeline", "generate", "judge"},
+    {"cli.options"},
+    {"cli.run", "cli.gen", "cli.judge", "cli.verify", "cli.info"},
+    {"cli"},
+    {"__main__"},
+]
+FLOOR = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
+
+
+def room(path):
+    """hw4cli/cli/run.py -> cli.run, hw4cli/cli/__init__.py -> cli"""
+    parts = path.relative_to(ROOT / "hw4cli").with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imports(path):
+    """The rooms that a file imports, inside functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hw4cli"):
+            module = node.module.removeprefix("hw4cli").removeprefix(".")
+            for alias in node.names:
+                inner = f"{module}.{alias.name}".lstrip(".")
+                yield inner if inner in FLOOR else module
+        elif isinstance(node, ast.Import):
+            yield from (a.name.removeprefix("hw4cli.") for a in node.names if a.name.startswith("hw4cli"))
+
+
+def test_every_module_imports_only_from_lower_floors():
+    files = sorted((ROOT / "hw4cli").rglob("*.py"))
+    assert {room(path) for path in files} == set(FLOOR), "a module has no floor yet"
+    for path in files:
+        for imported in imports(path):
+            assert FLOOR[imported] < FLOOR[room(path)], f"{room(path)} imports {imported}"
+
+
+def modules_after(*args, tmp_path):
+    """The top-level packages that a command has imported when it ends."""
+    script = (
+        "import sys, json, atexit\n"
+        "atexit.register(lambda: json.dump(sorted({m.split('.')[0] for m in sys.modules}), open(sys.argv[-1], 'w')))\n"
+        f"from hw4cli.cli import main\nmain({list(map(str, args))!r})"
+    )
+    found = tmp_path / "modules.json"
+    subprocess.run(
+        [sys.executable, "-c", script, str(found)],
+        check=True,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    return set(json.loads(found.read_text()))
+
+
+THIRD_PARTY_WE_KNOW = {"numpy", "click", "rich", "psutil", "cupy", "hypothesis", "pytest", "torch", "scipy"}
+
+
+def test_help_imports_click_and_nothing_else_heavy(tmp_path):
+    assert modules_after("--help", tmp_path=tmp_path) & THIRD_PARTY_WE_KNOW == {"click"}
+
+
+def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 8, 4))
+    found = modules_after("--device", "cpu", source, tmp_path / "out", tmp_path=tmp_path)
+    assert found & THIRD_PARTY_WE_KNOW == {"click", "numpy"}
+    assert not found & {"tomllib", "asyncio", "importlib_metadata", "sqlite3", "unittest"}
+
+
+def test_help_answers_at_once():
+    """Under 0.15 s of processor time, the best of ten: what the program needs, whatever else the machine is doing."""
+
+    def seconds():
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert run_hw4("--help").returncode == 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(10)) < 0.15

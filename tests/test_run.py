@@ -1,0 +1,246 @@
+"""`hw4 INPUTFILE OUTPUTFILE` as its users meet it: real files, real processes, and every way a run can go wrong."""
+
+import os
+import re
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from helpers import ROOT, definition, fails, folder_is_clean, random_block, read_output, run_hw4, write_case
+
+from hw4cli.shape import Shape
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@pytest.fixture
+def case(tmp_path):
+    return write_case(tmp_path / "case", random_block(3, 130, 32))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (3, 130, 32), (2, 129, 100), (5, 31, 64)])
+def test_the_default_command_computes_attention(hw4, tmp_path, shape):
+    block = random_block(*shape)
+    source = write_case(tmp_path / "in", block)
+    result = hw4("--device", "cpu", source, tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(rf"\(B, N, d\): {re.escape(str(shape))}\nTime: \d+\.\d\d\d seconds\n", result.stdout)
+    assert np.abs(read_output(tmp_path / "out", Shape(*shape)) - definition(block)).max() < 2e-5
+    folder_is_clean(tmp_path, "in", "out")
+
+
+def test_run_may_be_written_out(hw4, case, tmp_path):
+    assert hw4("run", case, tmp_path / "a", "--device=cpu").returncode == 0
+    assert hw4(case, tmp_path / "b", "--device", "cpu").returncode == 0
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_quiet_prints_nothing_and_timing_tells_the_stages(hw4, case, tmp_path):
+    quiet = hw4("--device", "cpu", "--quiet", case, tmp_path / "out")
+    assert (quiet.stdout, quiet.stderr) == ("", "")
+    timing = hw4("--device", "cpu", "--timing", case, tmp_path / "out")
+    seconds = dict(line.split()[:2] for line in timing.stderr.splitlines())
+    assert list(seconds) == ["start", "read", "kernel", "write", "total"]
+    parts = [float(seconds[stage]) for stage in ("start", "read", "kernel", "write")]
+    assert sum(parts) == pytest.approx(float(seconds["total"]), abs=0.003)
+
+
+def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, case, tmp_path):
+    result = hw4(case, tmp_path / "out", env=NO_GPU)
+    assert result.returncode == 0
+    assert len(result.stderr.splitlines()) == 1
+    assert "no GPU" in result.stderr
+    assert "CPU" in result.stderr
+
+
+def test_without_a_gpu_cuda_is_refused(hw4, case, tmp_path):
+    fails(hw4("--device", "cuda", case, tmp_path / "out", env=NO_GPU), 3, "no GPU can be used")
+    folder_is_clean(tmp_path, "case")
+
+
+def test_scores_beyond_float32_are_computed_in_float64_and_told(hw4, tmp_path):
+    block = random_block(2, 40, 8) * np.float32(1e25)
+    source = write_case(tmp_path / "in", block)
+    result = hw4("--device", "cpu", source, tmp_path / "out")
+    assert "float64" in result.stderr
+    expected = definition(block)
+    assert np.abs(read_output(tmp_path / "out", Shape(2, 40, 8)) / expected - 1).max() < 1e-6
+
+
+def damaged(change):
+    def write(path):
+        write_case(path, random_block(2, 6, 8))
+        path.write_bytes(change(path.read_bytes()))
+        return path
+
+    return write
+
+
+def header(*numbers):
+    return damaged(lambda data: struct.pack("<iii", *numbers) + data[12:])
+
+
+def with_nan(path):
+    block = random_block(2, 6, 8)
+    block[1, 2, 3, 4] = np.nan
+    return write_case(path, block)
+
+
+BAD_INPUTS = {
+    "missing": (lambda path: path, "does not exist"),
+    "directory": (lambda path: path.mkdir() or path, "is a directory"),
+    "pipe": (lambda path: os.mkfifo(path) or path, "not a regular file"),
+    "empty": (damaged(lambda data: b""), "0 bytes"),
+    "11 bytes": (damaged(lambda data: data[:11]), "11 bytes"),
+    "header only": (damaged(lambda data: data[:12]), "too short"),
+    "one byte short": (damaged(lambda data: data[:-1]), "1 bytes too short"),
+    "one byte long": (damaged(lambda data: data + b"."), "1 bytes too long"),
+    "B zero": (header(0, 6, 8), "B is 0"),
+    "N negative": (header(2, -6, 8), "N is -6"),
+    "d zero": (header(2, 6, 0), "d is 0"),
+    "d odd": (header(2, 6, 7), "d is 7"),
+    "d too large": (header(2, 6, 256), "d is 256"),
+    "overflow": (header(2**31 - 1, 2**31 - 1, 128), "too short"),
+    "NaN inside": (with_nan, "V of batch 1, row 3, column 4"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INPUTS)
+def test_a_bad_input_is_one_sentence_and_the_old_output_is_untouched(hw4, tmp_path, name):
+    make, words = BAD_INPUTS[name]
+    source = make(tmp_path / "input")
+    (tmp_path / "out").write_bytes(b"yesterday's answer")
+    fails(hw4("--device", "cpu", source, tmp_path / "out"), 2, str(source), words)
+    assert (tmp_path / "out").read_bytes() == b"yesterday's answer"
+    assert not list(tmp_path.glob(".*"))
+
+
+# Root may read and write everything; without its capabilities it is held to a file's permissions like anybody else.
+COMMON_USER = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+
+
+def test_an_unreadable_input_is_one_sentence(case, tmp_path):
+    case.chmod(0)
+    result = run_hw4("--device", "cpu", case, tmp_path / "out", prefix=COMMON_USER)
+    fails(result, 2, f"cannot read {case}", "Permission denied")
+
+
+def test_a_read_only_folder_is_one_sentence_and_keeps_the_old_output(case, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "out").write_bytes(b"old")
+    folder.chmod(0o555)
+    result = run_hw4("--device", "cpu", case, folder / "out", prefix=COMMON_USER)
+    fails(result, 3, "cannot write into", "Permission denied")
+    assert (folder / "out").read_bytes() == b"old"
+
+
+def test_the_output_may_not_be_the_input(hw4, case, tmp_path):
+    before = case.read_bytes()
+    (tmp_path / "link").symlink_to(case)
+    os.link(case, tmp_path / "hard")
+    for output in (case, tmp_path / "link", tmp_path / "hard"):
+        fails(hw4("--device", "cpu", case, output), 2, "input file itself")
+    assert case.read_bytes() == before
+
+
+def test_an_output_without_a_folder_is_one_sentence(hw4, case, tmp_path):
+    fails(hw4("--device", "cpu", case, tmp_path / "none" / "out"), 2, "folder", "does not exist")
+
+
+def test_a_directory_is_no_output(hw4, case, tmp_path):
+    (tmp_path / "dir").mkdir()
+    fails(hw4("--device", "cpu", case, tmp_path / "dir"), 2, "is a directory")
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_old_output(case, tmp_path):
+    output = tmp_path / "out"
+    output.write_bytes(b"old")
+
+    def small_files_only():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    result = run_hw4("--device", "cpu", case, output, preexec_fn=small_files_only)
+    fails(result, 3, f"cannot write {output}", "File too large")
+    assert output.read_bytes() == b"old"
+    folder_is_clean(tmp_path, "case", "out")
+
+
+def test_an_unknown_kernel_names_the_known_ones(hw4, case, tmp_path):
+    fails(hw4("--kernel", "falsh", case, tmp_path / "out"), 2, "falsh", "flash")
+
+
+def test_a_missing_output_name_is_a_usage_error(hw4, case):
+    fails(hw4(case), 2, "OUTPUTFILE", "--help")
+
+
+@pytest.mark.parametrize("words", [["jugde"], ["jugde", "t01"], ["verfy", "a", "b"]])
+def test_a_mistyped_command_is_asked_back(hw4, words):
+    expected = {"jugde": "judge", "verfy": "verify"}[words[0]]
+    fails(hw4(*words), 2, f"Did you mean {expected!r}?")
+
+
+def test_a_file_with_a_commands_name_can_be_named_by_a_path(hw4, tmp_path):
+    write_case(tmp_path / "judge", random_block(1, 4, 4))
+    assert hw4("--device", "cpu", "./judge", "out", cwd=tmp_path).returncode == 0
+
+
+def test_no_words_show_the_help(hw4):
+    result = hw4()
+    assert "hw4 INPUTFILE OUTPUTFILE" in result.stdout + result.stderr
+    assert result.returncode == 2
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_in_the_middle_it_leaves_nothing_behind(tmp_path, stop):
+    source = write_case(tmp_path / "in", random_block(1, 16384, 64))  # some seconds of work
+    (tmp_path / "out").write_bytes(b"old")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hw4cli", "--device", "cpu", str(source), str(tmp_path / "out")],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
+    )
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob(".out.*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(stop)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.strip() == "hw4: interrupted"
+    assert (tmp_path / "out").read_bytes() == b"old"
+    folder_is_clean(tmp_path, "in", "out")
+
+
+def test_info_tells_header_ranges_and_what_is_outside_the_assignment(hw4, tmp_path):
+    block = random_block(3, 130, 20)
+    block[0, 1, 2, 3] = -7.5
+    source = write_case(tmp_path / "in", block)
+    out = hw4("info", source).stdout
+    assert "(3, 130, 20)" in out
+    assert f"{source.stat().st_size:,} bytes" in out
+    assert "-7.5 …" in out
+    for note in ("N = 130", "d = 20", "K leave [-3, 3]"):
+        assert note in out
+    regular = write_case(tmp_path / "ok", random_block(2, 128, 32))
+    assert "within the assignment's ranges" in hw4("info", regular).stdout
+    fails(hw4("info", with_nan(tmp_path / "nan")), 2, "V of batch 1")
+    fails(hw4("info", tmp_path), 2, "is a directory")
+
+
+def test_a_reader_that_goes_away_is_no_traceback(case):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hw4cli", "info", str(case)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.wait()
