@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases clean cuda-extra
+.PHONY: help demo test gpu-test lint cases results clean cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -44,6 +44,9 @@ cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
+
+results: $(python_for_run)  ## make the tables in README.md and docs/ from the records in benchmarks/
+	$(PYTHON) benchmarks/results.py
 
 clean:  ## remove the environment, generated cases, builds and caches
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

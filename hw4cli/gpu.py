@@ -1,5 +1,7 @@
 """The GPU, through cupy. The only room that imports cupy, and only when a GPU is opened."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,37 +12,38 @@ from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
-from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan
+from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile
 
 
 class Gpu:
     """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works."""
 
     def __init__(self) -> None:
-        self._cupy = _import_cupy()
+        self.cupy = _import_cupy()
         try:
-            self._cupy.cuda.runtime.getDeviceCount()
-            device = self._cupy.cuda.Device()
+            self.cupy.cuda.runtime.getDeviceCount()
+            device = self.cupy.cuda.Device()
             attributes = device.attributes
-        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
             raise MachineError(f"no GPU can be used: {_cuda_message(error)}") from None
         self.chip = Chip(
             cc=int(device.compute_capability),
             sms=attributes["MultiProcessorCount"],
             shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
         )
-        self.name: str = self._cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
-        self._functions = cache(self._compile)
+        self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        self._compiled = cache(self._compile)
 
-    def prepare(self, variant: str, shape: Shape) -> None:
-        """Compile a variant for a shape, so that `compute` starts at once."""
-        self._functions_of(VARIANTS[variant].plan(shape, self.chip))
+    def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
+        """How a variant computes a shape on this GPU, compiled already. Raises MachineError if it cannot."""
+        plan = VARIANTS[variant].plan(shape, self.chip, tile)
+        self.functions(plan)
+        return plan
 
-    def compute(self, variant: str, inputs: Any, outputs: Any) -> None:
-        """Launch a variant on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait."""
+    def compute(self, plan: Plan, inputs: Any, outputs: Any) -> None:
+        """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait."""
         n, _, N, d = inputs.shape
-        plan = VARIANTS[variant].plan(Shape(n, N, d), self.chip)
-        scratch = self._cupy.empty(plan.scratch, self._cupy.uint8)
+        scratch = self.cupy.empty(plan.scratch, self.cupy.uint8)
         pointer, part = inputs.data.ptr, N * d * inputs.itemsize
         arguments = (
             *(np.uint64(pointer + index * part) for index in range(3)),
@@ -53,7 +56,7 @@ class Gpu:
             np.int32(plan.splits),
             np.float32(d**-0.5),
         )
-        for function, step in zip(self._functions_of(plan), plan.launches, strict=True):
+        for function, step in zip(self.functions(plan), plan.launches, strict=True):
             function((step.grid,), (step.block,), arguments, shared_mem=step.shared)
 
     def attention(self, block: Floats, variant: str, watch: Stopwatch) -> Floats:
@@ -61,36 +64,56 @@ class Gpu:
 
         Raises MachineError if the block does not fit the GPU's free memory, or the GPU fails.
         """
-        cupy = self._cupy
         n, _, N, d = block.shape
-        try:
+        plan = self.plan(variant, Shape(n, N, d))
+        with self.errors_told(plan, Shape(n, N, d)):
             with watch("copy in"):
-                inputs = cupy.empty(block.shape, cupy.float32)
-                inputs.set(block)
-                outputs = cupy.empty((n, N, d), cupy.float32)
-                cupy.cuda.runtime.deviceSynchronize()
+                inputs = self.upload(block)
+                outputs = self.empty((n, N, d))
+                self.wait()
             with watch("kernel"):
-                self.compute(variant, inputs, outputs)
-                cupy.cuda.runtime.deviceSynchronize()
+                self.compute(plan, inputs, outputs)
+                self.wait()
             with watch("copy out"):
                 return outputs.get()  # type: ignore[no-any-return]
-        except cupy.cuda.memory.OutOfMemoryError:
-            plan = VARIANTS[variant].plan(Shape(n, N, d), self.chip)
-            needed = block.nbytes * 4 // 3 + plan.scratch
-            free = cupy.cuda.runtime.memGetInfo()[0]
-            raise MachineError(
-                f"the GPU has no room for {n} batch(es) of N={N}, d={d}: {needed / 1e6:,.0f} MB are needed at once, "
-                f"{free / 1e6:,.0f} MB are free"
-            ) from None
-        except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
-            raise MachineError(f"the GPU failed in kernel {variant}: {_cuda_message(error)}") from None
 
-    def _functions_of(self, plan: Plan) -> tuple[Any, ...]:
-        return self._functions(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
+    def empty(self, shape: tuple[int, ...]) -> Any:
+        """A new float32 array on the GPU."""
+        return self.cupy.empty(shape, self.cupy.float32)
+
+    def upload(self, block: Floats) -> Any:
+        """A copy of an array on the GPU."""
+        array = self.empty(block.shape)
+        array.set(block)
+        return array
+
+    def wait(self) -> None:
+        """Wait until the GPU has done all that it was told."""
+        self.cupy.cuda.runtime.deviceSynchronize()
+
+    @contextmanager
+    def errors_told(self, plan: Plan, shape: Shape) -> Iterator[None]:
+        """Turn what cupy raises while a plan runs into MachineErrors."""
+        cuda = self.cupy.cuda
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError:
+            needed = 4 * 4 * shape.elements + plan.scratch
+            free = cuda.runtime.memGetInfo()[0]
+            raise MachineError(
+                f"the GPU has no room for {shape.B} batch(es) of N={shape.N}, d={shape.d} with kernel {plan.variant}: "
+                f"{needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
+            ) from None
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise MachineError(f"the GPU failed in kernel {plan.variant}: {_cuda_message(error)}") from None
+
+    def functions(self, plan: Plan) -> tuple[Any, ...]:
+        """The compiled functions of a plan, one a launch, compiled on first use."""
+        return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
 
     def _compile(self, variant: str, options: tuple[str, ...], symbols: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
         """The compiled functions, one a launch; cupy keeps the machine code in its cache on disk."""
-        cupy = self._cupy
+        cupy = self.cupy
         try:
             module = cupy.RawModule(code=kernel_source(variant), options=("-std=c++17", *options))
             functions = tuple(module.get_function(symbol) for symbol, _ in symbols)

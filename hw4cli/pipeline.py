@@ -73,7 +73,7 @@ def cuda(kernel: str) -> Callable[[Shape], Attention]:
         from hw4cli.gpu import Gpu
 
         gpu = Gpu()
-        gpu.prepare(kernel, shape)
+        gpu.plan(kernel, shape)
 
         def attention(block: Floats, wide: bool, watch: Stopwatch) -> Floats:
             return gpu.attention(block, FALLBACK if wide else kernel, watch)

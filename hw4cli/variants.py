@@ -10,6 +10,8 @@ from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
+MAX_THREADS = 1024
+MAX_BLOCKS = 2**31 - 1
 
 # Bytes of shared memory that a block may use, by compute capability (CUDA programming guide, table 30).
 SHARED_LIMITS = {
@@ -69,25 +71,35 @@ class Variant:
     name: str
     idea: str
     error_bound: float  # largest error on the assignment's inputs, elements in [-3, 3)
-    tile: Callable[[int, Chip], Tile]
+    tile: Callable[[int, Chip], Tile]  # the best tile for a head size on a chip, without THREADS
+    threads: Callable[[Tile], int]
     shared: Callable[[int, Tile], int]  # bytes a block
     blocks: Callable[[Shape, Tile, int], dict[str, int]]
-    scratch: Callable[[Shape, int], int] = lambda shape, splits: 0
+    scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
 
-    def plan(self, shape: Shape, chip: Chip) -> Plan:
-        """The launches for a shape on a chip. Raises MachineError if a block would need more shared memory."""
-        tile = self.tile(shape.d, chip)
-        shared, splits = self.shared(shape.d, tile), self.splits(shape, tile, chip)
+    def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
+        """The launches for a shape on a chip, with macros of `tile` (BR and BC, say) in place of the best ones.
+
+        Raises MachineError if the chip cannot start such a launch.
+        """
+        chosen = {**self.tile(shape.d, chip), **(tile or {})}
+        threads = self.threads(chosen)
+        shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, chip)
+        what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"
         if shared > chip.shared_limit:
             raise MachineError(
-                f"kernel {self.name} needs {shared:,} bytes of shared memory a block at d={shape.d}, "
-                f"this GPU has {chip.shared_limit:,}: choose another --kernel"
+                f"{what} needs {shared:,} bytes of shared memory a block, this GPU has {chip.shared_limit:,}"
             )
+        if not 32 <= threads <= MAX_THREADS:
+            raise MachineError(f"{what} would need {threads} threads a block, GPUs have 32 to {MAX_THREADS}")
         launches = tuple(
-            Launch(symbol, grid, tile["THREADS"], shared) for symbol, grid in self.blocks(shape, tile, splits).items()
+            Launch(symbol, grid, threads, shared) for symbol, grid in self.blocks(shape, chosen, splits).items()
         )
-        return Plan(self.name, {"D": shape.d, **tile}, launches, self.scratch(shape, splits), splits)
+        if max(launch.grid for launch in launches) > MAX_BLOCKS:
+            raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
+        macros = {"D": shape.d, **chosen, "THREADS": threads}
+        return Plan(self.name, macros, launches, self.scratch(shape, chosen, splits), splits)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -107,7 +119,8 @@ VARIANTS = {
             "flash",
             "register micro-tiles, swizzled shared memory, asynchronous copies",
             error_bound=2e-5,
-            tile=lambda d, chip: {"BR": 128, "BC": 32, "THREADS": 128, "STAGES": 2},
+            tile=lambda d, chip: {"BR": 128, "BC": 32, "STAGES": 2},
+            threads=lambda tile: tile["BR"],
             shared=lambda d, tile: 0,
             blocks=row_blocks("flash"),
         ),
@@ -115,7 +128,8 @@ VARIANTS = {
             "float64",
             "everything in double: the oracle, and the fallback where scores leave float32's range",
             error_bound=1e-6,
-            tile=lambda d, chip: {"BR": 32, "BC": 16, "THREADS": 128},
+            tile=lambda d, chip: {"BR": 32, "BC": 16},
+            threads=lambda tile: 4 * tile["BR"],
             shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
             blocks=row_blocks("float64"),
         ),

@@ -13,9 +13,11 @@ FLOORS = [
     {"shape"},
     {"casefile", "variants"},
     {"verdict", "suite", "reference", "gpu"},
-    {"pipeline", "generate", "judge"},
+    {"pipeline", "generate", "judge", "meter", "tables"},
+    {"bench"},
+    {"peers"},
     {"cli.options"},
-    {"cli.run", "cli.gen", "cli.judge", "cli.verify", "cli.info"},
+    {"cli.run", "cli.gen", "cli.judge", "cli.verify", "cli.info", "cli.kernels", "cli.bench"},
     {"cli"},
     {"__main__"},
 ]

@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from hw4cli import __version__
+from hw4cli.cli.bench import bench
 from hw4cli.cli.gen import gen
 from hw4cli.cli.info import info
 from hw4cli.cli.judge import judge
+from hw4cli.cli.kernels import kernels
 from hw4cli.cli.run import run
 from hw4cli.cli.verify import verify
 from hw4cli.errors import Hw4Error
@@ -51,7 +53,7 @@ def cli() -> None:
     """
 
 
-for command in (run, gen, judge, verify, info):
+for command in (run, gen, judge, verify, info, kernels, bench):
     cli.add_command(command)
 
 

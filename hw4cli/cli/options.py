@@ -13,9 +13,7 @@ FILE = click.Path(readable=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _parse_shape(ctx: click.Context, param: click.Parameter, value: str | None) -> Shape | None:
-    if value is None:
-        return None
+def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
     try:
         B, N, d = (int(word) for word in value.split(","))
     except ValueError:
@@ -27,7 +25,20 @@ def _parse_shape(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 def shape_option(help: str) -> Callable[[Command], Command]:
     """--shape B,N,d, given to the command as a Shape or None."""
-    return click.option("--shape", metavar="B,N,d", callback=_parse_shape, help=help)
+
+    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> Shape | None:
+        return None if value is None else _shape(ctx, param, value)
+
+    return click.option("--shape", metavar="B,N,d", callback=parse, help=help)
+
+
+def shapes_option(help: str) -> Callable[[Command], Command]:
+    """--shape B,N,d, any number of times, given to the command as a list `shapes`."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[Shape]:
+        return [_shape(ctx, param, value) for value in values]
+
+    return click.option("--shape", "shapes", multiple=True, metavar="B,N,d", callback=parse, help=help)
 
 
 def folder_option(help: str) -> Callable[[Command], Command]:

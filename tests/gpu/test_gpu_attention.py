@@ -33,7 +33,7 @@ def on_gpu(gpu, variant, block):
     inputs.set(block)
     outputs = cupy.empty((len(block), *block.shape[2:]), cupy.float32)
     outputs.data.memset(0xFF, outputs.nbytes)
-    gpu.compute(variant, inputs, outputs)
+    gpu.compute(gpu.plan(variant, Shape(len(block), *block.shape[2:])), inputs, outputs)
     return outputs.get()
 
 
@@ -114,7 +114,7 @@ def test_files_beyond_two_to_the_31_elements_are_addressed_rightly(gpu, variant)
     import cupy
 
     B, N, d = 180_000, 64, 64
-    plan = VARIANTS[variant].plan(Shape(B, N, d), gpu.chip)
+    plan = gpu.plan(variant, Shape(B, N, d))
     if cupy.cuda.runtime.memGetInfo()[0] < 4 * 4 * B * N * d + plan.scratch + (1 << 30):
         pytest.skip("needs 13 GB of GPU memory and this kernel's scratch")
     block = random_block(3, N, d)
@@ -123,7 +123,7 @@ def test_files_beyond_two_to_the_31_elements_are_addressed_rightly(gpu, variant)
     places = (0, B // 2, B - 1)
     for place, batch in zip(places, block, strict=True):
         inputs[place].set(batch)
-    gpu.compute(variant, inputs, outputs)
+    gpu.compute(plan, inputs, outputs)
     got = np.stack([outputs[place].get() for place in places])
     assert np.abs(got - exact_attention(block)).max() <= VARIANTS[variant].error_bound
     assert not outputs[1].get().any()

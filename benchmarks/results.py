@@ -1,0 +1,84 @@
+"""Rewrite the tables in README.md and docs/ from the records in this folder: `python benchmarks/results.py`.
+
+A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
+kernel and case) or `versus` (a line for each case: the first kernel, and the others beside it).
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from hw4cli.tables import COLUMNS, cells, markdown, read_record
+
+HERE = Path(__file__).resolve().parent
+MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def caption(record: dict[str, Any]) -> str:
+    """The machine, the software, the commit and the method in one sentence."""
+    machine, method = record["machine"], record["method"]
+    sgemm = f", cuBLAS SGEMM {record['sgemm_tflops']:.1f} TFLOP/s" if record["sgemm_tflops"] else ""
+    samples = [row["samples"] for row in record["rows"] if row["samples"]]
+    return (
+        f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}; "
+        f"commit {record['commit']}, {record['date']}; medians of {min(samples)} to {max(samples)} samples, "
+        f"{method['timer']}, {method['cache']}; FLOPs = {method['flops']}."
+    )
+
+
+def as_list(rows: list[dict[str, Any]]) -> str:
+    """A line for each row that was timed, and a sentence for each that was not."""
+    shown = ["kernel", "case", "shape", "median", "spread", "tflops", "sgemm_percent", "max_error"]
+    shown += ["registers", "shared_bytes", "occupancy"]
+    places = [list(COLUMNS).index(key) for key in shown]
+    timed = [[cells(row)[place] for place in places] for row in rows if row["status"] == "ok"]
+    rest = [f"\n- {row['kernel']} on {row['case']}: {row['reason']}\n" for row in rows if row["status"] != "ok"]
+    return markdown([COLUMNS[key] for key in shown], timed) + "".join(rest)
+
+
+def versus(rows: list[dict[str, Any]]) -> str:
+    """A line for each case: the first kernel's figures, then the others' rates and how many times faster it is."""
+    kernels = list(dict.fromkeys(row["kernel"] for row in rows))
+    table = {(row["case"], row["kernel"]): row for row in rows}
+    first, others = kernels[0], kernels[1:]
+    header = ["case", "(B, N, d)", f"{first} ms", "TFLOP/s", "% SGEMM", "max error"]
+    header += [text for other in others for text in (f"{other} TFLOP/s", "×")]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        own = table[case, first]
+        _, _, shape, median, _, _, tflops, sgemm, _, error, *_ = cells(own)
+        line = [case, shape, median, tflops, sgemm, error]
+        for other in others:
+            row = table[case, other]
+            timed = row["status"] == "ok" and own["status"] == "ok"
+            line += [f"{row['tflops']:.2f}", f"{row['median'] / own['median']:.2f}"] if timed else ["-", "-"]
+        lines.append(line)
+    return markdown(header, lines)
+
+
+VIEWS = {"list": as_list, "versus": versus}
+
+
+def filled(text: str) -> str:
+    """A page's text with its marked tables made anew."""
+
+    def table(match: re.Match[str]) -> str:
+        record = read_record(HERE / match[2])
+        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{caption(record)}\n{match[4]}"
+
+    return MARKED.sub(table, text)
+
+
+def pages() -> list[Path]:
+    """The pages that may hold tables."""
+    return [HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md"))]
+
+
+if __name__ == "__main__":
+    for page in pages():
+        old = page.read_text(encoding="utf-8")
+        new = filled(old)
+        if new != old:
+            page.write_text(new, encoding="utf-8")
+            print(f"{page.name} is up to date again", file=sys.stderr)

@@ -1,0 +1,75 @@
+"""`hw4 kernels`: the ladder as a table."""
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.errors import MachineError
+from hw4cli.shape import Shape
+from hw4cli.variants import SHARED_LIMITS, VARIANTS, Chip, Variant
+
+if TYPE_CHECKING:
+    from hw4cli.meter import Meter
+
+
+@click.command()
+@click.option(
+    "--d", type=int, default=64, show_default=True, help="The head size that tiles and shared memory are for."
+)
+@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+def kernels(d: int, form: str) -> None:
+    """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
+
+    With a GPU, also the registers and the occupancy there.
+    """
+    from hw4cli import tables
+    from hw4cli.gpu import Gpu
+    from hw4cli.meter import Meter
+
+    meter: Meter | None
+    Shape(1, 1, d).check("--d")
+    try:
+        gpu = Gpu()
+        meter, chip = Meter(gpu), gpu.chip
+        click.echo(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}", err=True)
+    except MachineError as reason:
+        meter, chip = None, Chip(90, 132, SHARED_LIMITS[90])
+        click.echo(f"{reason}; tiles and shared memory are those for compute capability 9.0", err=True)
+    rows = [entry(variant, d, chip, meter) for variant in VARIANTS.values()]
+    if form == "json":
+        click.echo(json.dumps(rows, indent=1))
+        return
+    header = [*rows[0]]
+    lines = [["-" if value is None else str(value) for value in row.values()] for row in rows]
+    show = tables.markdown if form == "markdown" else tables.plain
+    click.echo(show(header, lines), nl=False)
+
+
+def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:
+    """One row of the table: what the entry says of a head size, and what the GPU says of the compiled kernel."""
+    shape = Shape(1, 4096, d)
+    plan = variant.plan(shape, chip)
+    found = meter.resources(meter.gpu.plan(variant.name, shape)) if meter else None
+    return {
+        "kernel": variant.name,
+        "tiles": f"{plan.macros['BR']}x{plan.macros['BC']}",
+        "threads": plan.macros["THREADS"],
+        "shared KB": plan.launches[0].shared / 1024,
+        "registers": found and found.registers,
+        "occupancy": found and round(found.occupancy, 3),
+        "max error": f"{variant.error_bound:.0e}",
+        "runs on": architectures(variant, shape),
+        "idea": variant.idea,
+    }
+
+
+def architectures(variant: Variant, shape: Shape) -> str:
+    """The compute capabilities, of those we know, whose blocks have the room that the variant needs."""
+    fitting = []
+    for cc, limit in SHARED_LIMITS.items():
+        with suppress(MachineError):
+            variant.plan(shape, Chip(cc, 1, limit))
+            fitting.append(cc)
+    return "all" if fitting == list(SHARED_LIMITS) else ",".join(f"{cc / 10:.1f}" for cc in fitting)

@@ -1,0 +1,96 @@
+"""Records and ladders as tables: for a terminal, Markdown, CSV. The README's results come from here, too."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hw4cli.errors import InputError
+
+Cells = Sequence[Sequence[str]]
+COLUMNS = {
+    "kernel": "kernel",
+    "case": "case",
+    "shape": "(B, N, d)",
+    "median": "median ms",
+    "spread": "±",
+    "samples": "n",
+    "tflops": "TFLOP/s",
+    "sgemm_percent": "% SGEMM",
+    "gb_per_s": "GB/s",
+    "max_error": "max error",
+    "registers": "regs",
+    "shared_bytes": "shared KB",
+    "occupancy": "occupancy",
+}
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A benchmark row's values as they are shown, in the order of COLUMNS."""
+
+    def number(key: str, form: str, factor: float = 1) -> str:
+        value = row[key]
+        return "-" if value is None else format(value * factor, form)
+
+    spread = "-" if row["median"] is None else f"{(row['high'] - row['low']) / 2 / row['median']:.1%}"
+    return [
+        row["kernel"],
+        row["case"],
+        "({}, {}, {})".format(*row["shape"]),
+        number("median", ".4g"),
+        spread,
+        str(row["samples"]),
+        number("tflops", ".2f"),
+        number("sgemm_percent", ".0f"),
+        number("gb_per_s", ".0f"),
+        number("max_error", ".1e"),
+        number("registers", "d"),
+        number("shared_bytes", ".1f", 1 / 1024),
+        number("occupancy", ".0%"),
+    ]
+
+
+def plain(header: Sequence[str], rows: Cells) -> str:
+    """A table of aligned columns for a terminal; numbers to the right."""
+    lines = [header, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+
+    def aligned(text: str, width: int) -> str:
+        return text.rjust(width) if text[:1].isdigit() or text == "-" else text.ljust(width)
+
+    return "".join("  ".join(map(aligned, line, widths)).rstrip() + "\n" for line in lines)
+
+
+def markdown(header: Sequence[str], rows: Cells) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def comma_separated(rows: Iterable[dict[str, Any]]) -> str:
+    """Records of one kind as CSV, with their fields' names on top."""
+    rows = [{key: _flat(value) for key, value in row.items()} for row in rows]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _flat(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record that `hw4 bench` wrote. InputError if the file is missing or is none."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path} is not a record of hw4 bench: it is not JSON") from None
+    if not isinstance(record, dict) or "rows" not in record or "machine" not in record:
+        raise InputError(f"{path} is not a record of hw4 bench")
+    return record
