@@ -30,6 +30,7 @@ class Gpu:
             cc=int(device.compute_capability),
             sms=attributes["MultiProcessorCount"],
             shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
+            shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
         )
         self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
         self._compiled = cache(self._compile)

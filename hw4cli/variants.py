@@ -9,30 +9,43 @@ from dataclasses import dataclass
 from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 
+FLOAT = 4  # bytes
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
 MAX_BLOCKS = 2**31 - 1
 
-# Bytes of shared memory that a block may use, by compute capability (CUDA programming guide, table 30).
-SHARED_LIMITS = {
-    61: 48 << 10,
-    75: 64 << 10,
-    80: 163 << 10,
-    86: 99 << 10,
-    89: 99 << 10,
-    90: 227 << 10,
-    100: 227 << 10,
-    120: 99 << 10,
-}
-
 
 @dataclass(frozen=True)
 class Chip:
-    """What a launch depends on: compute capability (90 for 9.0), multiprocessors, shared bytes a block may use."""
+    """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
+    what a block may use, and what a multiprocessor has for all its blocks."""
 
     cc: int
     sms: int
     shared_limit: int
+    shared_sm: int
+
+    @property
+    def shared_reserved(self) -> int:
+        """Bytes that the system takes of each block's share."""
+        return 1024 if self.cc >= 80 else 0
+
+
+# One chip of each compute capability (CUDA programming guide, table of technical specifications), for planning
+# where there is no GPU.
+CHIPS = {
+    cc: Chip(cc, sms, block << 10, multiprocessor << 10)
+    for cc, sms, block, multiprocessor in (
+        (61, 20, 48, 96),
+        (75, 40, 64, 64),
+        (80, 108, 163, 164),
+        (86, 82, 99, 100),
+        (89, 128, 99, 100),
+        (90, 132, 227, 228),
+        (100, 148, 227, 228),
+        (120, 170, 99, 100),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and w
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel as data. The callables are its formulas; `blocks` gives, in launch order, symbol and block count."""
+    """A kernel as data. The callables are its formulas; `launches` is told shape, tile, splits and shared bytes."""
 
     name: str
     idea: str
@@ -74,7 +87,7 @@ class Variant:
     tile: Callable[[int, Chip], Tile]  # the best tile for a head size on a chip, without THREADS
     threads: Callable[[Tile], int]
     shared: Callable[[int, Tile], int]  # bytes a block
-    blocks: Callable[[Shape, Tile, int], dict[str, int]]
+    launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
     scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
 
@@ -84,7 +97,7 @@ class Variant:
         Raises MachineError if the chip cannot start such a launch.
         """
         chosen = {**self.tile(shape.d, chip), **(tile or {})}
-        threads = self.threads(chosen)
+        threads = chosen["THREADS"] = self.threads(chosen)
         shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, chip)
         what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"
         if shared > chip.shared_limit:
@@ -93,13 +106,10 @@ class Variant:
             )
         if not 32 <= threads <= MAX_THREADS:
             raise MachineError(f"{what} would need {threads} threads a block, GPUs have 32 to {MAX_THREADS}")
-        launches = tuple(
-            Launch(symbol, grid, threads, shared) for symbol, grid in self.blocks(shape, chosen, splits).items()
-        )
+        launches = self.launches(shape, chosen, splits, shared)
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
-        macros = {"D": shape.d, **chosen, "THREADS": threads}
-        return Plan(self.name, macros, launches, self.scratch(shape, chosen, splits), splits)
+        return Plan(self.name, {"D": shape.d, **chosen}, launches, self.scratch(shape, chosen, splits), splits)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -107,31 +117,188 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def row_blocks(symbol: str) -> Callable[[Shape, Tile, int], dict[str, int]]:
+def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
     """One launch, a block for every BR rows of every batch."""
-    return lambda shape, tile, splits: {symbol: shape.B * ceil_div(shape.N, tile["BR"])}
+
+    def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+        return (Launch(symbol, shape.B * ceil_div(shape.N, tile["BR"]), tile["THREADS"], shared),)
+
+    return launches
 
 
+def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A tile of scores a block; a row of scores a warp; an element of O a thread."""
+    threads = tile["THREADS"]
+    tiles = ceil_div(shape.N, tile["BR"]) * ceil_div(shape.N, tile["BC"])
+    return (
+        Launch("naive_scores", shape.B * tiles, threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.N, threads // 32), threads, shared),
+        Launch("naive_values", ceil_div(shape.elements, threads), threads, shared),
+    )
+
+
+def _largest(rows: tuple[int, ...], shared: Callable[[int], int], limit: int) -> int:
+    """The first of some choices of BR whose shared memory is within the limit; the last if none is."""
+    return next((br for br in rows if shared(br) <= limit), rows[-1])
+
+
+def _padded_bytes(d: int, tile: Tile) -> int:
+    """Q, K with rows padded by a float against bank conflicts, V, and the scores of a tile with a factor a row."""
+    br, bc = tile["BR"], tile["BC"]
+    return _unscored_bytes(d, tile) + FLOAT * (br * (bc + 1) + br)
+
+
+def _unscored_bytes(d: int, tile: Tile) -> int:
+    """Q, K with rows padded by a float against bank conflicts, V; the scores stay in registers."""
+    br, bc = tile["BR"], tile["BC"]
+    return FLOAT * (br * d + bc * (d + 1) + bc * d)
+
+
+def _plain_bytes(d: int, tile: Tile) -> int:
+    """Q, K and V, swizzled instead of padded."""
+    return FLOAT * d * (tile["BR"] + 2 * tile["BC"])
+
+
+def _padded_d(d: int) -> int:
+    """The head size that flash computes with: 32, 64 or 128, the rest zeros."""
+    return next(size for size in (32, 64, 128) if d <= size)
+
+
+def _flash_bytes(d: int, tile: Tile) -> int:
+    """A tile of K and one of V, Q, and P."""
+    br, bc = tile["BR"], tile["BC"]
+    return FLOAT * (_padded_d(d) * (2 * bc + br) + br * bc)
+
+
+def _flash_blocks(d: int, tile: Tile, chip: Chip) -> int:
+    """Blocks that a multiprocessor holds at once: as shared memory allows, and three at most for the registers."""
+    return max(1, min(3, chip.shared_sm // (_flash_bytes(d, tile) + chip.shared_reserved)))
+
+
+def _flash_tile(d: int, chip: Chip) -> Tile:
+    """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit."""
+    sizes = ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
+    tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
+    fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= chip.shared_limit] or tiles[-1:]
+    best = fitting[0]
+    if best is tiles[0] and _flash_blocks(d, tiles[0], chip) < 2 <= _flash_blocks(d, tiles[1], chip):
+        best = tiles[1]
+    return {**best, "BLOCKS": _flash_blocks(d, best, chip)}
+
+
+def _flash_splits(shape: Shape, tile: Tile, chip: Chip) -> int:
+    """Into how many parts the keys are cut: so many that sums stay short, and that no multiprocessor idles.
+
+    A part of more than 4096 keys would lose digits in its long sums (5e-5 instead of 2e-5 at N = 32768). Beyond that,
+    the waves count: the efficiency of p parts is estimated from the blocks' waves, in which r blocks alone on a
+    multiprocessor run at a rate of 1 - 0.17/r² (measured on an H200), and from the cost of 64 keys for each part.
+    """
+    resident = tile.get("BLOCKS", 1)
+    most = max(1, min(8, ceil_div(shape.N, tile["BC"]) // 8))
+    least = min(most, ceil_div(shape.N, 4096))
+
+    def efficiency(parts: int) -> float:
+        blocks = shape.B * ceil_div(shape.N, tile["BR"]) * parts / chip.sms
+        waves = ceil_div(shape.B * ceil_div(shape.N, tile["BR"]) * parts, chip.sms)
+        rest = waves % resident
+        time = waves - rest + (rest / (1 - 0.17 / rest**2) if rest else 0)
+        return blocks / time / (1 + 64 * parts / shape.N)
+
+    rates = {parts: efficiency(parts) for parts in range(least, most + 1)}
+    return next(parts for parts, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+
+
+def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A block for every BR rows and part; then, if there are parts, four elements of O a thread."""
+    threads = tile["THREADS"]
+    rows = Launch("flash", shape.B * ceil_div(shape.N, tile["BR"]) * splits, threads, shared)
+    combine = Launch("flash_combine", ceil_div(shape.elements // 4, threads), threads, 0)
+    return (rows,) if splits == 1 else (rows, combine)
+
+
+def _flash_scratch(shape: Shape, tile: Tile, splits: int) -> int:
+    """Each part's O, and m and l of each row."""
+    return 0 if splits == 1 else FLOAT * splits * shape.B * shape.N * (shape.d + 2)
+
+
+# The order is the ladder: each rung's file says what it changes against the one before.
 VARIANTS = {
     variant.name: variant
     for variant in (
         Variant(
-            "flash",
-            "register micro-tiles, swizzled shared memory, asynchronous copies",
+            "naive",
+            "three launches, the scores in device memory",
             error_bound=2e-5,
-            tile=lambda d, chip: {"BR": 128, "BC": 32, "STAGES": 2},
-            threads=lambda tile: tile["BR"],
+            tile=lambda d, chip: {"BR": 16, "BC": 16},
+            threads=lambda tile: 256,
             shared=lambda d, tile: 0,
-            blocks=row_blocks("flash"),
+            launches=_naive_launches,
+            scratch=lambda shape, tile, splits: FLOAT * shape.B * shape.N**2,
+        ),
+        Variant(
+            "smallbr",
+            "one launch with the online softmax, but blocks of 4 rows: the counter-example",
+            error_bound=2e-5,
+            tile=lambda d, chip: {"BR": 4, "BC": 32},
+            threads=lambda tile: 128,
+            shared=_padded_bytes,
+            launches=row_blocks("smallbr"),
+        ),
+        Variant(
+            "shared",
+            "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
+            error_bound=2e-5,
+            tile=lambda d, chip: {
+                "BR": _largest((64, 32, 16), lambda br: _padded_bytes(d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+                "BC": 32,
+            },
+            threads=lambda tile: 256,
+            shared=_padded_bytes,
+            launches=row_blocks("shared"),
+        ),
+        Variant(
+            "warp",
+            "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
+            error_bound=2e-5,
+            tile=lambda d, chip: {
+                "BR": _largest((64, 32, 16), lambda br: _unscored_bytes(d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+                "BC": 32,
+            },
+            threads=lambda tile: 8 * tile["BR"],
+            shared=_unscored_bytes,
+            launches=row_blocks("warp"),
+        ),
+        Variant(
+            "float4",
+            "16-byte loads, half-warps share rows: the kernel of the course's best report",
+            error_bound=2e-5,
+            tile=lambda d, chip: {
+                "BR": _largest((128, 64, 32), lambda br: _plain_bytes(d, {"BR": br, "BC": 32}), chip.shared_limit),
+                "BC": 32,
+            },
+            threads=lambda tile: 8 * tile["BR"],
+            shared=_plain_bytes,
+            launches=row_blocks("float4_kernel"),
+        ),
+        Variant(
+            "flash",
+            "register micro-tiles, asynchronous copies, no running maximum where none is needed",
+            error_bound=2e-5,
+            tile=_flash_tile,
+            threads=lambda tile: tile["BR"],
+            shared=_flash_bytes,
+            launches=_flash_launches,
+            scratch=_flash_scratch,
+            splits=_flash_splits,
         ),
         Variant(
             "float64",
-            "everything in double: the oracle, and the fallback where scores leave float32's range",
+            "everything in double: the oracle, and the way out for scores that float32 cannot hold",
             error_bound=1e-6,
             tile=lambda d, chip: {"BR": 32, "BC": 16},
             threads=lambda tile: 4 * tile["BR"],
             shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
-            blocks=row_blocks("float64"),
+            launches=row_blocks("float64"),
         ),
     )
 }

@@ -31,7 +31,7 @@ class DefaultGroup(click.Group):
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self.commands, n=1)
-            if close and not Path(args[0]).exists():
+            if close and not args[0].startswith("-") and not Path(args[0]).exists():
                 raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)

@@ -8,7 +8,7 @@ import click
 
 from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
-from hw4cli.variants import SHARED_LIMITS, VARIANTS, Chip, Variant
+from hw4cli.variants import CHIPS, VARIANTS, Chip, Variant
 
 if TYPE_CHECKING:
     from hw4cli.meter import Meter
@@ -35,7 +35,7 @@ def kernels(d: int, form: str) -> None:
         meter, chip = Meter(gpu), gpu.chip
         click.echo(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}", err=True)
     except MachineError as reason:
-        meter, chip = None, Chip(90, 132, SHARED_LIMITS[90])
+        meter, chip = None, CHIPS[90]
         click.echo(f"{reason}; tiles and shared memory are those for compute capability 9.0", err=True)
     rows = [entry(variant, d, chip, meter) for variant in VARIANTS.values()]
     if form == "json":
@@ -68,8 +68,8 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
 def architectures(variant: Variant, shape: Shape) -> str:
     """The compute capabilities, of those we know, whose blocks have the room that the variant needs."""
     fitting = []
-    for cc, limit in SHARED_LIMITS.items():
+    for cc, chip in CHIPS.items():
         with suppress(MachineError):
-            variant.plan(shape, Chip(cc, 1, limit))
+            variant.plan(shape, chip)
             fitting.append(cc)
-    return "all" if fitting == list(SHARED_LIMITS) else ",".join(f"{cc / 10:.1f}" for cc in fitting)
+    return "all" if fitting == list(CHIPS) else ",".join(f"{cc / 10:.1f}" for cc in fitting)

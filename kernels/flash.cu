@@ -1,0 +1,327 @@
+// flash: exact fp32 attention at the speed of the CUDA cores: no tensor core, every product one FFMA.
+//
+// Idea:     A block keeps BR rows of Q in shared memory and streams K and V past them in tiles of BC keys; S
+//           and P never leave the SM. A thread owns 8 rows x BC/8 keys of S and 8 rows x d/8 columns of O in
+//           registers. Q and P lie k-major in shared memory: both products are then sums of outer products;
+//           3 or 4 loads of 16 bytes feed 32 or 64 FFMA, and neighbouring FFMA share a register operand.
+//           (The register file gives about 2 of an FFMA's 3 operands a cycle: the bound on sm_90.)
+// Geometry: B * ceil(N/BR) * splits blocks of THREADS = BR, a warp to 32 rows: BR = 128, BC = 32 where that
+//           fits. splits > 1 cuts the keys into parts, whose blocks lie side by side, and flash_combine, 4
+//           columns of O a thread, puts the parts together.
+// Shared:   4 * (2*BC*p + BR*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: K, V, Q, P. K is swizzled
+//           by 16-byte chunks, Q and P by 64-byte halves: no bank conflicts in the loop. K's next tile is on
+//           its way while V is used, V's while K is: one buffer each is enough to overlap copy and work.
+// Limits:   Any d on any device (48 KB: BC = 16 at d = 64, BR = 32 above). Scores must be finite in fp32.
+//           Scratch for splits > 1: 4 * splits*B*N*(d+2) bytes.
+// Source:   Dao, FlashAttention-2 (2023), algorithm 1; lazy rescaling by 2^8: FlashAttention-4's softmax;
+//           register and warp tiles: CUTLASS, "Efficient GEMM in CUDA".
+// Before:   float4. A thread multiplies 8 x 4 and 8 x 8 tiles out of registers, where it loaded two operands
+//           for each four products; copies run beside the work; and the running maximum is needed only where
+//           the result of a first try without it says so.
+
+#include "common.cuh"
+#include "ptx.cuh"
+
+#ifndef BLOCKS  // blocks that an SM should hold: caps the registers of a thread
+#define BLOCKS 2
+#endif
+
+constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
+constexpr int CHUNKS = WIDTH / 4;                         // 16-byte chunks of a row
+constexpr int ROWS = 8, LANES_ACROSS = 8;  // a thread's rows; 4 lanes down x 8 across make a warp
+constexpr int KEYS = BC / LANES_ACROSS, RUN = KEYS < 4 ? KEYS : 4;  // keys of a thread, in runs of neighbours
+constexpr int OUTS = WIDTH / LANES_ACROSS;
+constexpr int PASS = THREADS / CHUNKS;  // rows of a K or V tile that the block copies at once
+// How far the products are unrolled. More does not fit the instruction cache: fully unrolled is 20% slower.
+constexpr int QK_CHUNKS = WIDTH == 32 ? 8 : 4, PV_KEYS = WIDTH == 32 ? 16 : 8;
+
+constexpr unsigned ROW_BYTES = WIDTH * 4;  // of K and V: row-major
+constexpr unsigned COL_BYTES = BR * 4;     // of Q and P: k-major
+constexpr unsigned K_AT = 0, V_AT = BC * ROW_BYTES, Q_AT = 2 * V_AT, P_AT = Q_AT + BR * ROW_BYTES;
+
+static_assert(D % 4 == 0 && 4 <= D && D <= 128, "a row is whole 16-byte chunks; beyond 128 O does not fit");
+static_assert(THREADS == BR && BR % 32 == 0, "each warp owns 32 rows: 4 lanes down x 8 rows of a thread");
+static_assert(BC % 16 == 0 && (KEYS == 2 || KEYS % 4 == 0), "a thread's keys come in whole runs");
+static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
+static_assert(!CAUSAL, "the causal mask is not written yet: it belongs where the tail's keys are masked");
+
+extern __shared__ float4 shared[];
+
+// Lane bits 0 and 2 pick the rows, 1, 3 and 4 the columns. Lanes n and n^1 read the same K or V, n and n^2
+// the same Q or P: an LDS.128 whose lanes pair up like that takes 2 cycles of shared memory instead of 4.
+__device__ __forceinline__ int lane_down() { return (threadIdx.x & 1) | (threadIdx.x >> 1 & 2); }
+__device__ __forceinline__ int lane_across() { return (threadIdx.x >> 1 & 1) | (threadIdx.x >> 2 & 6); }
+__device__ constexpr int row_of(int i) { return i % 4 + i / 4 * 16; }  // i-th row of a thread, from its first
+__device__ constexpr int key_of(int j) { return j % RUN + j / RUN * RUN * LANES_ACROSS; }
+// The lanes across read rows of K that lie RUN apart: each of those 8 rows gets its own chunk order.
+__device__ constexpr unsigned swizzle(int key) { return key / RUN % LANES_ACROSS * 16; }
+
+// K or V: copies tile after tile of BC rows into one buffer.
+template <bool SWIZZLED>
+struct Stream {
+    const float* from;
+    unsigned to;
+    int row;
+#if __CUDA_ARCH__ < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
+    static constexpr bool AHEAD = WIDTH <= 64;
+    float4 held[BC / PASS];
+    int rows;
+    __device__ __forceinline__ float4 fetch(int n) const {
+        return row + n < rows ? *(const float4*)(from + n * D) : float4{0, 0, 0, 0};
+    }
+#endif
+    __device__ __forceinline__ Stream(const float* matrix, unsigned buffer) {
+        const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
+        from = matrix + r * D + c * 4;
+        to = buffer + r * ROW_BYTES + (SWIZZLED ? c * 16 ^ swizzle(r) : c * 16);
+        row = c < D / 4 ? r : BC;  // the padding of d: a row that no tile has
+    }
+    // r < PASS <= n's stride, a power of two: swizzle(r + n) = swizzle(r) ^ swizzle(n).
+    __device__ __forceinline__ unsigned at(int n) const {
+        return (SWIZZLED ? to ^ swizzle(n) : to) + n * ROW_BYTES;
+    }
+#if __CUDA_ARCH__ >= 800
+    __device__ __forceinline__ void start(int rows) {
+        if (rows >= BC) {
+            UNROLL for (int n = 0; n < BC; n += PASS)
+                copy16_async(at(n), from + n * D, D == WIDTH || row < BC);
+        } else {
+            UNROLL for (int n = 0; n < BC; n += PASS) copy16_async(at(n), from + n * D, row + n < rows);
+        }
+        from += BC * D;
+    }
+    __device__ __forceinline__ void finish() { copies_arrived(); }  // a barrier must follow
+#else
+    __device__ __forceinline__ void start(int left) {
+        rows = min(left, BC);
+        UNROLL for (int n = 0; n < BC && AHEAD; n += PASS) held[n / PASS] = fetch(n);
+    }
+    __device__ __forceinline__ void finish() {
+        UNROLL for (int n = 0; n < BC; n += PASS) store_shared(at(n), AHEAD ? held[n / PASS] : fetch(n));
+        from += BC * D;
+    }
+#endif
+};
+
+// The 8 rows of a thread in column k of a k-major matrix. Every other run of columns has the halves of 32
+// rows exchanged (`flip`), so that the stores of P by lanes of neighbouring runs meet in no bank.
+__device__ __forceinline__ void load_column(float* a, unsigned from, int k, int flip) {
+    UNROLL for (int half = 0; half < 2; half++) {
+        const Four f = load_shared(from + k * COL_BYTES + (half ^ flip) * 64);
+        UNROLL for (int x = 0; x < 4; x++) a[4 * half + x] = f.v[x];
+    }
+}
+
+// The sum, or the max, over the 8 lanes that share rows.
+__device__ __forceinline__ float across(float x, bool want_max) {
+    UNROLL for (int bit = 2; bit < 32; bit *= bit == 2 ? 4 : 2) {
+        const float y = __shfl_xor_sync(FULL_WARP, x, bit);
+        x = want_max ? fmaxf(x, y) : x + y;
+    }
+    return x;
+}
+
+struct Rows { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l and m, O not yet divided by l
+
+// All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
+template <bool SAFE>
+__device__ __forceinline__ void attend(Rows& r, Stream<true>& K, Stream<false>& V, unsigned base, int keys) {
+    const int across_at = lane_across();
+    const unsigned my_rows = (threadIdx.x / 32 * 32 + lane_down() * 4) * 4;
+    const unsigned q_at = base + Q_AT + my_rows, p_at = base + P_AT + my_rows;
+    const unsigned k_at = base + K_AT + across_at * (RUN * ROW_BYTES + 16);
+    const unsigned v_at = base + V_AT + across_at * 16;
+    constexpr int CHUNK_STEP = SAFE ? 2 : QK_CHUNKS, KEY_STEP = SAFE ? 2 * RUN : PV_KEYS;
+    UNROLL for (int i = 0; i < ROWS; i++) {
+        r.l[i] = 0, r.m[i] = SAFE ? MINUS_INFINITY : 0;
+        UNROLL for (int x = 0; x < OUTS; x++) r.O[i][x] = 0;
+    }
+#pragma unroll 1
+    for (int left = keys; left > 0; left -= BC) {
+        K.finish();
+        __syncthreads();
+        V.start(left);
+
+        float S[ROWS][KEYS];
+        constexpr bool FRESH = CHUNK_STEP == CHUNKS;  // unrolled whole: the first product starts the sum
+        UNROLL for (int i = 0; i < ROWS * KEYS && !FRESH; i++) S[i / KEYS][i % KEYS] = 0;
+        unsigned q = q_at;
+#pragma unroll 1
+        for (int c0 = 0; c0 < CHUNKS; c0 += CHUNK_STEP, q += CHUNK_STEP * 4 * COL_BYTES) {
+            const unsigned k = (k_at ^ c0 % 8 * 16) + c0 / 8 * 128;
+            float a[2][ROWS];
+            Four b[2][KEYS];
+            auto load_keys = [&](int c) {
+                UNROLL for (int j = 0; j < KEYS; j++)
+                    b[c % 2][j] = load_shared((k ^ c * 16) + key_of(j) * ROW_BYTES);
+            };
+            load_keys(0);
+            load_column(a[0], q, 0, 0);
+            UNROLL for (int n = 0; n < 4 * CHUNK_STEP; n++) {  // column n of Q and K; the next one loads
+                const int c = n / 4, next = n + 1;
+                if (n % 4 == 2 && c + 1 < CHUNK_STEP) load_keys(c + 1);
+                if (next < 4 * CHUNK_STEP) load_column(a[next % 2], q, next, next / 4 % 2);
+                UNROLL for (int y = 0; y < ROWS * KEYS; y++) {  // down a column of S, up the next
+                    const int j = y / ROWS, i = j % 2 ? ROWS - 1 - y % ROWS : y % ROWS;
+                    const float x = a[n % 2][i], z = b[c % 2][j].v[n % 4];
+                    S[i][j] = FRESH && n == 0 ? x * z : fmaf(x, z, S[i][j]);
+                }
+            }
+        }
+        V.finish();
+        __syncthreads();
+        if (left > BC) K.start(left - BC);
+
+        if (left < BC) {
+            asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
+            UNROLL for (int j = 0; j < KEYS; j++)
+                UNROLL for (int i = 0; i < ROWS; i++)
+                    if (across_at * RUN + key_of(j) >= left) S[i][j] = MINUS_INFINITY;
+        }
+        if (SAFE) {  // lazy: O and l are rescaled only when a max grew so far that P could pass 2^8
+            float top[ROWS];
+            bool grown = false;
+            UNROLL for (int i = 0; i < ROWS; i++) {
+                top[i] = S[i][0];
+                UNROLL for (int j = 1; j < KEYS; j++) top[i] = fmaxf(top[i], S[i][j]);
+                top[i] = across(top[i], true);
+                grown |= top[i] > r.m[i] + 8;
+            }
+            if (__any_sync(FULL_WARP, grown)) {
+                UNROLL for (int i = 0; i < ROWS; i++) {
+                    const float m = fmaxf(r.m[i], top[i]), shrink = exp2_fast(r.m[i] - m);
+                    r.m[i] = m, r.l[i] *= shrink;
+                    UNROLL for (int x = 0; x < OUTS; x++) r.O[i][x] *= shrink;
+                }
+            }
+        }
+        UNROLL for (int j = 0; j < KEYS; j++) {
+            float p[ROWS];
+            UNROLL for (int i = 0; i < ROWS; i++)
+                r.l[i] += p[i] = exp2_fast(SAFE ? S[i][j] - r.m[i] : S[i][j]);
+            UNROLL for (int half = 0; half < 2; half++)
+                store_shared(p_at + (across_at * RUN + key_of(j)) * COL_BYTES + (half ^ across_at % 2) * 64,
+                             p[4 * half], p[4 * half + 1], p[4 * half + 2], p[4 * half + 3]);
+        }
+        __syncwarp();  // a warp reads back only its own 32 rows of P
+        unsigned p = p_at, v = v_at;
+#pragma unroll 1
+        for (int j0 = 0; j0 < BC; j0 += KEY_STEP, p += KEY_STEP * COL_BYTES, v += KEY_STEP * ROW_BYTES) {
+            float a[2][ROWS];
+            Four b[2][OUTS / 4];
+            auto load_key = [&](int j) {
+                UNROLL for (int x = 0; x < OUTS / 4; x++)
+                    b[j % 2][x] = load_shared(v + j * ROW_BYTES + x * 128);
+                load_column(a[j % 2], p, j, j / RUN % 2);
+            };
+            load_key(0);
+            UNROLL for (int j = 0; j < KEY_STEP; j++) {
+                if (j + 1 < KEY_STEP) load_key(j + 1);
+                UNROLL for (int y = 0; y < ROWS * OUTS; y++) {
+                    const int i = y / OUTS, x = i % 2 ? OUTS - 1 - y % OUTS : y % OUTS;
+                    r.O[i][x] = fmaf(a[j % 2][i], b[j % 2][x / 4].v[x % 4], r.O[i][x]);
+                }
+            }
+        }
+        __syncwarp();
+    }
+    __syncthreads();
+    UNROLL for (int i = 0; i < ROWS; i++) r.l[i] = across(r.l[i], false);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+flash(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+      long long out_stride, int B, int N, int splits, float scale) {
+    const unsigned row_blocks = (N + BR - 1) / BR, tiles = (N + BC - 1) / BC;
+    unsigned block = blockIdx.x, part = 0;
+    int first = 0, last = N;
+    if (splits > 1) {
+        part = block % splits, block /= splits;
+        first = tiles * part / splits * BC, last = min(N, int(tiles * (part + 1) / splits * BC));
+    }
+    const int batch = block / row_blocks, row0 = (block - batch * row_blocks) * BR;
+    k += batch * in_stride + (long long)first * D, v += batch * in_stride + (long long)first * D;
+    const unsigned base = shared_address(shared);
+    Stream<true> K(k, base + K_AT);
+    Stream<false> V(v, base + V_AT);
+    K.start(last - first);
+    {   // Q, scaled so that S is in units of log2, turned k-major: a warp its own rows, 16 x 2 chunks a time
+        const int side = threadIdx.x / 16 % 2, row = threadIdx.x / 32 * 32 + threadIdx.x % 16;
+        const float* from = q + batch * in_stride + (long long)(row0 + row) * D + side * 4;
+        const unsigned to = base + Q_AT + side * 4 * COL_BYTES + row * 4;
+        const float to_log2 = scale * LOG2E;
+        constexpr int TOGETHER = CHUNKS < 16 ? CHUNKS : 16;  // loads in flight: one latency for all
+        UNROLL for (int n0 = 0; n0 < CHUNKS; n0 += TOGETHER) {
+            float4 x[TOGETHER];
+            UNROLL for (int n = 0; n < TOGETHER; n++) {
+                const int half = (n0 + n) % 2, c = (n0 + n) / 2 * 2;
+                x[n] = row0 + row + half * 16 < N && (D == WIDTH || c + side < D / 4)
+                           ? *(const float4*)(from + half * 16 * D + c * 4) : float4{0, 0, 0, 0};
+            }
+            UNROLL for (int n = 0; n < TOGETHER; n++) {
+                const unsigned at = (to ^ ((n0 + n) % 2 ^ side) * 64) + (n0 + n) / 2 * 8 * COL_BYTES;
+                store_shared(at, x[n].x * to_log2);
+                store_shared(at + COL_BYTES, x[n].y * to_log2);
+                store_shared(at + 2 * COL_BYTES, x[n].z * to_log2);
+                store_shared(at + 3 * COL_BYTES, x[n].w * to_log2);
+            }
+        }
+    }
+    // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
+    // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none
+    // overflowed (inf and NaN never leave a sum). A term flushed to zero was below 2^-126: beside l >= 2^-64
+    // that is 2^-62 a key, far under fp32's rounding of 2^-24. O is finite at the end, hence was throughout.
+    // If a row of the block fails the test (NaN does), the block does its rows again with the running max:
+    // right for any data, and free in the loop.
+    Rows r;
+    attend<false>(r, K, V, base, last - first);
+    bool sound = true;
+    UNROLL for (int i = 0; i < ROWS; i++) {
+        sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
+        UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
+    }
+    if (__syncthreads_or(!sound)) {
+        K = Stream<true>(k, base + K_AT), V = Stream<false>(v, base + V_AT);
+        K.start(last - first);
+        attend<true>(r, K, V, base, last - first);
+    }
+
+    const int row = row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
+    // Scratch: O of every part and batch, not yet divided by l; then (m, l) of every row.
+    const long long slice = (long long)part * B + batch;
+    float* to = splits == 1 ? o + batch * out_stride : (float*)scratch + slice * N * D;
+    float2* sums = (float2*)((float*)scratch + (long long)splits * B * N * D) + slice * N;
+    to += (long long)row * D + lane_across() * 4;
+    UNROLL for (int i = 0; i < ROWS; i++) {
+        if (row_of(i) >= N - row) continue;
+        const float f = splits == 1 ? __frcp_rn(r.l[i]) : 1;
+        UNROLL for (int x = 0; x < OUTS; x += 4)
+            if (D == WIDTH || lane_across() + x * 2 < D / 4)
+                *(float4*)(to + row_of(i) * D + x * LANES_ACROSS) =
+                    make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
+        if (splits > 1 && lane_across() == 0) sums[row + row_of(i)] = make_float2(r.m[i], r.l[i]);
+    }
+}
+
+// O = sum of 2^(m_s-m) O_s / sum of 2^(m_s-m) l_s, m the largest m_s; in a fixed order. 4 columns a thread.
+extern "C" __global__ void __launch_bounds__(THREADS)
+flash_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+              long long out_stride, int B, int N, int splits, float scale) {
+    const long long x = (long long)blockIdx.x * THREADS + threadIdx.x, rows = (long long)B * N, row = x / (D / 4);
+    if (row >= rows) return;
+    const float4* parts = (const float4*)scratch + x;
+    const float2* sums = (const float2*)((const float*)scratch + splits * rows * D) + row;
+    float m = MINUS_INFINITY, l = 0;
+    for (int s = 0; s < splits; s++) m = fmaxf(m, sums[s * rows].x);
+    float4 O{0, 0, 0, 0};
+    for (int s = 0; s < splits; s++) {
+        const float weight = exp2_fast(sums[s * rows].x - m);
+        const float4 part = parts[s * rows * (D / 4)];
+        l += weight * sums[s * rows].y;
+        O.x += weight * part.x, O.y += weight * part.y, O.z += weight * part.z, O.w += weight * part.w;
+    }
+    const float f = __frcp_rn(l);
+    const long long batch = row / N;
+    o += batch * out_stride + (x - batch * N * (D / 4)) * 4;
+    *(float4*)o = make_float4(O.x * f, O.y * f, O.z * f, O.w * f);
+}

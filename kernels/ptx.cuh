@@ -1,0 +1,41 @@
+// Single PTX instructions that C++ has no words for: NVIDIA only, so apart from common.cuh.
+
+#define UNROLL _Pragma("unroll")
+
+// 2^x in one instruction; 2^-inf is 0.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Shared memory by 32-bit byte address: an exclusive-or on it (a swizzle) stays one instruction.
+__device__ __forceinline__ unsigned shared_address(const void* p) {
+    return (unsigned)__cvta_generic_to_shared(p);
+}
+
+struct Four { float v[4]; };
+
+__device__ __forceinline__ Four load_shared(unsigned from) {
+    Four x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.v[0]), "=f"(x.v[1]), "=f"(x.v[2]), "=f"(x.v[3]) : "r"(from) : "memory");
+    return x;
+}
+__device__ __forceinline__ void store_shared(unsigned to, float a, float b, float c, float d) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                 ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+__device__ __forceinline__ void store_shared(unsigned to, float4 x) { store_shared(to, x.x, x.y, x.z, x.w); }
+__device__ __forceinline__ void store_shared(unsigned to, float a) {
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory");
+}
+
+#if __CUDA_ARCH__ >= 800
+// 16 bytes from global to shared memory past the registers; zeros, and no read, when `inside` is false.
+__device__ __forceinline__ void copy16_async(unsigned to, const float* from, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+#endif

@@ -1,0 +1,85 @@
+"""`hw4 bench` and `hw4 kernels` on a GPU: right figures for right kernels, words for the others."""
+
+import json
+
+import pytest
+
+from hw4cli.bench import Subject, kernel_subject, measure
+from hw4cli.meter import Meter
+from hw4cli.shape import Shape
+from hw4cli.variants import VARIANTS
+
+pytestmark = pytest.mark.usefixtures("gpu")
+CASE = ("2x512x64", Shape(2, 512, 64), 0)
+
+
+@pytest.fixture(scope="module")
+def meter(gpu):
+    return Meter(gpu)
+
+
+def test_a_record_holds_every_kernels_figures_and_the_machines(hw4, tmp_path):
+    result = hw4("bench", "all", "--shape", "2,512,64", "--format", "json", "--output", tmp_path / "record.json")
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert record == json.loads((tmp_path / "record.json").read_text())
+    assert [row["kernel"] for row in record["rows"]] == list(VARIANTS)
+    for row in record["rows"]:
+        assert row["status"] == "ok"
+        assert 0 < row["low"] <= row["median"] <= row["high"]
+        assert row["tflops"] == pytest.approx(4 * 2 * 512**2 * 64 / row["median"] / 1e9)
+        assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound
+        assert 16 <= row["registers"] <= 255
+        assert 0 < row["occupancy"] <= 1
+    assert record["machine"]["gpu"]
+    assert record["commit"]
+
+
+def test_two_runs_of_one_kernel_are_not_told_apart(hw4, tmp_path):
+    assert hw4("bench", "--shape", "16,2048,64", "--output", tmp_path / "a").returncode == 0
+    again = hw4("bench", "--shape", "16,2048,64", "--compare", tmp_path / "a")
+    assert again.returncode == 0, again.stderr
+    assert "flash 16x2048x64: s" in again.stderr or "unsure" in again.stderr or "faster" in again.stderr
+
+
+def test_a_tile_that_does_not_fit_is_told_and_the_others_go_on(hw4):
+    result = hw4("bench", "flash", "--shape", "2,512,64", "--tile", "100000x32", "--tile", "128x32")
+    assert result.returncode == 1
+    assert "flash 100000x32 on 2x512x64 failed: " in result.stdout
+    assert "flash 128x32  2x512x64" in result.stdout
+
+
+def test_a_wrong_kernel_is_told_and_never_timed(gpu, meter):
+    runs = []
+
+    def lazy(inputs, outputs):
+        runs.append(1)
+        return outputs  # still NaN
+
+    wrong = Subject("lazy", lambda shape: (lazy, {}))
+    right = kernel_subject(gpu, meter, "flash")
+    rows = measure(meter, [wrong, right], CASE, None, cold=True)
+    assert [row.status for row in rows] == ["wrong", "ok"]
+    assert "NaN" in rows[0].reason
+    assert rows[0].median is None
+    assert len(runs) == 1
+
+
+def test_warm_is_not_slower_than_cold_by_much(gpu, meter):
+    subject = kernel_subject(gpu, meter, "flash")
+    (cold,), (warm,) = (measure(meter, [subject], CASE, None, cold=cold) for cold in (True, False))
+    assert warm.median < 1.2 * cold.median
+
+
+def test_peers_are_measured_in_the_same_run(hw4):
+    pytest.importorskip("torch")
+    result = hw4("bench", "flash", "--shape", "4,1024,64", "--peers", "torch", "--format", "csv")
+    assert result.returncode == 0, result.stdout + result.stderr
+    kernels = [line.split(",")[0] for line in result.stdout.splitlines()[1:]]
+    assert kernels == ["flash", "torch efficient", "torch math"]
+
+
+def test_the_ladder_tells_registers_and_occupancy(hw4):
+    entries = json.loads(hw4("kernels", "--format", "json").stdout)
+    assert [entry["kernel"] for entry in entries] == list(VARIANTS)
+    assert all(entry["registers"] and entry["occupancy"] for entry in entries)
