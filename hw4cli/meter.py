@@ -1,4 +1,4 @@
-"""What is measured on a GPU: times by CUDA events, the SGEMM rate, occupancy, clocks; and the names of it and its driver."""
+"""What is measured on a GPU: times by CUDA events, SGEMM rate, occupancy, clocks; and what it and its driver are."""
 
 import statistics
 from collections.abc import Callable

@@ -1,13 +1,13 @@
-// float64: the answer to measure the others against, and for scores that float32 cannot hold.
+// float64: what the others are measured against, and the way out for scores that float32 cannot hold.
 //
 // Idea:     The textbook softmax in double: pass 1 finds each row's maximum, pass 2 sums exp(s - m) and P V.
-// Geometry: B * ceil(N/BR) blocks of 4*BR threads, BR = 32, BC = 16: four lanes share a row, and lane t of them
-//           holds elements t, t+4, t+8, ... of Q and O.
+// Geometry: B * ceil(N/BR) blocks of 4*BR threads; BR = 32, BC = 16. Four lanes share a row: lane t of them
+//           holds elements t, t+4, t+8, ... of Q and O, and computes every fourth exponential.
 // Shared:   K and V as doubles: 16*BC*d bytes, 32 KB at d = 128.
-// Limits:   Any d on any device, any finite input: |s| stays under 2e79. Q K^T is computed twice. scale is not
-//           used: 1/sqrt(d) as a float would be the largest error here.
+// Limits:   Any d on any device, any finite input: |s| stays under 2e78. Q K^T is computed twice. scale is
+//           not used: 1/sqrt(d) rounded to a float would be the largest error here.
 // Source:   the definition, O = softmax(Q K^T / sqrt(d)) V.
-// Before:   none; it stands beside the ladder and shares no line with it, so that no mistake is common to both.
+// Before:   none. It stands beside the ladder and shares no line with it, so that they share no mistake.
 
 #ifdef __HIP__
 #define SHFL(value, lane) __shfl(value, lane, 4)
@@ -27,7 +27,7 @@ static_assert(BC % 4 == 0, "each of the four lanes must take one exponential of 
 static_assert(!CAUSAL, "this kernel has no causal mask");
 
 constexpr int PART = D / 4;       // elements of a row that one lane holds
-constexpr double NEVER = -1e300;  // the score of a key past the end: no score of finite floats is below -2e79
+constexpr double NEVER = -1e300;  // the score of a key past the end: finite floats give no score below -2e78
 
 __device__ inline double sum_of_four(double x)
 {

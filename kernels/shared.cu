@@ -1,0 +1,91 @@
+// shared: many rows share each tile of K and V.
+//
+// Idea:     A block owns 64 rows, so a tile of K and V, once in shared memory, serves 64 rows and not 4. Each
+//           thread computes several scores and keeps several elements of O in its registers.
+// Geometry: B * ceil(N/BR) blocks of 256 threads; BC = 32, BR = the largest of 64, 32, 16 that fits into 48
+//           KB.
+// Shared:   Q, K (rows padded by one float against bank conflicts), V, S, alpha: 4 * (BR*d + BC*(d+1) + BC*d
+//           + BR*(BC+1) + BR) bytes.
+// Limits:   Two loads for each multiplication, and one thread per row does the softmax while the others wait.
+//           Any d on any device: 48 KB suffice (BR = 64 to d = 76, 32 to d = 116, then 16).
+// Source:   Dao et al. 2022, FlashAttention, section 3.1 (tiling); Dao 2023, FlashAttention-2, algorithm 1.
+// Before:   smallbr. BR grows from 4 to 64, which takes 16 times less K and V out of L2; a thread now loops
+//           over several scores.
+
+#include "common.cuh"
+
+static_assert(BR <= THREADS, "each row of the tile needs a thread for its softmax");
+static_assert(BR * BC % THREADS == 0, "the scores of a tile must divide evenly among the threads");
+static_assert(!CAUSAL, "this rung has no causal mask");
+
+constexpr int SCORES = BR * BC / THREADS;           // scores of a tile that one thread computes
+constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+shared(const float* q, const float* k, const float* v, float* o, void* scratch,
+       long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+{
+    extern __shared__ float4 memory[];
+    float* Q = reinterpret_cast<float*>(memory);
+    float* K = Q + BR * D;
+    float* V = K + BC * (D + 1);
+    float* S = V + BC * D;  // turns into P in place
+    float* alpha = S + BR * (BC + 1);
+
+    const int blocks = ceil_div(N, BR);
+    const long long batch = blockIdx.x / blocks;
+    const int row0 = blockIdx.x % blocks * BR;
+    q += batch * in_stride + (long long)row0 * D;
+    k += batch * in_stride;
+    v += batch * in_stride;
+    o += batch * out_stride + (long long)row0 * D;
+
+    float m = MINUS_INFINITY, l = 0.0f;  // of row threadIdx.x; only the first BR threads use them
+    float O[OUTPUTS] = {};
+    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);
+
+    for (int key0 = 0; key0 < N; key0 += BC) {
+        __syncthreads();  // nobody reads the tile before any more
+        load_rows<BC, D + 1>(K, k + (long long)key0 * D, N - key0);
+        load_rows<BC, D>(V, v + (long long)key0 * D, N - key0);
+        __syncthreads();
+
+        for (int n = 0; n < SCORES; ++n) {
+            const int e = threadIdx.x + n * THREADS, i = e / BC, j = e % BC;
+            float s = 0.0f;
+            for (int c = 0; c < D; ++c) s += Q[i * D + c] * K[j * (D + 1) + c];
+            S[i * (BC + 1) + j] = key0 + j < N ? s : MINUS_INFINITY;
+        }
+        __syncthreads();
+
+        if (threadIdx.x < BR) {
+            float* S_row = S + threadIdx.x * (BC + 1);
+            float m_new = m;
+            for (int j = 0; j < BC; ++j) m_new = fmaxf(m_new, S_row[j]);
+            float sum = 0.0f;  // of this tile alone: one long chain of additions would lose digits
+            for (int j = 0; j < BC; ++j) sum += S_row[j] = exp2f(S_row[j] - m_new);
+            alpha[threadIdx.x] = exp2f(m - m_new);
+            l = alpha[threadIdx.x] * l + sum;
+            m = m_new;
+        }
+        __syncthreads();
+
+#pragma unroll
+        for (int n = 0; n < OUTPUTS; ++n) {  // unrolled, or O would not be in registers
+            const int e = min(int(threadIdx.x) + n * THREADS, BR * D - 1), i = e / D, c = e % D;
+            float sum = 0.0f;
+#pragma unroll 16  // all 32 would gain little and compile six times as long
+            for (int j = 0; j < BC; ++j) sum += S[i * (BC + 1) + j] * V[j * D + c];
+            O[n] = alpha[i] * O[n] + sum;
+        }
+    }
+
+    __syncthreads();
+    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / l;
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < OUTPUTS; ++n) {
+        const int e = threadIdx.x + n * THREADS, i = e / D;
+        if (i < BR && row0 + i < N) o[e] = O[n] * alpha[i];
+    }
+}

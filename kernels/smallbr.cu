@@ -1,0 +1,86 @@
+// smallbr: the counter-example. Fused, but a block owns too few rows.
+//
+// Idea:     Online softmax: with a running maximum m and sum l for each row, S lives on the chip, one tile at
+//           a time, and never reaches device memory. One thread per score of the tile.
+// Geometry: B * ceil(N/BR) blocks of BR*BC threads; BR = 4 rows, BC = 32 keys, 128 threads.
+// Shared:   Q, K (rows padded by one float against bank conflicts), V, S, alpha: 4 * (BR*d + BC*(d+1) + BC*d
+//           + BR*(BC+1) + BR) bytes.
+// Limits:   Each block reads all of K and V: 8*B*N*N*d / BR bytes out of L2 (137 GB at 4, 16384, 64), and a
+//           float so fetched serves only BR multiplications. Try BR = 1, 2, 8, 16 to see what it costs.
+// Source:   Milakov and Gimelshein 2018, Online normalizer calculation for softmax, algorithm 3; Dao 2023,
+//           FlashAttention-2, algorithm 1.
+// Before:   naive. S and P leave device memory; what was three launches is one.
+
+#include "common.cuh"
+
+static_assert(THREADS == BR * BC, "a block must hold one thread for each score of its tile");
+static_assert(!CAUSAL, "this rung has no causal mask");
+
+constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+smallbr(const float* q, const float* k, const float* v, float* o, void* scratch,
+        long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+{
+    extern __shared__ float4 shared[];
+    float* Q = reinterpret_cast<float*>(shared);
+    float* K = Q + BR * D;
+    float* V = K + BC * (D + 1);
+    float* S = V + BC * D;  // turns into P in place
+    float* alpha = S + BR * (BC + 1);
+
+    const int blocks = ceil_div(N, BR);
+    const long long batch = blockIdx.x / blocks;
+    const int row0 = blockIdx.x % blocks * BR;
+    q += batch * in_stride + (long long)row0 * D;
+    k += batch * in_stride;
+    v += batch * in_stride;
+    o += batch * out_stride + (long long)row0 * D;
+
+    float m = MINUS_INFINITY, l = 0.0f;  // of row threadIdx.x; only the first BR threads use them
+    float O[OUTPUTS] = {};
+    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);
+
+    for (int key0 = 0; key0 < N; key0 += BC) {
+        __syncthreads();  // nobody reads the tile before any more
+        load_rows<BC, D + 1>(K, k + (long long)key0 * D, N - key0);
+        load_rows<BC, D>(V, v + (long long)key0 * D, N - key0);
+        __syncthreads();
+
+        const int i = threadIdx.x / BC, j = threadIdx.x % BC;
+        float s = 0.0f;
+        for (int c = 0; c < D; ++c) s += Q[i * D + c] * K[j * (D + 1) + c];
+        S[i * (BC + 1) + j] = key0 + j < N ? s : MINUS_INFINITY;
+        __syncthreads();
+
+        if (threadIdx.x < BR) {
+            float* S_row = S + threadIdx.x * (BC + 1);
+            float m_new = m;
+            for (int j = 0; j < BC; ++j) m_new = fmaxf(m_new, S_row[j]);
+            float sum = 0.0f;  // of this tile alone: one long chain of additions would lose digits
+            for (int j = 0; j < BC; ++j) sum += S_row[j] = exp2f(S_row[j] - m_new);
+            alpha[threadIdx.x] = exp2f(m - m_new);
+            l = alpha[threadIdx.x] * l + sum;
+            m = m_new;
+        }
+        __syncthreads();
+
+#pragma unroll
+        for (int n = 0; n < OUTPUTS; ++n) {  // unrolled, or O would not be in registers
+            const int e = min(int(threadIdx.x) + n * THREADS, BR * D - 1), i = e / D, c = e % D;
+            float sum = 0.0f;
+#pragma unroll
+            for (int j = 0; j < BC; ++j) sum += S[i * (BC + 1) + j] * V[j * D + c];
+            O[n] = alpha[i] * O[n] + sum;
+        }
+    }
+
+    __syncthreads();
+    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / l;
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < OUTPUTS; ++n) {
+        const int e = threadIdx.x + n * THREADS, i = e / D;
+        if (i < BR && row0 + i < N) o[e] = O[n] * alpha[i];
+    }
+}
