@@ -46,7 +46,7 @@ cuda-extra:  ## tell which cuda extra fits this machine's driver (none without o
 	@echo '$(cuda_extra)'
 
 results: $(python_for_run)  ## make the tables in README.md and docs/ from the records in benchmarks/
-	$(PYTHON) benchmarks/results.py
+	PYTHONPATH=. $(PYTHON) benchmarks/results.py
 
 clean:  ## remove the environment, generated cases, builds and caches
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 @click.option(
     "--d", type=int, default=64, show_default=True, help="The head size that tiles and shared memory are for."
 )
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "markdown"]),
+    default="table",
+    show_default=True,
+    help="How to print the table.",
+)
 def kernels(d: int, form: str) -> None:
     """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
 

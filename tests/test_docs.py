@@ -1,0 +1,40 @@
+"""The pages keep up with the program: every command, kernel and exit status is told, every link leads somewhere."""
+
+import re
+
+import click
+from helpers import ROOT
+
+from hw4cli.cli import cli
+from hw4cli.variants import VARIANTS
+
+PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
+
+
+def test_the_readme_names_every_command_but_the_default():
+    text = (ROOT / "README.md").read_text()
+    assert [name for name in cli.commands if name != "run" and f"hw4 {name}" not in text] == []
+
+
+def test_the_two_commands_are_on_the_first_screen():
+    top = (ROOT / "README.md").read_text().splitlines()[:20]
+    assert any("make demo" in line for line in top)
+    assert any("make test" in line for line in top)
+
+
+def test_the_ladder_has_a_paragraph_for_every_rung():
+    text = (ROOT / "docs/ladder.md").read_text()
+    assert [name for name in VARIANTS if name != "float64" and f"\n## {name}\n" not in text] == []
+
+
+def test_every_link_to_a_file_leads_to_one():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_command_tells_its_help_and_its_options(hw4):
+    for name in cli.commands:
+        result = hw4(name, "--help")
+        assert result.returncode == 0
+        assert all(option.help for option in cli.commands[name].params if isinstance(option, click.Option)), name
