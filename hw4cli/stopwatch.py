@@ -1,35 +1,71 @@
-"""Where the seconds of a run went, stage by stage."""
+"""Where the seconds of a run went, stage by stage, and which stages ran at the same time."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+WIDTH = 50  # characters of the timeline
+
 
 class Stopwatch:
-    """Adds up seconds per stage: `with watch("read"): ...`, as often as a stage comes up."""
+    """Records when each stage was at work: `with watch("read"): ...`, from any thread, as often as it comes up."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.origin = time.perf_counter()
+        self.spans: dict[str, list[tuple[float, float]]] = {}
+        self._lock = threading.Lock()
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
-        """Add the time of the with-block to a stage."""
+        """Record the with-block's time for a stage."""
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.add(stage, time.perf_counter() - start)
+            self.add(stage, start, time.perf_counter())
 
-    def add(self, stage: str, seconds: float) -> None:
-        """Add seconds to a stage."""
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+    def add(self, stage: str, start: float, end: float) -> None:
+        """Record a span of time.perf_counter for a stage."""
+        with self._lock:
+            self.spans.setdefault(stage, []).append((start, end))
+
+    def started(self, stage: str) -> None:
+        """Record the time from the process's start until now as the first stage, and count from there."""
+        now = time.perf_counter()
+        self.origin = now - since_process_start()
+        self.spans = {stage: [(self.origin, now)], **self.spans}
 
     def table(self) -> str:
-        """One line a stage, and the total."""
-        rows = [*self.seconds.items(), ("total", sum(self.seconds.values()))]
-        return "\n".join(f"{stage:<9} {seconds:8.3f} s" for stage, seconds in rows)
+        """A line a stage: the time in which it was at work, and when; then the total."""
+        total = time.perf_counter() - self.origin
+        lines = []
+        for stage, spans in self.spans.items():
+            merged = union(spans)
+            busy = sum(end - start for start, end in merged)
+            lines.append(f"{stage:<9} {busy:8.3f} s  {self._bar(merged, total)}")
+        return "\n".join([*lines, f"{'total':<9} {total:8.3f} s"])
+
+    def _bar(self, spans: list[tuple[float, float]], total: float) -> str:
+        cells = [" "] * WIDTH
+        for start, end in spans:
+            first, last = (int((moment - self.origin) / total * WIDTH) for moment in (start, end))
+            for cell in range(max(0, first), min(WIDTH - 1, last) + 1):
+                cells[cell] = "█"
+        return f"|{''.join(cells)}|"
+
+
+def union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans as the fewest that cover the same time, in order."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def since_process_start() -> float:
