@@ -41,13 +41,12 @@ def open_regular(path: Path) -> BinaryIO:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_exactly(file: BinaryIO, out: NDArray[np.float32], path: Path) -> None:
-    """Fill a contiguous array from the file; InputError if the file ends before."""
-    view = out.data.cast("B")
-    filled = 0
+def read_exactly(file: BinaryIO, out: NDArray[Any], offset: int, path: Path) -> None:
+    """Fill a contiguous array from a place in a file that threads may share; InputError if it ends before."""
+    view, filled = out.data.cast("B"), 0
     try:
         while filled < len(view):
-            count = file.readinto(view[filled:])  # type: ignore[attr-defined]
+            count = os.preadv(file.fileno(), [view[filled:]], offset + filled)
             if not count:
                 raise InputError(f"{path} became shorter while it was being read")
             filled += count
@@ -88,9 +87,12 @@ class InputFile:
         """Read batches start … stop-1 as an array (stop-start, 3, N, d) of float32: Q, K, V of each."""
         shape = self.shape
         block = np.empty((stop - start, 3, shape.N, shape.d), FLOAT32)
-        self._file.seek(HEADER.size + 3 * 4 * shape.N * shape.d * start)
-        read_exactly(self._file, block, self.path)
+        self.read(block, 3 * 4 * shape.N * shape.d * start)
         return block
+
+    def read(self, out: NDArray[Any], offset: int) -> None:
+        """Fill a contiguous array with bytes from an offset behind the header; any number of threads at once."""
+        read_exactly(self._file, out, HEADER.size + offset, self.path)
 
     def blocks(self, max_bytes: int) -> Iterator[tuple[int, Floats]]:
         """The whole file in order as (first batch, block), each of as many batches as fit max_bytes, at least one."""
@@ -101,7 +103,7 @@ class InputFile:
         """The smallest and largest element of Q, of K and of V; InputError at a NaN or Inf, saying where."""
         low, high = np.full(3, np.inf), np.full(3, -np.inf)
         for first, block in self.blocks(RANGE_BYTES):
-            magnitudes(block, first, self.path)
+            check_finite(block, first, self.path)
             flat = block.reshape(len(block), 3, -1)
             low = np.minimum(low, flat.min(axis=(0, 2)))
             high = np.maximum(high, flat.max(axis=(0, 2)))
@@ -121,20 +123,25 @@ def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, shape.B)
 
 
-def magnitudes(block: Floats, first_batch: int, path: Path) -> tuple[float, float, float]:
-    """The largest |element| of Q, of K and of V in a block (n, 3, N, d); InputError at a NaN or Inf, saying where."""
+def magnitudes(block: Floats) -> tuple[float, float, float]:
+    """The largest |element| of Q, of K and of V in a block (n, 3, N, d); NaN where there is one."""
     flat = block.reshape(len(block), 3, -1)
-    # max and min pass a NaN on, and an Inf is one of them: two passes without a temporary array.
+    # max and min pass a NaN on: two passes, and no temporary array.
     high, low = flat.max(axis=2).max(axis=0), flat.min(axis=2).min(axis=0)
-    largest = np.maximum(high, -low)
-    if not np.all(largest < np.inf):
-        batch, part, row, column = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
-        value = block[batch, part, row, column]
-        raise InputError(
-            f"{path} holds {value} in {'QKV'[part]} of batch {first_batch + batch}, row {row}, column {column}: "
-            "every element must be a finite number"
-        )
-    return float(largest[0]), float(largest[1]), float(largest[2])
+    q, k, v = (float(value) for value in np.maximum(high, -low))
+    return q, k, v
+
+
+def check_finite(block: Floats, first_batch: int, path: Path) -> None:
+    """Raise InputError, saying where, if a block (n, 3, N, d) that starts at first_batch holds NaN or Inf."""
+    if all(value < np.inf for value in magnitudes(block)):
+        return
+    batch, part, row, column = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
+    value = block[batch, part, row, column]
+    raise InputError(
+        f"{path} holds {value} in {'QKV'[part]} of batch {first_batch + batch}, row {row}, column {column}: "
+        "every element must be a finite number"
+    )
 
 
 class NewFile:
@@ -171,6 +178,15 @@ class NewFile:
         try:
             while view:
                 view = view[self._file.write(view) :]
+        except OSError as error:
+            raise _write_error(error, self.path) from None
+
+    def write_at(self, data: NDArray[Any], offset: int) -> None:
+        """Write the bytes of a contiguous array at an offset; any number of threads at once."""
+        view, done = data.data.cast("B"), 0
+        try:
+            while done < len(view):
+                done += os.pwrite(self._file.fileno(), view[done:], offset + done)
         except OSError as error:
             raise _write_error(error, self.path) from None
 

@@ -1,8 +1,11 @@
 """The GPU, through cupy. The only room that imports cupy, and only when a GPU is opened."""
 
+import os
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,10 @@ from hw4cli.casefile import Floats
 from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
-from hw4cli.stopwatch import Stopwatch
-from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile
+from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile, ceil_div
+
+MAGNITUDES_THREADS, MAGNITUDES_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
+MAGNITUDES_OPTIONS = (f"-DTHREADS={MAGNITUDES_THREADS}", f"-DCHUNK={MAGNITUDES_CHUNK}")
 
 
 class Gpu:
@@ -60,7 +65,7 @@ class Gpu:
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
             function((step.grid,), (step.block,), arguments, shared_mem=step.shared)
 
-    def attention(self, block: Floats, variant: str, watch: Stopwatch) -> Floats:
+    def attention(self, block: Floats, variant: str) -> Floats:
         """O of each batch of a block (n, 3, N, d), as (n, N, d): copied in, computed, copied out.
 
         Raises MachineError if the block does not fit the GPU's free memory, or the GPU fails.
@@ -68,15 +73,20 @@ class Gpu:
         n, _, N, d = block.shape
         plan = self.plan(variant, Shape(n, N, d))
         with self.errors_told(plan, Shape(n, N, d)):
-            with watch("copy in"):
-                inputs = self.upload(block)
-                outputs = self.empty((n, N, d))
-                self.wait()
-            with watch("kernel"):
-                self.compute(plan, inputs, outputs)
-                self.wait()
-            with watch("copy out"):
-                return outputs.get()  # type: ignore[no-any-return]
+            inputs, outputs = self.upload(block), self.empty((n, N, d))
+            self.compute(plan, inputs, outputs)
+            return outputs.get()  # type: ignore[no-any-return]
+
+    def prepare_magnitudes(self) -> None:
+        """Compile what `magnitudes` launches."""
+        (self._magnitudes,) = self._compile("magnitudes", MAGNITUDES_OPTIONS, (("magnitudes", 0),))
+
+    def magnitudes(self, inputs: Any, largest: Any) -> None:
+        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait."""
+        n, _, N, d = inputs.shape
+        largest.data.memset_async(0, largest.nbytes)
+        blocks = 3 * n * ceil_div(N * d, MAGNITUDES_CHUNK)
+        self._magnitudes((blocks,), (MAGNITUDES_THREADS,), (inputs, largest, np.int64(N * d)))
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
@@ -133,6 +143,7 @@ class Gpu:
 
 
 def _import_cupy() -> Any:
+    _choose_cache()
     try:
         import cupy
     except ImportError as error:
@@ -148,3 +159,21 @@ def _import_cupy() -> Any:
 def _cuda_message(error: Exception) -> str:
     """CUDA's own words, without the name of the exception."""
     return str(error).splitlines()[0]
+
+
+def _choose_cache() -> None:
+    """Let cupy keep compiled kernels under the home, or in a private temporary folder where that is read-only."""
+    if "CUPY_CACHE_DIR" in os.environ:
+        return
+    home = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        if os.access(home, os.W_OK):
+            return
+    except OSError:
+        pass
+    private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
+    with suppress(OSError):
+        private.mkdir(mode=0o700, exist_ok=True)
+        if private.stat().st_uid == os.getuid() and not private.is_symlink():
+            os.environ["CUPY_CACHE_DIR"] = str(private)

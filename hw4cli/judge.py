@@ -39,8 +39,8 @@ def compare_files(output: Path, answer: Path, comparison: Comparison) -> Compari
         count = os.fstat(answer_file.fileno()).st_size // FLOAT32.itemsize
         for start in range(0, count, COMPARE_CHUNK):
             got, expected = (np.empty(min(COMPARE_CHUNK, count - start), FLOAT32) for _ in range(2))
-            read_exactly(got_file, got, output)
-            read_exactly(answer_file, expected, answer)
+            read_exactly(got_file, got, 4 * start, output)
+            read_exactly(answer_file, expected, 4 * start, answer)
             comparison.add(got, expected)
     return comparison
 

@@ -1,96 +1,73 @@
-"""From file to file: batches in, attention on a device, batches out."""
+"""From file to file: an input streams through a device into an output."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
-from hw4cli.casefile import Floats, InputFile, NewFile, check_different, magnitudes
+from hw4cli.casefile import InputFile, NewFile, check_different, check_finite
 from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
-from hw4cli.stopwatch import Stopwatch, since_process_start
-from hw4cli.variants import FALLBACK, float32_suffices
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.stream import Device, Files, Magnitudes, Stream, layout
+from hw4cli.variants import float32_suffices
 
-# Input bytes on their way at a time. Large enough that a kernel fills any GPU (t12: 680 batches),
-# small enough that four of them and a laptop's browser fit beside each other.
-BLOCK_BYTES = 64 << 20
-
-# A device: O (n, N, d) of a block (n, 3, N, d), in float32 or, if `wide`, in float64.
-Attention = Callable[[Floats, bool, Stopwatch], Floats]
+OpenDevice = Callable[[Shape, int, Stopwatch], Device]  # told the shape and how many batches a group has
 Say = Callable[[str], None]
 
 
-def run(
-    source: Path,
-    target: Path,
-    open_device: Callable[[Shape], Attention],
-    watch: Stopwatch,
-    say: Say,
-) -> Shape:
+def run(source: Path, target: Path, open_device: OpenDevice, cores: int, watch: Stopwatch, say: Say) -> Shape:
     """Compute the input file's attention into the output file; return the shape.
 
     The device is opened after the input's header is known to be good and the output's place to be there.
-    `say` gets a sentence when blocks had to be computed in float64. Raises InputError and MachineError;
+    `say` gets a sentence when groups had to be computed in float64. Raises InputError and MachineError;
     then, as on Ctrl-C, the old output is untouched.
     """
     with InputFile(source) as inputs:
+        shape = inputs.shape
         check_different(source, target)
+        plan = layout(shape, cores)
         with NewFile(target) as output:
-            attention = open_device(inputs.shape)
-            watch.add("start", since_process_start())
-            wide_batches = 0
-            blocks = inputs.blocks(BLOCK_BYTES)
-            while True:
-                with watch("read"):
-                    first, block = next(blocks, (0, None))
-                    if block is None:
-                        break
-                    wide = not float32_suffices(magnitudes(block, first, source), inputs.shape.d)
-                wide_batches += len(block) * wide
-                result = attention(block, wide, watch)
-                with watch("write"):
-                    output.write(result)
-        if wide_batches:
-            say(f"{wide_batches} batch(es) have scores too large for float32 and were computed in float64")
-    return inputs.shape
+            device = open_device(shape, plan.group, watch)
+            watch.started("start")
+
+            def needs_wide(first: int, batches: int, found: Magnitudes) -> bool:
+                if not all(map(math.isfinite, found)):
+                    check_finite(inputs.batches(first, first + batches), first, source)
+                return not float32_suffices(found, shape.d)
+
+            stream = Stream(shape, plan, device, Files(inputs.read, output.write_at), needs_wide, watch)
+            stream.run()
+        if stream.wide_batches:
+            say(f"{stream.wide_batches} batch(es) have scores too large for float32 and were computed in float64")
+    return shape
 
 
-def cpu(_: Shape) -> Attention:
+def cpu(shape: Shape, group: int, watch: Stopwatch) -> Device:
     """The CPU as a device."""
-    import numpy as np
+    from hw4cli.devices import CpuDevice
 
-    from hw4cli.reference import tiled_attention
-
-    def attention(block: Floats, wide: bool, watch: Stopwatch) -> Floats:
-        with watch("kernel"):
-            return tiled_attention(block, np.float64 if wide else np.float32)
-
-    return attention
+    return CpuDevice(shape, group, watch)
 
 
-def cuda(kernel: str) -> Callable[[Shape], Attention]:
+def cuda(kernel: str) -> OpenDevice:
     """The GPU as a device, with a kernel of the ladder. MachineError, when it is opened, if there is none."""
 
-    def open_device(shape: Shape) -> Attention:
-        from hw4cli.gpu import Gpu
+    def open_device(shape: Shape, group: int, watch: Stopwatch) -> Device:
+        from hw4cli.devices import CudaDevice
 
-        gpu = Gpu()
-        gpu.plan(kernel, shape)
-
-        def attention(block: Floats, wide: bool, watch: Stopwatch) -> Floats:
-            return gpu.attention(block, FALLBACK if wide else kernel, watch)
-
-        return attention
+        return CudaDevice(kernel, shape, group, watch)
 
     return open_device
 
 
-def auto(kernel: str, say: Say) -> Callable[[Shape], Attention]:
+def auto(kernel: str, say: Say) -> OpenDevice:
     """The GPU if there is one that works, else the CPU and a sentence that says so."""
 
-    def open_device(shape: Shape) -> Attention:
+    def open_device(shape: Shape, group: int, watch: Stopwatch) -> Device:
         try:
-            return cuda(kernel)(shape)
+            return cuda(kernel)(shape, group, watch)
         except MachineError as reason:
             say(f"{reason}; using the CPU")
-            return cpu(shape)
+            return cpu(shape, group, watch)
 
     return open_device

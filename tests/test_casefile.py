@@ -10,7 +10,7 @@ from helpers import random_block, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.casefile import InputFile, NewFile, batch_spans, magnitudes
+from hw4cli.casefile import InputFile, NewFile, batch_spans, check_finite, magnitudes
 from hw4cli.errors import InputError, MachineError
 from hw4cli.shape import Shape
 
@@ -95,13 +95,13 @@ def test_nan_and_inf_are_found_and_placed(part, bad):
     block = random_block(3, 7, 8)
     block[2, part, 6, 5] = bad
     with pytest.raises(InputError, match=f"{'QKV'[part]} of batch 12, row 6, column 5"):
-        magnitudes(block, 10, Path("in"))
+        check_finite(block, 10, Path("in"))
 
 
 def test_magnitudes_are_the_largest_absolute_values():
     block = random_block(3, 7, 8)
     block[1, 0, 2, 3], block[0, 1, 1, 1], block[2, 2, 0, 0] = -11, 12, -3.5e38 * 0.9
-    assert magnitudes(block, 0, Path("in")) == (11, 12, pytest.approx(3.5e38 * 0.9))
+    assert magnitudes(block) == (11, 12, pytest.approx(3.5e38 * 0.9))
 
 
 def test_a_new_file_appears_whole_or_not_at_all(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.errors import MachineError
+from hw4cli.gpu import MAGNITUDES_OPTIONS
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.suite import cases
@@ -17,12 +18,11 @@ COMPILED_FOR = [75, 80, 86, 89, 90, 100, 120]  # NVRTC 13 no longer knows the GT
 HEAD_SIZES = [4, 32, 36, 64, 100, 128]
 
 
-def compiled(name, d, cc):
+def compiled(name, cc, macros):
     """Per kernel of a file: registers and bytes spilled, as ptxas tells them; and the whole log."""
-    plan = VARIANTS[name].plan(Shape(1, 32768, d), CHIPS[cc])
     text = kernel_source(name).encode()
     error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
-    options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *plan.options]
+    options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     _, size = nvrtc.nvrtcGetProgramLogSize(program)
     log = b" " * size
@@ -44,13 +44,19 @@ def compiled(name, d, cc):
 def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, cc):
     for d in HEAD_SIZES:
         plan = VARIANTS[name].plan(Shape(1, 32768, d), CHIPS[cc])
-        kernels, log = compiled(name, d, cc)
+        kernels, log = compiled(name, cc, plan.options)
         assert set(kernels) == {launch.symbol for launch in plan.launches}
         for launch in plan.launches:
             registers, spilled = kernels[launch.symbol]
             assert spilled == 0, f"{launch.symbol} spills {spilled} bytes at d={d}"
             assert registers * launch.block <= 65536
         assert "warning" not in log, log
+
+
+@pytest.mark.parametrize("cc", COMPILED_FOR)
+def test_the_range_check_compiles_without_spills(cc):
+    kernels, _ = compiled("magnitudes", cc, MAGNITUDES_OPTIONS)
+    assert kernels["magnitudes"][1] == 0
 
 
 @pytest.mark.parametrize("cc", CHIPS)
@@ -77,7 +83,7 @@ LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
 
 
 def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
-    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == set(VARIANTS)
+    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == {*VARIANTS, "magnitudes"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

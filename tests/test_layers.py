@@ -6,14 +6,15 @@ import resource
 import subprocess
 import sys
 
-from helpers import ROOT, random_block, run_hw4, write_case
+from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "stopwatch"},
+    {"", "errors", "resources", "stopwatch", "context"},
     {"shape"},
     {"casefile", "variants"},
-    {"verdict", "suite", "reference", "gpu"},
-    {"pipeline", "generate", "judge", "meter", "tables"},
+    {"verdict", "suite", "reference", "gpu", "stream"},
+    {"devices", "generate", "judge", "meter", "tables"},
+    {"pipeline"},
     {"bench"},
     {"peers"},
     {"cli.options"},
@@ -83,12 +84,15 @@ def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):
 
 
 def test_help_answers_at_once():
-    """Under 0.15 s of processor time, the best of ten: what the program needs, whatever else the machine is doing."""
+    """0.15 s on a machine that imports click in 0.06 s of processor time: told as a ratio, for slow and busy ones."""
 
-    def seconds():
+    def seconds(*command):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert run_hw4("--help").returncode == 0
+        subprocess.run([sys.executable, *command], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(10)) < 0.15
+    def best(*command):
+        return min(seconds(*command) for _ in range(10))
+
+    assert best("-m", "hw4cli", "--help") < 2.5 * best("-c", "import click")

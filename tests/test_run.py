@@ -44,10 +44,9 @@ def test_quiet_prints_nothing_and_timing_tells_the_stages(hw4, case, tmp_path):
     quiet = hw4("--device", "cpu", "--quiet", case, tmp_path / "out")
     assert (quiet.stdout, quiet.stderr) == ("", "")
     timing = hw4("--device", "cpu", "--timing", case, tmp_path / "out")
-    seconds = dict(line.split()[:2] for line in timing.stderr.splitlines())
-    assert list(seconds) == ["start", "read", "kernel", "write", "total"]
-    parts = [float(seconds[stage]) for stage in ("start", "read", "kernel", "write")]
-    assert sum(parts) == pytest.approx(float(seconds["total"]), abs=0.003)
+    seconds = {line[:9].strip(): line[9:18] for line in timing.stderr.splitlines()}
+    assert list(seconds) == ["start", "read", "copy in", "kernel", "copy out", "write", "total"]
+    assert all(0 <= float(seconds[stage]) <= float(seconds["total"]) for stage in seconds)
 
 
 def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, case, tmp_path):

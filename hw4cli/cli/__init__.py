@@ -61,7 +61,13 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line and exit: every problem is one sentence on stderr and an exit code."""
     # Slurm and `kill` ask with SIGTERM: end as for Ctrl-C, so that no half-written file stays behind.
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(_run(args))
+    code = _run(args)
+    if "cupy" in sys.modules:
+        # All is written and closed: taking cupy and CUDA down piece by piece would cost 25 ms more.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _terminated(*_: Any) -> None:

@@ -38,7 +38,12 @@ def run(inputfile: Path, outputfile: Path, device: str, kernel: str, timing: boo
     """
     # Batches are spread over the cores by us; the BLAS of NumPy would do the same once more.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if device != "cpu":
+        from hw4cli.context import make_context
+
+        make_context()
     from hw4cli import pipeline
+    from hw4cli.reference import workers
 
     def say(sentence: str) -> None:
         if not quiet:
@@ -47,7 +52,7 @@ def run(inputfile: Path, outputfile: Path, device: str, kernel: str, timing: boo
     devices = {"auto": pipeline.auto(kernel, say), "cuda": pipeline.cuda(kernel), "cpu": pipeline.cpu}
     watch = Stopwatch()
     started = time.perf_counter()
-    shape = pipeline.run(inputfile, outputfile, devices[device], watch, say)
+    shape = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")

@@ -1,0 +1,155 @@
+"""The devices that groups of batches stream through: a GPU, and the CPU."""
+
+import time
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from hw4cli.casefile import FLOAT32, magnitudes
+from hw4cli.gpu import Gpu
+from hw4cli.reference import tiled_attention
+from hw4cli.shape import Shape
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.stream import Bytes, Magnitudes
+from hw4cli.variants import FALLBACK, Plan, float32_suffices
+
+BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
+
+
+class CudaLane:
+    """Room on the GPU for one group, and a stream in which its copies and launches follow each other."""
+
+    def __init__(self, device: "CudaDevice") -> None:
+        gpu, shape = device.gpu, device.group
+        self._device, self._cupy = device, gpu.cupy
+        self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
+        self._outputs = gpu.empty((shape.B, shape.N, shape.d))
+        self._largest = gpu.cupy.empty(3, np.uint32)
+        self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
+        self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
+
+    def copy_in(self, buffer: Bytes, offset: int) -> None:
+        """Copy a piece in, and wait for this copy alone."""
+        runtime = self._cupy.cuda.runtime
+        done = self._cupy.cuda.Event(disable_timing=True)
+        to, size = self._inputs.data.ptr + offset, len(buffer)
+        runtime.memcpyAsync(to, buffer.ctypes.data, size, runtime.memcpyHostToDevice, self._stream.ptr)
+        done.record(self._stream)
+        done.synchronize()
+
+    def start(self, batches: int, wide: bool = False) -> None:
+        """Launch the range check and the kernel behind the copies."""
+        plan = self._device.plan(batches, wide)
+        inputs, outputs = self._inputs[:batches], self._outputs[:batches]
+        with self._stream, self._device.gpu.errors_told(plan, self._device.group):
+            self._began.record()
+            self._device.gpu.magnitudes(inputs, self._largest)
+            self._device.gpu.compute(plan, inputs, outputs)
+            self._ended.record()
+
+    def finish(self) -> Magnitudes:
+        """Wait for the kernel and fetch what the range check found."""
+        with self._device.told():
+            largest = self._largest.get(stream=self._stream).view(FLOAT32)
+            self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
+        return float(largest[0]), float(largest[1]), float(largest[2])
+
+    def copy_out(self, offset: int, buffer: Bytes) -> None:
+        """Copy a part of the output out."""
+        runtime, size = self._cupy.cuda.runtime, len(buffer)
+        source = self._outputs.data.ptr + offset
+        runtime.memcpyAsync(buffer.ctypes.data, source, size, runtime.memcpyDeviceToHost, self._stream.ptr)
+        self._stream.synchronize()
+
+
+class CudaDevice:
+    """The GPU with a kernel of the ladder, for groups of up to `group` batches. MachineError if it cannot be."""
+
+    def __init__(self, kernel: str, shape: Shape, group: int, watch: Stopwatch) -> None:
+        self.gpu = Gpu()
+        self.group = Shape(group, shape.N, shape.d)
+        self._kernel, self._watch = kernel, watch
+        with watch("compile"):
+            self._plan = self.plan(group)
+            self.gpu.prepare_magnitudes()
+
+    def plan(self, batches: int, wide: bool = False) -> Plan:
+        """The launches for so many batches."""
+        shape = Shape(batches, self.group.N, self.group.d)
+        return self.gpu.plan(FALLBACK if wide else self._kernel, shape)
+
+    def lanes(self, wanted: int) -> int:
+        """As many lanes as are wanted and fit the budget, or one."""
+        free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0]
+        each = 4 * 4 * self.group.elements + self._plan.scratch
+        return max(1, min(wanted, min(BUDGET, free) // each))
+
+    def buffer(self, size: int) -> Bytes:
+        """Pinned memory, which the GPU copies from and to by itself and five times as fast."""
+        with self.told():
+            memory = self.gpu.cupy.cuda.alloc_pinned_memory(size)
+        return np.frombuffer(memory, np.uint8, size)
+
+    def lane(self) -> CudaLane:
+        """A new lane; MachineError if the GPU has no room for it."""
+        with self.told():
+            return CudaLane(self)
+
+    def told(self) -> AbstractContextManager[None]:
+        """Turns what cupy raises into MachineErrors."""
+        return self.gpu.errors_told(self._plan, self.group)
+
+    def note_kernel(self, seconds: float) -> None:
+        """Record that a kernel ran for so long until now."""
+        now = time.perf_counter()
+        self._watch.add("kernel", now - seconds, now)
+
+
+class CpuLane:
+    """A group in the host's memory, computed when its result is asked for."""
+
+    def __init__(self, group: Shape, watch: Stopwatch) -> None:
+        self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
+        self._outputs = np.empty(0, np.uint8)
+        self._batches, self._wide, self._watch = 0, False, watch
+
+    def copy_in(self, buffer: Bytes, offset: int) -> None:
+        """Copy a piece to its place."""
+        self._inputs.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
+
+    def start(self, batches: int, wide: bool = False) -> None:
+        """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
+        self._batches, self._wide = batches, wide
+
+    def finish(self) -> Magnitudes:
+        """Compute, unless float32 cannot: then the magnitudes tell so, and the next start is wide."""
+        block = self._inputs[: self._batches]
+        largest = magnitudes(block)
+        if self._wide or float32_suffices(largest, block.shape[3]):
+            with self._watch("kernel"):
+                result = tiled_attention(block, np.float64 if self._wide else np.float32)
+            self._outputs = result.reshape(-1).view(np.uint8)
+        return largest
+
+    def copy_out(self, offset: int, buffer: Bytes) -> None:
+        """Copy a part of the output."""
+        buffer[:] = self._outputs[offset : offset + len(buffer)]
+
+
+class CpuDevice:
+    """The CPU, for groups of up to `group` batches. Two lanes: one is read while the other is computed."""
+
+    def __init__(self, shape: Shape, group: int, watch: Stopwatch) -> None:
+        self._group, self._watch = Shape(group, shape.N, shape.d), watch
+
+    def lanes(self, wanted: int) -> int:
+        """At most two lanes."""
+        return min(2, wanted)
+
+    def buffer(self, size: int) -> Bytes:
+        """Plain memory."""
+        return np.empty(size, np.uint8)
+
+    def lane(self) -> CpuLane:
+        """A new lane."""
+        return CpuLane(self._group, self._watch)
