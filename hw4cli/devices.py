@@ -71,7 +71,6 @@ class CudaDevice:
         self._kernel, self._watch = kernel, watch
         with watch("compile"):
             self._plan = self.plan(group)
-            self.gpu.prepare_magnitudes()
 
     def plan(self, batches: int, wide: bool = False) -> Plan:
         """The launches for so many batches."""

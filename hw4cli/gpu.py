@@ -16,8 +16,7 @@ from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile, ceil_div
 
-MAGNITUDES_THREADS, MAGNITUDES_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
-MAGNITUDES_OPTIONS = (f"-DTHREADS={MAGNITUDES_THREADS}", f"-DCHUNK={MAGNITUDES_CHUNK}")
+RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 
 
 class Gpu:
@@ -77,16 +76,15 @@ class Gpu:
             self.compute(plan, inputs, outputs)
             return outputs.get()  # type: ignore[no-any-return]
 
-    def prepare_magnitudes(self) -> None:
-        """Compile what `magnitudes` launches."""
-        (self._magnitudes,) = self._compile("magnitudes", MAGNITUDES_OPTIONS, (("magnitudes", 0),))
-
     def magnitudes(self, inputs: Any, largest: Any) -> None:
-        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait."""
+        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait.
+
+        Comes with any plan that was compiled before.
+        """
         n, _, N, d = inputs.shape
         largest.data.memset_async(0, largest.nbytes)
-        blocks = 3 * n * ceil_div(N * d, MAGNITUDES_CHUNK)
-        self._magnitudes((blocks,), (MAGNITUDES_THREADS,), (inputs, largest, np.int64(N * d)))
+        blocks = 3 * n * ceil_div(N * d, RANGE_CHUNK)
+        self._magnitudes((blocks,), (RANGE_THREADS,), (inputs, largest, np.int64(N * d)))
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
@@ -126,8 +124,10 @@ class Gpu:
         """The compiled functions, one a launch; cupy keeps the machine code in its cache on disk."""
         cupy = self.cupy
         try:
-            module = cupy.RawModule(code=kernel_source(variant), options=("-std=c++17", *options))
+            code = kernel_source(variant) + "\n" + kernel_source("magnitudes")
+            module = cupy.RawModule(code=code, options=("-std=c++17", f"-DRANGE_CHUNK={RANGE_CHUNK}", *options))
             functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
+            self._magnitudes = module.get_function("magnitudes")
         except cupy.cuda.compiler.CompileException as error:
             lines = [line for line in str(error).splitlines() if "error" in line]
             raise MachineError(

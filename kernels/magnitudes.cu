@@ -2,20 +2,19 @@
 //
 // A float's bits without the sign, taken as an integer, are ordered as its magnitude is, with infinity above all
 // numbers and NaN above infinity: one integer maximum finds both what is large and what is no number.
-// Geometry: ceil(part / CHUNK) * 3 * batches blocks of THREADS, each for CHUNK elements of one part (Q, K or V,
-// N*d elements of a batch). `largest` holds three integers that were zero.
+// Geometry: ceil(part / RANGE_CHUNK) * 3 * batches blocks of any whole warps, each for RANGE_CHUNK elements of one
+// part (Q, K or V, N*d elements of a batch). `largest` holds three integers that were zero. The loader appends this
+// file to a kernel's, so that a run loads one module.
 
-static_assert(THREADS % 32 == 0, "the maximum is taken warp by warp");
-
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void
 magnitudes(const uint4* elements, unsigned* largest, long long part)
 {
-    const long long chunks = (part + CHUNK - 1) / CHUNK, segment = blockIdx.x / chunks;
-    const long long first = blockIdx.x % chunks * CHUNK, last = min(first + CHUNK, part);
+    const long long chunks = (part + RANGE_CHUNK - 1) / RANGE_CHUNK, segment = blockIdx.x / chunks;
+    const long long first = blockIdx.x % chunks * RANGE_CHUNK, last = min(first + RANGE_CHUNK, part);
     elements += segment * (part / 4);
 
     unsigned top = 0;
-    for (long long e = first / 4 + threadIdx.x; e < last / 4; e += THREADS) {
+    for (long long e = first / 4 + threadIdx.x; e < last / 4; e += blockDim.x) {
         const uint4 x = elements[e];
         top = max(top, max(max(x.x & 0x7fffffffu, x.y & 0x7fffffffu), max(x.z & 0x7fffffffu, x.w & 0x7fffffffu)));
     }

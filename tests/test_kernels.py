@@ -6,7 +6,6 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.errors import MachineError
-from hw4cli.gpu import MAGNITUDES_OPTIONS
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.suite import cases
@@ -55,7 +54,7 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, cc):
 
 @pytest.mark.parametrize("cc", COMPILED_FOR)
 def test_the_range_check_compiles_without_spills(cc):
-    kernels, _ = compiled("magnitudes", cc, MAGNITUDES_OPTIONS)
+    kernels, _ = compiled("magnitudes", cc, ["-DRANGE_CHUNK=16384"])
     assert kernels["magnitudes"][1] == 0
 
 

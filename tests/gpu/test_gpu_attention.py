@@ -136,7 +136,7 @@ def test_the_range_check_finds_the_largest_of_each_part_and_what_is_no_number(gp
 
     block = random_block(*shape)
     block[-1, 0, -1, -1], block[0, 1, 0, 0], block[-1, 2, 0, -1] = -7, 8, -9.5
-    gpu.prepare_magnitudes()
+    gpu.plan("flash", Shape(*shape))
     largest = cupy.empty(3, np.uint32)
 
     def found():
