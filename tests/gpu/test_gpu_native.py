@@ -1,0 +1,69 @@
+"""`make hw4`, the plain native program, on a GPU: built as a user builds it, right, and as right as the Python one."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from helpers import ROOT, fails, random_block, read_output, write_case
+
+from hw4cli.reference import exact_attention
+from hw4cli.shape import Shape
+
+pytestmark = [
+    pytest.mark.usefixtures("gpu"),
+    pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed"),
+]
+
+# One row; odd rows and batches; many batches of one tile; parts to fill the GPU; parts to keep sums short.
+SHAPES = [(1, 1, 32), (3, 129, 64), (7, 200, 32), (320, 128, 32), (160, 128, 64), (2, 2048, 64), (1, 8200, 32)]
+
+
+@pytest.fixture(scope="module")
+def program(gpu, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("native")
+    shutil.copytree(ROOT / "kernels", folder / "kernels")
+    shutil.copy(ROOT / "Makefile", folder)
+    arch = f"NVCC_ARCH=sm_{gpu.chip.cc}"
+    result = subprocess.run(["make", "hw4", arch], cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return folder / "hw4"
+
+
+def run(program, *arguments):
+    return subprocess.run([program, *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_agrees_with_the_definition_and_with_the_python_program(hw4, program, tmp_path, shape):
+    block = random_block(*shape)
+    source = write_case(tmp_path / "in", block)
+    result = run(program, source, tmp_path / "native")
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()
+    assert first == f"(B, N, d): {Shape(*shape)}"
+    assert second.startswith("Time: ")
+    assert hw4(source, tmp_path / "python", "--device", "cuda").returncode == 0
+    native, python = (read_output(tmp_path / name, Shape(*shape)) for name in ("native", "python"))
+    assert np.abs(native - exact_attention(block)).max() < 2e-5
+    assert np.abs(native - python).max() < 2e-5
+
+
+def test_large_scores_are_right(program, tmp_path):
+    block = random_block(2, 300, 32)
+    block[:, :2] *= 8  # the way with a running maximum
+    source = write_case(tmp_path / "in", block)
+    assert run(program, source, tmp_path / "out").returncode == 0
+    assert np.abs(read_output(tmp_path / "out", Shape(2, 300, 32)) - exact_attention(block)).max() < 5e-3
+
+
+def test_a_bad_file_is_one_sentence(program, tmp_path):
+    source = write_case(tmp_path / "in", random_block(2, 40, 64))
+    source.write_bytes(source.read_bytes()[:-1])
+    fails(run(program, source, tmp_path / "out"), 2, "asks for 12 + 12*B*N*d")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(program, tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 8, 32))
+    fails(run(program, source, tmp_path / "none" / "out"), 3, "cannot write")

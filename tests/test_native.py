@@ -1,0 +1,115 @@
+"""`make hw4`, the plain native program, as far as it goes without a GPU: it builds, and it refuses what is wrong."""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+
+import pytest
+from helpers import ROOT, fails, folder_is_clean, random_block, write_case
+
+from hw4cli.shape import Shape
+from hw4cli.variants import CHIPS, VARIANTS
+
+SOURCE = ROOT / "kernels/host/hw4.cu"
+ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GTX 1080's 61
+
+needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
+
+
+@pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
+@pytest.mark.parametrize("cc", CHIPS)
+def test_the_tiles_are_those_of_the_variants(cc):
+    command = ["cpp", "-x", "c++", "-dM", f"-D__CUDA_ARCH_LIST__={cc}0", str(SOURCE)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    macros = dict(re.findall(r"^#define (\w+) (\w+)$", text, re.MULTILINE))
+    for d in (32, 64):
+        expected = VARIANTS["flash"].plan(Shape(1, 128, d), CHIPS[cc]).macros
+        assert macros["BR"] == str(expected["BR"])
+        assert macros["THREADS"] == "BR"
+        assert macros[f"BC_{d}"] == str(expected["BC"])
+        assert macros[f"BLOCKS_{d}"] == str(expected["BLOCKS"])
+
+
+@needs_nvcc
+@pytest.mark.parametrize("cc", ARCHITECTURES)
+def test_it_compiles_without_a_warning_or_a_spill(cc, tmp_path):
+    flags = ["-O3", "-std=c++17", f"-arch=sm_{cc}", "-Xcompiler", "-Wall", "-Xptxas", "-v"]
+    command = ["nvcc", *flags, "-c", "-o", str(tmp_path / "hw4.o"), str(SOURCE)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    log = result.stdout + result.stderr
+    assert result.returncode == 0, log
+    assert "warning" not in log, log
+    assert len(re.findall(r" 0 bytes spill stores, 0 bytes spill loads", log)) == 4, log  # two kernels, two head sizes
+
+
+def test_make_builds_it_as_the_assignment_does():
+    command = ["make", "-nB", "hw4", "NVCC_ARCH=sm_61", "NVCC=/opt/cuda/bin/nvcc"]
+    plan = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert plan.strip() == "/opt/cuda/bin/nvcc -O3 -std=c++17 -arch=sm_61 -o hw4 kernels/host/hw4.cu"
+    assert "rm -f hw4\n" in subprocess.check_output(["make", "-n", "clean"], cwd=ROOT, text=True)
+
+
+@pytest.mark.parametrize(("answer", "native"), [("echo 'GPU 0: Some GPU'", True), ("exit 9", False)])
+def test_make_asks_for_the_architecture_only_where_there_is_no_gpu(tmp_path, answer, native):
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    result = subprocess.run(["make", "-nB", "hw4"], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert (result.returncode == 0) == native
+    assert ("-arch=native" in result.stdout) == native
+    assert ("make hw4 NVCC_ARCH=sm_61" in result.stderr) != native
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("native") / "hw4"
+    subprocess.run(["nvcc", "-O3", "-std=c++17", "-arch=sm_90", "-o", str(path), str(SOURCE)], check=True)
+    return path
+
+
+def run(program, *arguments):
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
+    return subprocess.run([program, *arguments], env=env, capture_output=True, text=True)
+
+
+def header(B, N, d):
+    return struct.pack("<iii", B, N, d)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "too short"),
+        (header(2, 128, 32)[:11], "too short"),
+        (header(1, 5, 32) + bytes(12 * 5 * 32 - 1), "has 1931 bytes"),
+        (header(1, 5, 32) + bytes(12 * 5 * 32 + 1), "asks for 12 + 12*B*N*d"),
+        (header(2**31 - 1, 2**31 - 1, 64) + bytes(100), "asks for 12 + 12*B*N*d"),
+        (header(0, 5, 32), "must be positive"),
+        (header(3, -5, 32), "must be positive"),
+        (header(1, 5, 36) + bytes(12 * 5 * 36), "only d = 32 and 64"),
+        (header(1, 5, -64), "only d = 32 and 64"),
+    ],
+)
+def test_a_bad_file_is_one_sentence_and_leaves_nothing_behind(program, tmp_path, content, words):
+    (tmp_path / "in").write_bytes(content)
+    fails(run(program, tmp_path / "in", tmp_path / "out"), 2, words, str(tmp_path / "in"))
+    folder_is_clean(tmp_path, "in")
+
+
+@needs_nvcc
+def test_wrong_usage_is_one_sentence(program, tmp_path):
+    fails(run(program), 2, "INPUTFILE OUTPUTFILE")
+    fails(run(program, "a", "b", "c"), 2, "INPUTFILE OUTPUTFILE")
+    fails(run(program, tmp_path / "none", tmp_path / "out"), 2, "No such file")
+    fails(run(program, tmp_path, tmp_path / "out"), 2, "Is a directory")
+
+
+@needs_nvcc
+def test_no_gpu_is_one_sentence_and_leaves_the_old_output(program, tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 8, 32))
+    (tmp_path / "out").write_bytes(b"old")
+    fails(run(program, source, tmp_path / "out"), 3, "failed: ")
+    assert (tmp_path / "out").read_bytes() == b"old"
