@@ -52,6 +52,27 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+PROGRAM_COLUMNS = ["case", "(B, N, d)", "program", "median s", "min s", "max s", "ratio", "max error"]
+
+
+def program_cells(row: dict[str, Any]) -> list[str]:
+    """An end-to-end row's values as they are shown, in the order of PROGRAM_COLUMNS."""
+
+    def number(key: str, form: str) -> str:
+        return "-" if row[key] is None else format(row[key], form)
+
+    return [
+        row["case"],
+        "({}, {}, {})".format(*row["shape"]) if row["shape"] else "-",
+        row["program"],
+        number("median", ".3f"),
+        number("fastest", ".3f"),
+        number("slowest", ".3f"),
+        number("ratio", ".2f"),
+        number("max_error", ".1e"),
+    ]
+
+
 def plain(header: Sequence[str], rows: Cells) -> str:
     """A table of aligned columns for a terminal; numbers to the right."""
     lines = [header, *rows]

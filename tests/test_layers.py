@@ -16,7 +16,7 @@ FLOORS = [
     {"devices", "generate", "judge", "meter", "tables"},
     {"pipeline"},
     {"bench"},
-    {"peers"},
+    {"peers", "endtoend"},
     {"cli.options"},
     {"cli.run", "cli.gen", "cli.judge", "cli.verify", "cli.info", "cli.kernels", "cli.bench"},
     {"cli"},

@@ -1,4 +1,4 @@
-"""`hw4 bench`: times of kernels on the device."""
+"""`hw4 bench`: times of kernels on the device, or of whole programs."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, shapes_option
+from hw4cli.cli.options import FILE, command_of, folder_option, shapes_option
 from hw4cli.errors import InputError, MachineError
 from hw4cli.shape import Shape
 from hw4cli.variants import DEFAULT, VARIANTS
@@ -28,6 +28,10 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
     return tiles
 
 
+KERNELS_ONLY = {"kernels", "shapes", "tiles", "warm", "peers", "older"}
+PROGRAMS_ONLY = {"programs", "folder", "runs", "cold"}
+
+
 @click.command()
 @click.argument("kernels", nargs=-1)
 @click.option("--cases", default="", help="Cases of the suite, such as t22,t28-t30.")
@@ -35,6 +39,18 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
 @click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
 @click.option("--peers", type=click.Choice(["torch"]), help="Measure others' attention in the same run.")
+@click.option("--compare", "older", type=FILE, help="Say what became faster or slower since this record.")
+@click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases instead of kernels.")
+@click.option(
+    "--program",
+    "programs",
+    multiple=True,
+    metavar="COMMAND",
+    help="End to end: a command that takes INPUTFILE OUTPUTFILE, to compare hw4 with; may be given several times.",
+)
+@folder_option("End to end: where the cases are (see hw4 gen).")
+@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="End to end: runs of each program.")
+@click.option("--cold", is_flag=True, help="End to end: drop the input from the page cache before each run.")
 @click.option(
     "--format",
     "form",
@@ -44,32 +60,87 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
     help="How to print the results.",
 )
 @click.option("--output", type=FILE, help="Write the record there as JSON, too.")
-@click.option("--compare", "older", type=FILE, help="Say what became faster or slower since this record.")
-def bench(
-    kernels: tuple[str, ...],
-    cases: str,
-    shapes: list[Shape],
-    tiles: list[dict[str, int]],
-    warm: bool,
-    peers: str | None,
-    form: str,
-    output: Path | None,
-    older: Path | None,
-) -> int:
+@click.pass_context
+def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output: Path | None, **others: Any) -> int:
     """Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.
 
     Each answer is checked first: a kernel that is wrong, or cannot run, is told and not timed. Then the kernels take
     turns until their medians are sure. Example: hw4 bench flash float4 --cases t28 --peers torch
 
-    Exit status 0 if all went well, 1 if a kernel was wrong, failed, or (with --compare) became slower.
+    With --end-to-end: wall times of whole programs, start and end included. Each --program, then hw4 itself, is
+    checked on each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
+    t11-t13 --program ./hw4
+
+    Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
-    from hw4cli.bench import compare, measure, record, write_text
+    _check_options(ctx, end_to_end)
+    mine = PROGRAMS_ONLY if end_to_end else KERNELS_ONLY
+    run = _bench_programs if end_to_end else _bench_kernels
+    return run(ctx=ctx, cases=cases, form=form, output=output, **{name: others[name] for name in mine})
+
+
+def _check_options(ctx: click.Context, end_to_end: bool) -> None:
+    """Raise UsageError for an option of the other kind of benchmark."""
+    for param in ctx.command.params:
+        given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+        what = param.opts[0] if isinstance(param, click.Option) else "a kernel's name"
+        if given and end_to_end and param.name in KERNELS_ONLY:
+            raise click.UsageError(f"{what} does not go with --end-to-end", ctx)
+        if given and not end_to_end and param.name in PROGRAMS_ONLY:
+            raise click.UsageError(f"{what} goes only with --end-to-end", ctx)
+
+
+def _bench_programs(
+    ctx: click.Context,
+    cases: str,
+    form: str,
+    output: Path | None,
+    programs: tuple[str, ...],
+    folder: Path,
+    runs: int,
+    cold: bool,
+) -> int:
+    from hw4cli import endtoend, suite
+    from hw4cli.judge import check_present
+
+    if not cases:
+        raise click.UsageError("name the cases, as in --cases t01,t11-t13", ctx)
+    selected = suite.select([cases])
+    commands = [(" ".join(program.split()), *command_of(program, ctx)) for program in programs]
+    contestants = endtoend.named(
+        [endtoend.Program(*command) for command in (*commands, ("hw4", *command_of(None, ctx)))]
+    )
+    check_present(selected, folder)
+    rows: list[endtoend.Row] = []
+    for case in selected:
+        click.echo(f"{case.name} …", err=True)
+        rows += endtoend.measure(
+            contestants, case, folder, runs, cold, lambda text: click.echo(f"hw4: {text}", err=True)
+        )
+    result = endtoend.record(contestants, [*rows, *endtoend.sums(rows)], runs, cold)
+    _publish(result, form, output)
+    return 0 if all(row.status == "ok" for row in rows) else 1
+
+
+def _bench_kernels(
+    ctx: click.Context,
+    cases: str,
+    form: str,
+    output: Path | None,
+    kernels: tuple[str, ...],
+    shapes: list[Shape],
+    tiles: list[dict[str, int]],
+    warm: bool,
+    peers: str | None,
+    older: Path | None,
+) -> int:
+    from hw4cli.bench import compare, measure, record
     from hw4cli.gpu import Gpu
     from hw4cli.meter import Meter
     from hw4cli.tables import read_record
 
     then = read_record(older) if older else None
-    chosen = _cases(cases, shapes)
+    chosen = _cases(ctx, cases, shapes)
     gpu = Gpu()
     meter = Meter(gpu)
     subjects = _subjects(gpu, meter, kernels or (DEFAULT,), tiles, peers)
@@ -78,10 +149,7 @@ def bench(
     for case in chosen:
         click.echo(f"{case[0]} …", err=True)
         rows += measure(meter, subjects, case, sgemm, cold=not warm)
-    result = record(meter, rows, sgemm, cold=not warm, before=before)
-    click.echo(_formatted(result, form), nl=False)
-    if output:
-        write_text(output, json.dumps(result, indent=1) + "\n")
+    _publish(record(meter, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
     for change in changes:
         click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
@@ -89,14 +157,21 @@ def bench(
     return 1 if bad else 0
 
 
-def _cases(names: str, shapes: list[Shape]) -> list[tuple[str, Shape, int]]:
+def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
+    """Print a record, and write it to a file if there is to be one."""
+    from hw4cli.bench import write_text
+
+    click.echo(_formatted(result, form), nl=False)
+    if output:
+        write_text(output, json.dumps(result, indent=1) + "\n")
+
+
+def _cases(ctx: click.Context, names: str, shapes: list[Shape]) -> list[tuple[str, Shape, int]]:
     """(name, shape, seed) of what to measure on."""
     from hw4cli import suite
 
     if not names and not shapes:
-        raise click.UsageError(
-            "name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", click.get_current_context()
-        )
+        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
     named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
     return [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
 
@@ -129,9 +204,11 @@ def _formatted(result: dict[str, Any], form: str) -> str:
         return json.dumps(result, indent=1) + "\n"
     if form == "csv":
         return tables.comma_separated(result["rows"])
-    good = [row for row in result["rows"] if row["status"] == "ok"]
-    lines = [tables.cells(row) for row in good]
-    bad = [f"{r['kernel']} on {r['case']} {r['status']}: {r['reason']}" for r in result["rows"] if r["status"] != "ok"]
+    header, cells, who = list(tables.COLUMNS.values()), tables.cells, "kernel"
+    if result.get("kind") == "end-to-end":
+        header, cells, who = tables.PROGRAM_COLUMNS, tables.program_cells, "program"
+    lines = [cells(row) for row in result["rows"] if row["status"] == "ok"]
+    told = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in result["rows"] if r["reason"]]
     if form == "markdown":
-        return tables.markdown(list(tables.COLUMNS.values()), lines) + "".join(f"\n{line}\n" for line in bad)
-    return tables.plain(list(tables.COLUMNS.values()), lines) + "".join(f"{line}\n" for line in bad)
+        return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in told)
+    return tables.plain(header, lines) + "".join(f"{line}\n" for line in told)

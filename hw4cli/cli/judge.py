@@ -1,17 +1,12 @@
 """`hw4 judge`: run a program on the cases, and judge it."""
 
-import os
-import shlex
-import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.cli.options import folder_option
-from hw4cli.errors import InputError
+from hw4cli.cli.options import command_of, folder_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +41,7 @@ def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str
     from hw4cli.verdict import Verdict
 
     selected = suite.select(cases)
-    command, env = _command(program, ctx)
+    command, env = command_of(program, ctx)
     check_present(selected, folder)
     console = Console(highlight=False)
     _print_row(console, ("case", "(B, N, d)", "", "time s", "limit", "max error", ""), "bold")
@@ -60,24 +55,6 @@ def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str
     if any(result.verdict is Verdict.JE for result in results):
         return 3
     return 0 if all(result.verdict is Verdict.AC for result in results) else 1
-
-
-def _command(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
-    """The words of the command to judge, and its environment if that is not ours."""
-    if program is None:
-        # This very package, also where it is not installed.
-        here = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        return [sys.executable, "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path}
-    try:
-        words = shlex.split(program)
-    except ValueError as error:
-        raise click.UsageError(f"--program {program!r}: {error}", ctx) from None
-    if not words:
-        raise click.UsageError("--program is empty", ctx)
-    if shutil.which(words[0]) is None:
-        raise InputError(f"the program {words[0]} does not exist or cannot be executed")
-    return words, None
 
 
 def _print_row(console: "Console", cells: Sequence[str], style: str = "") -> None:

@@ -1,11 +1,16 @@
 """Options that several commands share."""
 
+import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 
 # A file's name; whether it can be read or written is found out, and told in our words, where that is done.
@@ -45,3 +50,24 @@ def folder_option(help: str) -> Callable[[Command], Command]:
     """--dir, the folder of the cases, given to the command as `folder`."""
     default = Path("testcases")
     return click.option("--dir", "folder", type=FILE, default=default, show_default=True, help=help)
+
+
+def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
+    """The words of a --program, hw4 itself if it is None; and the environment to run it in, if that is not ours.
+
+    Raises InputError if there is no such program.
+    """
+    if program is None:
+        # This very package, also where it is not installed.
+        here = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        return [sys.executable, "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path}
+    try:
+        words = shlex.split(program)
+    except ValueError as error:
+        raise click.UsageError(f"--program {program!r}: {error}", ctx) from None
+    if not words:
+        raise click.UsageError("--program is empty", ctx)
+    if shutil.which(words[0]) is None:
+        raise InputError(f"the program {words[0]} does not exist or cannot be executed")
+    return words, None
