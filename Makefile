@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases results clean cuda-extra
+.PHONY: help demo test gpu-test lint cases results clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -56,10 +56,12 @@ cuda-extra:  ## tell which cuda extra fits this machine's driver (none without o
 results: $(python_for_run)  ## make the tables in README.md and docs/ from the records in benchmarks/
 	PYTHONPATH=. $(PYTHON) benchmarks/results.py
 
-clean:  ## remove the environment, generated cases, builds and caches
+clean-cases:  ## remove the generated cases
+	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part
+
+clean:  ## remove the environment, builds and caches (see clean-cases)
 	rm -f hw4
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

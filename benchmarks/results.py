@@ -1,7 +1,8 @@
 """Rewrite the tables in README.md and docs/ from the records in this folder: `python benchmarks/results.py`.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
-kernel and case) or `versus` (a line for each case: the first kernel, and the others beside it).
+kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
+each program and case, end to end).
 """
 
 import re
@@ -9,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hw4cli.tables import COLUMNS, cells, markdown, read_record
+from hw4cli.tables import COLUMNS, PROGRAM_COLUMNS, cells, markdown, program_cells, read_record
 
 HERE = Path(__file__).resolve().parent
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -57,7 +58,20 @@ def versus(rows: list[dict[str, Any]]) -> str:
     return markdown(header, lines)
 
 
-VIEWS = {"list": as_list, "versus": versus}
+def programs(rows: list[dict[str, Any]]) -> str:
+    """A line for each program and case of an end-to-end record."""
+    return markdown(list(PROGRAM_COLUMNS.values()), [program_cells(row) for row in rows])
+
+
+def programs_caption(record: dict[str, Any]) -> str:
+    """The machine, the software, the commit and the method in one sentence."""
+    machine, method = record["machine"], record["method"]
+    facts = ", ".join(f"{name} {value}" for name, value in machine.items() if isinstance(value, (str, int)))
+    told = "; ".join(f"{name}: {value}" for name, value in method.items())
+    return f"{facts}; commit {record['commit']}, {record['date']}; {told}."
+
+
+VIEWS = {"list": as_list, "versus": versus, "programs": programs}
 
 
 def filled(text: str) -> str:
@@ -65,7 +79,8 @@ def filled(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         record = read_record(HERE / match[2])
-        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{caption(record)}\n{match[4]}"
+        words = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
+        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{words}\n{match[4]}"
 
     return MARKED.sub(table, text)
 

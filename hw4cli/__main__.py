@@ -1,5 +1,6 @@
 """`python -m hw4cli` is `hw4`."""
 
-from hw4cli.cli import main
+from hw4cli.entry import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@ An output is, for each batch, O (N×d float32), without a header.
 
 import errno
 import os
+import re
 import stat
 import struct
 import tempfile
@@ -155,6 +156,9 @@ class NewFile:
         self.path = path
         if path.is_dir():
             raise InputError(f"{path} is a directory, but the output must be a file")
+        if re.match(r"/(dev/(?!shm/)|proc/)", str(path.absolute())):
+            # Behind /dev/stdout may be a redirection's file, which a rename would take away from its writer.
+            raise InputError(f"{path} is no place for a file: name a regular one")
         if path.exists() and not path.is_file():
             raise InputError(f"{path} is a device or a pipe, but the output must be a regular file")
         # A link keeps pointing where it pointed: the file behind it is what is replaced.

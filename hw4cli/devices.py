@@ -7,11 +7,11 @@ import numpy as np
 
 from hw4cli.casefile import FLOAT32, magnitudes
 from hw4cli.gpu import Gpu
-from hw4cli.reference import tiled_attention
+from hw4cli.reference import KEYS, tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.stream import Bytes, Magnitudes
-from hw4cli.variants import FALLBACK, Plan, float32_suffices
+from hw4cli.variants import FALLBACK, VARIANTS, Plan, float32_suffices
 
 BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
 
@@ -71,6 +71,18 @@ class CudaDevice:
         self._kernel, self._watch = kernel, watch
         with watch("compile"):
             self._plan = self.plan(group)
+            while self.group.B > 1 and self._lane_bytes() > self._room():
+                self.group = Shape(self.group.B // 2, shape.N, shape.d)
+                self._plan = self.plan(self.group.B)
+
+    @property
+    def batches(self) -> int:
+        """The batches of a group: fewer than asked for where their scratch would not fit."""
+        return self.group.B
+
+    def suffices(self, found: Magnitudes) -> bool:
+        """Whether the kernel is right for a group with these magnitudes."""
+        return float32_suffices(found, self.group.d, VARIANTS[self._kernel].longest_sum(self.group.N))
 
     def plan(self, batches: int, wide: bool = False) -> Plan:
         """The launches for so many batches."""
@@ -79,9 +91,14 @@ class CudaDevice:
 
     def lanes(self, wanted: int) -> int:
         """As many lanes as are wanted and fit the budget, or one."""
+        return max(1, min(wanted, self._room() // self._lane_bytes()))
+
+    def _room(self) -> int:
         free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0]
-        each = 4 * 4 * self.group.elements + self._plan.scratch
-        return max(1, min(wanted, min(BUDGET, free) // each))
+        return min(BUDGET, free)
+
+    def _lane_bytes(self) -> int:
+        return 4 * 4 * self.group.elements + self._plan.scratch
 
     def buffer(self, size: int) -> Bytes:
         """Pinned memory, which the GPU copies from and to by itself and five times as fast."""
@@ -107,7 +124,8 @@ class CudaDevice:
 class CpuLane:
     """A group in the host's memory, computed when its result is asked for."""
 
-    def __init__(self, group: Shape, watch: Stopwatch) -> None:
+    def __init__(self, device: "CpuDevice", group: Shape, watch: Stopwatch) -> None:
+        self._device = device
         self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
         self._outputs = np.empty(0, np.uint8)
         self._batches, self._wide, self._watch = 0, False, watch
@@ -124,7 +142,7 @@ class CpuLane:
         """Compute, unless float32 cannot: then the magnitudes tell so, and the next start is wide."""
         block = self._inputs[: self._batches]
         largest = magnitudes(block)
-        if self._wide or float32_suffices(largest, block.shape[3]):
+        if self._wide or self._device.suffices(largest):
             with self._watch("kernel"):
                 result = tiled_attention(block, np.float64 if self._wide else np.float32)
             self._outputs = result.reshape(-1).view(np.uint8)
@@ -141,6 +159,15 @@ class CpuDevice:
     def __init__(self, shape: Shape, group: int, watch: Stopwatch) -> None:
         self._group, self._watch = Shape(group, shape.N, shape.d), watch
 
+    @property
+    def batches(self) -> int:
+        """The batches of a group."""
+        return self._group.B
+
+    def suffices(self, found: Magnitudes) -> bool:
+        """Whether the tiled computation is right for a group with these magnitudes; its sums are short."""
+        return float32_suffices(found, self._group.d, self._group.N // KEYS + KEYS)
+
     def lanes(self, wanted: int) -> int:
         """At most two lanes."""
         return min(2, wanted)
@@ -151,4 +178,4 @@ class CpuDevice:
 
     def lane(self) -> CpuLane:
         """A new lane."""
-        return CpuLane(self._group, self._watch)
+        return CpuLane(self, self._group, self._watch)

@@ -64,12 +64,7 @@ def check_space(jobs: list[Job]) -> None:
 def make(job: Job, oracle: Oracle, advance: Advance) -> None:
     """Write a job's input and answer. `advance` is told the bytes written, which add up to `job.bytes`."""
     job.shape.check(str(job.input))
-    found = write_input(job.input, job.shape, job.seed, advance)
-    if job.sha256 not in (None, found):
-        raise MachineError(
-            f"{job.input} came out other than the suite says (SHA-256 {found[:12]}…, not {job.sha256[:12]}…): "
-            "please report this with the versions of Python and NumPy"
-        )
+    write_input(job.input, job.shape, job.seed, advance, job.sha256)
     if job.answer:
         write_answer(job.input, job.answer, oracle, advance)
 

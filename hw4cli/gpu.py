@@ -150,8 +150,7 @@ def _import_cupy() -> Any:
         if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
             raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
         raise MachineError(
-            "no GPU can be used: cupy is not installed (pip install 'hw4cli[cuda13]', or [cuda12] for drivers "
-            "before 580 and GPUs before Turing)"
+            "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see README)"
         ) from None
     return cupy
 

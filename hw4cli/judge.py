@@ -6,6 +6,8 @@ The judge's own failures are JE, never the program's fault.
 import ctypes
 import os
 import select
+import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -64,7 +66,7 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
         case for case in selected if not (case.input_path(folder).is_file() and case.answer_path(folder).is_file())
     ]
     if missing:
-        where = "" if folder == Path("testcases") else f" --dir {folder}"
+        where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
         raise MachineError(
             f"{len(missing)} of {len(selected)} cases are not in {folder}: make them with "
             f"`hw4 gen {names(missing)}{where}`"
@@ -79,21 +81,45 @@ def judge_case(case: Case, command: Sequence[str], folder: Path, env: dict[str, 
 
     try:
         check_case(case, folder)
+        ours = case.input_path(folder), case.answer_path(folder)
+        before = [fingerprint(path) for path in ours]
         with tempfile.TemporaryDirectory(prefix="hw4-judge-", ignore_cleanup_errors=True) as private:
-            output = Path(private) / "output"
+            source, output = Path(private) / "input", Path(private) / "output"
+            stage(case.input_path(folder), source, room=case.shape.output_bytes)
             with tempfile.TemporaryFile() as stderr:
-                arguments = [*command, str(case.input_path(folder).resolve()), str(output)]
-                run = run_program(arguments, case.limit + KILL_AFTER, stderr, env)
+                run = run_program([*command, str(source), str(output)], case.limit + KILL_AFTER, stderr, env)
                 problem = None if run.killed else exit_problem(run, tail(stderr))
             comparison = None
             if not run.killed and problem is None:
                 problem, comparison = output_problem(output, case, folder)
+            for path, then in zip(ours, before, strict=True):
+                if fingerprint(path) != then:
+                    problem, comparison = f"{path} changed while the program ran: make it again (hw4 gen --force)", None
     except StartError as error:
         return result(Verdict.NA, str(error))
     except (Hw4Error, OSError, ValueError) as error:
         return result(Verdict.JE, str(error))
     verdict, reason = decide(run, case.limit, problem)
     return result(verdict, reason, run.wall, comparison.max_error if comparison else None)
+
+
+def stage(source: Path, target: Path, room: int) -> None:
+    """Put an input where no answer is beside it, by a link where that can be; MachineError without room for output."""
+    try:
+        target.hardlink_to(source.resolve())
+    except OSError:
+        shutil.copyfile(source, target)
+    free = shutil.disk_usage(target.parent).free
+    if free < room:
+        raise MachineError(
+            f"{target.parent} has {free:,} bytes free, but an output takes {room:,}: set TMPDIR elsewhere"
+        )
+
+
+def fingerprint(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is written to or replaced."""
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def check_case(case: Case, folder: Path) -> None:
@@ -114,6 +140,8 @@ def output_problem(output: Path, case: Case, folder: Path) -> tuple[str | None, 
         return "no output file", None
     if output.is_symlink() or not output.is_file():
         return "the output is not a regular file", None
+    if not os.access(output, os.R_OK):
+        return "the output cannot be read", None
     problem = size_problem(status.st_size, case.shape)
     if problem:
         return problem, None
@@ -195,12 +223,19 @@ def exit_problem(run: Run, stderr: str) -> str | None:
     """What a program's exit says against it, with its last words; None if it ended well."""
     if run.exit_code == 0:
         return None
-    if run.exit_code < 0:
-        what = f"ended by signal {-run.exit_code} ({signal.Signals(-run.exit_code).name})"
-    else:
-        what = f"exit code {run.exit_code}"
+    what = f"ended by signal {signal_name(-run.exit_code)}" if run.exit_code < 0 else f"exit code {run.exit_code}"
     last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
-    return f"{what}: {last[:200]}" if last else what
+    # A program's words must not steer the terminal that shows them.
+    words = "".join(letter if letter.isprintable() else "?" for letter in last[:200])
+    return f"{what}: {words}" if words else what
+
+
+def signal_name(number: int) -> str:
+    """A signal as number and name; real-time signals have no name."""
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
 
 
 def tail(file: IO[bytes]) -> str:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from hw4cli.gpu import Gpu
@@ -40,7 +41,6 @@ class Meter:
         self.cupy = gpu.cupy
         attributes = self.cupy.cuda.Device().attributes
         self._warps = attributes["MaxThreadsPerMultiProcessor"] // 32
-        self._flush = self.cupy.empty(FLUSH_BYTES, self.cupy.uint8)
 
     def milliseconds(self, work: Callable[[], object], cold: bool) -> float:
         """The time of one piece of GPU work between two events; cold: after the L2 cache was overwritten."""
@@ -53,6 +53,10 @@ class Meter:
         end.record()
         end.synchronize()
         return float(self.cupy.cuda.get_elapsed_time(start, end))
+
+    @cached_property
+    def _flush(self) -> Any:
+        return self.cupy.empty(FLUSH_BYTES, self.cupy.uint8)
 
     def resources(self, plan: Plan) -> Resources:
         """Registers, spills, shared memory and occupancy of a plan's first launch."""

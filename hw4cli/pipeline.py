@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from hw4cli.casefile import InputFile, NewFile, check_different, check_finite
@@ -9,7 +10,6 @@ from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.stream import Device, Files, Magnitudes, Stream, layout
-from hw4cli.variants import float32_suffices
 
 OpenDevice = Callable[[Shape, int, Stopwatch], Device]  # told the shape and how many batches a group has
 Say = Callable[[str], None]
@@ -28,12 +28,13 @@ def run(source: Path, target: Path, open_device: OpenDevice, cores: int, watch: 
         plan = layout(shape, cores)
         with NewFile(target) as output:
             device = open_device(shape, plan.group, watch)
+            plan = replace(plan, group=device.batches)
             watch.started("start")
 
             def needs_wide(first: int, batches: int, found: Magnitudes) -> bool:
                 if not all(map(math.isfinite, found)):
                     check_finite(inputs.batches(first, first + batches), first, source)
-                return not float32_suffices(found, shape.d)
+                return not device.suffices(found)
 
             stream = Stream(shape, plan, device, Files(inputs.read, output.write_at), needs_wide, watch)
             stream.run()

@@ -52,6 +52,13 @@ class Lane(Protocol):
 class Device(Protocol):
     """What can compute groups."""
 
+    @property
+    def batches(self) -> int:
+        """How many batches a group has: as many as were asked for, or as many as there is room for."""
+
+    def suffices(self, found: Magnitudes) -> bool:
+        """Whether a group with these magnitudes is right in float32."""
+
     def lanes(self, wanted: int) -> int:
         """How many lanes to make: as many as wanted, or as many as there is room for."""
 

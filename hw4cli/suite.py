@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.casefile import FLOAT32, HEADER, Floats, NewFile
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, MachineError
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 
@@ -59,8 +59,8 @@ def select(words: Iterable[str]) -> list[Case]:
 
     Each case comes once, in the suite's order. Raises InputError for a name that the suite has not.
     """
-    order = list(cases())
-    chosen: set[str] = set()
+    order, words = list(cases()), list(words)
+    chosen: set[str] = set() if words else set(order)
     for word in filter(None, re.split(r"[,\s]+", " ".join(words))):
         first, dash, last = word.partition("-")
         last = last if dash else first
@@ -70,7 +70,9 @@ def select(words: Iterable[str]) -> list[Case]:
         if order.index(first) > order.index(last):
             raise InputError(f"the range of cases {word} is empty: its end comes before its start")
         chosen.update(order[order.index(first) : order.index(last) + 1])
-    return [case for name, case in cases().items() if name in chosen or not chosen]
+    if not chosen:
+        raise InputError("no case is named: give names such as t01 or t01-t10")
+    return [case for name, case in cases().items() if name in chosen]
 
 
 def names(selected: Iterable[Case]) -> str:
@@ -105,15 +107,19 @@ def input_chunks(shape: Shape, seed: int) -> Iterator[NDArray[Any]]:
     yield from uniform(seed, 3 * shape.elements)
 
 
-def write_input(path: Path, shape: Shape, seed: int, advance: Advance) -> str:
-    """Write an input file and return its SHA-256."""
+def write_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: str | None = None) -> None:
+    """Write an input file; MachineError, and no file, if its SHA-256 is not the one given."""
     digest = hashlib.sha256()
     with NewFile(path) as file:
         for chunk in input_chunks(shape, seed):
             file.write(chunk)
             digest.update(chunk.data)
             advance(chunk.nbytes)
-    return digest.hexdigest()
+        if sha256 not in (None, digest.hexdigest()):
+            raise MachineError(
+                f"{path} came out other than the suite says (SHA-256 {digest.hexdigest()[:12]}…, not {sha256}): "
+                "please report this with the versions of Python and NumPy"
+            )
 
 
 def file_sha256(path: Path) -> str:

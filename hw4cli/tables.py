@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from hw4cli.errors import InputError
 
 Cells = Sequence[Sequence[str]]
+NUMBER = re.compile(r"-|[\d.,]+(e[-+]?\d+)?%?")
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",
@@ -79,7 +81,7 @@ def plain(header: Sequence[str], rows: Cells) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
 
     def aligned(text: str, width: int) -> str:
-        return text.rjust(width) if text[:1].isdigit() or text == "-" else text.ljust(width)
+        return text.rjust(width) if NUMBER.fullmatch(text) else text.ljust(width)
 
     return "".join("  ".join(map(aligned, line, widths)).rstrip() + "\n" for line in lines)
 

@@ -88,6 +88,7 @@ class Variant:
     derived: Callable[[int, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
     shared: Callable[[int, Tile], int]  # bytes a block
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
+    longest_sum: Callable[[int], int]  # how many terms are added one by one in float32, of N keys
     scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
 
@@ -187,16 +188,19 @@ def _flash_tile(d: int, chip: Chip) -> Tile:
     return best
 
 
+LONGEST_PART, MOST_PARTS = 4096, 8  # keys of a part, where that takes no more parts than this
+
+
 def _flash_splits(shape: Shape, tile: Tile, chip: Chip) -> int:
     """Into how many parts the keys are cut: so many that sums stay short, and that no multiprocessor idles.
 
-    A part of more than 4096 keys would lose digits in its long sums (5e-5 instead of 2e-5 at N = 32768). Beyond that,
-    the waves count: the efficiency of p parts is estimated from the blocks' waves, in which r blocks alone on a
+    A long part would lose digits in its sums (5e-5 in one part instead of 2e-5 at N = 32768). Beyond that, the waves
+    count: the efficiency of p parts is estimated from the blocks' waves, in which r blocks alone on a
     multiprocessor run at a rate of 1 - 0.17/r² (measured on an H200), and from the cost of 64 keys for each part.
     """
     resident = tile["BLOCKS"]
-    most = max(1, min(8, ceil_div(shape.N, tile["BC"]) // 8))
-    least = min(most, ceil_div(shape.N, 4096))
+    most = max(1, min(MOST_PARTS, ceil_div(shape.N, tile["BC"]) // 8))
+    least = min(most, ceil_div(shape.N, LONGEST_PART))
 
     def efficiency(parts: int) -> float:
         blocks = shape.B * ceil_div(shape.N, tile["BR"]) * parts / chip.sms
@@ -234,6 +238,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 256},
             shared=lambda d, tile: 0,
             launches=_naive_launches,
+            longest_sum=lambda N: N,
             scratch=lambda shape, tile, splits: FLOAT * shape.B * shape.N**2,
         ),
         Variant(
@@ -244,6 +249,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 128},
             shared=_padded_bytes,
             launches=row_blocks("smallbr"),
+            longest_sum=lambda N: N // 32 + 32,
         ),
         Variant(
             "shared",
@@ -256,6 +262,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 256},
             shared=_padded_bytes,
             launches=row_blocks("shared"),
+            longest_sum=lambda N: N // 32 + 32,
         ),
         Variant(
             "warp",
@@ -268,6 +275,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 8 * tile["BR"]},
             shared=_unscored_bytes,
             launches=row_blocks("warp"),
+            longest_sum=lambda N: N // 32 + 32,
         ),
         Variant(
             "float4",
@@ -280,6 +288,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 8 * tile["BR"]},
             shared=_plain_bytes,
             launches=row_blocks("float4_kernel"),
+            longest_sum=lambda N: N,
         ),
         Variant(
             "flash",
@@ -289,6 +298,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": tile["BR"], "BLOCKS": _flash_blocks(d, tile, chip)},
             shared=_flash_bytes,
             launches=_flash_launches,
+            longest_sum=lambda N: max(min(N, LONGEST_PART), ceil_div(N, MOST_PARTS)),
             scratch=_flash_scratch,
             splits=_flash_splits,
         ),
@@ -300,6 +310,7 @@ VARIANTS = {
             derived=lambda d, tile, chip: {"THREADS": 4 * tile["BR"]},
             shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
             launches=row_blocks("float64"),
+            longest_sum=lambda N: 0,
         ),
     )
 }
@@ -307,13 +318,16 @@ DEFAULT = "flash"
 FALLBACK = "float64"
 
 
-def float32_suffices(magnitudes: tuple[float, float, float], d: int) -> bool:
-    """Whether float32 scores keep the answer well inside the tolerance, for |Q|, |K|, |V| up to `magnitudes`.
+def float32_suffices(magnitudes: tuple[float, float, float], d: int, longest_sum: int) -> bool:
+    """Whether float32 keeps the answer within the tolerance, for |Q|, |K|, |V| up to `magnitudes`.
 
-    A score is at most sqrt(d)·|Q|·|K|, and its rounding error about 2^-24·sqrt(d) of that (the errors of d products
-    add up like a random walk); an error e in every score moves O by at most 2·e·|V|. 4e-3 of the tolerance of 5e-3
-    may be used up. Scores that overflow are caught by the same bound, sums of V by the second condition.
+    Scores: the j-th of d sums that grow to j·|Q|·|K| is rounded by 2^-24 of it, and so are the scale and the exponent's
+    argument: an error of 2^-24·|Q|·|K|·sqrt(d)·(d/2 + 3) at most, and an error e in every score moves O by 2·e·|V|.
+    Sums over keys: `longest_sum` equal terms, added one by one, were seen to lose a quarter of longest_sum·2^-24.
+    4e-3 of the tolerance of 5e-3 may be used up. NaN is never enough; what overflows is far beyond the bound.
     """
     q, k, v = magnitudes
-    score_error = d * q * k * 2.0**-24
-    return 2 * score_error * v <= 4e-3 and v < 1e30
+    unit = 2.0**-24
+    scores = 2 * unit * q * k * d**0.5 * (d / 2 + 3) * v
+    sums = unit * longest_sum / 4 * v
+    return scores + sums <= 4e-3 and v < 1e30

@@ -141,8 +141,12 @@ def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):
 
 
 def test_a_device_is_no_output(tmp_path):
+    for name in ("/dev/null", "/dev/stdout", "/proc/self/fd/1"):
+        with pytest.raises(InputError, match="no place for a file"):
+            NewFile(Path(name))
+    (tmp_path / "link").symlink_to("/dev/null")
     with pytest.raises(InputError, match="device"):
-        NewFile(Path("/dev/null"))
+        NewFile(tmp_path / "link")
 
 
 def test_a_folder_without_room_is_told(tmp_path):

@@ -1,5 +1,6 @@
 """The judge with real programs: each gets its verdict and reason, and nothing of it lives on."""
 
+import shutil
 import stat
 import sys
 import time
@@ -68,6 +69,9 @@ CONTESTANTS = {
     "exit code 139": ("sys.exit(139)", Verdict.NA, "exit code 139"),
     "last words": ("sys.exit('CUDA error: an illegal memory access')", Verdict.NA, "illegal memory access"),
     "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", Verdict.NA, "SIGSEGV"),
+    "a signal without a name": ("os.kill(os.getpid(), 35)", Verdict.NA, "signal 35"),
+    "writes to the terminal": (r"sys.exit('\x1b]0;mine\x07')", Verdict.NA, "?]0;mine?"),
+    "the answer by its name": ("shutil.copyfile(sys.argv[1] + '.out', sys.argv[2])", Verdict.NA, "exit code 1"),
     "short": (RIGHT + "; os.truncate(sys.argv[2], 2528)", Verdict.NA, "1 rows too short"),
     "one byte long": (RIGHT + "; open(sys.argv[2], 'ab').write(b'.')", Verdict.NA, "1 bytes too long"),
     "empty": ("open(sys.argv[2], 'w')", Verdict.NA, "80 rows too short"),
@@ -152,6 +156,26 @@ def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
         assert "answer" in result.reason
     case.input_path(tmp_path).write_bytes(b"short")
     assert judge_case(case, command, tmp_path).verdict is Verdict.JE
+
+
+@pytest.mark.parametrize("damaged", ["answer", "sys.argv[1]"])
+def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
+    case, folder = tiny
+    for path in (case.input_path, case.answer_path):
+        path(tmp_path).write_bytes(path(folder).read_bytes())
+    body = f"{RIGHT}; open({damaged}, 'r+b').write(b'xxxx')"
+    result = judge_case(case, [str(program(body, case.answer_path(tmp_path)))], tmp_path)
+    assert result.verdict is Verdict.NA
+    assert "changed while the program ran" in result.reason
+
+
+def test_a_folder_without_room_for_the_output_is_the_judges_failure(tiny, program, monkeypatch):
+    case, folder = tiny
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    result = judge_case(case, [str(program(RIGHT, case.answer_path(folder)))], folder)
+    assert result.verdict is Verdict.JE
+    assert "TMPDIR" in result.reason
 
 
 def test_sizes_are_told_in_rows_where_they_are_rows():

@@ -20,6 +20,7 @@ FLOORS = [
     {"cli.options"},
     {"cli.run", "cli.gen", "cli.judge", "cli.verify", "cli.info", "cli.kernels", "cli.bench"},
     {"cli"},
+    {"entry"},
     {"__main__"},
 ]
 FLOOR = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
@@ -56,7 +57,7 @@ def modules_after(*args, tmp_path):
     script = (
         "import sys, json, atexit\n"
         "atexit.register(lambda: json.dump(sorted({m.split('.')[0] for m in sys.modules}), open(sys.argv[-1], 'w')))\n"
-        f"from hw4cli.cli import main\nmain({list(map(str, args))!r})"
+        f"from hw4cli.cli import run_command\nassert run_command({list(map(str, args))!r}) == 0"
     )
     found = tmp_path / "modules.json"
     subprocess.run(

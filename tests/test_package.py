@@ -81,5 +81,5 @@ def test_make_installs_nothing_where_a_python_is_given():
 
 def test_make_help_lists_every_target():
     shown = subprocess.check_output(["make"], cwd=ROOT, text=True)
-    for target in ("help", "demo", "test", "gpu-test", "lint", "cases", "hw4", "clean"):
+    for target in ("help", "demo", "test", "gpu-test", "lint", "cases", "hw4", "results", "clean", "clean-cases"):
         assert f"make {target} " in shown

@@ -4,12 +4,14 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from helpers import definition, random_block
+from helpers import definition, random_block, read_output, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli.reference import exact_attention, tiled_attention
-from hw4cli.variants import float32_suffices
+from hw4cli.shape import Shape
+from hw4cli.suite import cases
+from hw4cli.variants import VARIANTS, float32_suffices
 
 SHAPES = [(1, 1, 4), (3, 127, 20), (2, 129, 64), (5, 200, 32), (1, 1100, 36), (700, 16, 8), (2, 600, 128)]
 
@@ -51,7 +53,7 @@ def hostile():
 @pytest.mark.parametrize(("name", "block"), list(hostile()))
 def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name, block):
     magnitudes = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
-    dtype = np.float32 if float32_suffices(magnitudes, block.shape[3]) else np.float64
+    dtype = np.float32 if float32_suffices(magnitudes, block.shape[3], 512) else np.float64
     with np.errstate(over="raise", invalid="raise"):
         got = tiled_attention(block, dtype)
     expected = definition(block)
@@ -60,10 +62,36 @@ def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name,
 
 
 def test_the_assignments_inputs_need_no_float64():
-    assert all(float32_suffices((3, 3, 3), d) for d in (32, 64, 128))
-    assert not float32_suffices((100, 100, 3), 64)
-    assert not float32_suffices((1e20, 1e20, 1), 64)
-    assert not float32_suffices((float("nan"), 3, 3), 64)
+    for variant in VARIANTS.values():
+        for case in cases().values():
+            assert float32_suffices((3, 3, 3), case.shape.d, variant.longest_sum(case.shape.N)), (variant.name, case)
+        assert float32_suffices((3, 3, 3), 128, variant.longest_sum(4096))
+
+
+@pytest.mark.parametrize(
+    ("magnitudes", "longest_sum"),
+    [
+        ((100, 100, 3), 512),
+        ((10, 8.4, 3), 512),  # rounding that does not average out: 7.3e-3 in float32
+        ((1e20, 1e20, 1), 512),
+        ((float("nan"), 3, 3), 512),
+        ((3, 3, 3), 1 << 18),  # equal values in long sums
+    ],
+)
+def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(magnitudes, longest_sum):
+    assert not float32_suffices(magnitudes, 128, longest_sum)
+
+
+def test_rounding_that_does_not_average_out_is_right_too(hw4, tmp_path):
+    """Every product is rounded the same way, and two keys with opposite values tell the difference."""
+    rng = np.random.default_rng(0)
+    block = np.empty((1, 3, 2, 128), np.float32)
+    block[0, 0] = 10
+    block[0, 1] = 8.4 - rng.uniform(0, 1e-5, (2, 128))
+    block[0, 2, 0], block[0, 2, 1] = 3, -3
+    source = write_case(tmp_path / "in", block)
+    assert hw4("--device", "cpu", source, tmp_path / "out").returncode == 0
+    assert np.abs(read_output(tmp_path / "out", Shape(1, 2, 128)) - definition(block)).max() < 1e-5
 
 
 @pytest.mark.parametrize("attention", [tiled_attention, exact_attention])

@@ -236,6 +236,38 @@ def test_info_tells_header_ranges_and_what_is_outside_the_assignment(hw4, tmp_pa
     fails(hw4("info", tmp_path), 2, "is a directory")
 
 
+@pytest.mark.parametrize("delay", [0.02, 0.05, 0.1, 0.15])
+def test_ctrl_c_during_the_start_is_no_traceback(case, tmp_path, delay):
+    command = [sys.executable, "-m", "hw4cli", "--device", "cpu", str(case), str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    # Before the first line of ours runs it is Python's to answer: by the signal, or with the word KeyboardInterrupt.
+    if "hw4" in stderr or process.returncode == 130:
+        assert stderr.strip() == "hw4: interrupted"
+
+
+def test_an_output_that_cannot_be_printed_is_one_sentence(case):
+    command = [sys.executable, "-m", "hw4cli", "info", str(case)]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        result = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 3
+    assert result.stderr.splitlines() == ["hw4: No space left on device"]
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert "Traceback" not in closed.stderr
+
+
+def test_a_terminal_without_our_letters_is_no_traceback(hw4):
+    assert hw4("--help", env={"PYTHONIOENCODING": "latin-1"}).returncode == 0
+
+
+def test_a_name_that_leads_nowhere_is_one_sentence(hw4, case, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert len(hw4("--device", "cpu", case, tmp_path / "loop").stderr.splitlines()) == 1
+    assert len(hw4("--device", "cpu", case, tmp_path / ("x" * 300)).stderr.splitlines()) == 1
+
+
 def test_a_reader_that_goes_away_is_no_traceback(case):
     process = subprocess.Popen(
         [sys.executable, "-m", "hw4cli", "info", str(case)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -105,7 +105,7 @@ def test_names_and_select_are_inverse(numbers):
     assert suite.select(suite.names(chosen).split()) == chosen
 
 
-@pytest.mark.parametrize("word", ["t31", "t1", "x", "t01-", "-t03", "t01-t99", "t05-t01"])
+@pytest.mark.parametrize("word", ["t31", "t1", "x", "t01-", "-t03", "t01-t99", "t05-t01", "", ","])
 def test_a_name_the_suite_has_not_is_refused(word):
     with pytest.raises(InputError, match="case"):
         suite.select([word])

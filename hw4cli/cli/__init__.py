@@ -1,10 +1,9 @@
 """The command line: each command parses, calls one function and prints. Nothing heavy is imported until it runs."""
 
+import io
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,7 +29,7 @@ class DefaultGroup(click.Group):
         if args and args[0] not in own | set(self.commands) and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self.commands, n=1)
+            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.75)
             if close and not args[0].startswith("-") and not Path(args[0]).exists():
                 raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
             args = ["run", *args]
@@ -57,27 +56,24 @@ for command in (run, gen, judge, verify, info, kernels, bench):
     cli.add_command(command)
 
 
-def main(args: list[str] | None = None) -> None:
-    """Run the command line and exit: every problem is one sentence on stderr and an exit code."""
-    # Slurm and `kill` ask with SIGTERM: end as for Ctrl-C, so that no half-written file stays behind.
-    signal.signal(signal.SIGTERM, _terminated)
+def run_command(args: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code. Every problem is one sentence on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without √ gets a question mark, not a traceback
     code = _run(args)
-    if "cupy" in sys.modules:
-        # All is written and closed: taking cupy and CUDA down piece by piece would cost 25 ms more.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
-
-
-def _terminated(*_: Any) -> None:
-    raise KeyboardInterrupt
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError as error:
+        _forget_stdout()
+        return code if isinstance(error, BrokenPipeError) else _problem(f"cannot write the output: {error.strerror}", 3)
+    return code
 
 
 def _run(args: list[str] | None) -> int:
     try:
         result = cli.main(args, prog_name="hw4", standalone_mode=False)
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
@@ -92,9 +88,20 @@ def _run(args: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _problem("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output has gone: nothing more can be said. Python must not try at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         return 1
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _problem(f"{where}{error.strerror or error}", 3)
+    except (RuntimeError, ValueError) as error:
+        if "Symlink loop" in str(error) or "null byte" in str(error):
+            return _problem(f"a file's name leads nowhere: {error}", 2)
+        raise
+
+
+def _forget_stdout() -> None:
+    """The reader of our output has gone, or its disk is full: Python must not try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _problem(sentence: str, code: int) -> int:

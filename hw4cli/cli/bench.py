@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
     tiles = []
     for value in values:
-        match = re.fullmatch(r"(\d+)x(\d+)", value)
+        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", value)
         if not match:
             raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", param=param)
         tiles.append({"BR": int(match[1]), "BC": int(match[2])})
@@ -151,6 +151,10 @@ def _bench_kernels(
         rows += measure(meter, subjects, case, sgemm, cold=not warm)
     _publish(record(meter, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
+    if then and not changes:
+        click.echo(f"hw4: {older} has no kernel on a case of this run: nothing is compared", err=True)
+    if then and then["machine"].get("gpu") != gpu.name:
+        click.echo(f"hw4: {older} was measured on another GPU, {then['machine'].get('gpu')}", err=True)
     for change in changes:
         click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
     bad = any(row.status != "ok" for row in rows) or any(change.word == "slower" for change in changes)

@@ -47,11 +47,13 @@ def gen(
     if shape and not cases:
         if output is None:
             raise click.UsageError("--shape needs -o FILE, the file to write", click.get_current_context())
+        if not output.name:
+            raise InputError(f"{output} is not a file's name")
         answer = None if no_answers else output.with_name(output.name + ".out")
         jobs = [Job(output, answer, shape, seed)]
     elif cases and not shape and not output:
-        _make_folder(folder)
         jobs = [Job.of(case, folder, not no_answers) for case in suite.select(cases)]
+        _make_folder(folder)
     else:
         raise click.UsageError(
             "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()

@@ -25,7 +25,9 @@ COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "ma
     metavar="COMMAND",
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
-@click.option("--penalty", type=float, default=60, show_default=True, help="Seconds a case that is not AC.")
+@click.option(
+    "--penalty", type=click.FloatRange(0, 1e9), default=60, show_default=True, help="Seconds a case that is not AC."
+)
 @click.pass_context
 def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str | None, penalty: float) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
@@ -86,7 +88,8 @@ def _print_score(results: "list[Result]", penalty: float) -> None:
     passed = sum(result.verdict is Verdict.AC for result in judged)
     time, penalties = time_and_penalty(judged, penalty)
     click.echo()
-    click.echo(f"{passed} of {len(results)} cases AC, score {score(judged)}")
+    known = len(judged) == len(results)
+    click.echo(f"{passed} of {len(results)} cases AC, score {score(judged) if known else 'not known'}")
     click.echo(f"Time {time:.2f} s + Penalty {penalties:.2f} s = {time + penalties:.2f} s")
-    if len(judged) < len(results):
+    if not known:
         click.echo(f"{len(results) - len(judged)} case(s) could not be judged and are not counted")

@@ -61,7 +61,7 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         # This very package, also where it is not installed.
         here = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        return [sys.executable, "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path}
+        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path}
     try:
         words = shlex.split(program)
     except ValueError as error:

@@ -13,7 +13,9 @@ from hw4cli.shape import Shape
 @click.argument("output", type=FILE)
 @click.argument("answer", type=FILE)
 @shape_option("To tell places as batch, row, column.  [default: that of the input beside ANSWER]")
-@click.option("--tolerance", type=float, default=5e-3, show_default=True, help="Largest error that is right.")
+@click.option(
+    "--tolerance", type=click.FloatRange(0, 1e30), default=5e-3, show_default=True, help="Largest error that is right."
+)
 def verify(output: Path, answer: Path, shape: Shape | None, tolerance: float) -> int:
     """Compare OUTPUT with ANSWER, element by element.
 
