@@ -1,5 +1,6 @@
 """From file to file: an input streams through a device into an output."""
 
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ def run(source: Path, target: Path, open_device: OpenDevice, cores: int, watch: 
         with NewFile(target) as output:
             device = open_device(shape, plan.group, watch)
             plan = replace(plan, group=device.batches)
+            gc.enable()  # whoever called us may have done without while everything was imported
             watch.started("start")
 
             def needs_wide(first: int, batches: int, found: Magnitudes) -> bool:
