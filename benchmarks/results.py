@@ -2,7 +2,7 @@
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
-each program and case, end to end).
+each case of an end-to-end record).
 """
 
 import re
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hw4cli.tables import COLUMNS, PROGRAM_COLUMNS, cells, markdown, program_cells, read_record
+from hw4cli.tables import COLUMNS, cells, markdown, read_record
 
 HERE = Path(__file__).resolve().parent
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -59,8 +59,17 @@ def versus(rows: list[dict[str, Any]]) -> str:
 
 
 def programs(rows: list[dict[str, Any]]) -> str:
-    """A line for each program and case of an end-to-end record."""
-    return markdown(list(PROGRAM_COLUMNS.values()), [program_cells(row) for row in rows])
+    """A line for each case of an end-to-end record: every program's median, and the others' ratio to the first."""
+    names = list(dict.fromkeys(row["program"] for row in rows))
+    table = {(row["case"], row["program"]): row for row in rows}
+    header = ["case", "(B, N, d)", f"{names[0]} s"] + [text for name in names[1:] for text in (f"{name} s", "ratio")]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        first, *others = (table[case, name] for name in names)
+        shape = "({}, {}, {})".format(*first["shape"]) if first["shape"] else ""
+        line = [case, shape, f"{first['median']:.3f}"]
+        lines.append(line + [text for row in others for text in (f"{row['median']:.3f}", f"{row['ratio']:.2f}")])
+    return markdown(header, lines)
 
 
 def programs_caption(record: dict[str, Any]) -> str:
