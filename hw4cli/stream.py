@@ -129,6 +129,7 @@ class Stream:
         self._pieces = self._all_pieces()
         self._computing: deque[int] = deque()
         self._left = self._groups  # groups not yet taken by a writer
+        self._alive = 0  # threads at work
         self._error: BaseException | None = None
         self._changed = threading.Condition()
 
@@ -136,24 +137,35 @@ class Stream:
         """Stream the whole file; raises the first error of any stage."""
         work = [self._read_pieces] * self.plan.readers + [self._write_groups] * self.plan.writers
         threads = [threading.Thread(target=self._guarded, args=(stage,), daemon=True) for stage in work]
+        # Not by join: where Ctrl-C interrupts it, Python 3.11 takes the thread for ended though it runs on.
         try:
             for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+                with self._changed:
+                    thread.start()
+                    self._alive += 1
+            self._wait_for_all()
         except BaseException as error:  # Ctrl-C reaches this thread only
             self._fail(error)
-            for thread in threads:
-                if thread.ident:
-                    thread.join()
+            self._wait_for_all()
+        for thread in threads:
+            if thread.ident:
+                thread.join()
         if self._error:
             raise self._error
+
+    def _wait_for_all(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._alive == 0)
 
     def _guarded(self, stage: Callable[[], None]) -> None:
         try:
             stage()
         except BaseException as error:
             self._fail(error)
+        finally:
+            with self._changed:
+                self._alive -= 1
+                self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.random import PCG64  # imported here: in the middle of the work its import could swallow a Ctrl-C
 from numpy.typing import NDArray
 
 from hw4cli.casefile import FLOAT32, HEADER, Floats, NewFile
@@ -93,7 +94,7 @@ def uniform(seed: int, count: int) -> Iterator[Floats]:
     Each 64-bit draw of PCG64(seed) gives two values, the low half first; the upper 24 bits u of a half become
     (u - 2^23) · 3 · 2^-23, which is exact but for the one rounding of the product.
     """
-    bits = np.random.PCG64(seed)
+    bits = PCG64(seed)
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
         halves = bits.random_raw((size + 1) // 2).astype("<u8").view("<u4")[:size]

@@ -140,9 +140,11 @@ def test_an_error_in_any_stage_ends_all_threads_and_is_raised(stage, after):
 def test_ctrl_c_ends_all_threads():
     shape, plan = Shape(2000, 5, 4), Layout(group=1, piece=100, lanes=2, readers=2, writers=1)
     before = threading.active_count()
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
         run(shape, plan, Moody(shape, plan, delay=0.005))
+    timer.join()
     assert threading.active_count() == before
 
 
