@@ -323,7 +323,7 @@ def float32_suffices(magnitudes: tuple[float, float, float], d: int, longest_sum
 
     Scores: the j-th of d sums that grow to j·|Q|·|K| is rounded by 2^-24 of it, and so are the scale and the exponent's
     argument: an error of 2^-24·|Q|·|K|·sqrt(d)·(d/2 + 3) at most, and an error e in every score moves O by 2·e·|V|.
-    Sums over keys: `longest_sum` equal terms, added one by one, were seen to lose a quarter of longest_sum·2^-24.
+    Sums over keys: an estimate, no bound: `longest_sum` equal terms lose about a quarter of longest_sum·2^-24.
     4e-3 of the tolerance of 5e-3 may be used up. NaN is never enough; what overflows is far beyond the bound.
     """
     q, k, v = magnitudes

@@ -215,6 +215,8 @@ def test_a_bad_request_is_one_sentence(hw4, folder):
     fails(hw4("judge", "t99", "--dir", folder), 2, "no case 't99'")
     fails(hw4("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
     fails(hw4("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
+    for penalty in ("nan", "-5", "inf"):
+        fails(hw4("judge", "t01", "--dir", folder, "--penalty", penalty), 2, "--penalty")
 
 
 def test_interrupted_the_judge_takes_the_program_with_it(folder, program):

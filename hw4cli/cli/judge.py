@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.cli.options import command_of, folder_option
+from hw4cli.cli.options import command_of, finite, folder_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,12 @@ COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "ma
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
 @click.option(
-    "--penalty", type=click.FloatRange(0, 1e9), default=60, show_default=True, help="Seconds a case that is not AC."
+    "--penalty",
+    type=click.FloatRange(0, 1e9),
+    callback=finite,
+    default=60,
+    show_default=True,
+    help="Seconds a case that is not AC.",
 )
 @click.pass_context
 def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str | None, penalty: float) -> int:

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import math
 import os
 import shlex
 import shutil
@@ -26,6 +27,13 @@ def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
     shape = Shape(B, N, d)
     shape.check("--shape")
     return shape
+
+
+def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """A callback that refuses NaN, which no range excludes."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number", ctx, param)
+    return value
 
 
 def shape_option(help: str) -> Callable[[Command], Command]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from hw4cli.cli.options import FILE, shape_option
+from hw4cli.cli.options import FILE, finite, shape_option
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 
@@ -14,7 +14,12 @@ from hw4cli.shape import Shape
 @click.argument("answer", type=FILE)
 @shape_option("To tell places as batch, row, column.  [default: that of the input beside ANSWER]")
 @click.option(
-    "--tolerance", type=click.FloatRange(0, 1e30), default=5e-3, show_default=True, help="Largest error that is right."
+    "--tolerance",
+    type=click.FloatRange(0, 1e30),
+    callback=finite,
+    default=5e-3,
+    show_default=True,
+    help="Largest error that is right.",
 )
 def verify(output: Path, answer: Path, shape: Shape | None, tolerance: float) -> int:
     """Compare OUTPUT with ANSWER, element by element.
