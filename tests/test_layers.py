@@ -13,6 +13,8 @@ FLOORS = [
     {"shape"},
     {"casefile", "variants"},
     {"verdict", "suite", "reference", "gpu", "stream"},
+    {"record"},
+    {"journal"},
     {"devices", "generate", "judge", "meter", "tables"},
     {"pipeline"},
     {"bench"},

@@ -1,0 +1,97 @@
+"""The journal of a judging: JSON lines, one written as each run ends, from which everything else is made.
+
+A line is a header ({"kind": "header", "schema": 1, …}: who was judged, where, when) or a run ({"kind": "run", "key": …}
+and the fields of an Attempt). A journal is only ever added to, so that a crash loses at most the line in writing; such
+a broken last line is left out when it is read. A later run with a key replaces none: all attempts of a key count.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from hw4cli.errors import InputError
+from hw4cli.record import Attempt
+
+SCHEMA = 1
+NAME = "journal.jsonl"
+ATTEMPT_FIELDS = {field.name for field in fields(Attempt)}
+
+
+@dataclass
+class Journal:
+    """What a journal holds: its headers, the last one counting, and the attempts with their keys, in order."""
+
+    headers: list[Mapping[str, Any]] = field(default_factory=list)
+    runs: list[tuple[str, Attempt]] = field(default_factory=list)
+
+    @property
+    def header(self) -> Mapping[str, Any]:
+        """What is known of the last session: user, program, host, gpu, cases and what else was written."""
+        return self.headers[-1] if self.headers else {}
+
+
+def append(path: Path, line: Mapping[str, Any]) -> None:
+    """Add one line, at once on the disk. OSError if that cannot be."""
+    text = json.dumps(_finite(line), allow_nan=False)
+    with path.open("ab") as file:
+        if file.tell() and not _ends_whole(path):
+            file.write(b"\n")  # a crash cut the last line short
+        file.write(text.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def header(**facts: Any) -> dict[str, Any]:
+    """A header's line."""
+    return {"kind": "header", "schema": SCHEMA, **facts}
+
+
+def run(key: str, attempt: Attempt) -> dict[str, Any]:
+    """A run's line. `key` is equal for runs of the same program, case, limit and GPU."""
+    return {"kind": "run", "key": key, **asdict(attempt)}
+
+
+def read(path: Path) -> Journal:
+    """A journal's content. InputError if there is none, or it is of a newer schema or none of ours."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    journal = Journal()
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            _add(journal, line, f"{path}, line {number}")
+        except (ValueError, TypeError, AttributeError):
+            continue  # cut short by a crash
+    return journal
+
+
+def _add(journal: Journal, line: dict[str, Any], where: str) -> None:
+    if line.get("kind") == "header":
+        if line.get("schema") != SCHEMA:
+            raise InputError(f"{where}: schema {line.get('schema')}, but this hw4 reads schema {SCHEMA}")
+        journal.headers.append(line)
+    elif line.get("kind") == "run":
+        facts = {name: value for name, value in line.items() if name in ATTEMPT_FIELDS}
+        facts["shape"] = tuple(facts["shape"])
+        if facts.get("max_error") == "inf":
+            facts["max_error"] = math.inf
+        journal.runs.append((line["key"], Attempt(**facts)))
+
+
+def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity: it is written as "inf"."""
+    return {key: "inf" if value == math.inf else value for key, value in line.items()}
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -1,0 +1,188 @@
+"""What judged runs leave behind: facts first, and the verdicts, scores and ranks that rules make of them. No I/O.
+
+An attempt is one run of a program on a case, as it was seen. Rules may change later (a longer limit, another penalty);
+then verdicts are decided again from the same attempts, and nothing runs twice.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from hw4cli.verdict import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE, Verdict
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of a program on a case. Times in seconds, sizes in bytes; None is what was not seen.
+
+    `fault` is the judge's own failure; `problem` says what is wrong with the program's start, exit or output file;
+    `wrong` which elements of a whole output are wrong at `tolerance`; `max_error` is inf where there is NaN or Inf.
+    """
+
+    case: str
+    shape: tuple[int, int, int]
+    limit: float
+    tolerance: float = TOLERANCE
+    repeat: int = 0
+    wall: float | None = None
+    killed: bool = False
+    exit_code: int | None = None  # -n: signal n
+    fault: str | None = None
+    problem: str | None = None
+    wrong: str | None = None
+    max_error: float | None = None
+    user: float | None = None
+    system: float | None = None
+    peak_rss: int | None = None
+    gpu_memory: int | None = None
+    gpu_clock: int | None = None  # MHz of the multiprocessors while it ran
+    note: str | None = None  # what may have disturbed the run: another process on the GPU, a throttled clock
+
+
+@dataclass(frozen=True)
+class Rules:
+    """By what attempts are judged. `limits` are those of single cases, in place of the attempts' own."""
+
+    tolerance: float = TOLERANCE
+    penalty: float = PENALTY
+    limits: Mapping[str, float] = field(default_factory=dict)
+    rank_by: str = "time"  # Time + Penalty, or "passed": the number of accepted cases, then Time
+
+
+RANKS = ("time", "passed")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A case, judged: the verdict of all attempts, the median of their wall times, and the spread [fastest, slowest].
+
+    `borderline` marks a case whose attempts lie on both sides of the limit.
+    """
+
+    case: str
+    shape: tuple[int, int, int]
+    limit: float
+    verdict: Verdict
+    reason: str
+    wall: float | None = None
+    spread: tuple[float, float] | None = None
+    max_error: float | None = None
+    borderline: bool = False
+    attempts: int = 1
+
+
+def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
+    """Verdict and reason of one attempt, in the order of the rules: judge's fault, killed, late, wrong, right."""
+    limit = rules.limits.get(attempt.case, attempt.limit)
+    if attempt.fault is not None:
+        return Verdict.JE, attempt.fault
+    wall, problem = attempt.wall, attempt.problem or _wrong(attempt, rules.tolerance)
+    if wall is not None and (attempt.killed or wall > limit + KILL_AFTER):
+        return Verdict.TLE_PLUS, f"killed after {wall:.2f} s, the limit is {limit:g} s"
+    if wall is not None and wall > limit:
+        outcome = f"output wrong: {problem}" if problem else "output correct"
+        return Verdict.TLE, f"{wall:.2f}/{limit:.2f} s, {outcome}"
+    if problem:
+        return Verdict.NA, problem
+    return Verdict.AC, attempt.note or ""
+
+
+def _wrong(attempt: Attempt, tolerance: float) -> str | None:
+    """What is wrong with a whole output's elements at this tolerance."""
+    if attempt.max_error is None or attempt.max_error <= tolerance:
+        return None
+    if attempt.wrong and (tolerance == attempt.tolerance or math.isinf(attempt.max_error)):
+        return attempt.wrong
+    return f"an element is off by {attempt.max_error:.3g}, more than {tolerance:g}"
+
+
+GRAVEST = (Verdict.JE, Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.AC)
+
+
+def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
+    """One case's result from all its attempts (at least one).
+
+    A program must be right each time: one NA or JE decides. In time it must be by the median: with an even number, by
+    the mean of the two in the middle.
+    """
+    decided = [decide(attempt, rules) for attempt in attempts]
+    limit = rules.limits.get(attempts[0].case, attempts[0].limit)
+    walls = sorted(attempt.wall for attempt in attempts if attempt.wall is not None)
+    wall = median(walls) if walls else None
+    verdict, reason = min(decided, key=lambda one: GRAVEST.index(one[0]))
+    if verdict in (Verdict.TLE, Verdict.TLE_PLUS) and wall is not None:
+        middle = min(
+            (one for one in zip(attempts, decided, strict=True) if one[0].wall is not None),
+            key=lambda one: (abs((one[0].wall or 0.0) - wall), -(one[0].wall or 0.0)),
+        )
+        verdict, reason = (Verdict.AC, "") if wall <= limit else middle[1]
+    borderline = bool(walls) and walls[0] <= limit < walls[-1]
+    if borderline:
+        reason = f"borderline: {walls[0]:.2f} to {walls[-1]:.2f} s{', ' + reason if reason else ''}"
+    errors = [attempt.max_error for attempt in attempts if attempt.max_error is not None]
+    return Result(
+        case=attempts[0].case,
+        shape=attempts[0].shape,
+        limit=limit,
+        verdict=verdict,
+        reason=reason,
+        wall=wall,
+        spread=(walls[0], walls[-1]) if walls else None,
+        max_error=max(errors, default=None),
+        borderline=borderline,
+        attempts=len(attempts),
+    )
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One user's results and what they are worth. `rank` 0 is not ranked yet."""
+
+    user: str
+    results: Mapping[str, Result]  # by case; cases without an attempt are missing
+    cases: Sequence[str]  # those that count
+    passed: int
+    time: float
+    penalty: float
+    score: int | None  # None while a case is JE or missing
+    rank: int = 0
+    note: str = ""  # why there are no results: it does not compile, say
+
+
+def standing(
+    user: str, results: Iterable[Result], cases: Sequence[str], rules: Rules = Rules(), note: str = ""
+) -> Standing:
+    """A user's standing. Time is the sum over accepted cases, Penalty a set time for each that is judged or missing
+    and not accepted; a JE, the judge's own failure, costs nothing and leaves the score open."""
+    by_case = {result.case: result for result in results if result.case in cases}
+    accepted = [result for result in by_case.values() if result.verdict is Verdict.AC]
+    faults = sum(result.verdict is Verdict.JE for result in by_case.values())
+    failed = len(cases) - len(accepted) - faults
+    return Standing(
+        user=user,
+        results=by_case,
+        cases=cases,
+        passed=len(accepted),
+        time=sum(result.wall or 0.0 for result in accepted),
+        penalty=rules.penalty * failed,
+        score=None if faults else score(failed),
+        note=note,
+    )
+
+
+def score(failed: int) -> int:
+    """max(0, 60 - 3k) for k cases that are not accepted."""
+    return max(0, POINTS - POINTS_PER_CASE * failed)
+
+
+def rank(standings: Iterable[Standing], rules: Rules = Rules()) -> list[Standing]:
+    """Standings in the order of their ranks, equal ones sharing a rank: by Time + Penalty, or by `rules.rank_by`."""
+
+    def key(one: Standing) -> tuple[float, ...]:
+        total = round(one.time + one.penalty, 3)
+        return (-one.passed, round(one.time, 3)) if rules.rank_by == "passed" else (total,)
+
+    ordered = sorted(standings, key=lambda one: (key(one), one.user))
+    keys = [key(one) for one in ordered]
+    return [replace(one, rank=keys.index(mine) + 1) for one, mine in zip(ordered, keys, strict=True)]

@@ -1,0 +1,94 @@
+"""Verdicts, scores and ranks from attempts, and attempts through the journal."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from hw4cli import journal
+from hw4cli.errors import InputError
+from hw4cli.record import Attempt, Rules, combine, decide, rank, standing
+from hw4cli.verdict import Verdict
+
+RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
+WRONG = replace(RIGHT, max_error=0.1, wrong="7 of 9 elements are off by more than 0.005")
+
+
+def test_verdicts_are_decided_in_the_rules_order():
+    missing = replace(RIGHT, problem="no output file", max_error=None)
+    assert decide(replace(missing, fault="disk full", killed=True)) == (Verdict.JE, "disk full")
+    assert decide(replace(missing, wall=12.0, killed=True))[0] is Verdict.TLE_PLUS
+    assert decide(replace(missing, wall=2.01)) == (Verdict.TLE, "2.01/2.00 s, output wrong: no output file")
+    assert decide(replace(RIGHT, wall=2.01)) == (Verdict.TLE, "2.01/2.00 s, output correct")
+    assert decide(missing) == (Verdict.NA, "no output file")
+    assert decide(WRONG) == (Verdict.NA, WRONG.wrong)
+    assert decide(replace(RIGHT, wall=2.0)) == (Verdict.AC, "")
+
+
+def test_other_rules_decide_again_without_a_run():
+    assert decide(replace(RIGHT, wall=2.5), Rules(limits={"t01": 3}))[0] is Verdict.AC
+    assert decide(RIGHT, Rules(limits={"t01": 0.4}))[0] is Verdict.TLE
+    assert decide(WRONG, Rules(tolerance=0.2))[0] is Verdict.AC
+    assert decide(RIGHT, Rules(tolerance=1e-6)) == (Verdict.NA, "an element is off by 1e-05, more than 1e-06")
+    assert decide(replace(WRONG, max_error=math.inf), Rules(tolerance=1e9))[0] is Verdict.NA
+
+
+def test_a_case_is_in_time_by_the_median_and_right_each_time():
+    walls = [replace(RIGHT, wall=wall) for wall in (0.5, 2.5, 0.7)]
+    result = combine(walls)
+    assert (result.verdict, result.wall, result.spread, result.borderline) == (Verdict.AC, 0.7, (0.5, 2.5), True)
+    late = combine([*walls, *[replace(RIGHT, wall=2.6)] * 2])
+    assert (late.verdict, late.wall) == (Verdict.TLE, 2.5)
+    assert combine([*walls, WRONG]).verdict is Verdict.NA
+    assert not combine([RIGHT, RIGHT]).borderline
+
+
+def test_time_counts_accepted_cases_penalty_the_others_and_a_judges_fault_neither():
+    cases = ["t01", "t02", "t03", "t04"]
+    results = [combine([replace(RIGHT, case=case)]) for case in ("t01", "t02")]
+    results.append(combine([replace(WRONG, case="t03")]))
+    one = standing("ann", results, cases)  # t04 was never handed in
+    assert (one.passed, one.time, one.penalty, one.score) == (2, 1.0, 120.0, 54)
+    faulty = standing("bob", [*results, combine([replace(RIGHT, case="t04", fault="no answer")])], cases)
+    assert (faulty.penalty, faulty.score) == (60.0, None)
+
+
+def test_ranks_go_by_time_and_penalty_or_by_cases_passed():
+    slow = standing("slow", [combine([replace(RIGHT, case=c, wall=90)]) for c in ("t01", "t02")], ["t01", "t02"],
+                    Rules(limits={"t01": 99, "t02": 99}))  # fmt: skip
+    slow = standing("slow", [replace(r, verdict=Verdict.AC) for r in slow.results.values()], ["t01", "t02"])
+    half = standing("half", [combine([RIGHT])], ["t01", "t02"])
+    twin = replace(half, user="twin")
+    assert [(s.user, s.rank) for s in rank([slow, twin, half])] == [("half", 1), ("twin", 1), ("slow", 3)]
+    assert [s.user for s in rank([half, slow], Rules(rank_by="passed"))] == ["slow", "half"]
+
+
+def test_attempts_come_back_from_the_journal_as_they_were(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal.append(path, journal.header(user="<script>", host="h"))
+    attempts = [RIGHT, replace(WRONG, max_error=math.inf), replace(RIGHT, fault="naïve \udcff name")]
+    for attempt in attempts:
+        journal.append(path, journal.run("key", attempt))
+    back = journal.read(path)
+    assert back.header["user"] == "<script>"
+    assert [attempt for _, attempt in back.runs] == attempts
+    for line in path.read_bytes().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
+
+
+def test_a_line_cut_short_by_a_crash_costs_no_other(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    for wall in (1.0, 2.0):
+        journal.append(path, journal.run("key", replace(RIGHT, wall=wall)))
+    path.write_bytes(path.read_bytes()[:-30])
+    journal.append(path, journal.run("key", replace(RIGHT, wall=3.0)))
+    assert [attempt.wall for _, attempt in journal.read(path).runs] == [1.0, 3.0]
+
+
+def test_a_missing_or_newer_journal_is_told(tmp_path):
+    with pytest.raises(InputError, match="cannot read"):
+        journal.read(tmp_path / "none")
+    (tmp_path / "new").write_text('{"kind": "header", "schema": 2}\n')
+    with pytest.raises(InputError, match="schema 2"):
+        journal.read(tmp_path / "new")
