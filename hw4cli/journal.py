@@ -2,7 +2,7 @@
 
 A line is a header ({"kind": "header", "schema": 1, …}: who was judged, where, when) or a run ({"kind": "run", "key": …}
 and the fields of an Attempt). A journal is only ever added to, so that a crash loses at most the line in writing; such
-a broken last line is left out when it is read. A later run with a key replaces none: all attempts of a key count.
+a broken last line is left out when it is read.
 """
 
 import json
@@ -32,6 +32,16 @@ class Journal:
     def header(self) -> Mapping[str, Any]:
         """What is known of the last session: user, program, host, gpu, cases and what else was written."""
         return self.headers[-1] if self.headers else {}
+
+    def attempts(self) -> dict[str, list[Attempt]]:
+        """The attempts that count, by case: those with the key of the case's last run. What ran before the program,
+        the limit or the GPU changed is history."""
+        last = {attempt.case: key for key, attempt in self.runs}
+        chosen: dict[str, list[Attempt]] = {case: [] for case in last}
+        for key, attempt in self.runs:
+            if last[attempt.case] == key:
+                chosen[attempt.case].append(attempt)
+        return chosen
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:

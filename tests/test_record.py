@@ -86,6 +86,14 @@ def test_a_line_cut_short_by_a_crash_costs_no_other(tmp_path):
     assert [attempt.wall for _, attempt in journal.read(path).runs] == [1.0, 3.0]
 
 
+def test_runs_from_before_the_program_changed_are_history(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    other = replace(RIGHT, case="t02")
+    for key, attempt in (("old", WRONG), ("t02", other), ("new", RIGHT), ("new", replace(RIGHT, repeat=1))):
+        journal.append(path, journal.run(key, attempt))
+    assert journal.read(path).attempts() == {"t01": [RIGHT, replace(RIGHT, repeat=1)], "t02": [other]}
+
+
 def test_a_missing_or_newer_journal_is_told(tmp_path):
     with pytest.raises(InputError, match="cannot read"):
         journal.read(tmp_path / "none")
