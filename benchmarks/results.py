@@ -20,9 +20,10 @@ def caption(record: dict[str, Any]) -> str:
     """The machine, the software, the commit and the method in one sentence."""
     machine, method = record["machine"], record["method"]
     sgemm = f", cuBLAS SGEMM {record['sgemm_tflops']:.1f} TFLOP/s" if record["sgemm_tflops"] else ""
+    copy = f", copy {record['copy_gb_per_s']:,.0f} GB/s" if record.get("copy_gb_per_s") else ""
     samples = [row["samples"] for row in record["rows"] if row["samples"]]
     return (
-        f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}; "
+        f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}{copy}; "
         f"commit {record['commit']}, {record['date']}; medians of {min(samples)} to {max(samples)} samples, "
         f"{method['timer']}, {method['cache']}; FLOPs = {method['flops']}."
     )
@@ -43,13 +44,13 @@ def versus(rows: list[dict[str, Any]]) -> str:
     kernels = list(dict.fromkeys(row["kernel"] for row in rows))
     table = {(row["case"], row["kernel"]): row for row in rows}
     first, others = kernels[0], kernels[1:]
-    header = ["case", "(B, N, d)", f"{first} ms", "TFLOP/s", "% SGEMM", "max error"]
+    header = ["case", "(B, N, d)", f"{first} ms", "TFLOP/s", "GB/s", "max error"]
     header += [text for other in others for text in (f"{other} TFLOP/s", "×")]
     lines = []
     for case in dict.fromkeys(row["case"] for row in rows):
         own = table[case, first]
-        _, _, shape, median, _, _, tflops, sgemm, _, error, *_ = cells(own)
-        line = [case, shape, median, tflops, sgemm, error]
+        _, _, shape, median, _, _, tflops, _, memory, error, *_ = cells(own)
+        line = [case, shape, median, tflops, memory, error]
         for other in others:
             row = table[case, other]
             timed = row["status"] == "ok" and own["status"] == "ok"

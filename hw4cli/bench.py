@@ -232,6 +232,7 @@ def record(
         "machine": meter.machine(),
         "clocks": {"before": before, "after": meter.clocks()},
         "sgemm_tflops": sgemm,
+        "copy_gb_per_s": meter.copy_gb_per_s(),
         "method": {
             "timer": "CUDA events, kernels interleaved",
             "cache": "L2 overwritten before each sample" if cold else "warm",

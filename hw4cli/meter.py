@@ -83,6 +83,20 @@ class Meter:
             return None
         return 2 * size**3 / statistics.median(times) / 1e9
 
+    def copy_gb_per_s(self, size: int = 1 << 30) -> float | None:
+        """The rate at which the GPU's memory is read and written, together, by a copy within it; median of ten."""
+        try:
+            source, target = (self.cupy.empty(size, self.cupy.uint8) for _ in range(2))
+        except self.cupy.cuda.memory.OutOfMemoryError:
+            return None
+        stream = self.cupy.cuda.Stream.null
+
+        def copy() -> None:
+            target.data.copy_from_device_async(source.data, size, stream)
+
+        times = [self.milliseconds(copy, cold=False) for _ in range(10)]
+        return 2 * size / statistics.median(times) / 1e6
+
     def _random(self, size: int) -> Any:
         import numpy as np
 

@@ -31,6 +31,7 @@ def test_a_record_holds_every_kernels_figures_and_the_machines(hw4, tmp_path):
         assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound
         assert 16 <= row["registers"] <= 255
         assert 0 < row["occupancy"] <= 1
+    assert record["copy_gb_per_s"] > 100
     assert record["machine"]["gpu"]
     assert record["commit"]
 
