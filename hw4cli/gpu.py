@@ -23,7 +23,7 @@ class Gpu:
     """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works."""
 
     def __init__(self) -> None:
-        self.cupy = _import_cupy()
+        self.cupy = import_cupy()
         try:
             self.cupy.cuda.runtime.getDeviceCount()
             device = self.cupy.cuda.Device()
@@ -142,8 +142,11 @@ class Gpu:
         return functions
 
 
-def _import_cupy() -> Any:
-    _choose_cache()
+def import_cupy() -> Any:
+    """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load."""
+    folder = kernel_cache()
+    if folder:
+        os.environ.setdefault("CUPY_CACHE_DIR", str(folder))
     try:
         import cupy
     except ImportError as error:
@@ -160,19 +163,21 @@ def _cuda_message(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _choose_cache() -> None:
-    """Let cupy keep compiled kernels under the home, or in a private temporary folder where that is read-only."""
+def kernel_cache() -> Path | None:
+    """Where cupy is to keep compiled kernels: CUPY_CACHE_DIR, under the home, or (read-only home) a temporary folder.
+
+    The latter two are made. None if none of them can be used.
+    """
     if "CUPY_CACHE_DIR" in os.environ:
-        return
+        return Path(os.environ["CUPY_CACHE_DIR"])
     home = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
-    try:
+    with suppress(OSError):
         home.mkdir(parents=True, exist_ok=True)
         if os.access(home, os.W_OK):
-            return
-    except OSError:
-        pass
-    private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
+            return home
     with suppress(OSError):
+        private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
         if private.stat().st_uid == os.getuid() and not private.is_symlink():
-            os.environ["CUPY_CACHE_DIR"] = str(private)
+            return private
+    return None

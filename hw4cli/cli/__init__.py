@@ -9,6 +9,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.cli.bench import bench
+from hw4cli.cli.doctor import doctor
 from hw4cli.cli.gen import gen
 from hw4cli.cli.info import info
 from hw4cli.cli.judge import judge
@@ -52,7 +53,7 @@ def cli() -> None:
     """
 
 
-for command in (run, gen, judge, verify, info, kernels, bench):
+for command in (run, gen, judge, verify, info, kernels, bench, doctor):
     cli.add_command(command)
 
 
