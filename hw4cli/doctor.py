@@ -55,9 +55,9 @@ def examine(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) 
     try:
         for group, job in jobs:
             groups[group] += job.result(partial(_unchecked, job.name))
-        facts = probing.result(lambda error: {"failed": str(error)})
+        facts = probing.result(lambda error: {"failed": _words(error)})
         groups["Compiler"][:0] = compiler(facts)
-        verdict = trial.result(lambda error: Verdict(None, "", str(error).removeprefix("hw4: ")))
+        verdict = trial.result(lambda error: Verdict(None, "", _words(error).removeprefix("hw4: ")))
     finally:
         end_all()
         trial.wait(1)  # for its folder to be removed, after a Ctrl-C
@@ -67,7 +67,12 @@ def examine(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) 
 
 
 def _unchecked(name: str, error: Exception) -> list[Finding]:
-    return [Finding(name, "warning", f"could not be checked: {error or type(error).__name__}")]
+    return [Finding(name, "warning", f"could not be checked: {_words(error)}")]
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without an OSError's number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class Job:
@@ -169,19 +174,16 @@ def compiler(facts: Mapping[str, Any]) -> list[Finding]:
         lines = [Finding(name, "warning", facts["no NVRTC"], reinstall)]
     else:
         lines = [Finding(name, "ok", f"{facts['nvrtc']}, through cupy {facts['cupy']}")]
-    folder = facts["folder"] and Path(facts["folder"], "include")
-    if not facts["hip"] and not (folder and (folder / "cuda_runtime.h").exists()):
-        lines.append(Finding("CUDA headers", "warning", f"none in {folder or 'any known place'}", reinstall))
+    folder = facts["headers"]
+    if not facts["hip"] and folder:
+        lines.append(Finding("CUDA headers", "ok", folder))
     elif not facts["hip"]:
-        lines.append(Finding("CUDA headers", "ok", str(folder)))
+        lines.append(Finding("CUDA headers", "warning", "not in any place that cupy knows", reinstall))
     if "no GPU" in facts:
         return [*lines, Finding("kernel", "missing", f"not run: {facts['no GPU']}")]
     if "no kernel" in facts:
         return [*lines, Finding("kernel", "warning", facts["no kernel"], reinstall)]
     error, what = facts["kernel error"], f"compiled and run on {facts['gpu']}, compute capability {facts['cc']}"
     if not error <= TRIAL_ERROR:
-        return [
-            *lines,
-            Finding("kernel", "warning", f"{what}: wrong by {error:.1e}", "run make gpu-test and report it"),
-        ]
+        return [*lines, Finding("kernel", "warning", f"{what}: wrong by {error:.1e}", "make gpu-test")]
     return [*lines, Finding("kernel", "ok", f"{what}: right within {error:.1e}")]

@@ -146,7 +146,7 @@ def import_cupy() -> Any:
     """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load."""
     folder = kernel_cache()
     if folder:
-        os.environ.setdefault("CUPY_CACHE_DIR", str(folder))
+        os.environ["CUPY_CACHE_DIR"] = str(folder)
     try:
         import cupy
     except ImportError as error:
@@ -155,6 +155,8 @@ def import_cupy() -> Any:
         raise MachineError(
             "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see README)"
         ) from None
+    except OSError as error:
+        raise MachineError(f"cupy is installed but does not load: {error}") from None
     return cupy
 
 
@@ -164,17 +166,16 @@ def _cuda_message(error: Exception) -> str:
 
 
 def kernel_cache() -> Path | None:
-    """Where cupy is to keep compiled kernels: CUPY_CACHE_DIR, under the home, or (read-only home) a temporary folder.
+    """The folder, made if need be, where cupy is to keep compiled kernels.
 
-    The latter two are made. None if none of them can be used.
+    It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written; or None.
     """
-    if "CUPY_CACHE_DIR" in os.environ:
-        return Path(os.environ["CUPY_CACHE_DIR"])
-    home = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
+    default = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
+    wanted = Path(os.environ.get("CUPY_CACHE_DIR") or default)
     with suppress(OSError):
-        home.mkdir(parents=True, exist_ok=True)
-        if os.access(home, os.W_OK):
-            return home
+        wanted.mkdir(parents=True, exist_ok=True)
+        if os.access(wanted, os.W_OK):
+            return wanted
     with suppress(OSError):
         private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
         private.mkdir(mode=0o700, exist_ok=True)

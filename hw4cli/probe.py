@@ -20,7 +20,7 @@ def probe() -> dict[str, Any]:
         cupy = import_cupy()
     except MachineError as error:
         return {"no cupy": str(error)}
-    facts.update(cupy=cupy.__version__, folder=cupy.cuda.get_cuda_path(), hip=bool(cupy.cuda.runtime.is_hip))
+    facts.update(cupy=cupy.__version__, headers=_headers(cupy), hip=bool(cupy.cuda.runtime.is_hip))
     try:
         facts["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
     except (RuntimeError, ImportError, OSError) as error:
@@ -46,6 +46,18 @@ def _kernel_error(gpu: Any) -> float:
 
     block = np.concatenate(list(uniform(0, 2 * 3 * 130 * 32))).reshape(2, 3, 130, 32)
     return float(np.abs(gpu.attention(block, DEFAULT) - exact_attention(block)).max())
+
+
+def _headers(cupy: Any) -> str | None:
+    """The folder of CUDA's headers, found as cupy finds it: by cuda-pathfinder (cupy 14 on), else under CUDA's root."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        found: str | None = find_nvidia_header_directory("cudart")
+    except ImportError:
+        root = cupy.cuda.get_cuda_path()
+        found = root and f"{root}/include"
+    return found
 
 
 def _first_line(error: Exception) -> str:

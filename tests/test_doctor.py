@@ -4,8 +4,11 @@ import json
 import os
 import re
 import resource
+import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from helpers import ROOT, fails
@@ -92,8 +95,7 @@ def test_a_hanging_nvidia_smi_hangs_nobody_and_is_ended(examined, bin_folder, tm
 
 def command_line(pid):
     try:
-        with open(f"/proc/{pid}/cmdline") as file:
-            return file.read()
+        return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
 
@@ -178,7 +180,7 @@ def test_where_nothing_can_be_written_hw4_will_not_run_and_doctor_says_so(hw4):
     result = hw4("doctor", env={**NO_GPU, "PATH": ""}, preexec_fn=no_file_grows)
     assert result.returncode == 3
     assert "Python" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("hw4 will not run: cannot write")
+    assert result.stdout.splitlines()[-1].startswith("hw4 will not run: No usable temporary directory")
 
 
 def test_slurm_tells_its_partitions_and_whether_the_job_has_a_gpu(examined, bin_folder):
@@ -229,7 +231,7 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(hw4, tmp_path):
 def test_a_cache_that_cannot_be_written_is_told(examined):
     line = examined(CUPY_CACHE_DIR="/proc/cache")["lines"]["kernel cache"]
     assert line["state"] == "warning"
-    assert "/proc/cache cannot be written" in line["found"]
+    assert "CUPY_CACHE_DIR=/proc/cache cannot be written: using " in line["found"]
     assert "CUPY_CACHE_DIR" in line["advice"]
 
 
@@ -238,7 +240,7 @@ def test_a_cache_with_folders_and_broken_links_is_measured(examined, tmp_path):
     (tmp_path / "gone").symlink_to("nowhere")
     (tmp_path / "a.cubin").write_bytes(bytes(3_000_000))
     line = examined(CUPY_CACHE_DIR=str(tmp_path))["lines"]["kernel cache"]
-    assert (line["state"], line["found"]) == ("ok", f"{tmp_path}, 1 files, 3.0 MB")
+    assert (line["state"], line["found"]) == ("ok", f"{tmp_path}, 1 file(s), 3.0 MB")
 
 
 def test_the_cases_folder_may_be_missing(hw4, tmp_path):
@@ -269,7 +271,7 @@ def test_amd_gpus_are_told_by_their_architecture(tmp_path):
 
 
 def test_a_pipe_gets_plain_whole_lines(hw4):
-    result = hw4("doctor", env={**NO_GPU, "PATH": ""}, prefix=["env", "-u", "FORCE_COLOR"])
+    result = hw4("doctor", env={**NO_GPU, "PATH": ""})
     assert result.returncode == 0
     assert "\x1b" not in result.stdout
     lines = result.stdout.splitlines()
@@ -307,6 +309,26 @@ def on_a_terminal(command, extra):
         shown += part
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
     return shown.decode()
+
+
+def test_ctrl_c_ends_what_was_asked_and_leaves_no_file(bin_folder, tmp_path):
+    fake(bin_folder, "nvidia-smi", f"sleep 600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid\nwait")
+    env = {**os.environ, **NO_GPU, "PATH": str(bin_folder), "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-m", "hw4cli", "doctor"], env=env, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "pid").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[1] == "hw4: interrupted\n"
+    assert process.returncode == 130
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: "sleep" not in command_line(pid))
+    assert not list(tmp_path.glob("hw4-doctor-*"))
+
+
+def wait_until(true):
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_a_wrong_option_is_one_sentence(hw4):

@@ -57,6 +57,11 @@ def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, cas
     assert "CPU" in result.stderr
 
 
+def test_a_cache_folder_that_cannot_be_made_is_no_obstacle(hw4, case, tmp_path):
+    result = hw4(case, tmp_path / "out", env={**NO_GPU, "CUPY_CACHE_DIR": "/proc/none"})
+    assert result.returncode == 0, result.stderr
+
+
 def test_without_a_gpu_cuda_is_refused(hw4, case, tmp_path):
     fails(hw4("--device", "cuda", case, tmp_path / "out", env=NO_GPU), 3, "no GPU can be used")
     folder_is_clean(tmp_path, "case")
