@@ -49,10 +49,10 @@ class Report:
 def examine(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) -> Report:
     """Run all checks. `python` and `env` start a module of this package; `folder` is where the cases are to be."""
     trial = Job("trial", TRIAL_SECONDS, lambda: try_out(python, env))
-    probing = Job("probe", TRIAL_SECONDS, lambda: probe(python, env))
-    jobs = [(group, Job(name, CHECK_SECONDS, check)) for group, name, check in checks(folder)]
-    groups = {group: list[Finding]() for group, _ in jobs}
     try:
+        probing = Job("probe", TRIAL_SECONDS, lambda: probe(python, env))
+        jobs = [(group, Job(name, CHECK_SECONDS, check)) for group, name, check in checks(folder)]
+        groups = {group: list[Finding]() for group, _ in jobs}
         for group, job in jobs:
             groups[group] += job.result(partial(_unchecked, job.name))
         facts = probing.result(lambda error: {"failed": _words(error)})

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,20 +40,11 @@ def ask(
     path = shutil.which(command[0])
     if path is None:
         return None
-    try:
-        process = subprocess.Popen(
-            [path, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if errors else subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=env,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UnansweredError(f"{path} cannot be started: {error.strerror}") from None
-    _running.add(process)
+    with _starting:
+        if _ended:
+            raise UnansweredError("interrupted")
+        process = _start([path, *command[1:]], env, errors)
+        _running.add(process)
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -71,12 +63,33 @@ def _ending(status: int) -> str:
 
 
 _running: set[subprocess.Popen[str]] = set()
+_starting = threading.Lock()  # held from before a program is there until it is known
+_ended = False
 
 
 def end_all() -> None:
-    """End the programs that are still being asked, from whichever thread."""
-    for process in list(_running):
-        _end(process)
+    """End the programs that are still being asked, from whichever thread; from now on none is started."""
+    global _ended
+    with _starting:
+        _ended = True
+        for process in list(_running):
+            _end(process)
+
+
+def _start(command: list[str], env: Mapping[str, str] | None, errors: bool) -> "subprocess.Popen[str]":
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if errors else subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=env,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UnansweredError(f"{command[0]} cannot be started: {error.strerror}") from None
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

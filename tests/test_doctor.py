@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, fails
 
+from hw4cli.doctor import compiler
 from hw4cli.drivers import NvidiaGpu, amd, counters, cupy_fit
 from hw4cli.finding import UnansweredError, ask
 
@@ -311,13 +312,34 @@ def on_a_terminal(command, extra):
     return shown.decode()
 
 
+FACTS = {"cupy": "14.2.0", "nvrtc": "13.2", "headers": "/cuda/include", "hip": False, "gpu": "NVIDIA H200", "cc": "9.0"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "words"),
+    [
+        ({**FACTS, "kernel error": 3e-7}, "ok", "right within 3.0e-07"),
+        ({**FACTS, "kernel error": 0.5}, "warning", "wrong by 5.0e-01"),
+        ({**FACTS, "kernel error": float("nan")}, "warning", "wrong by nan"),
+        ({**FACTS, "no kernel": "kernel flash does not compile"}, "warning", "flash does not compile"),
+        ({**FACTS, "no GPU": "no GPU can be used: none"}, "missing", "no GPU can be used: none"),
+        ({"no cupy": "cupy is not installed"}, "missing", "cupy is not installed"),
+        ({"failed": "python is ended by SIGSEGV"}, "warning", "SIGSEGV"),
+    ],
+)
+def test_the_kernel_is_ok_only_when_its_answer_is_right(facts, state, words):
+    line = compiler(facts)[-1]
+    assert (line.name, line.state) == ("kernel", state)
+    assert words in line.found
+
+
 def test_ctrl_c_ends_what_was_asked_and_leaves_no_file(bin_folder, tmp_path):
     fake(bin_folder, "nvidia-smi", f"sleep 600 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid\nwait")
     env = {**os.environ, **NO_GPU, "PATH": str(bin_folder), "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-m", "hw4cli", "doctor"], env=env, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "pid").exists)
     process.send_signal(signal.SIGINT)
-    assert process.communicate()[1] == "hw4: interrupted\n"
+    assert process.communicate()[1].strip() == "hw4: interrupted"
     assert process.returncode == 130
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: "sleep" not in command_line(pid))
