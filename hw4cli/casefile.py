@@ -22,6 +22,7 @@ from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.shape import Shape
 
 Floats = NDArray[np.float32]
+Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 
 HEADER = struct.Struct("<iii")  # B, N, d
 FLOAT32 = np.dtype("<f4")
@@ -124,7 +125,7 @@ def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, shape.B)
 
 
-def magnitudes(block: Floats) -> tuple[float, float, float]:
+def magnitudes(block: Floats) -> Magnitudes:
     """The largest |element| of Q, of K and of V in a block (n, 3, N, d); NaN where there is one."""
     flat = block.reshape(len(block), 3, -1)
     # max and min pass a NaN on: two passes, and no temporary array.

@@ -1,17 +1,20 @@
 """The devices that groups of batches stream through: a GPU, and the CPU."""
 
+import math
 import time
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
-from hw4cli.casefile import FLOAT32, magnitudes
+from hw4cli.casefile import FLOAT32, Magnitudes, magnitudes
+from hw4cli.choice import Choice, candidates
 from hw4cli.gpu import Gpu
-from hw4cli.reference import KEYS, tiled_attention
+from hw4cli.reference import tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
-from hw4cli.stream import Bytes, Magnitudes
-from hw4cli.variants import FALLBACK, VARIANTS, Plan, float32_suffices
+from hw4cli.stream import Bytes
+from hw4cli.variants import FALLBACK, Plan
 
 BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
 
@@ -24,7 +27,7 @@ class CudaLane:
         self._device, self._cupy = device, gpu.cupy
         self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
         self._outputs = gpu.empty((shape.B, shape.N, shape.d))
-        self._largest = gpu.cupy.empty(3, np.uint32)
+        self._largest: Any = None  # the magnitudes that the last start finds, on the GPU
         self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
         self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
 
@@ -37,14 +40,14 @@ class CudaLane:
         done.record(self._stream)
         done.synchronize()
 
-    def start(self, batches: int, wide: bool = False) -> None:
-        """Launch the range check and the kernel behind the copies."""
-        plan = self._device.plan(batches, wide)
+    def start(self, batches: int, kernel: str) -> None:
+        """Launch the kernel, and the range check if it has none of its own, behind the copies."""
+        plan, gpu = self._device.plan(kernel, batches), self._device.gpu
         inputs, outputs = self._inputs[:batches], self._outputs[:batches]
-        with self._stream, self._device.gpu.errors_told(plan, self._device.group):
+        with self._stream, gpu.errors_told(plan, self._device.group):
             self._began.record()
-            self._device.gpu.magnitudes(inputs, self._largest)
-            self._device.gpu.compute(plan, inputs, outputs)
+            scratch = gpu.compute(plan, inputs, outputs)
+            self._largest = gpu.range_of(plan, scratch, inputs)
             self._ended.record()
 
     def finish(self) -> Magnitudes:
@@ -63,31 +66,31 @@ class CudaLane:
 
 
 class CudaDevice:
-    """The GPU with a kernel of the ladder, for groups of up to `group` batches. MachineError if it cannot be."""
+    """The GPU with a kernel of the ladder or "auto", for groups of up to `group` batches.
 
-    def __init__(self, kernel: str, shape: Shape, group: int, watch: Stopwatch) -> None:
+    `choice` is told which kernel answers a group. Raises MachineError if there is no such GPU.
+    """
+
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
         self.gpu = Gpu()
         self.group = Shape(group, shape.N, shape.d)
-        self._kernel, self._watch = kernel, watch
+        self._watch = watch
+        kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
+        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip.cc, max_error)
         with watch("compile"):
-            self._plan = self.plan(group)
+            self._plan = self.plan(self.choice.first, group)
             while self.group.B > 1 and self._lane_bytes() > self._room():
                 self.group = Shape(self.group.B // 2, shape.N, shape.d)
-                self._plan = self.plan(self.group.B)
+                self._plan = self.plan(self.choice.first, self.group.B)
 
     @property
     def batches(self) -> int:
         """The batches of a group: fewer than asked for where their scratch would not fit."""
         return self.group.B
 
-    def suffices(self, found: Magnitudes) -> bool:
-        """Whether the kernel is right for a group with these magnitudes."""
-        return float32_suffices(found, self.group.d, VARIANTS[self._kernel].longest_sum(self.group.N))
-
-    def plan(self, batches: int, wide: bool = False) -> Plan:
-        """The launches for so many batches."""
-        shape = Shape(batches, self.group.N, self.group.d)
-        return self.gpu.plan(FALLBACK if wide else self._kernel, shape)
+    def plan(self, kernel: str, batches: int) -> Plan:
+        """The launches of a kernel for so many batches."""
+        return self.gpu.plan(kernel, Shape(batches, self.group.N, self.group.d))
 
     def lanes(self, wanted: int) -> int:
         """As many lanes as are wanted and fit the budget, or one."""
@@ -128,23 +131,23 @@ class CpuLane:
         self._device = device
         self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
         self._outputs = np.empty(0, np.uint8)
-        self._batches, self._wide, self._watch = 0, False, watch
+        self._batches, self._kernel, self._watch = 0, "", watch
 
     def copy_in(self, buffer: Bytes, offset: int) -> None:
         """Copy a piece to its place."""
         self._inputs.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
 
-    def start(self, batches: int, wide: bool = False) -> None:
+    def start(self, batches: int, kernel: str) -> None:
         """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
-        self._batches, self._wide = batches, wide
+        self._batches, self._kernel = batches, kernel
 
     def finish(self) -> Magnitudes:
-        """Compute, unless float32 cannot: then the magnitudes tell so, and the next start is wide."""
+        """Compute, unless the magnitudes, known before, need another kernel: then that will be started."""
         block = self._inputs[: self._batches]
         largest = magnitudes(block)
-        if self._wide or self._device.suffices(largest):
+        if all(map(math.isfinite, largest)) and self._device.choice.kernel_for(largest) == self._kernel:
             with self._watch("kernel"):
-                result = tiled_attention(block, np.float64 if self._wide else np.float32)
+                result = tiled_attention(block, np.float64 if self._kernel == FALLBACK else np.float32)
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
 
@@ -156,17 +159,14 @@ class CpuLane:
 class CpuDevice:
     """The CPU, for groups of up to `group` batches. Two lanes: one is read while the other is computed."""
 
-    def __init__(self, shape: Shape, group: int, watch: Stopwatch) -> None:
+    def __init__(self, choice: Choice, shape: Shape, group: int, watch: Stopwatch) -> None:
+        self.choice = choice
         self._group, self._watch = Shape(group, shape.N, shape.d), watch
 
     @property
     def batches(self) -> int:
         """The batches of a group."""
         return self._group.B
-
-    def suffices(self, found: Magnitudes) -> bool:
-        """Whether the tiled computation is right for a group with these magnitudes; its sums are short."""
-        return float32_suffices(found, self._group.d, self._group.N // KEYS + KEYS)
 
     def lanes(self, wanted: int) -> int:
         """At most two lanes."""

@@ -17,6 +17,7 @@ from hw4cli.shape import Shape
 from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile, ceil_div
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
+RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
 
 
 class Gpu:
@@ -45,10 +46,16 @@ class Gpu:
         self.functions(plan)
         return plan
 
-    def compute(self, plan: Plan, inputs: Any, outputs: Any) -> None:
-        """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait."""
+    def compute(self, plan: Plan, inputs: Any, outputs: Any) -> Any:
+        """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait.
+
+        Returns the scratch: a kernel that finds the range leaves the bits of three floats at its start, as
+        `magnitudes` does.
+        """
         n, _, N, d = inputs.shape
         scratch = self.cupy.empty(plan.scratch, self.cupy.uint8)
+        if plan.finds_range:
+            scratch.data.memset_async(0, RANGE_BYTES)
         pointer, part = inputs.data.ptr, N * d * inputs.itemsize
         arguments = (
             *(np.uint64(pointer + index * part) for index in range(3)),
@@ -63,6 +70,15 @@ class Gpu:
         )
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
             function((step.grid,), (step.block,), arguments, shared_mem=step.shared)
+        return scratch
+
+    def range_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
+        """The magnitudes of inputs as three uint32 on the GPU, by the plan that ran or else now; does not wait."""
+        if plan.finds_range:
+            return scratch[:12].view(self.cupy.uint32)
+        largest = self.cupy.empty(3, self.cupy.uint32)
+        self.magnitudes(inputs, largest)
+        return largest
 
     def attention(self, block: Floats, variant: str) -> Floats:
         """O of each batch of a block (n, 3, N, d), as (n, N, d): copied in, computed, copied out.

@@ -26,11 +26,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from hw4cli.casefile import Magnitudes
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
 
 Bytes = NDArray[np.uint8]
-Magnitudes = tuple[float, float, float]
 
 
 class Lane(Protocol):
@@ -39,8 +39,8 @@ class Lane(Protocol):
     def copy_in(self, buffer: Bytes, offset: int) -> None:
         """Copy a piece of input to its place in the lane; the buffer is free again on return. Called concurrently."""
 
-    def start(self, batches: int, wide: bool = False) -> None:
-        """Start computing the group's output, in float64 if wide; does not wait."""
+    def start(self, batches: int, kernel: str) -> None:
+        """Start computing the group's output by a kernel; does not wait."""
 
     def finish(self) -> Magnitudes:
         """Wait for the computation; the largest |element| of Q, of K and of V in the group, NaN if there is one."""
@@ -55,9 +55,6 @@ class Device(Protocol):
     @property
     def batches(self) -> int:
         """How many batches a group has: as many as were asked for, or as many as there is room for."""
-
-    def suffices(self, found: Magnitudes) -> bool:
-        """Whether a group with these magnitudes is right in float32."""
 
     def lanes(self, wanted: int) -> int:
         """How many lanes to make: as many as wanted, or as many as there is room for."""
@@ -107,20 +104,25 @@ class Files:
     write: Callable[[Bytes, int], None]
 
 
-# Told a group's first batch, its number of batches and its magnitudes; true if it must be computed in float64.
-# Raises InputError where a magnitude is not finite.
-Judge = Callable[[int, int, Magnitudes], bool]
+# Told a group's first batch, its number of batches and its magnitudes: the kernel that must answer it. It may depend on
+# nothing else, so that the output does not depend on what ran when. May raise, for values that no kernel takes.
+Choose = Callable[[int, int, Magnitudes], str]
 
 
 class Stream:
-    """One run of the pipeline over a file."""
+    """One run of the pipeline over a file.
+
+    Groups start with the kernel `first`, before their magnitudes are known. Where two groups in a row needed another
+    one, the next groups start with that: in a file that is all out of range, few groups are computed twice.
+    """
 
     def __init__(
-        self, shape: Shape, plan: Layout, device: Device, files: Files, needs_wide: Judge, watch: Stopwatch
+        self, shape: Shape, plan: Layout, device: Device, files: Files, first: str, choose: Choose, watch: Stopwatch
     ) -> None:
         self.shape, self.plan, self.device, self.files = shape, plan, device, files
-        self.needs_wide, self.watch = needs_wide, watch
-        self.wide_batches = 0
+        self.choose, self.watch = choose, watch
+        self._guess = self._last_needed = first  # kernels: what groups start with, what the last one finished needed
+        self._started = [first] * -(-shape.B // plan.group)  # the kernel that each group started with
         self._batch_in, self._batch_out = 3 * 4 * shape.N * shape.d, 4 * shape.N * shape.d
         self._groups = -(-shape.B // plan.group)
         self._lanes = [device.lane() for _ in range(device.lanes(plan.lanes))]
@@ -207,7 +209,8 @@ class Stream:
                 self._missing[group] -= size
                 if self._missing[group]:
                     continue
-            lane.start(self._batches(group))
+            self._started[group] = self._guess
+            lane.start(self._batches(group), self._started[group])
             with self._changed:
                 self._computing.append(group)
                 self._changed.notify_all()
@@ -235,12 +238,15 @@ class Stream:
         return self._lanes[number], number
 
     def _finish(self, lane: Lane, group: int) -> None:
-        """Wait for a group's result, and have it computed again where float32 was not enough."""
+        """Wait for a group's result, and have it computed again where its magnitudes need another kernel."""
         batches = self._batches(group)
-        if self.needs_wide(group * self.plan.group, batches, lane.finish()):
-            with self._changed:
-                self.wide_batches += batches
-            lane.start(batches, wide=True)
+        needed = self.choose(group * self.plan.group, batches, lane.finish())
+        with self._changed:
+            if needed == self._last_needed:
+                self._guess = needed
+            self._last_needed = needed
+        if needed != self._started[group]:
+            lane.start(batches, needed)
             lane.finish()
 
     def _drain(self, lane: Lane, group: int, buffer: Bytes) -> None:

@@ -67,6 +67,7 @@ class Plan:
     launches: tuple[Launch, ...]
     scratch: int = 0
     splits: int = 1
+    finds_range: bool = False
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -91,6 +92,7 @@ class Variant:
     longest_sum: Callable[[int], int]  # how many terms are added one by one in float32, of N keys
     scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
+    finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch
 
     def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
         """The launches for a shape on a chip, with the BR and BC of `tile` in place of the best ones.
@@ -111,7 +113,8 @@ class Variant:
         launches = self.launches(shape, chosen, splits, shared)
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
-        return Plan(self.name, {"D": shape.d, **chosen}, launches, self.scratch(shape, chosen, splits), splits)
+        scratch = self.scratch(shape, chosen, splits)
+        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_range)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -316,18 +319,3 @@ VARIANTS = {
 }
 DEFAULT = "flash"
 FALLBACK = "float64"
-
-
-def float32_suffices(magnitudes: tuple[float, float, float], d: int, longest_sum: int) -> bool:
-    """Whether float32 keeps the answer within the tolerance, for |Q|, |K|, |V| up to `magnitudes`.
-
-    Scores: the j-th of d sums that grow to j·|Q|·|K| is rounded by 2^-24 of it, and so are the scale and the exponent's
-    argument: an error of 2^-24·|Q|·|K|·sqrt(d)·(d/2 + 3) at most, and an error e in every score moves O by 2·e·|V|.
-    Sums over keys: an estimate, no bound: `longest_sum` equal terms lose about a quarter of longest_sum·2^-24.
-    4e-3 of the tolerance of 5e-3 may be used up. NaN is never enough; what overflows is far beyond the bound.
-    """
-    q, k, v = magnitudes
-    unit = 2.0**-24
-    scores = 2 * unit * q * k * d**0.5 * (d / 2 + 3) * v
-    sums = unit * longest_sum / 4 * v
-    return scores + sums <= 4e-3 and v < 1e30

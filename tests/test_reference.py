@@ -8,10 +8,11 @@ from helpers import definition, random_block, read_output, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hw4cli.accuracy import SAFE, bound, suffices
 from hw4cli.reference import exact_attention, tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.suite import cases
-from hw4cli.variants import VARIANTS, float32_suffices
+from hw4cli.variants import VARIANTS
 
 SHAPES = [(1, 1, 4), (3, 127, 20), (2, 129, 64), (5, 200, 32), (1, 1100, 36), (700, 16, 8), (2, 600, 128)]
 
@@ -53,7 +54,8 @@ def hostile():
 @pytest.mark.parametrize(("name", "block"), list(hostile()))
 def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name, block):
     magnitudes = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
-    dtype = np.float32 if float32_suffices(magnitudes, block.shape[3], 512) else np.float64
+    enough = suffices("float32", magnitudes, block.shape[3], block.shape[2], 0, SAFE)
+    dtype = np.float32 if enough else np.float64
     with np.errstate(over="raise", invalid="raise"):
         got = tiled_attention(block, dtype)
     expected = definition(block)
@@ -62,24 +64,25 @@ def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name,
 
 
 def test_the_assignments_inputs_need_no_float64():
-    for variant in VARIANTS.values():
+    for name in {*VARIANTS, "float32"} - {"split"}:
         for case in cases().values():
-            assert float32_suffices((3, 3, 3), case.shape.d, variant.longest_sum(case.shape.N)), (variant.name, case)
-        assert float32_suffices((3, 3, 3), 128, variant.longest_sum(4096))
+            assert suffices(name, (3, 3, 3), case.shape.d, case.shape.N, 90, SAFE), (name, case)
+        assert suffices(name, (3, 3, 3), 128, 4096, 90, SAFE)
 
 
 @pytest.mark.parametrize(
-    ("magnitudes", "longest_sum"),
+    ("kernel", "magnitudes", "N"),
     [
-        ((100, 100, 3), 512),
-        ((10, 8.4, 3), 512),  # rounding that does not average out: 7.3e-3 in float32
-        ((1e20, 1e20, 1), 512),
-        ((float("nan"), 3, 3), 512),
-        ((3, 3, 3), 1 << 18),  # equal values in long sums
+        ("float32", (100, 100, 3), 512),
+        ("float32", (10, 8.4, 3), 512),  # rounding that does not average out: 7.3e-3 in float32
+        ("float32", (1e20, 1e20, 1), 512),
+        ("float32", (float("nan"), 3, 3), 512),
+        ("flash", (3, 3, 3), 1 << 20),  # long sums
+        ("naive", (3, 3, 3), 1 << 18),
     ],
 )
-def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(magnitudes, longest_sum):
-    assert not float32_suffices(magnitudes, 128, longest_sum)
+def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(kernel, magnitudes, N):
+    assert bound(kernel, magnitudes, 128, N) > SAFE
 
 
 def test_rounding_that_does_not_average_out_is_right_too(hw4, tmp_path):

@@ -44,9 +44,11 @@ def test_quiet_prints_nothing_and_timing_tells_the_stages(hw4, case, tmp_path):
     quiet = hw4("--device", "cpu", "--quiet", case, tmp_path / "out")
     assert (quiet.stdout, quiet.stderr) == ("", "")
     timing = hw4("--device", "cpu", "--timing", case, tmp_path / "out")
-    seconds = {line[:9].strip(): line[9:18] for line in timing.stderr.splitlines()}
+    *stages, kernel = timing.stderr.splitlines()
+    seconds = {line[:9].strip(): line[9:18] for line in stages}
     assert list(seconds) == ["start", "read", "copy in", "kernel", "copy out", "write", "total"]
     assert all(0 <= float(seconds[stage]) <= float(seconds["total"]) for stage in seconds)
+    assert re.fullmatch(r"kernel: 3 batch\(es\) by float32, error at most [\de.-]+; allowed 0.004; .*CPU.*", kernel)
 
 
 def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, case, tmp_path):
@@ -74,6 +76,40 @@ def test_scores_beyond_float32_are_computed_in_float64_and_told(hw4, tmp_path):
     assert "float64" in result.stderr
     expected = definition(block)
     assert np.abs(read_output(tmp_path / "out", Shape(2, 40, 8)) / expected - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize(("asked", "kernel", "error"), [("1e-4", "float32", 2e-5), ("1e-6", "float64", 1e-6)])
+def test_a_smaller_error_is_had_for_the_asking_and_nothing_is_said(hw4, case, tmp_path, asked, kernel, error):
+    result = hw4("--device", "cpu", "--max-error", asked, "--timing", case, tmp_path / "out")
+    assert result.returncode == 0
+    assert result.stderr.splitlines()[-1].startswith(f"kernel: 3 batch(es) by {kernel}, ")
+    assert not any(line.startswith("hw4: ") for line in result.stderr.splitlines())
+    got = read_output(tmp_path / "out", Shape(3, 130, 32))
+    assert np.abs(got - definition(random_block(3, 130, 32))).max() <= error
+
+
+def test_an_error_that_no_kernel_can_keep_is_refused_and_the_old_output_is_untouched(hw4, case, tmp_path):
+    (tmp_path / "out").write_bytes(b"old")
+    result = hw4("--device", "cpu", "--max-error", "1e-9", case, tmp_path / "out")
+    fails(result, 2, "--max-error 1e-09 is less than any kernel can keep", "float64 keeps 1.8e-07")
+    assert (tmp_path / "out").read_bytes() == b"old"
+    folder_is_clean(tmp_path, "case", "out")
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "much"])
+def test_a_max_error_must_be_a_positive_number(hw4, case, tmp_path, value):
+    fails(hw4("--device", "cpu", "--max-error", value, case, tmp_path / "out"), 2, "--max-error", value)
+
+
+def test_only_the_batches_that_need_it_are_computed_in_float64(hw4, tmp_path):
+    block = random_block(50, 512, 128)  # two groups, of 42 and 8
+    block[1, :2] *= 100
+    source = write_case(tmp_path / "in", block)
+    result = hw4("--device", "cpu", "--timing", source, tmp_path / "out")
+    lines = [line for line in result.stderr.splitlines() if line.startswith("hw4: ")]
+    assert len(lines) == 1
+    assert "42 batch(es) have values too large for float32" in lines[0]
+    assert np.abs(read_output(tmp_path / "out", Shape(50, 512, 128)) - definition(block)).max() < 2e-5
 
 
 def damaged(change):

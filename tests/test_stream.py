@@ -18,13 +18,17 @@ from hw4cli.stream import GROUP_BYTES, PIECE_BYTES, Files, Layout, Stream, layou
 pytestmark = pytest.mark.timeout(60)
 
 
+PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
+
+
 class Moody:
-    """A device whose "attention" is the first third of a batch plus one, after random delays; watches its own use."""
+    """A device whose "attention" is the first third of a batch, plus 1 by the kernel "fast", 2 by "slow" and 3 by
+    "slowest", after random delays; watches its own use."""
 
     def __init__(self, shape, plan, delay=0.0, fail=None, lanes=None, seed=0):
         self.shape, self.plan, self.delay, self.fail, self.most = shape, plan, delay, fail, lanes
         self.random = random.Random(seed)
-        self.wide = 0
+        self.computed = []  # (kernel, batches) of each start
 
     def pause(self, stage):
         if self.delay:
@@ -37,9 +41,6 @@ class Moody:
     @property
     def batches(self):
         return self.plan.group
-
-    def suffices(self, found):
-        return True
 
     def lanes(self, wanted):
         return min(wanted, self.most or wanted)
@@ -57,7 +58,7 @@ class MoodyLane:
         self.device = device
         self.batch = 12 * device.shape.N * device.shape.d
         self.space = np.zeros(device.plan.group * self.batch, np.uint8)
-        self.filled = 0
+        self.filled, self.again = 0, False
         self.lock = threading.Lock()
 
     def copy_in(self, buffer, offset):
@@ -65,19 +66,20 @@ class MoodyLane:
         self.space[offset : offset + len(buffer)] = buffer
         with self.lock:
             self.filled += len(buffer)
+            self.again = False
 
-    def start(self, batches, wide=False):
+    def start(self, batches, kernel):
         self.device.pause("start")
-        if wide:
-            self.device.wide += batches
-        else:
+        self.device.computed.append((kernel, batches))
+        if not self.again:
             assert self.filled == batches * self.batch, "started before all pieces were in, or with a stranger's"
-            self.filled = 0
+        self.filled, self.again = 0, False
         thirds = self.space[: batches * self.batch].reshape(batches, 3, -1)
-        self.result = (thirds[:, 0] + np.uint8(1 + wide)).reshape(-1)
+        self.result = (thirds[:, 0] + PLUS[kernel]).reshape(-1)
 
     def finish(self):
         self.device.pause("finish")
+        self.again = True  # until new pieces come in, a start is a repetition
         return 1.0, 2.0, 3.0
 
     def copy_out(self, offset, buffer):
@@ -85,7 +87,7 @@ class MoodyLane:
         buffer[:] = self.result[offset : offset + len(buffer)]
 
 
-def run(shape, plan, device, source=None, needs_wide=lambda *_: False, read=None, write=None):
+def run(shape, plan, device, source=None, choose=lambda *_: "fast", read=None, write=None):
     """Stream random bytes through a device; returns the input and the output."""
     size = 12 * shape.elements
     source = np.random.default_rng(0).integers(0, 256, size, np.uint8) if source is None else source
@@ -99,9 +101,9 @@ def run(shape, plan, device, source=None, needs_wide=lambda *_: False, read=None
         device.pause("write")
         target[offset : offset + len(buffer)] = buffer
 
-    stream = Stream(shape, plan, device, Files(read or copy_from, write or copy_to), needs_wide, Stopwatch())
+    stream = Stream(shape, plan, device, Files(read or copy_from, write or copy_to), "fast", choose, Stopwatch())
     stream.run()
-    return source, target, stream
+    return source, target
 
 
 def expected(shape, source, plus=1):
@@ -123,7 +125,7 @@ plans = st.builds(
 def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, plan, lanes, slow):
     shape = Shape(B, N, 4)
     device = Moody(shape, plan, delay=0.001 if slow else 0, lanes=lanes)
-    source, target, _ = run(shape, plan, device)
+    source, target = run(shape, plan, device)
     assert np.array_equal(target, expected(shape, source))
 
 
@@ -155,14 +157,52 @@ def test_a_stage_that_never_ends_but_fails_elsewhere_does_not_hang_the_waiters()
         run(shape, plan, Moody(shape, plan, fail=("write", 0)))
 
 
-def test_groups_that_need_it_are_computed_again_and_wide():
+def answer(shape, plan, source, kernels):
+    """What the output must be if group g needs kernels[g]."""
+    result = expected(shape, source, plus=0).reshape(shape.B, -1).copy()
+    for group, kernel in enumerate(kernels):
+        result[group * plan.group : (group + 1) * plan.group] += PLUS[kernel]
+    return result.reshape(-1)
+
+
+def test_only_the_groups_that_need_it_are_computed_again():
     shape, plan = Shape(10, 3, 4), Layout(group=3, piece=64, lanes=2, readers=2, writers=2)
+    needs = ["fast", "slow", "fast", "slowest"]
     device = Moody(shape, plan)
-    source, target, stream = run(shape, plan, device, needs_wide=lambda first, batches, found: first == 3)
-    answer = expected(shape, source).reshape(10, -1)
-    answer[3:6] = expected(shape, source, plus=2).reshape(10, -1)[3:6]
-    assert np.array_equal(target, answer.reshape(-1))
-    assert stream.wide_batches == 3 == device.wide
+    source, target = run(shape, plan, device, choose=lambda first, batches, found: needs[first // 3])
+    assert np.array_equal(target, answer(shape, plan, source, needs))
+    assert sorted(device.computed) == [("fast", 1), ("fast", 3), ("fast", 3), ("fast", 3), ("slow", 3), ("slowest", 1)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    needs=st.lists(st.sampled_from(sorted(PLUS)), min_size=1, max_size=12),
+    lanes=st.integers(1, 4),
+    writers=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_each_groups_answer_is_its_own_kernels_whatever_ran_before_and_when(needs, lanes, writers, seed):
+    shape, plan = Shape(2 * len(needs), 3, 4), Layout(group=2, piece=64, lanes=lanes, readers=3, writers=writers)
+    device = Moody(shape, plan, delay=0.001, seed=seed)
+    source, target = run(shape, plan, device, choose=lambda first, batches, found: needs[first // 2])
+    assert np.array_equal(target, answer(shape, plan, source, needs))
+    assert len(device.computed) <= 2 * len(needs)
+
+
+def test_a_file_that_needs_another_kernel_throughout_is_not_computed_twice():
+    shape, plan = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, lanes=3, readers=2, writers=2)
+    device = Moody(shape, plan, delay=0.001)
+    source, target = run(shape, plan, device, choose=lambda *_: "slow")
+    assert np.array_equal(target, answer(shape, plan, source, ["slow"] * 40))
+    # The first two, and those that were under way when the second was found out.
+    assert len([kernel for kernel, _ in device.computed if kernel == "fast"]) <= 2 + 3 + 2
+
+
+def test_one_group_in_a_file_that_needs_another_kernel_changes_nothing_for_the_others():
+    shape, plan = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, lanes=3, readers=2, writers=1)
+    device = Moody(shape, plan, delay=0.001)
+    run(shape, plan, device, choose=lambda first, *_: "slow" if first == 7 else "fast")
+    assert len(device.computed) == 41
 
 
 def test_stages_work_at_the_same_time():

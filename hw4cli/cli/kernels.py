@@ -29,9 +29,12 @@ if TYPE_CHECKING:
 def kernels(d: int, form: str) -> None:
     """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
 
+    "max error" was measured, "bound" is what it can be at most (docs/accuracy.md), for elements up to 3 and N = 4096
+    (~: an estimate).
     With a GPU, also the registers and the occupancy there.
     """
     from hw4cli import tables
+    from hw4cli.choice import AUTO, candidates
     from hw4cli.gpu import Gpu
     from hw4cli.meter import Meter
 
@@ -39,11 +42,13 @@ def kernels(d: int, form: str) -> None:
     Shape(1, 1, d).check("--d")
     try:
         gpu = Gpu()
-        meter, chip = Meter(gpu), gpu.chip
+        meter, chip, name = Meter(gpu), gpu.chip, gpu.name
         click.echo(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}", err=True)
     except MachineError as reason:
-        meter, chip = None, CHIPS[90]
-        click.echo(f"{reason}; tiles and shared memory are those for compute capability 9.0", err=True)
+        meter, chip, name = None, CHIPS[90], ""
+        click.echo(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0", err=True)
+    order, why = candidates(AUTO, chip, name, d)
+    click.echo(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}", err=True)
     rows = [entry(variant, d, chip, meter) for variant in VARIANTS.values()]
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
@@ -56,6 +61,8 @@ def kernels(d: int, form: str) -> None:
 
 def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:
     """One row of the table: what the entry says of a head size, and what the GPU says of the compiled kernel."""
+    from hw4cli.accuracy import PROVEN, TYPICAL, bound
+
     shape = Shape(1, 4096, d)
     plan = variant.plan(shape, chip)
     found = meter.resources(meter.gpu.plan(variant.name, shape)) if meter else None
@@ -67,6 +74,7 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
         "registers": found and found.registers,
         "occupancy": found and round(found.occupancy, 3),
         "max error": f"{variant.error_bound:.0e}",
+        "bound": f"{'' if variant.name in PROVEN else '~'}{bound(variant.name, TYPICAL, d, shape.N, chip.cc):.1e}",
         "runs on": architectures(variant, shape),
         "idea": variant.idea,
     }

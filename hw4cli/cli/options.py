@@ -29,9 +29,9 @@ def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
     return shape
 
 
-def finite(ctx: click.Context, param: click.Parameter, value: float) -> float:
+def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """A callback that refuses NaN, which no range excludes."""
-    if math.isnan(value):
+    if value is not None and math.isnan(value):
         raise click.BadParameter("nan is not a number", ctx, param)
     return value
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from hw4cli.cli.options import FILE
+from hw4cli.cli.options import FILE, finite
 from hw4cli.stopwatch import Stopwatch
-from hw4cli.variants import DEFAULT, VARIANTS
+from hw4cli.variants import VARIANTS
 
 
 @click.command()
@@ -24,14 +24,22 @@ from hw4cli.variants import DEFAULT, VARIANTS
 )
 @click.option(
     "--kernel",
-    type=click.Choice(list(VARIANTS)),
-    default=DEFAULT,
+    type=click.Choice(["auto", *VARIANTS]),
+    default="auto",
     show_default=True,
-    help="Which kernel of the ladder computes on the GPU.",
+    help="Which kernel of the ladder computes on the GPU; auto is the fastest that is exact enough.",
+)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(0, min_open=True),
+    callback=finite,
+    help="How far an element may be from the exact answer.  [default: 0.004, provably]",
 )
 @click.option("--timing", is_flag=True, help="Tell on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
-def run(inputfile: Path, outputfile: Path, device: str, kernel: str, timing: bool, quiet: bool) -> None:
+def run(
+    inputfile: Path, outputfile: Path, device: str, kernel: str, max_error: float | None, timing: bool, quiet: bool
+) -> None:
     """Compute attention: read INPUTFILE, write OUTPUTFILE.
 
     This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is whole;
@@ -51,12 +59,17 @@ def run(inputfile: Path, outputfile: Path, device: str, kernel: str, timing: boo
         if not quiet:
             click.echo(f"hw4: {sentence}", err=True)
 
-    devices = {"auto": pipeline.auto(kernel, say), "cuda": pipeline.cuda(kernel), "cpu": pipeline.cpu}
+    devices = {
+        "auto": pipeline.auto(kernel, max_error, say),
+        "cuda": pipeline.cuda(kernel, max_error),
+        "cpu": pipeline.cpu(max_error),
+    }
     watch = Stopwatch()
     started = time.perf_counter()
-    shape = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
+    shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
     if timing:
         click.echo(watch.table(), err=True)
+        click.echo(choice.told(), err=True)

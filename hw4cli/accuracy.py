@@ -1,0 +1,207 @@
+"""How far a kernel's answer can be from the exact one: the bounds that docs/accuracy.md derives, as code.
+
+The input is known by three numbers, the largest |element| of Q, of K and of V. Errors of a score are in units of log2,
+as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hw4cli.casefile import Magnitudes
+from hw4cli.reference import KEYS
+from hw4cli.variants import MOST_PARTS, VARIANTS, ceil_div
+
+SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
+U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
+EX2 = 2.0**-22  # relative error of ex2.approx.ftz.f32, and of NumPy's exp: two units in the last place
+LARGEST16 = 65504.0  # of fp16
+BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
+LN2 = math.log(2)
+ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
+PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
+TYPICAL = (3.0, 3.0, 3.0)  # the assignment's range, where each kernel's `error_bound` was measured
+
+
+@dataclass
+class Shares:
+    """Each rounding's size, by what its error does to O. `total` puts them together (docs/accuracy.md, step 1).
+
+    weights: relative error of one weight against another. numerator, denominator: of the sum over keys of P V, of P,
+    relative to the largest that a partial sum can be. fixed: of O itself, absolute.
+    """
+
+    v: float
+    weights: dict[str, float] = field(default_factory=dict)
+    numerator: dict[str, float] = field(default_factory=dict)
+    denominator: dict[str, float] = field(default_factory=dict)
+    fixed: dict[str, float] = field(default_factory=dict)
+
+    def parts(self) -> dict[str, float]:
+        """What each rounding adds to the bound, where O = y·|V| is as bad as it can be."""
+        h, n, l = (sum(x.values()) for x in (self.weights, self.numerator, self.denominator))  # noqa: E741
+        if not h < 1 or not n < 0.5 or not l < 0.5:
+            return {"out of range": math.inf}
+        growth = math.expm1(h) * math.exp(h) / h if h else 1.0  # 1 + 3h/2 + ...
+        y = min(1.0, (l + n / 2) / (2 * h * growth)) if h else 1.0
+        second = (1 + 2 * l) * (1 + 2 * n)  # products of two errors
+        scale = self.v * second
+        return {
+            **{name: x * growth * (1 - y * y) * scale for name, x in self.weights.items()},
+            **{name: x * (1 + y) / 2 * scale for name, x in self.numerator.items()},
+            **{name: x * y * scale for name, x in self.denominator.items()},
+            **{name: x * second for name, x in self.fixed.items()},
+        }
+
+    def total(self) -> float:
+        """The bound for |O - exact|."""
+        return sum(self.parts().values())
+
+
+def bound(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> float:
+    """The bound for |O - exact| of a kernel, for |Q|, |K|, |V| up to `found`; inf where it has none, NaN included.
+
+    Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
+    `cc` is the GPU's compute capability, on which the tensor cores' additions depend.
+    """
+    if not all(map(math.isfinite, found)):
+        return math.inf
+    return shares(kernel, found, d, N, cc).total()
+
+
+def expected(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> float:
+    """The error to expect: the bound, but for float32's many small roundings, up and down, the largest ever measured.
+
+    That is `error_bound`, on the assignment's shapes, in proportion to the scores, to V and to longer sums.
+    """
+    proven = bound(kernel, found, d, N, cc)
+    if kernel in ("split", "float64"):
+        return proven
+    measured = VARIANTS["flash" if kernel == ON_CPU else kernel].error_bound
+    q, k, v = found
+    scores = max(1.0, q * k / (TYPICAL[0] * TYPICAL[1]))
+    return min(proven, measured * scores * v / TYPICAL[2] * max(1.0, N / 32768))
+
+
+def suffices(kernel: str, found: Magnitudes, d: int, N: int, cc: int, allowed: float) -> bool:
+    """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that."""
+    proven = bound(kernel, found, d, N, cc)
+    return proven < math.inf and proven <= max(allowed, SAFE) and expected(kernel, found, d, N, cc) <= allowed
+
+
+def shares(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> Shares:
+    """Every rounding of a kernel, and its size."""
+    arithmetic: Callable[..., Shares] = {"split": _split, "exact": _split, "float64": _float64}.get(kernel, _float32)
+    return arithmetic(kernel, found, d, N, cc)
+
+
+def longest_score(q: float, k: float, d: int) -> float:
+    """The largest |score| that Q and K can have, in units of log2: d·|Q|·|K|·log2(e)/sqrt(d)."""
+    return math.sqrt(d) * q * k / LN2
+
+
+def half_ulp16(x: float) -> float:
+    """The largest error of rounding a value of size up to x to fp16."""
+    if x == 0:
+        return 0.0
+    mantissa, exponent = math.frexp(x)  # x = mantissa·2^exponent, 0.5 <= mantissa < 1
+    if mantissa == 0.5:  # a power of two is exact: what is below it counts
+        exponent -= 1
+    return math.ldexp(1.0, max(exponent - 1, -14) - 11)
+
+
+def _float32(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+    """FFMA everywhere, and the online softmax. The rungs before flash: with an estimate in place of proven sums."""
+    q, k, v = found
+    top = longest_score(q, k, d)
+    if not (top < 1e30 and v < 1e30):
+        return Shares(math.inf, {"overflow": math.inf})
+    n = KEYS + ceil_div(N, KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
+    proven = kernel in PROVEN
+    shares = Shares(
+        v,
+        weights={
+            "Q scaled": 4 * U32 * top * LN2,
+            "sum of a score": (d + 1) / 2 * U32 * top * LN2,
+            "exponent": 2 * U32 * top * LN2 + EX2,
+            "rescaling": (2 * U32 * top * LN2 + EX2 * ceil_div(n, 16)) if proven else 0.0,
+        },
+        fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
+    )
+    if proven:
+        # flash: eight threads share the sum of P; and each rescaling rounds both sums once more.
+        shares.numerator["sum of P V"] = (n + ceil_div(n, 16)) * U32
+        shares.denominator["sum of P"] = ((n if kernel == ON_CPU else ceil_div(n, 8) + 3) + ceil_div(n, 16)) * U32
+    else:
+        shares.fixed["sums (estimate)"] = n / 4 * U32 * v
+    return shares
+
+
+def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+    """Tensor cores: Q and K in two fp16 terms each, three products; P and V in one term, or (exact) in two."""
+    q, k, v = found
+    x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
+    if not max(x, k, v) <= LARGEST16:
+        return Shares(math.inf, {"beyond fp16": math.inf})
+    top = longest_score(q, k, d) * (1 + 4 * U32)
+    n = VARIANTS[kernel].longest_sum(N)
+    rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
+    dropped = half_ulp16(x) * half_ulp16(k)
+    shares = Shares(
+        v,
+        weights={
+            "Q scaled": 4 * U32 * top * LN2,
+            "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
+            "sum of a score": _score_sum(top, d, cc) * LN2,
+            "exponent": 2 * U32 * (2 * top + 16) * LN2 + EX2,
+            "rescaling": 2 * U32 * top * LN2 + EX2 * ceil_div(n, 32),
+        },
+        denominator={"sum of P": (ceil_div(n, 4) + ceil_div(n, 32) + 2) * U32},
+        fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
+    )
+    # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
+    if kernel == "split":
+        shares.weights["P rounded"] = U16
+        shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
+        shares.fixed["V rounded"] = half_ulp16(v)
+        shares.numerator["sum of P V"] = n * _truncation(cc) + ceil_div(n, 32) * U32
+    else:
+        shares.weights["P in two terms"] = U16**2
+        shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
+        shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
+        shares.numerator["sum of P V"] = 3 * n * _truncation(cc) + ceil_div(n, 32) * U32
+    return shares
+
+
+def _two_terms(x: float) -> float:
+    """What is left of a value of size up to x after two fp16 terms."""
+    return half_ulp16(half_ulp16(x))
+
+
+def _truncation(cc: int) -> float:
+    """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
+
+    Products are exact. They and the accumulator are aligned with the largest of them and cut off `extra` bits beyond
+    float32's 24; then the block's sum is cut off to 24 bits. (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis
+    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100.)
+    """
+    block, extra = (16, 2) if cc in (90, 100) else (8, 1)
+    return 2.0 ** (-23 - extra) + 2.0**-23 / block
+
+
+def _score_sum(top: float, d: int, cc: int) -> float:
+    """Error of a score's sum of 3·d products, 16 columns a step; relative to the power of two below the sum so far."""
+    steps = ceil_div(d, 16)
+    total = 0.0
+    for step in range(1, steps + 1):
+        _, exponent = math.frexp(top * (1 + 2 * U16) * step / steps)
+        total += 48 * _truncation(cc) * math.ldexp(0.5, exponent)
+    return total
+
+
+def _float64(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+    """Double, rounded to float32 at the end; where even double's scores are worthless, O is still between the Vs."""
+    q, k, v = found
+    scores = U64 * (d + 8) * longest_score(q, k, d) * LN2
+    fixed = {"O rounded": U32 * v, "sums": 4 * N * U64 * v, "float32's smallest numbers": 2.0**-149}
+    return Shares(v, fixed={**fixed, "scores": min(2.0, 2 * scores) * v})

@@ -1,0 +1,143 @@
+"""Which kernel computes a group of batches: the fastest of those whose error stays within what is allowed.
+
+Speed is known beforehand, from measurements or by a rule for GPUs that nobody measured; the error depends on the
+group's own values, which are known when it has been read. So each group starts with a guess, and is computed again
+where its values ask for another kernel. Its answer is always that of the kernel that its own values ask for: the same
+file gives the same bytes, whatever ran when.
+"""
+
+import math
+import threading
+from dataclasses import dataclass, field
+
+from hw4cli.accuracy import ON_CPU, SAFE, TYPICAL, bound, suffices
+from hw4cli.casefile import Magnitudes
+from hw4cli.errors import InputError
+from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS, Chip
+
+AUTO = "auto"
+ASKED = "asked for"
+BY_ACCURACY = ("split", "exact", "flash")  # from the least to the most exact; then FALLBACK
+
+# Kernels from fast to slow, by head size up to which they rank so: {GPU: {d: kernels}}, from the records in
+# benchmarks/. `exact` stands where it was measured to be faster than `flash`.
+MEASURED: dict[str, dict[int, tuple[str, ...]]] = {
+    "NVIDIA H200": {128: ("split", "flash")},
+}
+
+
+def ranking(chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+    """The kernels that are worth trying, from fast to slow, and how that is known.
+
+    The rule for GPUs that were not measured: four fp16 products on tensor cores against two in float32 are a gain
+    where tensor cores add in float32 at full speed: from Ampere on, but not on GeForce cards, which halve it there.
+    """
+    for size, kernels in MEASURED.get(gpu, {}).items():
+        if d <= size:
+            return _known(kernels), f"measured fastest on {gpu} at d={d}"
+    if chip.cc < 80:
+        return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on compute capability {chip.cc / 10:.1f}"
+    if "GeForce" in gpu:
+        return _known((DEFAULT,)), "tensor cores are no gain on a GeForce"
+    return _known(("split", DEFAULT)), f"taken for the fastest on compute capability {chip.cc / 10:.1f}, not measured"
+
+
+def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in kernels if name in VARIANTS)
+
+
+def candidates(kernel: str, chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first."""
+    if kernel == AUTO:
+        kernels, why = ranking(chip, gpu, d)
+    else:
+        more_exact = BY_ACCURACY[BY_ACCURACY.index(kernel) + 1 :] if kernel in BY_ACCURACY else ()
+        kernels, why = _known((kernel, *more_exact)), ASKED
+    return tuple(dict.fromkeys((*kernels, FALLBACK))), why
+
+
+@dataclass
+class Choice:
+    """The kernels for a run on one device, the preferred first and the most exact last, and what came of them.
+
+    `allowed` is the error that the user asked for with --max-error, or None: then SAFE counts, and the last kernel
+    answers whatever it takes.
+    """
+
+    kernels: tuple[str, ...]
+    why: str
+    d: int
+    N: int
+    cc: int
+    allowed: float | None = None
+    used: dict[str, tuple[int, float]] = field(default_factory=dict)  # by kernel: batches answered, the worst bound
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def limit(self) -> float:
+        """The error that is allowed."""
+        return SAFE if self.allowed is None else self.allowed
+
+    @property
+    def first(self) -> str:
+        """The kernel to start groups with before their magnitudes are known: right for the assignment's range."""
+        return self._sufficient(TYPICAL) or self.kernels[-1]
+
+    def kernel_for(self, found: Magnitudes) -> str:
+        """The kernel that must answer a group with these magnitudes, which are finite.
+
+        Raises InputError if none can keep the error that the user asked for.
+        """
+        kernel, last = self._sufficient(found), self.kernels[-1]
+        if kernel is None and self.allowed is not None:
+            raise InputError(
+                f"--max-error {self.allowed:g} is less than any kernel can keep where |Q|, |K| and |V| reach "
+                f"{found[0]:.3g}, {found[1]:.3g} and {found[2]:.3g}: {last} keeps {_up(self._bound(last, found))}"
+            )
+        return kernel or last
+
+    def note(self, kernel: str, batches: int, found: Magnitudes) -> None:
+        """Record that a kernel answers so many batches. Any thread may call."""
+        with self._lock:
+            count, worst = self.used.get(kernel, (0, 0.0))
+            self.used[kernel] = count + batches, max(worst, self._bound(kernel, found))
+
+    def told(self) -> str:
+        """What --timing says: which kernels ran, why, and how exact they are sure to be."""
+        used = [f"{count} batch(es) by {name}, error at most {_up(worst)}" for name, count, worst in self._in_order()]
+        return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
+
+    def exceptions_told(self) -> str | None:
+        """One sentence if batches needed a more exact kernel than was to be expected, else None."""
+        usual = self.kernels.index(self.kernels[0] if self.why == ASKED else self.first)
+        others = [(name, count) for name, count, _ in self._in_order() if self.kernels.index(name) > usual]
+        if not others:
+            return None
+        counts = " and ".join(f"{count} in {name}" for name, count in others)
+        return (
+            f"{sum(count for _, count in others)} batch(es) have values too large for {self.kernels[usual]} "
+            f"and were computed more exactly: {counts}"
+        )
+
+    def _sufficient(self, found: Magnitudes) -> str | None:
+        limits = (self.d, self.N, self.cc, self.limit)
+        return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
+
+    def _bound(self, kernel: str, found: Magnitudes) -> float:
+        return bound(kernel, found, self.d, self.N, self.cc)
+
+    def _in_order(self) -> list[tuple[str, int, float]]:
+        return [(kernel, *self.used[kernel]) for kernel in self.kernels if kernel in self.used]
+
+
+def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
+    """The CPU's two computations."""
+    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, 0, allowed)
+
+
+def _up(x: float) -> str:
+    """A bound in two digits, rounded up: never less than it is."""
+    if not 0 < x < math.inf:
+        return f"{x:g}"
+    unit = 10.0 ** (math.floor(math.log10(x)) - 1)
+    return f"{math.ceil(x / unit * (1 - 1e-12)) * unit:.1e}"

@@ -1,0 +1,93 @@
+"""The arithmetic of `split` and `exact` in NumPy, rounding by rounding, tensor cores included."""
+
+import numpy as np
+
+BIAS, LAZY, TILE = 7, 8, 64
+LOG2E = np.float32(1.44269504088896341)
+
+
+def power_of_two(x):
+    """2^floor(log2 |x|); 0 for 0."""
+    mantissa, exponent = np.frexp(np.abs(x))
+    return np.where(mantissa == 0, 0.0, np.ldexp(0.5, exponent))
+
+
+def cut(x, grain):
+    """x without what is below a grain, towards zero."""
+    return np.trunc(x / np.where(grain == 0, 1, grain)) * grain
+
+
+def mma(acc, a, b, cc):
+    """acc + a bᵀ for fp16 values a (rows, k) and b (cols, k), held in float64, as tensor cores add.
+
+    Blocks of products and the accumulator are aligned with the largest of them and cut, then the sum is cut to 24 bits
+    (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis 2025).
+    """
+    block, extra = (16, 2) if cc in (90, 100) else (8, 1)
+    for first in range(0, a.shape[1], block):
+        addends = a[:, None, first : first + block] * b[None, :, first : first + block]
+        addends = np.concatenate([addends, acc[:, :, None]], axis=2)
+        grain = power_of_two(np.abs(addends).max(axis=2)) * 2.0 ** (-23 - extra)
+        total = cut(addends, grain[:, :, None]).sum(axis=2)  # exact: 30 bits suffice
+        acc = cut(total, power_of_two(total) * 2.0**-23)
+    return acc
+
+
+def fp16(x):
+    return x.astype(np.float16).astype(np.float64)
+
+
+def two_terms(x):
+    """hi and lo: fp16 of a float32, and of what is left of it."""
+    hi = x.astype(np.float16)
+    lo = (x - hi.astype(np.float32)).astype(np.float16)
+    return hi.astype(np.float64), lo.astype(np.float64)
+
+
+def split_attention(q, k, v, part, cc=90, exact=False):
+    """O (rows, d) of Q (rows, d) and K, V (N, d) float32; sums over keys start anew every `part` keys."""
+    d = q.shape[1]
+    scale = np.float32(np.float32(d**-0.5) * LOG2E)
+    pad = -d % 16
+    q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
+    results = [_part(q, k[n : n + part], v[n : n + part], cc, exact) for n in range(0, len(k), part)]
+    top = np.max([m for m, _, _ in results], axis=0)
+    weights = [np.exp2(m - top).astype(np.float32) for m, _, _ in results]
+    o = sum((w[:, None] * o for w, (_, _, o) in zip(weights, results, strict=True)), np.float32(0))
+    total = sum((w * part_l for w, (_, part_l, _) in zip(weights, results, strict=True)), np.float32(0))
+    return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
+
+
+def _part(q, k, v, cc, exact):
+    (q_hi, q_lo), (k_hi, k_lo) = two_terms(q), two_terms(k)
+    m = np.full(len(q), -np.inf, np.float32)
+    sums = np.zeros((len(q), 4), np.float32)  # four threads share a row
+    o = np.zeros((len(q), v.shape[1]))
+    for first in range(0, len(k), TILE):
+        keys = slice(first, first + TILE)
+        s = np.zeros((len(q), len(k[keys])))
+        for c in range(0, q.shape[1], 16):
+            at = slice(c, c + 16)
+            for a, b in ((q_hi, k_hi), (q_lo, k_hi), (q_hi, k_lo)):
+                s = mma(s, a[:, at], b[keys, at], cc)
+        s = s.astype(np.float32)
+        top = s.max(axis=1)
+        if (top > m + LAZY).any():
+            new = np.maximum(m, top)
+            shrink = np.exp2(m - new)
+            m, sums, o = new, sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
+        p = np.exp2(s - (m - np.float32(BIAS))[:, None])
+        if exact:
+            p_hi, p_lo = two_terms(p)
+            v_hi, v_lo = two_terms(v[keys])
+            products = ((p_hi, v_hi), (p_lo, v_hi), (p_hi, v_lo))
+        else:
+            products = ((fp16(p), fp16(v[keys])),)
+        for n in range(0, p.shape[1], 16):
+            for a, b in products:
+                o = mma(o, a[:, n : n + 16], b[n : n + 16].T, cc)
+        for n in range(0, p.shape[1], 8):
+            padded = np.pad(p[:, n : n + 8], ((0, 0), (0, max(0, 8 - p[:, n : n + 8].shape[1]))))
+            sums += padded[:, ::2]
+            sums += padded[:, 1::2]
+    return m, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)

@@ -1,0 +1,126 @@
+"""Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
+
+import pytest
+
+from hw4cli.accuracy import SAFE, TYPICAL, bound, suffices
+from hw4cli.choice import AUTO, MEASURED, Choice, candidates, on_cpu
+from hw4cli.errors import InputError
+from hw4cli.variants import CHIPS, VARIANTS
+
+H200 = (CHIPS[90], "NVIDIA H200")
+
+
+def choice(kernel=AUTO, gpu=H200, d=64, N=2048, allowed=None):
+    return Choice(*candidates(kernel, *gpu, d), d, N, gpu[0].cc, allowed)
+
+
+@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("N", [128, 2048, 32768])
+def test_the_assignments_cases_are_computed_by_split_on_an_h200(d, N):
+    assert choice(d=d, N=N).first == choice(d=d, N=N).kernel_for((3, 3, 3)) == "split"
+
+
+@pytest.mark.parametrize(
+    ("cc", "name", "first"),
+    [
+        (61, "NVIDIA GeForce GTX 1080", "flash"),
+        (75, "Tesla T4", "flash"),
+        (86, "NVIDIA GeForce RTX 3090", "flash"),
+        (89, "NVIDIA GeForce RTX 4090", "flash"),
+        (120, "NVIDIA GeForce RTX 5090", "flash"),
+        (80, "NVIDIA A100-SXM4-80GB", "split"),
+        (89, "NVIDIA L40S", "split"),
+        (90, "NVIDIA H100 80GB HBM3", "split"),
+        (100, "NVIDIA B200", "split"),
+    ],
+)
+def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
+    kernels, why = candidates(AUTO, CHIPS[cc], name, 64)
+    assert kernels[0] == first
+    assert kernels[-1] == "float64"
+    assert why
+
+
+def test_the_table_names_kernels_that_there_are():
+    for sizes in MEASURED.values():
+        assert list(sizes) == sorted(sizes)
+        assert max(sizes) == 128
+        assert all({*kernels} <= {*VARIANTS} for kernels in sizes.values())
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed", "kernel"),
+    [
+        ((3, 3, 3), None, "split"),
+        ((1, 1, 1), 1e-3, "split"),
+        ((3, 3, 3), 1e-3, "flash"),
+        ((3, 3, 3), 1e-4, "flash"),
+        ((3, 3, 3), 1e-6, "float64"),
+        ((1e-3, 1e-3, 3e-5), 1e-6, "split"),
+        ((3, 3, 6), None, "flash"),
+        ((30, 30, 3), None, "float64"),
+        ((1e-3, 1e-3, 1e30), None, "float64"),
+        ((1e20, 1e20, 3), None, "float64"),
+    ],
+)
+def test_the_range_and_the_allowed_error_decide(found, allowed, kernel):
+    assert choice(allowed=allowed).kernel_for(found) == kernel
+
+
+def test_the_chosen_kernel_always_suffices_and_a_faster_one_never_does():
+    for size in (1e-6, 1e-2, 1, 2, 2.9, 3, 3.5, 4, 5, 8, 20):
+        for d in (4, 32, 64, 128):
+            for N in (1, 128, 32768, 1 << 20):
+                this = choice(d=d, N=N)
+                kernel = this.kernel_for((size, size, size))
+                passed_over = this.kernels[: this.kernels.index(kernel)]
+                assert not any(suffices(name, (size,) * 3, d, N, 90, SAFE) for name in passed_over)
+                assert kernel == "float64" or bound(kernel, (size,) * 3, d, N) <= SAFE
+
+
+def test_a_kernel_that_is_asked_for_is_taken_where_it_suffices_and_else_a_more_exact_one():
+    assert choice("flash").kernel_for((3, 3, 3)) == "flash"
+    assert choice("flash").kernel_for((30, 30, 3)) == "float64"
+    assert choice("split", d=128).kernel_for((1, 1, 1)) == "split"
+    assert choice("split", d=128).kernel_for((3, 3, 3)) in ("exact", "flash")
+    assert choice("warp").kernels == ("warp", "float64")
+    assert choice("float64").kernels == ("float64",)
+
+
+def test_where_the_usual_range_is_too_much_for_the_fastest_groups_start_with_the_next():
+    assert choice(d=128).first == "flash"
+    assert choice(allowed=1e-4).first == "flash"
+    assert choice(allowed=1e-9).first == "float64"
+
+
+def test_an_error_that_none_can_keep_is_refused_where_it_was_asked_for():
+    with pytest.raises(
+        InputError, match=r"--max-error 1e-08 is less than any kernel can keep .* float64 keeps 1.8e-07"
+    ):
+        choice(allowed=1e-8).kernel_for((3, 3, 3))
+    assert choice().kernel_for((1e38, 1e38, 1e38)) == "float64"
+
+
+def test_timing_tells_the_kernels_their_bounds_and_why():
+    this = choice()
+    for found, batches in (((3, 3, 3), 12), ((2, 2, 2), 3), ((30, 30, 3), 2)):
+        this.note(this.kernel_for(found), batches, found)
+    told = this.told()
+    assert told.startswith("kernel: 15 batch(es) by split, error at most 3.")
+    assert "2 batch(es) by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in told
+    assert this.exceptions_told() == (
+        "2 batch(es) have values too large for split and were computed more exactly: 2 in float64"
+    )
+
+
+def test_a_faster_kernel_than_usual_is_no_exception():
+    this = choice(d=128)
+    this.note(this.kernel_for((1, 1, 1)), 5, (1, 1, 1))
+    assert this.exceptions_told() is None
+    assert "5 batch(es) by split" in this.told()
+
+
+def test_the_cpu_has_two_ways():
+    assert on_cpu(64, 4096, None).kernel_for(TYPICAL) == "float32"
+    assert on_cpu(64, 4096, 1e-6).kernel_for(TYPICAL) == "float64"
+    assert on_cpu(64, 4096, None).kernel_for((1e20, 1e20, 1)) == "float64"
