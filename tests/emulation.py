@@ -1,6 +1,8 @@
-"""The arithmetic of `split` and `exact` in NumPy, rounding by rounding, tensor cores included."""
+"""The arithmetic of `split` and `exact` in NumPy, rounding by rounding, tensor cores included; and inputs made to do the worst."""
 
 import numpy as np
+
+from hw4cli.accuracy import longest_score
 
 BIAS, LAZY, TILE = 7, 8, 64
 LOG2E = np.float32(1.44269504088896341)
@@ -91,3 +93,54 @@ def _part(q, k, v, cc, exact):
             sums += padded[:, ::2]
             sums += padded[:, 1::2]
     return m, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)
+
+
+def uniform(rng, size, reach=3.0):
+    return rng.uniform(-reach, reach, size).astype(np.float32)
+
+
+def midpoints(rng, size):
+    """Values in [2, 3) that lie between two neighbours in fp16, with either sign."""
+    whole = rng.integers(2**10, 3 * 2**9, size) / 2**9
+    return (rng.choice([-1, 1], size) * (whole + 2.0**-10)).astype(np.float32)
+
+
+def opposite(rng, N, d):
+    """Two keys of almost the same, largest score, and opposite values: what is wrong with a weight shows in full."""
+    q = np.full((2, d), 3, np.float32)
+    k = uniform(rng, (N, d)) * np.float32(0.1)
+    k[:2] = 3 - rng.uniform(0, 0.01, (2, d))
+    v = uniform(rng, (N, d))
+    v[0], v[1] = 3 - 2.0**-9 - 2.0**-10, -(3 - 2.0**-9 - 2.0**-10)
+    return q, k, v
+
+
+def one_and_many(rng, N, d, log2_of_others):
+    """One dominant key and many whose weights are tiny: their products vanish beside the accumulator, one by one."""
+    q = np.full((2, d), 3, np.float32)
+    k = np.full((N, d), 3, np.float32)
+    k[1:] *= 1 + log2_of_others / longest_score(3, 3, d)
+    v = np.full((N, d), 2.998, np.float32)
+    return q, k, v
+
+
+def adversaries(N, d):
+    rng = np.random.default_rng(N + d)
+    threes = np.full((N, d), 3, np.float32)
+    yield "uniform", uniform(rng, (4, d)), uniform(rng, (N, d)), uniform(rng, (N, d))
+    yield "all threes", threes[:2], threes, threes
+    yield "all minus threes", -threes[:2], -threes, -threes
+    yield "threes of all signs", *(3 * np.sign(uniform(rng, (n, d))) for n in (4, N, N))
+    yield "rounding midpoints", midpoints(rng, (4, d)), midpoints(rng, (N, d)), midpoints(rng, (N, d))
+    yield (
+        "V at midpoints, equal scores",
+        np.zeros((2, d), np.float32),
+        uniform(rng, (N, d)),
+        np.abs(midpoints(rng, (N, d))),
+    )
+    yield "two keys, opposite values", *opposite(rng, N, d)
+    yield "equal scores", np.zeros((2, d), np.float32), uniform(rng, (N, d)), uniform(rng, (N, d))
+    yield "tiny values", *(uniform(rng, (n, d), 10.0**-x) for n, x in ((4, 6), (N, 7), (N, 8)))
+    yield "small Q and large K", uniform(rng, (4, d), 1e-3), uniform(rng, (N, d), 3e3), uniform(rng, (N, d))
+    for log2 in (-16, -24, -25, -26):
+        yield f"one key and many of 2^{log2}", *one_and_many(rng, N, d, log2)

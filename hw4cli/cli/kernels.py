@@ -30,8 +30,7 @@ def kernels(d: int, form: str) -> None:
     """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
 
     "max error" was measured, "bound" is what it can be at most (docs/accuracy.md), for elements up to 3 and N = 4096
-    (~: an estimate).
-    With a GPU, also the registers and the occupancy there.
+    (~ is an estimate). With a GPU, also the registers and the occupancy there.
     """
     from hw4cli import tables
     from hw4cli.choice import AUTO, candidates
