@@ -5,7 +5,6 @@ as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hw4cli.casefile import Magnitudes
@@ -19,6 +18,8 @@ LARGEST16 = 65504.0  # of fp16
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
+ON_TENSOR_CORES = {"split", "exact"}
+PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
 PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
 TYPICAL = (3.0, 3.0, 3.0)  # the assignment's range, where each kernel's `error_bound` was measured
 
@@ -84,15 +85,25 @@ def expected(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> fl
 
 
 def suffices(kernel: str, found: Magnitudes, d: int, N: int, cc: int, allowed: float) -> bool:
-    """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that."""
+    """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that.
+
+    fp16 has no small numbers: where V is so small that this shows, the tensor cores are not asked, though they may.
+    """
     proven = bound(kernel, found, d, N, cc)
-    return proven < math.inf and proven <= max(allowed, SAFE) and expected(kernel, found, d, N, cc) <= allowed
+    if not proven <= max(allowed, SAFE) or proven == math.inf:
+        return False
+    if kernel in ON_TENSOR_CORES and proven > PROPORTION * found[2]:
+        return False
+    return expected(kernel, found, d, N, cc) <= allowed
 
 
 def shares(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> Shares:
     """Every rounding of a kernel, and its size."""
-    arithmetic: Callable[..., Shares] = {"split": _split, "exact": _split, "float64": _float64}.get(kernel, _float32)
-    return arithmetic(kernel, found, d, N, cc)
+    if kernel == "float64":
+        return _float64(found, d, N)
+    if kernel in ON_TENSOR_CORES:
+        return _split(kernel, found, d, N, cc)
+    return _float32(kernel, found, d, N)
 
 
 def longest_score(q: float, k: float, d: int) -> float:
@@ -110,7 +121,7 @@ def half_ulp16(x: float) -> float:
     return math.ldexp(1.0, max(exponent - 1, -14) - 11)
 
 
-def _float32(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     """FFMA everywhere, and the online softmax. The rungs before flash: with an estimate in place of proven sums."""
     q, k, v = found
     top = longest_score(q, k, d)
@@ -200,7 +211,7 @@ def _score_sum(top: float, d: int, cc: int) -> float:
     return total
 
 
-def _float64(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+def _float64(found: Magnitudes, d: int, N: int) -> Shares:
     """Double, rounded to float32 at the end; where even double's scores are worthless, O is still between the Vs."""
     q, k, v = found
     scores = U64 * (d + 8) * longest_score(q, k, d) * LN2

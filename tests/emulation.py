@@ -1,4 +1,4 @@
-"""The arithmetic of `split` and `exact` in NumPy, rounding by rounding, tensor cores included; and inputs made to do the worst."""
+"""The arithmetic of `split` and `exact` in NumPy, tensor cores included; and inputs made to do the worst."""
 
 import numpy as np
 

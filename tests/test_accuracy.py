@@ -144,6 +144,13 @@ def test_a_bound_grows_with_every_magnitude_and_with_n(kernel):
     assert at() <= at(N=1 << 20)
 
 
+def test_where_v_is_too_small_for_fp16_tensor_cores_are_not_asked():
+    assert suffices("split", (3, 3, 1e-3), 64, 2048, 90, SAFE)
+    assert bound("split", (3, 3, 1e-7), 64, 2048) < 1e-7
+    assert not suffices("split", (3, 3, 1e-7), 64, 2048, 90, SAFE)
+    assert suffices("flash", (3, 3, 1e-7), 64, 2048, 90, SAFE)
+
+
 def test_half_a_unit_in_the_last_place_of_fp16():
     assert half_ulp16(0) == 0
     assert half_ulp16(1e-8) == half_ulp16(2.0**-14) == 2.0**-25

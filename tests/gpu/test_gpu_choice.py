@@ -13,6 +13,7 @@ from hw4cli.reference import exact_attention
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
 
+pytestmark = pytest.mark.usefixtures("gpu")
 TENSOR = [name for name in ("split", "exact") if name in VARIANTS]
 
 
@@ -49,8 +50,8 @@ def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why
         ((60, 60, 3), SAFE),  # scores in the thousands
         ((1e4, 1e4, 3), SAFE),
         ((1e4, 1e4, 1e4), 1e4 * 2e-7),
-        ((7e4, 1e-3, 1), SAFE),  # beyond fp16
-        ((1e-4, 1e-6, 1e-8), 1e-10),  # fp16's subnormal numbers
+        ((1e-3, 7e4, 1), SAFE),  # beyond fp16
+        ((1e-4, 1e-6, 1e-8), 1e-13),  # fp16's subnormal numbers
     ],
 )
 @pytest.mark.parametrize("kernel", [AUTO, *TENSOR, "flash"])
@@ -102,7 +103,7 @@ def test_one_batch_out_of_range_changes_its_own_group_and_no_other_byte(hw4, tmp
 
 def test_the_same_file_gives_the_same_bytes_whatever_its_groups_need(hw4, tmp_path):
     block = random_block(850, 512, 64)  # ten groups
-    for group, factor in enumerate((1, 4, 4, 4, 1, 40, 1, 1, 4, 1)):
+    for group, factor in enumerate((1, 1.3, 1.3, 1.3, 1, 40, 1, 1, 1.3, 1)):
         block[85 * group, :2] *= factor
     first, _ = run(hw4, tmp_path, block)
     for _ in range(4):
