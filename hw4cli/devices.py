@@ -145,7 +145,8 @@ class CpuLane:
         """Compute, unless the magnitudes, known before, need another kernel: then that will be started."""
         block = self._inputs[: self._batches]
         largest = magnitudes(block)
-        if all(map(math.isfinite, largest)) and self._device.choice.kernel_for(largest) == self._kernel:
+        needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
+        if needed == self._kernel:
             with self._watch("kernel"):
                 result = tiled_attention(block, np.float64 if self._kernel == FALLBACK else np.float32)
             self._outputs = result.reshape(-1).view(np.uint8)

@@ -52,12 +52,7 @@ def split_attention(q, k, v, part, cc=90, exact=False):
     scale = np.float32(np.float32(d**-0.5) * LOG2E)
     pad = -d % 16
     q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
-    results = [_part(q, k[n : n + part], v[n : n + part], cc, exact) for n in range(0, len(k), part)]
-    top = np.max([m for m, _, _ in results], axis=0)
-    weights = [np.exp2(m - top).astype(np.float32) for m, _, _ in results]
-    o = sum((w[:, None] * o for w, (_, _, o) in zip(weights, results, strict=True)), np.float32(0))
-    total = sum((w * part_l for w, (_, part_l, _) in zip(weights, results, strict=True)), np.float32(0))
-    return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
+    return combine([_part(q, k[n : n + part], v[n : n + part], cc, exact) for n in range(0, len(k), part)])
 
 
 def _part(q, k, v, cc, exact):
@@ -93,6 +88,39 @@ def _part(q, k, v, cc, exact):
             sums += padded[:, ::2]
             sums += padded[:, 1::2]
     return m, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)
+
+
+def fma(x, y, z):
+    """x y + z in float32, rounded once (but for what float64 cannot hold of the sum)."""
+    return (x.astype(np.float64) * y.astype(np.float64) + z).astype(np.float32)
+
+
+def flash_attention(q, k, v, part):
+    """flash's O, with a running maximum: FFMA along d and along the keys, eight threads to a row."""
+    scaled = q * np.float32(np.float32(q.shape[1] ** -0.5) * LOG2E)
+    results = []
+    for first in range(0, len(k), part):
+        keys, values = k[first : first + part], v[first : first + part]
+        s = np.zeros((len(q), len(keys)), np.float32)
+        for c in range(q.shape[1]):
+            s = fma(scaled[:, c, None], keys[None, :, c], s)
+        m = s.max(axis=1)
+        p = np.exp2(s - m[:, None])
+        sums, o = np.zeros((len(q), 8), np.float32), np.zeros((len(q), v.shape[1]), np.float32)
+        for j in range(len(keys)):
+            sums[:, j % 8] += p[:, j]
+            o = fma(p[:, j, None], values[None, j], o)
+        results.append((m, sums.sum(axis=1, dtype=np.float32), o))
+    return combine(results)
+
+
+def combine(results):
+    """O of all keys from (m, l, O) of each part of them."""
+    top = np.max([m for m, _, _ in results], axis=0)
+    weights = [np.exp2(m - top).astype(np.float32) for m, _, _ in results]
+    o = sum((w[:, None] * part for w, (_, _, part) in zip(weights, results, strict=True)), np.float32(0))
+    total = sum((w * part for w, (_, part, _) in zip(weights, results, strict=True)), np.float32(0))
+    return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
 
 
 def uniform(rng, size, reach=3.0):

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from emulation import adversaries, one_and_many, split_attention, uniform
+from emulation import adversaries, flash_attention, one_and_many, split_attention, uniform
 from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +47,17 @@ def test_no_adversary_gets_past_the_bound(kernel, cc, d):
     for name, q, k, v in adversaries(256, d):
         error, limit = split_error(kernel, q, k, v, cc)
         assert error <= limit, name
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_no_adversary_gets_past_the_bound_of_flash(d):
+    rng = np.random.default_rng(d)
+    together = np.full((2, d), 10, np.float32), 8.4 - uniform(rng, (2, d), 1e-5), np.array([[3], [-3]], np.float32)
+    cases = {name: parts for name, *parts in adversaries(256, d)}
+    cases["products that are all rounded the same way"] = *together[:2], together[2] * np.ones((2, d), np.float32)
+    for name, (q, k, v) in cases.items():
+        error = np.abs(flash_attention(q, k, v, VARIANTS["flash"].longest_sum(len(k))) - exact(q, k, v)).max()
+        assert error <= bound("flash", largest(q, k, v), d, len(k)), name
 
 
 @pytest.mark.parametrize("kernel", ["split", "exact"])

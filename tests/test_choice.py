@@ -1,6 +1,9 @@
 """Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
 
+import json
+
 import pytest
+from helpers import ROOT
 
 from hw4cli.accuracy import SAFE, TYPICAL, bound, suffices
 from hw4cli.choice import AUTO, MEASURED, Choice, candidates, on_cpu
@@ -46,6 +49,19 @@ def test_the_table_names_kernels_that_there_are():
         assert list(sizes) == sorted(sizes)
         assert max(sizes) == 128
         assert all({*kernels} <= {*VARIANTS} for kernels in sizes.values())
+
+
+def test_the_table_says_what_the_records_say():
+    """Wherever a record has two kernels of a GPU's ranking on one case, the one that ranks higher is faster."""
+    for path in (ROOT / "benchmarks").glob("*.json"):
+        record = json.loads(path.read_text())
+        rows = [row for row in record["rows"] if "kernel" in row and row["status"] == "ok"]
+        times = {(tuple(row["shape"]), row["kernel"]): row["median"] for row in rows}
+        for shape in {shape for shape, _ in times}:
+            sizes = MEASURED.get(record["machine"].get("gpu"), {})
+            order = next((kernels for size, kernels in sizes.items() if shape[2] <= size), ())
+            measured = [times[shape, kernel] for kernel in order if (shape, kernel) in times]
+            assert measured == sorted(measured), (path.name, shape)
 
 
 @pytest.mark.parametrize(
