@@ -173,12 +173,12 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
     )
     # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
     if kernel == "split":
-        shares.weights["P rounded"] = U16
+        shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v  # even if the sum of P is that of P before rounding
         shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V rounded"] = half_ulp16(v)
         shares.numerator["sum of P V"] = n * _truncation(cc) + ceil_div(n, 32) * U32
     else:
-        shares.weights["P in two terms"] = U16**2
+        shares.fixed["P in two terms"] = U16**2 * v
         shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
         shares.numerator["sum of P V"] = 3 * n * _truncation(cc) + ceil_div(n, 32) * U32

@@ -10,14 +10,13 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from hw4cli.accuracy import ON_CPU, SAFE, TYPICAL, bound, suffices
+from hw4cli.accuracy import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
 from hw4cli.casefile import Magnitudes
 from hw4cli.errors import InputError
 from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS, Chip
 
 AUTO = "auto"
 ASKED = "asked for"
-BY_ACCURACY = ("split", "exact", "flash")  # from the least to the most exact; then FALLBACK
 
 # Kernels from fast to slow, by head size up to which they rank so: {GPU: {d: kernels}}, from the records in
 # benchmarks/. `exact` stands where it was measured to be faster than `flash`.
@@ -47,12 +46,14 @@ def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def candidates(kernel: str, chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
-    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first."""
-    if kernel == AUTO:
-        kernels, why = ranking(chip, gpu, d)
-    else:
-        more_exact = BY_ACCURACY[BY_ACCURACY.index(kernel) + 1 :] if kernel in BY_ACCURACY else ()
-        kernels, why = _known((kernel, *more_exact)), ASKED
+    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first.
+
+    Behind one that is asked for stand those that are more exact.
+    """
+    kernels, why = ranking(chip, gpu, d)
+    if kernel != AUTO:
+        more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
+        kernels, why = (kernel, *more_exact), ASKED
     return tuple(dict.fromkeys((*kernels, FALLBACK))), why
 
 
