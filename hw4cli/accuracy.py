@@ -16,6 +16,7 @@ U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
 LARGEST16 = 65504.0  # of fp16
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
+NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {"split", "exact"}
@@ -164,13 +165,16 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
-            "sum of a score": _score_sum(top, d, cc) * LN2,
-            "exponent": 2 * U32 * (2 * top + 16) * LN2 + EX2,
+            "sum of a score": (_large_first if kernel == "split" else _small_first)(top, d, cc) * LN2,
+            "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * ceil_div(n, 32),
         },
         denominator={"sum of P": (ceil_div(n, 4) + ceil_div(n, 32) + 2) * U32},
         fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
     )
+    # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
+    far = 3 * d * _truncation(cc) * (3 * top + NEAR) * LN2
+    shares.fixed["keys far below"] = 2 * v * n * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
     if kernel == "split":
         shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v  # even if the sum of P is that of P before rounding
@@ -201,14 +205,26 @@ def _truncation(cc: int) -> float:
     return 2.0 ** (-23 - extra) + 2.0**-23 / block
 
 
-def _score_sum(top: float, d: int, cc: int) -> float:
-    """Error of a score's sum of 3·d products, 16 columns a step; relative to the power of two below the sum so far."""
+def _large_first(top: float, d: int, cc: int) -> float:
+    """Error of a score whose sum starts at BIAS - m and takes three products a column, 16 columns a step.
+
+    The sum ends within NEAR - BIAS of 0, and a step moves it by top/steps at most: that is how large it can be before.
+    """
     steps = ceil_div(d, 16)
-    total = 0.0
-    for step in range(1, steps + 1):
-        _, exponent = math.frexp(top * (1 + 2 * U16) * step / steps)
-        total += 48 * _truncation(cc) * math.ldexp(0.5, exponent)
-    return total
+    sizes = (top * (1 + 2 * U16) * step / steps + NEAR - BIAS for step in range(1, steps + 1))
+    return 48 * _truncation(cc) * sum(map(_power_below, sizes))
+
+
+def _small_first(top: float, d: int, cc: int) -> float:
+    """Error of a score whose sum starts at 0, with the products of second terms: these add up to top·2^-10 at most."""
+    steps, small = ceil_div(d, 16), 2.0 * U16 * top
+    sizes = (top * step / steps + small for step in range(1, steps + 1))
+    return 16 * _truncation(cc) * (sum(map(_power_below, sizes)) + 2 * steps * small)
+
+
+def _power_below(x: float) -> float:
+    """The power of two at or below x."""
+    return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 
 
 def _float64(found: Magnitudes, d: int, N: int) -> Shares:

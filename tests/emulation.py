@@ -4,7 +4,7 @@ import numpy as np
 
 from hw4cli.accuracy import longest_score
 
-BIAS, LAZY, TILE = 7, 8, 64
+BIAS, GROWN, TILE = np.float32(7), 15, 32
 LOG2E = np.float32(1.44269504088896341)
 
 
@@ -56,38 +56,42 @@ def split_attention(q, k, v, part, cc=90, exact=False):
 
 
 def _part(q, k, v, cc, exact):
+    """(m, l, O) of some keys. `shift` is BIAS - m: a score's sum starts with it; in exact it is added to the sum."""
     (q_hi, q_lo), (k_hi, k_lo) = two_terms(q), two_terms(k)
-    m = np.full(len(q), -np.inf, np.float32)
+    small, large = ((q_lo, k_hi), (q_hi, k_lo)), ((q_hi, k_hi),)
+    shift = np.zeros(len(q), np.float32)
     sums = np.zeros((len(q), 4), np.float32)  # four threads share a row
     o = np.zeros((len(q), v.shape[1]))
     for first in range(0, len(k), TILE):
         keys = slice(first, first + TILE)
-        s = np.zeros((len(q), len(k[keys])))
-        for c in range(0, q.shape[1], 16):
-            at = slice(c, c + 16)
-            for a, b in ((q_hi, k_hi), (q_lo, k_hi), (q_hi, k_lo)):
-                s = mma(s, a[:, at], b[keys, at], cc)
-        s = s.astype(np.float32)
+        s = np.zeros((len(q), len(k[keys]))) + (0 if exact else shift[:, None].astype(np.float64))
+        for products in (small, large) if exact else (large + small,):
+            for c in range(0, q.shape[1], 16):
+                for a, b in products:
+                    s = mma(s, a[:, c : c + 16], b[keys, c : c + 16], cc)
+        s = s.astype(np.float32) + (shift[:, None] if exact else np.float32(0))
         top = s.max(axis=1)
-        if (top > m + LAZY).any():
-            new = np.maximum(m, top)
-            shrink = np.exp2(m - new)
-            m, sums, o = new, sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
-        p = np.exp2(s - (m - np.float32(BIAS))[:, None])
+        if first == 0 or (top > GROWN).any():
+            new = shift + (BIAS - top if first == 0 else np.minimum(0, BIAS - top))
+            step = new - shift
+            shift, shrink = new, np.exp2(step)
+            s += step[:, None]
+            sums, o = sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
+        p = np.exp2(s)
         if exact:
             p_hi, p_lo = two_terms(p)
             v_hi, v_lo = two_terms(v[keys])
-            products = ((p_hi, v_hi), (p_lo, v_hi), (p_hi, v_lo))
+            terms = ((p_hi, v_hi), (p_lo, v_hi), (p_hi, v_lo))
         else:
-            products = ((fp16(p), fp16(v[keys])),)
+            terms = ((fp16(p), fp16(v[keys])),)
         for n in range(0, p.shape[1], 16):
-            for a, b in products:
+            for a, b in terms:
                 o = mma(o, a[:, n : n + 16], b[n : n + 16].T, cc)
-        for n in range(0, p.shape[1], 8):
-            padded = np.pad(p[:, n : n + 8], ((0, 0), (0, max(0, 8 - p[:, n : n + 8].shape[1]))))
-            sums += padded[:, ::2]
-            sums += padded[:, 1::2]
-    return m, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)
+        padded = np.pad(p, ((0, 0), (0, TILE - p.shape[1])))
+        for n in range(0, TILE, 8):
+            sums += padded[:, n : n + 8 : 2]
+            sums += padded[:, n + 1 : n + 8 : 2]
+    return -shift, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)
 
 
 def fma(x, y, z):
