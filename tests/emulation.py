@@ -74,7 +74,7 @@ def _part(q, k, v, cc, exact):
         if first == 0 or (top > GROWN).any():
             new = shift + (BIAS - top if first == 0 else np.minimum(0, BIAS - top))
             step = new - shift
-            shift, shrink = new, np.exp2(step)
+            shift, shrink = new, np.exp2(step) if first else np.zeros_like(step)
             s += step[:, None]
             sums, o = sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
         p = np.exp2(s)
