@@ -64,18 +64,21 @@ def _part(q, k, v, cc, exact):
     o = np.zeros((len(q), v.shape[1]))
     for first in range(0, len(k), TILE):
         keys = slice(first, first + TILE)
-        s = np.zeros((len(q), len(k[keys]))) + (0 if exact else shift[:, None].astype(np.float64))
-        for products in (small, large) if exact else (large + small,):
-            for c in range(0, q.shape[1], 16):
-                for a, b in products:
-                    s = mma(s, a[:, c : c + 16], b[keys, c : c + 16], cc)
-        s = s.astype(np.float32) + (shift[:, None] if exact else np.float32(0))
+
+        def scores(shift, keys=keys):
+            s = np.zeros((len(q), len(k[keys]))) + (0 if exact else shift[:, None].astype(np.float64))
+            for products in (small, large) if exact else (large + small,):
+                for c in range(0, q.shape[1], 16):
+                    for a, b in products:
+                        s = mma(s, a[:, c : c + 16], b[keys, c : c + 16], cc)
+            return s.astype(np.float32) + (shift[:, None] if exact else np.float32(0))
+
+        s = scores(shift)
         top = s.max(axis=1)
         if first == 0 or (top > GROWN).any():
             new = shift + (BIAS - top if first == 0 else np.minimum(0, BIAS - top))
-            step = new - shift
-            shift, shrink = new, np.exp2(step) if first else np.zeros_like(step)
-            s += step[:, None]
+            shrink = np.exp2(new - shift) if first else np.zeros_like(shift)
+            shift, s = new, scores(new)
             sums, o = sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
         p = np.exp2(s)
         if exact:
@@ -147,6 +150,13 @@ def opposite(rng, N, d):
     return q, k, v
 
 
+def low_then_high(rng, N, d):
+    """A first tile of the lowest scores there are, then two keys of the highest, with opposite values."""
+    q, k, v = opposite(rng, N, d)
+    k[2:] = -3
+    return q, np.roll(k, 40, axis=0), np.roll(v, 40, axis=0)
+
+
 def one_and_many(rng, N, d, log2_of_others):
     """One dominant key and many whose weights are tiny: their products vanish beside the accumulator, one by one."""
     q = np.full((2, d), 3, np.float32)
@@ -171,6 +181,7 @@ def adversaries(N, d):
         np.abs(midpoints(rng, (N, d))),
     )
     yield "two keys, opposite values", *opposite(rng, N, d)
+    yield "low scores, then high ones", *low_then_high(rng, N, d)
     yield "equal scores", np.zeros((2, d), np.float32), uniform(rng, (N, d)), uniform(rng, (N, d))
     yield "tiny values", *(uniform(rng, (n, d), 10.0**-x) for n, x in ((4, 6), (N, 7), (N, 8)))
     yield "small Q and large K", uniform(rng, (4, d), 1e-3), uniform(rng, (N, d), 3e3), uniform(rng, (N, d))

@@ -10,6 +10,7 @@ from hw4cli.choice import AUTO, MEASURED, Choice, candidates, on_cpu
 from hw4cli.errors import InputError
 from hw4cli.variants import CHIPS, VARIANTS
 
+pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
 H200 = (CHIPS[90], "NVIDIA H200")
 
 
