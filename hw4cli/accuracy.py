@@ -158,6 +158,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
         return Shares(math.inf, {"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
     n = VARIANTS[kernel].longest_sum(N)
+    moves = ceil_div(n, 32 if kernel == "split" and n > 256 else 16)  # of m, at most one a sub-tile
     rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
     dropped = half_ulp16(x) * half_ulp16(k)
     shares = Shares(
@@ -167,9 +168,9 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
             "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
             "sum of a score": (_large_first if kernel == "split" else _small_first)(top, d, cc) * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
-            "rescaling": 2 * U32 * top * LN2 + EX2 * ceil_div(n, 32),
+            "rescaling": 2 * U32 * top * LN2 + EX2 * moves,
         },
-        denominator={"sum of P": (ceil_div(n, 4) + ceil_div(n, 32) + 2) * U32},
+        denominator={"sum of P": (ceil_div(n, 4) + moves + 2) * U32},
         fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
     )
     # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
@@ -180,12 +181,12 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
         shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v  # even if the sum of P is that of P before rounding
         shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V rounded"] = half_ulp16(v)
-        shares.numerator["sum of P V"] = n * _truncation(cc) + ceil_div(n, 32) * U32
+        shares.numerator["sum of P V"] = n * _truncation(cc) + moves * U32
     else:
         shares.fixed["P in two terms"] = U16**2 * v
         shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
-        shares.numerator["sum of P V"] = 3 * n * _truncation(cc) + ceil_div(n, 32) * U32
+        shares.numerator["sum of P V"] = 3 * n * _truncation(cc) + moves * U32
     return shares
 
 

@@ -172,6 +172,7 @@ def adversaries(N, d):
     yield "uniform", uniform(rng, (4, d)), uniform(rng, (N, d)), uniform(rng, (N, d))
     yield "all threes", threes[:2], threes, threes
     yield "all minus threes", -threes[:2], -threes, -threes
+    yield "threes against minus threes", threes[:2], -threes, threes
     yield "threes of all signs", *(3 * np.sign(uniform(rng, (n, d))) for n in (4, N, N))
     yield "rounding midpoints", midpoints(rng, (4, d)), midpoints(rng, (N, d)), midpoints(rng, (N, d))
     yield (
