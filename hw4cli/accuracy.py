@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hw4cli.casefile import Magnitudes
 from hw4cli.reference import KEYS
-from hw4cli.variants import MOST_PARTS, VARIANTS, ceil_div
+from hw4cli.variants import INBLOCK_KEYS, MOST_PARTS, VARIANTS, ceil_div
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
@@ -171,14 +171,18 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
             "rescaling": 2 * U32 * top * LN2 + EX2 * moves,
         },
         denominator={"sum of P": (ceil_div(n, 4) + moves + 2) * U32},
-        fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
+        fixed={"combining, division": 4 * (MOST_PARTS + ceil_div(N, n)) * U32 * v},
     )
     # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
     far = 3 * d * _truncation(cc) * (3 * top + NEAR) * LN2
     shares.fixed["keys far below"] = 2 * v * n * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
     if kernel == "split":
-        shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v  # even if the sum of P is that of P before rounding
+        if N > INBLOCK_KEYS:  # the tensor cores sum the rounded P
+            shares.weights["P rounded"] = U16 * (1 + 2 * U16)
+            shares.denominator["sum of P"] = n * _truncation(cc) + moves * U32
+        else:
+            shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v
         shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V rounded"] = half_ulp16(v)
         shares.numerator["sum of P V"] = n * _truncation(cc) + moves * U32

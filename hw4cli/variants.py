@@ -85,22 +85,27 @@ class Variant:
     name: str
     idea: str
     error_bound: float  # largest error on the assignment's shapes, elements in [-3, 3)
-    tile: Callable[[int, Chip], Tile]  # the best BR and BC for a head size on a chip
-    derived: Callable[[int, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
+    tile: Callable[[Shape, Chip], Tile]  # the best BR and BC for a shape on a chip
+    derived: Callable[[Shape, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
     shared: Callable[[int, Tile], int]  # bytes a block
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int]  # how many terms are added one by one in float32, of N keys
     scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
     finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch
+    least_cc: int = 0  # the least compute capability that it needs
 
     def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
         """The launches for a shape on a chip, with the BR and BC of `tile` in place of the best ones.
 
         Raises MachineError if the chip cannot start such a launch.
         """
-        chosen = {**(tile or self.tile(shape.d, chip))}
-        chosen.update(self.derived(shape.d, chosen, chip))
+        if chip.cc < self.least_cc:
+            raise MachineError(
+                f"kernel {self.name} needs compute capability {self.least_cc / 10}, this GPU has {chip.cc / 10}"
+            )
+        chosen = {**(tile or self.tile(shape, chip))}
+        chosen.update(self.derived(shape, chosen, chip))
         threads = chosen["THREADS"]
         shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, chip)
         what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"
@@ -180,9 +185,9 @@ def _flash_blocks(d: int, tile: Tile, chip: Chip) -> int:
     return max(1, min(384 // tile["BR"], chip.shared_sm // (_flash_bytes(d, tile) + chip.shared_reserved)))
 
 
-def _flash_tile(d: int, chip: Chip) -> Tile:
+def _flash_tile(shape: Shape, chip: Chip) -> Tile:
     """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit."""
-    sizes = ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
+    d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
     tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
     fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= chip.shared_limit] or tiles[-1:]
     best = fitting[0]
@@ -191,29 +196,34 @@ def _flash_tile(d: int, chip: Chip) -> Tile:
     return best
 
 
-LONGEST_PART, MOST_PARTS = 4096, 8  # keys of a part, where that takes no more parts than this
+# Keys of a part, where that takes no more parts than MOST_PARTS. A long part would lose digits in its sums: flash has
+# 5e-5 in one part instead of 2e-5 at N = 32768.
+LONGEST_PART, MOST_PARTS = 4096, 8
 
 
-def _flash_splits(shape: Shape, tile: Tile, chip: Chip) -> int:
-    """Into how many parts the keys are cut: so many that sums stay short, and that no multiprocessor idles.
+def _splits(longest: int | None, cost: int) -> Callable[[Shape, Tile, Chip], int]:
+    """Into how many parts the keys are cut: so many that none is longer, and that no multiprocessor idles.
 
-    A long part would lose digits in its sums (5e-5 in one part instead of 2e-5 at N = 32768). Beyond that, the waves
-    count: the efficiency of p parts is estimated from the blocks' waves, in which r blocks alone on a
-    multiprocessor run at a rate of 1 - 0.17/r² (measured on an H200), and from the cost of 64 keys for each part.
+    Beyond that, the waves count: the efficiency of p parts is estimated from the blocks' waves, in which r blocks
+    alone on a multiprocessor run at a rate of 1 - 0.17/r² (flash, measured on an H200), and from the cost of each
+    part, in keys.
     """
-    resident = tile["BLOCKS"]
-    most = max(1, min(MOST_PARTS, ceil_div(shape.N, tile["BC"]) // 8))
-    least = min(most, ceil_div(shape.N, LONGEST_PART))
 
-    def efficiency(parts: int) -> float:
-        blocks = shape.B * ceil_div(shape.N, tile["BR"]) * parts / chip.sms
-        waves = ceil_div(shape.B * ceil_div(shape.N, tile["BR"]) * parts, chip.sms)
-        rest = waves % resident
-        time = waves - rest + (rest / (1 - 0.17 / rest**2) if rest else 0)
-        return blocks / time / (1 + 64 * parts / shape.N)
+    def splits(shape: Shape, tile: Tile, chip: Chip) -> int:
+        resident, row_blocks = tile["BLOCKS"], shape.B * ceil_div(shape.N, tile["BR"])
+        most = max(1, min(MOST_PARTS, ceil_div(shape.N, tile["BC"]) // 8))
+        least = min(most, ceil_div(shape.N, longest or shape.N))
 
-    rates = {parts: efficiency(parts) for parts in range(least, most + 1)}
-    return next(parts for parts, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+        def efficiency(parts: int) -> float:
+            waves = ceil_div(row_blocks * parts, chip.sms)
+            rest = waves % resident
+            time = waves - rest + (rest / (1 - 0.17 / rest**2) if rest else 0)
+            return row_blocks * parts / chip.sms / time / (1 + cost * parts / shape.N)
+
+        rates = {parts: efficiency(parts) for parts in range(least, most + 1)}
+        return next(parts for parts, rate in rates.items() if rate >= 0.98 * max(rates.values()))
+
+    return splits
 
 
 def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
@@ -229,6 +239,95 @@ def _flash_scratch(shape: Shape, tile: Tile, splits: int) -> int:
     return 0 if splits == 1 else FLOAT * splits * shape.B * shape.N * (shape.d + 2)
 
 
+INBLOCK_KEYS = 256  # up to so many, a block converts its keys by itself: less traffic than a pass over all of them
+TERM_RANGE = 128  # bytes of scratch before the terms
+
+
+def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
+    """Measured on an H200: 256 rows and one large block for long sequences at d = 64, else two or three small ones."""
+    width = _padded_d(shape.d)
+    if width == 128:
+        return {"BR": 64, "BC": 32}
+    if width == 64 and shape.N >= 4096:
+        return {"BR": 256, "BC": 128 if chip.shared_limit > 200 << 10 and values == 1 else 64}
+    return {"BR": 128, "BC": 128 if width == 32 and shape.N > INBLOCK_KEYS and values == 1 else 64}
+
+
+def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
+    """THREADS, the BLOCKS that registers allow, STAGES of the ring, and whether the block converts, INBLOCK.
+
+    `values` is the number of terms of V, and of P.
+    """
+
+    def derived(shape: Shape, tile: Tile, chip: Chip) -> Tile:
+        width, inblock = _padded_d(shape.d), int(shape.N <= INBLOCK_KEYS)
+        rows = 16 if width == 128 or (width == 64 and inblock and values == 1) else 32  # of a warp
+        threads = 32 * tile["BR"] // rows
+        blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
+        stage = _terms_stage(shape.d, tile, values)
+        fitting = min(chip.shared_limit, chip.shared_sm // max(1, blocks) - chip.shared_reserved) // stage
+        least = 4 if tile["BC"] < 64 and values == 1 else 3  # to load one ahead: see Ring in tensor.cuh
+        stages = 2 if inblock else max(least, min(4, fitting))
+        return {"THREADS": threads, "BLOCKS": max(1, blocks), "STAGES": stages, "INBLOCK": inblock}
+
+    return derived
+
+
+def _terms_stage(d: int, tile: Tile, values: int) -> int:
+    """A tile of terms of K (two) and V, in fp16, and two barriers."""
+    return 2 * (2 + values) * tile["BC"] * _padded_d(d) + 16
+
+
+def _terms_shared(values: int) -> Callable[[int, Tile], int]:
+    return lambda d, tile: tile["STAGES"] * _terms_stage(d, tile, values)
+
+
+def _terms_launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
+    """The pass that makes terms, eight columns a thread four times; a block for BR rows and part; the parts' sum."""
+
+    def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+        chunks = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"] * _padded_d(shape.d) // 8
+        blocks = shape.B * ceil_div(shape.N, tile["BR"]) * splits
+        steps = [Launch(name, blocks, tile["THREADS"], shared)]
+        if not tile["INBLOCK"]:
+            steps.insert(0, Launch(f"{name}_convert", ceil_div(chunks, 4 * 256), 256, 0))
+        if splits > 1:
+            steps.append(Launch(f"{name}_combine", ceil_div(shape.elements // 4, 256), 256, 0))
+        return tuple(steps)
+
+    return launches
+
+
+def _terms_scratch(values: int) -> Callable[[Shape, Tile, int], int]:
+    """The range, the terms of K and V, l and m of each row and part, and each part's O if there are parts."""
+
+    def scratch(shape: Shape, tile: Tile, splits: int) -> int:
+        padded = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"]
+        terms = 0 if tile["INBLOCK"] else padded * _padded_d(shape.d) * 2 * (2 + values)
+        rows, partial = shape.B * shape.N * splits, 0 if splits == 1 else shape.d
+        return TERM_RANGE + terms + FLOAT * rows * (2 + partial)
+
+    return scratch
+
+
+def _terms_variant(name: str, idea: str, values: int, error_bound: float) -> Variant:
+    """A kernel on tensor cores, P and V in so many fp16 terms."""
+    return Variant(
+        name,
+        idea,
+        error_bound=error_bound,
+        tile=lambda shape, chip: _terms_tile(shape, chip, values),
+        derived=_terms_derived(values),
+        shared=_terms_shared(values),
+        launches=_terms_launches(name),
+        longest_sum=lambda N: min(N, 4096 if values == 1 else 1024),  # LONGEST in tensor.cuh
+        scratch=_terms_scratch(values),
+        splits=_splits(None, cost=256),
+        finds_range=True,
+        least_cc=80,
+    )
+
+
 # The order is the ladder: each rung's file says what it changes against the one before.
 VARIANTS = {
     variant.name: variant
@@ -237,8 +336,8 @@ VARIANTS = {
             "naive",
             "three launches, the scores in device memory",
             error_bound=5e-5,
-            tile=lambda d, chip: {"BR": 16, "BC": 16},
-            derived=lambda d, tile, chip: {"THREADS": 256},
+            tile=lambda shape, chip: {"BR": 16, "BC": 16},
+            derived=lambda shape, tile, chip: {"THREADS": 256},
             shared=lambda d, tile: 0,
             launches=_naive_launches,
             longest_sum=lambda N: N,
@@ -248,8 +347,8 @@ VARIANTS = {
             "smallbr",
             "one launch with the online softmax, but blocks of 4 rows: the counter-example",
             error_bound=5e-5,
-            tile=lambda d, chip: {"BR": 4, "BC": 32},
-            derived=lambda d, tile, chip: {"THREADS": 128},
+            tile=lambda shape, chip: {"BR": 4, "BC": 32},
+            derived=lambda shape, tile, chip: {"THREADS": 128},
             shared=_padded_bytes,
             launches=row_blocks("smallbr"),
             longest_sum=lambda N: N // 32 + 32,
@@ -258,11 +357,11 @@ VARIANTS = {
             "shared",
             "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
             error_bound=5e-5,
-            tile=lambda d, chip: {
-                "BR": _largest((64, 32, 16), lambda br: _padded_bytes(d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+            tile=lambda shape, chip: {
+                "BR": _largest((64, 32, 16), lambda br: _padded_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
                 "BC": 32,
             },
-            derived=lambda d, tile, chip: {"THREADS": 256},
+            derived=lambda shape, tile, chip: {"THREADS": 256},
             shared=_padded_bytes,
             launches=row_blocks("shared"),
             longest_sum=lambda N: N // 32 + 32,
@@ -271,11 +370,11 @@ VARIANTS = {
             "warp",
             "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
             error_bound=5e-5,
-            tile=lambda d, chip: {
-                "BR": _largest((64, 32, 16), lambda br: _unscored_bytes(d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+            tile=lambda shape, chip: {
+                "BR": _largest((64, 32, 16), lambda br: _unscored_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
                 "BC": 32,
             },
-            derived=lambda d, tile, chip: {"THREADS": 8 * tile["BR"]},
+            derived=lambda shape, tile, chip: {"THREADS": 8 * tile["BR"]},
             shared=_unscored_bytes,
             launches=row_blocks("warp"),
             longest_sum=lambda N: N // 32 + 32,
@@ -284,11 +383,13 @@ VARIANTS = {
             "float4",
             "16-byte loads, half-warps share rows: the kernel of the course's best report",
             error_bound=5e-5,
-            tile=lambda d, chip: {
-                "BR": _largest((128, 64, 32), lambda br: _plain_bytes(d, {"BR": br, "BC": 32}), chip.shared_limit),
+            tile=lambda shape, chip: {
+                "BR": _largest(
+                    (128, 64, 32), lambda br: _plain_bytes(shape.d, {"BR": br, "BC": 32}), chip.shared_limit
+                ),
                 "BC": 32,
             },
-            derived=lambda d, tile, chip: {"THREADS": 8 * tile["BR"]},
+            derived=lambda shape, tile, chip: {"THREADS": 8 * tile["BR"]},
             shared=_plain_bytes,
             launches=row_blocks("float4_kernel"),
             longest_sum=lambda N: N,
@@ -298,19 +399,23 @@ VARIANTS = {
             "register micro-tiles, asynchronous copies, no running maximum where none is needed",
             error_bound=2e-5,
             tile=_flash_tile,
-            derived=lambda d, tile, chip: {"THREADS": tile["BR"], "BLOCKS": _flash_blocks(d, tile, chip)},
+            derived=lambda shape, tile, chip: {"THREADS": tile["BR"], "BLOCKS": _flash_blocks(shape.d, tile, chip)},
             shared=_flash_bytes,
             launches=_flash_launches,
             longest_sum=lambda N: max(min(N, LONGEST_PART), ceil_div(N, MOST_PARTS)),
             scratch=_flash_scratch,
-            splits=_flash_splits,
+            splits=_splits(LONGEST_PART, cost=64),
         ),
+        _terms_variant(
+            "split", "tensor cores: Q and K in two fp16 terms each, P and V in one", values=1, error_bound=2e-3
+        ),
+        _terms_variant("exact", "tensor cores with the error of float32: six products", values=2, error_bound=2e-5),
         Variant(
             "float64",
             "everything in double: the oracle, and the way out for scores that float32 cannot hold",
             error_bound=1e-6,
-            tile=lambda d, chip: {"BR": 32, "BC": 16},
-            derived=lambda d, tile, chip: {"THREADS": 4 * tile["BR"]},
+            tile=lambda shape, chip: {"BR": 32, "BC": 16},
+            derived=lambda shape, tile, chip: {"THREADS": 4 * tile["BR"]},
             shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
             launches=row_blocks("float64"),
             longest_sum=lambda N: 0,

@@ -1,0 +1,38 @@
+// exact: the error of fp32 from fp16 tensor cores: split with P and V in two terms, too.
+//
+// Idea:     P V = P hi V hi + P lo V hi + P hi V lo: six products in all, and each value keeps 22 bits. What is left is
+//           how tensor cores add: they cut off instead of rounding. So the small products of S are added first, S
+//           starts at 0, and the keys come in parts of 1024, whose sums are put together by FFMA.
+// Geometry: As split: exact_convert, B * ceil(N/BR) * splits blocks of exact, exact_combine.
+// Shared:   STAGES * (8 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V hi, V lo in fp16.
+// Limits:   Compute capability 8.0, 128 KB a block above d = 64. Elements within fp16's range (docs/accuracy.md).
+//           Scratch: 128 + 8 * B*N*p bytes, and 4 * splits*B*N*(d+2).
+// Source:   Ootomo and Yokota, Recovering Single Precision Accuracy from Tensor Cores (2022), section 3, for sums that
+//           tensor cores cut off; else as split.
+// Before:   split. Two products more make the rounding of P and V vanish.
+
+#define PV_TERMS 2
+
+#include "common.cuh"
+#include "ptx.cuh"
+#include "tensor.cuh"
+
+static_assert(PV_TERMS == 2 && STAGE == 8 * BC * WIDTH, "K and V in two terms");
+
+extern "C" __global__ void __launch_bounds__(256)
+exact_convert(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+              long long out_stride, int B, int N, int splits, float scale) {
+    convert(k, v, scratch, in_stride, B, N);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+exact(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+      long long out_stride, int B, int N, int splits, float scale) {
+    attend(q, k, v, o, scratch, in_stride, out_stride, B, N, splits, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+exact_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+              long long out_stride, int B, int N, int splits, float scale) {
+    combine(o, scratch, out_stride, B, N, splits);
+}

@@ -1,0 +1,42 @@
+// split: fp32 answers from fp16 tensor cores: Q and K each as the sum of two halves, P and V as one.
+//
+// Idea:     An fp32 value is x = hi + lo to 22 bits, hi and lo its fp16 terms. S = Q hi K hi + Q lo K hi + Q hi K lo
+//           leaves out only lo lo, 2^-22 of the whole; P V needs one product, because an error of P or V counts
+//           once, one of S in the exponent. Four products on tensor cores are several times as fast as two of
+//           FFMA, and the answer is provably within the tolerance (docs/accuracy.md).
+// Geometry: B * ceil(N/BR) * splits blocks, a warp to 16 or 32 rows, tiles of BC keys. split_convert makes the terms
+//           of K and V beforehand (INBLOCK: for few keys, each block for itself); splits > 1 cuts the keys into
+//           parts, and split_combine puts them together: sums stay short, and no multiprocessor idles.
+// Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers.
+// Limits:   Compute capability 8.0. Elements within fp16's range; how large the error can be follows from the range,
+//           which the kernel leaves in scratch. Scratch: 128 + 6 * B*N*p bytes, and 4 * splits*B*N*(d+2).
+// Source:   Dao, FlashAttention-2 (2023), algorithm 1; Markidis et al., NVIDIA Tensor Core Programmability (2018),
+//           section V, for products of terms; lazy rescaling by 2^8: FlashAttention-4's softmax.
+// Before:   flash. The products move from FFMA to mma.sync: P goes from accumulator to operand without leaving the
+//           registers, and the copy engine brings whole tiles.
+
+#define PV_TERMS 1
+
+#include "common.cuh"
+#include "ptx.cuh"
+#include "tensor.cuh"
+
+static_assert(PV_TERMS == 1 && STAGE == 6 * BC * WIDTH, "K in two terms, V in one");
+
+extern "C" __global__ void __launch_bounds__(256)
+split_convert(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+              long long out_stride, int B, int N, int splits, float scale) {
+    convert(k, v, scratch, in_stride, B, N);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+split(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+      long long out_stride, int B, int N, int splits, float scale) {
+    attend(q, k, v, o, scratch, in_stride, out_stride, B, N, splits, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+split_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
+              long long out_stride, int B, int N, int splits, float scale) {
+    combine(o, scratch, out_stride, B, N, splits);
+}
