@@ -143,7 +143,7 @@ def _finished(program: Program, case: Case, folder: Path, output: Path) -> float
     arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
     with tempfile.TemporaryFile() as stderr:
         try:
-            run = run_program(arguments, case.limit + KILL_AFTER, stderr, dict(program.env) if program.env else None)
+            run = run_program(arguments, case.limit + KILL_AFTER, stderr, program.env)
         except StartError as error:
             raise RunError(str(error)) from None
         if run.killed:

@@ -4,6 +4,7 @@ The judge's own failures are JE, never the program's fault.
 """
 
 import ctypes
+import math
 import os
 import select
 import shlex
@@ -12,8 +13,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -22,9 +24,10 @@ import psutil
 
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
 from hw4cli.errors import Hw4Error, InputError, MachineError
+from hw4cli.record import Attempt
 from hw4cli.shape import Shape
 from hw4cli.suite import Case, names
-from hw4cli.verdict import KILL_AFTER, Comparison, Result, Run, Verdict, decide
+from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
 
 COMPARE_CHUNK = 1 << 20  # floats: two such chunks stay in the cache while they are compared
 STDERR_TAIL = 64 << 10  # bytes of the program's stderr that are looked at
@@ -33,6 +36,27 @@ PR_SET_CHILD_SUBREAPER = 36
 
 class StartError(Hw4Error):
     """The program is missing, not executable, or no program of this machine."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a case is run. `env` is the program's environment if it is not ours; `launcher` are words to put before the
+    command (srun and its options, say); `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case."""
+
+    env: Mapping[str, str] | None = None
+    tolerance: float = TOLERANCE
+    sandbox: str = "none"
+    launcher: tuple[str, ...] = ()
+    repeat: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a program ended: seconds of wall time, whether the judge killed it, its exit code (-n: signal n)."""
+
+    wall: float
+    killed: bool = False
+    exit_code: int = 0
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:
@@ -73,34 +97,46 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
         )
 
 
-def judge_case(case: Case, command: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> Result:
-    """Run `command INPUT OUTPUT` on a case that lies in `folder`, and decide."""
-
-    def result(verdict: Verdict, reason: str, wall: float | None = None, error: float | None = None) -> Result:
-        return Result(case.name, case.shape, case.limit, verdict, reason, wall, error)
-
+def judge_case(case: Case, command: Sequence[str], folder: Path, settings: Settings = Settings()) -> Attempt:
+    """Run `command INPUT OUTPUT` on a case that lies in `folder`, and say what was seen. Rules (record) decide."""
+    shape = (case.shape.B, case.shape.N, case.shape.d)
+    attempt = Attempt(case.name, shape, case.limit, settings.tolerance, settings.repeat)
     try:
-        check_case(case, folder)
-        ours = case.input_path(folder), case.answer_path(folder)
-        before = [fingerprint(path) for path in ours]
-        with tempfile.TemporaryDirectory(prefix="hw4-judge-", ignore_cleanup_errors=True) as private:
-            source, output = Path(private) / "input", Path(private) / "output"
-            stage(case.input_path(folder), source, room=case.shape.output_bytes)
-            with tempfile.TemporaryFile() as stderr:
-                run = run_program([*command, str(source), str(output)], case.limit + KILL_AFTER, stderr, env)
-                problem = None if run.killed else exit_problem(run, tail(stderr))
-            comparison = None
-            if not run.killed and problem is None:
-                problem, comparison = output_problem(output, case, folder)
-            for path, then in zip(ours, before, strict=True):
-                if fingerprint(path) != then:
-                    problem, comparison = f"{path} changed while the program ran: make it again (hw4 gen --force)", None
+        return _attempt(attempt, case, command, folder, settings)
     except StartError as error:
-        return result(Verdict.NA, str(error))
+        return replace(attempt, problem=str(error))
     except (Hw4Error, OSError, ValueError) as error:
-        return result(Verdict.JE, str(error))
-    verdict, reason = decide(run, case.limit, problem)
-    return result(verdict, reason, run.wall, comparison.max_error if comparison else None)
+        return replace(attempt, fault=str(error))
+
+
+def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path, settings: Settings) -> Attempt:
+    check_case(case, folder)
+    ours = case.input_path(folder), case.answer_path(folder)
+    before = [fingerprint(path) for path in ours]
+    problem, comparison = None, None
+    with tempfile.TemporaryDirectory(prefix="hw4-judge-", ignore_cleanup_errors=True) as private:
+        source, output = Path(private) / "input", Path(private) / "output"
+        stage(case.input_path(folder), source, room=case.shape.output_bytes)
+        arguments = [*settings.launcher, *command, str(source), str(output)]
+        with tempfile.TemporaryFile() as stderr:
+            run = run_program(arguments, case.limit + KILL_AFTER, stderr, settings.env)
+            problem = None if run.killed else exit_problem(run, tail(stderr))
+        if not run.killed and problem is None:
+            problem, comparison = output_problem(output, case, folder, settings.tolerance)
+        for path, then in zip(ours, before, strict=True):
+            if fingerprint(path) != then:
+                problem, comparison = f"{path} changed while the program ran: make it again (hw4 gen --force)", None
+    wrong = comparison.reason(case.shape) if comparison and not comparison.right else None
+    error = None if comparison is None else math.inf if comparison.not_finite else comparison.max_error
+    return replace(
+        attempt,
+        wall=run.wall,
+        killed=run.killed,
+        exit_code=run.exit_code,
+        problem=None if wrong else problem,
+        wrong=wrong,
+        max_error=error,
+    )
 
 
 def stage(source: Path, target: Path, room: int) -> None:
@@ -132,7 +168,9 @@ def check_case(case: Case, folder: Path) -> None:
         raise InputError(f"the answer {case.answer_path(folder)} is damaged: {problem}")
 
 
-def output_problem(output: Path, case: Case, folder: Path) -> tuple[str | None, Comparison | None]:
+def output_problem(
+    output: Path, case: Case, folder: Path, tolerance: float = TOLERANCE
+) -> tuple[str | None, Comparison | None]:
     """What is wrong with an output file, in words (None if nothing is), and its comparison if there was one."""
     try:
         status = output.lstat()
@@ -145,11 +183,13 @@ def output_problem(output: Path, case: Case, folder: Path) -> tuple[str | None, 
     problem = size_problem(status.st_size, case.shape)
     if problem:
         return problem, None
-    comparison = compare_files(output, case.answer_path(folder), Comparison())
+    comparison = compare_files(output, case.answer_path(folder), Comparison(tolerance))
     return None if comparison.right else comparison.reason(case.shape), comparison
 
 
-def run_program(arguments: Sequence[str], kill_at: float, stderr: IO[bytes], env: dict[str, str] | None = None) -> Run:
+def run_program(
+    arguments: Sequence[str], kill_at: float, stderr: IO[bytes], env: Mapping[str, str] | None = None
+) -> Run:
     """Run a program to its end, or kill it `kill_at` seconds after its start; nothing of it lives on either way.
 
     Raises StartError if it cannot be started.

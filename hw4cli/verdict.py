@@ -1,9 +1,5 @@
-"""What is right, and what a run is worth: comparison, verdict, score. No I/O.
+"""What is right: the comparison, and the assignment's numbers and words. No I/O. What runs are worth is in record."""
 
-The rules are those of the assignment; the order in which a verdict is decided is the course judge's.
-"""
-
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -98,52 +94,3 @@ class Comparison:
             f"{self.wrong:,} of {self.count:,} elements are off by more than {self.tolerance:g}: "
             f"first at {first}, worst at {place(self.worst)} by {self.max_error:.3g}"
         )
-
-
-@dataclass(frozen=True)
-class Run:
-    """How a program ended: seconds of wall time, whether the judge killed it, its exit code (-n: signal n)."""
-
-    wall: float
-    killed: bool = False
-    exit_code: int = 0
-
-
-@dataclass(frozen=True)
-class Result:
-    """One case, judged. `max_error` is None where nothing could be compared."""
-
-    case: str
-    shape: Shape
-    limit: float
-    verdict: Verdict
-    reason: str
-    wall: float | None = None
-    max_error: float | None = None
-
-
-def decide(run: Run, limit: float, problem: str | None) -> tuple[Verdict, str]:
-    """Verdict and reason of a run, in the order of the rules: killed, late, wrong, right.
-
-    `problem` says in words why the program's exit or output is not right; None if nothing is.
-    """
-    outcome = f"output wrong: {problem}" if problem else "output correct"
-    if run.killed:
-        return Verdict.TLE_PLUS, f"killed after {run.wall:.2f} s, {KILL_AFTER:g} s past the limit of {limit:g} s"
-    if run.wall > limit:
-        return Verdict.TLE, f"{run.wall:.2f} s of {limit:g} s, {outcome}"
-    if problem:
-        return Verdict.NA, problem
-    return Verdict.AC, ""
-
-
-def score(results: Iterable[Result]) -> int:
-    """max(0, 60 - 3k) for k cases that are not accepted."""
-    return max(0, POINTS - POINTS_PER_CASE * sum(r.verdict is not Verdict.AC for r in results))
-
-
-def time_and_penalty(results: Iterable[Result], penalty: float = PENALTY) -> tuple[float, float]:
-    """Time (the sum over accepted cases) and Penalty (a set time for each other case), in seconds."""
-    results = list(results)
-    accepted = [r.wall or 0.0 for r in results if r.verdict is Verdict.AC]
-    return sum(accepted), penalty * (len(results) - len(accepted))

@@ -9,9 +9,10 @@ import psutil
 import pytest
 from helpers import ROOT, fails, run_hw4
 
-from hw4cli import suite
+from hw4cli import judge, suite
 from hw4cli.generate import Job, make
-from hw4cli.judge import judge_case, size_problem
+from hw4cli.judge import size_problem
+from hw4cli.record import combine
 from hw4cli.reference import exact_attention
 from hw4cli.shape import Shape
 from hw4cli.suite import Case
@@ -48,12 +49,18 @@ def program(tmp_path):
     return write
 
 
+def judge_case(*args, **kwargs):
+    """The result of one attempt."""
+    return combine([judge.judge_case(*args, **kwargs)])
+
+
 RIGHT = "shutil.copyfile(answer, sys.argv[2])"
 
 
 def judged(tiny, program, body, monkeypatch, kill_after=0.5):
     case, folder = tiny
-    monkeypatch.setattr("hw4cli.judge.KILL_AFTER", kill_after)
+    for module in ("judge", "record"):
+        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", kill_after)
     return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
 
 
@@ -224,7 +231,7 @@ def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
     import subprocess
 
     path = program("time.sleep(300)")
-    judge = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-m", "hw4cli", "judge", "t01", "--dir", str(folder), "--program", str(path)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -232,12 +239,12 @@ def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
         text=True,
     )
     deadline = time.monotonic() + 30
-    while not psutil.Process(judge.pid).children() and time.monotonic() < deadline:
+    while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.1)
-    judge.send_signal(signal.SIGINT)
-    _, stderr = judge.communicate(timeout=30)
-    assert judge.returncode == 130
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
     assert stderr.strip() == "hw4: interrupted"
     alive = [p for p in psutil.process_iter(["cmdline"]) if str(path) in (p.info["cmdline"] or [])]
     assert not alive

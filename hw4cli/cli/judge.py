@@ -11,7 +11,7 @@ from hw4cli.cli.options import command_of, finite, folder_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hw4cli.verdict import Result
+    from hw4cli.record import Result, Standing
 
 COLUMNS = "{:<5} {:<18} {:<5} {:>8} {:>6} {:>9}  {}"
 COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "magenta"}
@@ -44,8 +44,8 @@ def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str
     from rich.console import Console
 
     from hw4cli import suite
-    from hw4cli.judge import check_present, judge_case
-    from hw4cli.verdict import Verdict
+    from hw4cli.judge import Settings, check_present, judge_case
+    from hw4cli.record import Rules, combine, standing
 
     selected = suite.select(cases)
     command, env = command_of(program, ctx)
@@ -55,13 +55,14 @@ def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str
     results = []
     for case in selected:
         with console.status(f"{case.name} is running"):
-            result = judge_case(case, command, folder, env)
+            result = combine([judge_case(case, command, folder, Settings(env))])
         results.append(result)
         _print_result(console, result)
-    _print_score(results, penalty)
-    if any(result.verdict is Verdict.JE for result in results):
+    summary = standing("", results, [case.name for case in selected], Rules(penalty=penalty))
+    _print_summary(summary)
+    if summary.score is None:
         return 3
-    return 0 if all(result.verdict is Verdict.AC for result in results) else 1
+    return 0 if summary.passed == len(selected) else 1
 
 
 def _print_row(console: "Console", cells: Sequence[str], style: str = "") -> None:
@@ -76,7 +77,7 @@ def _print_result(console: "Console", result: "Result") -> None:
 
     cells = (
         result.case,
-        str(result.shape),
+        str(tuple(result.shape)),
         str(result.verdict),
         number(result.wall, ".2f"),
         f"{result.limit:g}",
@@ -86,15 +87,12 @@ def _print_result(console: "Console", result: "Result") -> None:
     _print_row(console, cells, COLOURS[result.verdict])
 
 
-def _print_score(results: "list[Result]", penalty: float) -> None:
-    from hw4cli.verdict import Verdict, score, time_and_penalty
-
-    judged = [result for result in results if result.verdict is not Verdict.JE]
-    passed = sum(result.verdict is Verdict.AC for result in judged)
-    time, penalties = time_and_penalty(judged, penalty)
+def _print_summary(standing: "Standing") -> None:
     click.echo()
-    known = len(judged) == len(results)
-    click.echo(f"{passed} of {len(results)} cases AC, score {score(judged) if known else 'not known'}")
-    click.echo(f"Time {time:.2f} s + Penalty {penalties:.2f} s = {time + penalties:.2f} s")
-    if not known:
-        click.echo(f"{len(results) - len(judged)} case(s) could not be judged and are not counted")
+    score = "not known" if standing.score is None else standing.score
+    click.echo(f"{standing.passed} of {len(standing.cases)} cases AC, score {score}")
+    total = standing.time + standing.penalty
+    click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
+    failed = sum(result.verdict == "JE" for result in standing.results.values())
+    if failed:
+        click.echo(f"{failed} case(s) could not be judged and are not counted")
