@@ -26,7 +26,9 @@ from hw4cli import __version__
 from hw4cli.bench import commit
 from hw4cli.casefile import open_regular
 from hw4cli.errors import Hw4Error, InputError, os_error
-from hw4cli.judge import StartError, check_case, exit_problem, output_problem, run_program, size_problem, tail
+from hw4cli.exits import StartError, exit_problem
+from hw4cli.judge import check_case, output_problem, size_problem
+from hw4cli.process import run_program
 from hw4cli.suite import Case
 from hw4cli.verdict import KILL_AFTER
 
@@ -141,15 +143,14 @@ def _run(trial: Trial, case: Case, folder: Path, check: bool) -> None:
 def _finished(program: Program, case: Case, folder: Path, output: Path) -> float:
     """The wall time of a program's run to a good end; RunError if it has none."""
     arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
-    with tempfile.TemporaryFile() as stderr:
-        try:
-            run = run_program(arguments, case.limit + KILL_AFTER, stderr, program.env)
-        except StartError as error:
-            raise RunError(str(error)) from None
-        if run.killed:
-            raise RunError(f"killed after {run.wall:.1f} s")
-        if problem := exit_problem(run, tail(stderr)):
-            raise RunError(problem)
+    try:
+        run = run_program(arguments, case.limit + KILL_AFTER, program.env)
+    except StartError as error:
+        raise RunError(str(error)) from None
+    if run.killed:
+        raise RunError(f"killed after {run.wall:.1f} s")
+    if problem := exit_problem(run.exit_code, run.stderr):
+        raise RunError(problem)
     return run.wall
 
 

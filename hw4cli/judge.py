@@ -1,62 +1,53 @@
-"""One program, one case: run it in a child process, time it from outside, kill what is left of it, compare.
+"""One program, one case: run it in a private folder, watch it from outside, compare what it leaves.
 
-The judge's own failures are JE, never the program's fault.
+What was seen goes into an Attempt; the judge's own failures are faults, never the program's.
 """
 
-import ctypes
 import math
 import os
-import select
 import shlex
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 import numpy as np
-import psutil
 
+from hw4cli import patterns, sandbox
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
 from hw4cli.errors import Hw4Error, InputError, MachineError
+from hw4cli.exits import StartError, cuda_error, exit_problem
+from hw4cli.gpuwatch import gpu_lock, watched
+from hw4cli.process import Run, run_program
 from hw4cli.record import Attempt
 from hw4cli.shape import Shape
+from hw4cli.staging import Stage, absolute, environment, staged
 from hw4cli.suite import Case, names
 from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
 
 COMPARE_CHUNK = 1 << 20  # floats: two such chunks stay in the cache while they are compared
-STDERR_TAIL = 64 << 10  # bytes of the program's stderr that are looked at
-PR_SET_CHILD_SUBREAPER = 36
+UNREADABLE = "the output cannot be read: its permissions forbid it"
+FILE_SLACK = 64 << 20  # bytes that a program's files may be larger than its output
 
 
-class StartError(Hw4Error):
-    """The program is missing, not executable, or no program of this machine."""
+def _tell(words: str) -> None:
+    print(f"hw4: {words}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a case is run. `env` is the program's environment if it is not ours; `launcher` are words to put before the
-    command (srun and its options, say); `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case."""
+    command (srun and its options, say); `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case; private
+    folders are made in `parent`, if it is not the judge's to choose; `say` is told what it waits for."""
 
     env: Mapping[str, str] | None = None
     tolerance: float = TOLERANCE
     sandbox: str = "none"
     launcher: tuple[str, ...] = ()
     repeat: int = 0
-
-
-@dataclass(frozen=True)
-class Run:
-    """How a program ended: seconds of wall time, whether the judge killed it, its exit code (-n: signal n)."""
-
-    wall: float
-    killed: bool = False
-    exit_code: int = 0
+    parent: Path | None = None
+    say: Callable[[str], None] = _tell
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:
@@ -113,43 +104,64 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     check_case(case, folder)
     ours = case.input_path(folder), case.answer_path(folder)
     before = [fingerprint(path) for path in ours]
-    problem, comparison = None, None
-    with tempfile.TemporaryDirectory(prefix="hw4-judge-", ignore_cleanup_errors=True) as private:
-        source, output = Path(private) / "input", Path(private) / "output"
-        stage(case.input_path(folder), source, room=case.shape.output_bytes)
-        arguments = [*settings.launcher, *command, str(source), str(output)]
-        with tempfile.TemporaryFile() as stderr:
-            run = run_program(arguments, case.limit + KILL_AFTER, stderr, settings.env)
-            problem = None if run.killed else exit_problem(run, tail(stderr))
-        if not run.killed and problem is None:
-            problem, comparison = output_problem(output, case, folder, settings.tolerance)
+    with staged(ours[0], case.shape.output_bytes, settings.parent) as stage:
+        run, attempt = _run(replace(attempt, staged=stage.kind), case, stage, command, ours[1], settings)
         for path, then in zip(ours, before, strict=True):
             if fingerprint(path) != then:
-                problem, comparison = f"{path} changed while the program ran: make it again (hw4 gen --force)", None
-    wrong = comparison.reason(case.shape) if comparison and not comparison.right else None
-    error = None if comparison is None else math.inf if comparison.not_finite else comparison.max_error
-    return replace(
+                problem = f"{path} changed while the program ran: make it again (hw4 gen --force)"
+                return replace(attempt, problem=problem)
+        return attempt if run.killed else _checked(attempt, run, case, stage, folder)
+
+
+def _checked(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: Path) -> Attempt:
+    """What a program's exit and output say of it."""
+    if problem := exit_problem(run.exit_code, run.stderr, _max_file(case)):
+        return replace(attempt, problem=problem)
+    problem, comparison = output_problem(stage.output, case, folder, attempt.tolerance)
+    words = [problem] if problem else []
+    if problem and (said := cuda_error(run.stderr)):
+        words.append(f"it said: {said}")
+    if comparison is None:
+        return replace(attempt, problem="; ".join(words) or None)
+    if not comparison.right:
+        source, answer = case.input_path(folder), case.answer_path(folder)
+        words.append(patterns.explain(stage.output, answer, source, case.shape, attempt.tolerance) or "")
+    error = math.inf if comparison.not_finite else comparison.max_error
+    return replace(attempt, wrong="; ".join(filter(None, words)) or None, max_error=error)
+
+
+def _run(
+    attempt: Attempt, case: Case, stage: Stage, command: Sequence[str], answer: Path, settings: Settings
+) -> tuple[Run, Attempt]:
+    """Run the program on the staged input, with the GPU to itself; and write down what was seen."""
+    base = os.environ if settings.env is None else settings.env
+    env = environment(base, stage.folder, answer)
+    words = absolute(list(command))
+    if settings.sandbox == "bwrap":
+        sandbox.check()
+        words = sandbox.wrap(words, stage.folder, env, answer.parent)
+    arguments = [*settings.launcher, *words, str(stage.source), str(stage.output)]
+    with gpu_lock(env, settings.say), watched(env) as sight:
+        run = run_program(arguments, case.limit + KILL_AFTER, env, stage.folder, _max_file(case))
+    if settings.sandbox == "bwrap":
+        run = sandbox.unwrap(run, command[0])
+    return run, replace(
         attempt,
         wall=run.wall,
         killed=run.killed,
         exit_code=run.exit_code,
-        problem=None if wrong else problem,
-        wrong=wrong,
-        max_error=error,
+        user=run.user,
+        system=run.system,
+        peak_rss=run.peak_rss,
+        gpu_memory=sight.memory,
+        gpu_clock=sight.clock,
+        note=sight.note,
     )
 
 
-def stage(source: Path, target: Path, room: int) -> None:
-    """Put an input where no answer is beside it, by a link where that can be; MachineError without room for output."""
-    try:
-        target.hardlink_to(source.resolve())
-    except OSError:
-        shutil.copyfile(source, target)
-    free = shutil.disk_usage(target.parent).free
-    if free < room:
-        raise MachineError(
-            f"{target.parent} has {free:,} bytes free, but an output takes {room:,}: set TMPDIR elsewhere"
-        )
+def _max_file(case: Case) -> int:
+    """The largest file that a program may write, in bytes: output and slack."""
+    return case.shape.output_bytes + FILE_SLACK
 
 
 def fingerprint(path: Path) -> tuple[int, int, int]:
@@ -173,113 +185,18 @@ def output_problem(
 ) -> tuple[str | None, Comparison | None]:
     """What is wrong with an output file, in words (None if nothing is), and its comparison if there was one."""
     try:
-        status = output.lstat()
+        place, status = output.parent.lstat(), output.lstat()
+    except PermissionError:
+        return UNREADABLE, None
     except OSError:
         return "no output file", None
-    if output.is_symlink() or not output.is_file():
-        return "the output is not a regular file", None
-    if not os.access(output, os.R_OK):
-        return "the output cannot be read", None
+    if not stat.S_ISDIR(place.st_mode) or not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        return "the output is not a regular file of its own", None
+    # The owner's bits, because root is let in whatever they are.
+    if not place.st_mode & stat.S_IXUSR or not status.st_mode & stat.S_IRUSR or not os.access(output, os.R_OK):
+        return UNREADABLE, None
     problem = size_problem(status.st_size, case.shape)
     if problem:
         return problem, None
     comparison = compare_files(output, case.answer_path(folder), Comparison(tolerance))
     return None if comparison.right else comparison.reason(case.shape), comparison
-
-
-def run_program(
-    arguments: Sequence[str], kill_at: float, stderr: IO[bytes], env: Mapping[str, str] | None = None
-) -> Run:
-    """Run a program to its end, or kill it `kill_at` seconds after its start; nothing of it lives on either way.
-
-    Raises StartError if it cannot be started.
-    """
-    with subreaper() as strays:
-        start = time.monotonic()
-        try:
-            process = subprocess.Popen(
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-                env=env,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise StartError(f"{arguments[0]} cannot be started: {error.strerror}") from None
-        try:
-            killed = not ends_within(process, kill_at)
-            wall = time.monotonic() - start
-        finally:
-            kill_all(process, strays)
-    return Run(wall, killed, process.returncode)
-
-
-def ends_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for a process. A pidfd wakes at once, where Popen.wait(timeout) looks every 50 ms."""
-    descriptor = os.pidfd_open(process.pid)
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-    finally:
-        os.close(descriptor)
-
-
-Strays = Callable[[], list[psutil.Process]]
-
-
-@contextmanager
-def subreaper() -> Iterator[Strays]:
-    """Let orphaned grandchildren fall to this process; gives a function that lists all that the block left behind."""
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    me = psutil.Process()
-    before = {child.pid for child in me.children()}
-    try:
-        yield lambda: [
-            stray
-            for child in me.children()
-            if child.pid not in before
-            for stray in [child, *child.children(recursive=True)]
-        ]
-    finally:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
-
-
-def kill_all(process: subprocess.Popen[bytes], strays: Strays) -> None:
-    """Kill a program's session and all that it left behind, in other sessions too, until nothing is left."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    while left := strays():
-        for stray in left:
-            with suppress(psutil.NoSuchProcess):
-                stray.kill()
-        psutil.wait_procs(left, timeout=1)
-
-
-def exit_problem(run: Run, stderr: str) -> str | None:
-    """What a program's exit says against it, with its last words; None if it ended well."""
-    if run.exit_code == 0:
-        return None
-    what = f"ended by signal {signal_name(-run.exit_code)}" if run.exit_code < 0 else f"exit code {run.exit_code}"
-    last = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
-    # A program's words must not steer the terminal that shows them.
-    words = "".join(letter if letter.isprintable() else "?" for letter in last[:200])
-    return f"{what}: {words}" if words else what
-
-
-def signal_name(number: int) -> str:
-    """A signal as number and name; real-time signals have no name."""
-    try:
-        return f"{number} ({signal.Signals(number).name})"
-    except ValueError:
-        return str(number)
-
-
-def tail(file: IO[bytes]) -> str:
-    """The end of what was written to a file."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - STDERR_TAIL))
-    return file.read().decode(errors="replace")

@@ -7,20 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from hw4cli.gpu import Gpu
+from hw4cli.gpuwatch import THROTTLE_BITS
 from hw4cli.variants import Plan
 
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory, in which
 # Python hands over the work, so that the GPU never waits for it between the two events.
 FLUSH_BYTES = 512 << 20
-
-# NVML's bits for why clocks are held down (nvml.h, nvmlClocksEventReason…); 1 is "idle" and no throttling.
-THROTTLE_BITS = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "software thermal",
-    0x40: "hardware thermal",
-    0x80: "power brake",
-}
 
 
 @dataclass(frozen=True)

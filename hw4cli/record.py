@@ -37,6 +37,7 @@ class Attempt:
     peak_rss: int | None = None
     gpu_memory: int | None = None
     gpu_clock: int | None = None  # MHz of the multiprocessors while it ran
+    staged: str | None = None  # "memory" or "disk": where the input lay, read just before the clock started
     note: str | None = None  # what may have disturbed the run: another process on the GPU, a throttled clock
 
 

@@ -104,7 +104,7 @@ def test_a_program_that_cannot_be_started_is_not_accepted(tiny, tmp_path):
     case, folder = tiny
     text = tmp_path / "text"
     text.write_text("no program")
-    for path, words in ((tmp_path / "none", "No such file"), (text, "Permission"), (tmp_path, "Permission")):
+    for path, words in ((tmp_path / "none", "no such file"), (text, "chmod +x"), (tmp_path, "is a folder")):
         result = judge_case(case, [str(path)], folder)
         assert result.verdict is Verdict.NA
         assert words in result.reason
@@ -165,7 +165,7 @@ def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
     assert judge_case(case, command, tmp_path).verdict is Verdict.JE
 
 
-@pytest.mark.parametrize("damaged", ["answer", "sys.argv[1]"])
+@pytest.mark.parametrize("damaged", ["answer", "answer[:-4]"])
 def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
     case, folder = tiny
     for path in (case.input_path, case.answer_path):

@@ -10,9 +10,9 @@ from helpers import ROOT, random_block, write_case
 
 FLOORS = [
     {"", "errors", "resources", "stopwatch", "context"},
-    {"shape", "finding"},
-    {"casefile", "variants", "drivers"},
-    {"verdict", "suite", "reference", "gpu", "stream"},
+    {"shape", "finding", "exits", "gpuwatch"},
+    {"casefile", "variants", "drivers", "process"},
+    {"patterns", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream"},
     {"record"},
     {"journal"},
     {"accuracy", "generate", "judge", "meter", "probe", "surroundings", "tables"},

@@ -1,0 +1,119 @@
+"""What a program's failure to start, its exit and its last words say, in sentences for the one who wrote it."""
+
+import errno
+import os
+import platform
+import re
+import signal
+from pathlib import Path
+
+from hw4cli.errors import Hw4Error
+
+# e_machine of an ELF file (elf(5)), and what platform.machine() calls it.
+MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+
+CUDA_ERROR = re.compile(
+    r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b.*?(error|fail|illegal|invalid|out of memory)"
+    r"|\b(cudaError\w+|CUDA_ERROR_\w+|hipError\w+)"
+    r"|(illegal memory|misaligned) a|too many resources requested|no kernel image|unspecified launch failure",
+    re.IGNORECASE,
+)
+
+# The driver's words, or its names for them, and what they mean for the programmer.
+MEANINGS = {
+    r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer tells where",
+    r"misaligned[ _]?address": "a float4 was loaded from an address that is no multiple of 16",
+    r"invalid ?configuration|InvalidConfiguration": "more than 1024 threads a block, or a grid or block of 0",
+    r"too many resources|LaunchOutOfResources|LAUNCH_OUT_OF_RESOURCES": "threads a block times registers a thread "
+    "is more than there are: fewer threads, or __launch_bounds__",
+    r"out ?_?of ?_?memory|MemoryAllocation": "the GPU's memory does not hold what was asked for",
+    r"no ?kernel ?image|NO_BINARY|invalid ?device ?function|UNSUPPORTED_PTX": "it was built for another GPU: see -arch",
+    r"no CUDA-capable device|ErrorNoDevice|ERROR_NO_DEVICE": "it was given no GPU: see CUDA_VISIBLE_DEVICES, --gres",
+    r"driver version is insufficient|InsufficientDriver": "it was built with a newer CUDA than this driver knows",
+    r"launch timed out|LaunchTimeout|LAUNCH_TIMEOUT": "the driver stops kernels that run long on a GPU with a display",
+    r"unspecified launch failure|LaunchFailure|LAUNCH_FAILED": "a kernel crashed: compute-sanitizer tells where",
+    r"invalid ?argument|ErrorInvalidValue|ERROR_INVALID_VALUE": "a size or a pointer is wrong, or a block takes more "
+    "than 48 KB of shared memory",
+}
+
+
+class StartError(Hw4Error):
+    """The program is missing, not executable, or no program of this machine."""
+
+
+def exit_problem(exit_code: int, stderr: str, max_file: int | None = None) -> str | None:
+    """What a program's exit (-n: signal n) says against it, with its own words; None if it ended well."""
+    if exit_code == 0:
+        return None
+    what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+    if exit_code == -signal.SIGXFSZ and max_file is not None:
+        what += f", for writing a file of more than {max_file:,} bytes"
+    words = cuda_error(stderr) or _last_line(stderr)
+    return f"{what}: {words}" if words else what
+
+
+def cuda_error(stderr: str) -> str | None:
+    """The first line that tells of a CUDA error, with what it means where that is known."""
+    line = next((line for line in stderr.splitlines() if CUDA_ERROR.search(line)), None)
+    if line is None:
+        return None
+    meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
+    return f"{_printable(line)} ({meaning})" if meaning else _printable(line)
+
+
+def _last_line(text: str) -> str:
+    return next((_printable(line) for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _printable(line: str) -> str:
+    """A line that does not steer the terminal that shows it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in line.strip()[:200])
+
+
+def _signal_name(number: int) -> str:
+    """A signal as number and name; real-time signals have no name."""
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+def start_problem(program: str, error: OSError) -> str:
+    """Why the system would not start a program, in a sentence."""
+    return f"{program} cannot be started: {_why_not(Path(program), error)}"
+
+
+def _why_not(path: Path, error: OSError) -> str:
+    if path.is_dir():
+        return "it is a folder"
+    if not path.exists():
+        return "there is no such file"
+    if not os.access(path, os.X_OK):
+        return f"it is not executable (chmod +x {path.name})"
+    start = _first_bytes(path)
+    if start.startswith(b"#!"):
+        line = start[2:].partition(b"\n")[0]
+        words = line.decode(errors="replace").split()
+        if line.endswith(b"\r"):
+            return "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"
+        name = _printable(words[0]) if words else ""
+        return f"its first line names the interpreter {name or '(none)'}, which cannot be run here"
+    if start.startswith(b"\x7fELF"):
+        machine = MACHINES.get(int.from_bytes(start[18:20], "little"), "another kind of machine")
+        if machine != platform.machine():
+            return f"it was built for {machine}, and this machine is {platform.machine()}"
+        if error.errno == errno.ENOENT:
+            return "the loader that it was built for (ld.so) is not on this machine: build it here"
+    if error.errno == errno.ENOEXEC:
+        if not start:
+            return "it is an empty file"
+        return "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
+    return error.strerror or str(error)
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(256)
+    except OSError:
+        return b""
