@@ -26,7 +26,7 @@ from hw4cli.staging import Stage, absolute, environment, staged
 from hw4cli.suite import Case, names
 from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
 
-COMPARE_CHUNK = 1 << 20  # floats: two such chunks stay in the cache while they are compared
+COMPARE_CHUNK = 1 << 16  # floats: two such chunks and their difference stay in the cache while they are compared
 UNREADABLE = "the output cannot be read: its permissions forbid it"
 FILE_SLACK = 64 << 20  # bytes that a program's files may be larger than its output
 
@@ -54,8 +54,9 @@ def compare_files(output: Path, answer: Path, comparison: Comparison) -> Compari
     """Compare two files of the same size, chunk by chunk. InputError if a file cannot be read."""
     with open_regular(output) as got_file, open_regular(answer) as answer_file:
         count = os.fstat(answer_file.fileno()).st_size // FLOAT32.itemsize
+        chunks = np.empty((2, COMPARE_CHUNK), FLOAT32)
         for start in range(0, count, COMPARE_CHUNK):
-            got, expected = (np.empty(min(COMPARE_CHUNK, count - start), FLOAT32) for _ in range(2))
+            got, expected = chunks[:, : count - start]
             read_exactly(got_file, got, 4 * start, output)
             read_exactly(answer_file, expected, 4 * start, answer)
             comparison.add(got, expected)
@@ -68,7 +69,8 @@ def size_problem(found: int, shape: Shape) -> str | None:
     if difference == 0:
         return None
     rows, rest = divmod(abs(difference), 4 * shape.d)
-    amount = f"{rows} rows" if not rest and rows else f"{abs(difference):,} bytes"
+    count, unit = (rows, "row") if not rest and rows else (abs(difference), "byte")
+    amount = f"{count:,} {unit}{'s' if count > 1 else ''}"
     return (
         f"output is {amount} too {'long' if difference > 0 else 'short'}: "
         f"{found:,} bytes instead of {shape.output_bytes:,}"

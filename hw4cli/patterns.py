@@ -17,7 +17,7 @@ from hw4cli.shape import Shape
 Doubles = NDArray[np.float64]
 
 TILES = (16, 32, 64, 128)
-CHUNK = 1 << 20  # floats compared at a time
+CHUNK = 1 << 17  # floats compared at a time
 EXP_LIMIT = math.log(float(np.finfo(np.float32).max))  # expf overflows above it
 WITNESSES = 4  # wrong rows that a mistake must explain, all of them
 

@@ -1,4 +1,4 @@
-"""The judge with real programs: each gets its verdict and reason, and nothing of it lives on."""
+"""The judge and its command with real programs (more of them are in the zoo), and verify."""
 
 import shutil
 import stat
@@ -64,74 +64,6 @@ def judged(tiny, program, body, monkeypatch, kill_after=0.5):
     return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
 
 
-CONTESTANTS = {
-    "right": (RIGHT, Verdict.AC, ""),
-    "right but late": (RIGHT + "; time.sleep(0.6)", Verdict.TLE, "output correct"),
-    "wrong and late": ("time.sleep(0.6)", Verdict.TLE, "output wrong: no output file"),
-    "never ends": ("time.sleep(60)", Verdict.TLE_PLUS, "killed"),
-    "ignores SIGTERM": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)", Verdict.TLE_PLUS, "killed"),
-    "stops itself": ("os.kill(os.getpid(), signal.SIGSTOP)", Verdict.TLE_PLUS, "killed"),
-    "no output": ("pass", Verdict.NA, "no output file"),
-    "exit code": (RIGHT + "; sys.exit(3)", Verdict.NA, "exit code 3"),
-    "exit code 139": ("sys.exit(139)", Verdict.NA, "exit code 139"),
-    "last words": ("sys.exit('CUDA error: an illegal memory access')", Verdict.NA, "illegal memory access"),
-    "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", Verdict.NA, "SIGSEGV"),
-    "a signal without a name": ("os.kill(os.getpid(), 35)", Verdict.NA, "signal 35"),
-    "writes to the terminal": (r"sys.exit('\x1b]0;mine\x07')", Verdict.NA, "?]0;mine?"),
-    "the answer by its name": ("shutil.copyfile(sys.argv[1] + '.out', sys.argv[2])", Verdict.NA, "exit code 1"),
-    "short": (RIGHT + "; os.truncate(sys.argv[2], 2528)", Verdict.NA, "1 rows too short"),
-    "one byte long": (RIGHT + "; open(sys.argv[2], 'ab').write(b'.')", Verdict.NA, "1 bytes too long"),
-    "empty": ("open(sys.argv[2], 'w')", Verdict.NA, "80 rows too short"),
-    "zeros": ("open(sys.argv[2], 'wb').write(bytes(2560))", Verdict.NA, "640 of 640 elements"),
-    "NaN": ("open(sys.argv[2], 'wb').write(b'\\xff' * 2560)", Verdict.NA, "NaN"),
-    "a folder": ("os.mkdir(sys.argv[2])", Verdict.NA, "not a regular file"),
-    "a link to the answer": ("os.symlink(answer, sys.argv[2])", Verdict.NA, "not a regular file"),
-    "reads stdin": (f"sys.stdin.read(); {RIGHT}", Verdict.AC, ""),
-    "talks a lot": (f"print('x' * 10_000_000); print('y' * 1_000_000, file=sys.stderr); {RIGHT}", Verdict.AC, ""),
-}
-
-
-@pytest.mark.parametrize("name", CONTESTANTS)
-def test_each_contestant_gets_its_verdict_and_reason(tiny, program, monkeypatch, name):
-    body, verdict, words = CONTESTANTS[name]
-    if name.startswith("zeros"):
-        words = "of 640 elements"
-    result = judged(tiny, program, body, monkeypatch)
-    assert (result.verdict, words in result.reason) == (verdict, True), result
-
-
-def test_a_program_that_cannot_be_started_is_not_accepted(tiny, tmp_path):
-    case, folder = tiny
-    text = tmp_path / "text"
-    text.write_text("no program")
-    for path, words in ((tmp_path / "none", "no such file"), (text, "chmod +x"), (tmp_path, "is a folder")):
-        result = judge_case(case, [str(path)], folder)
-        assert result.verdict is Verdict.NA
-        assert words in result.reason
-    text.chmod(0o755)
-    assert "cannot be started" in judge_case(case, [str(text)], folder).reason
-
-
-FORKS = {
-    "a child": "os.fork() or time.sleep(300)",
-    "a child in another session": "os.fork() or (os.setsid(), time.sleep(300))",
-    "a grandchild whose parents have gone": (
-        "os.fork() or (os.setsid(), os.fork() and os._exit(0), signal.signal(signal.SIGTERM, signal.SIG_IGN), "
-        "time.sleep(300))"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FORKS)
-@pytest.mark.parametrize("end", [RIGHT, "time.sleep(60)"])
-def test_nothing_of_a_program_lives_on(tiny, program, monkeypatch, tmp_path, name, end):
-    body = f"{FORKS[name]}\n{end}"
-    result = judged(tiny, program, body, monkeypatch)
-    assert result.verdict is (Verdict.AC if end == RIGHT else Verdict.TLE_PLUS)
-    alive = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path / "program") in (p.info["cmdline"] or [])]
-    assert not alive
-
-
 def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeypatch):
     bystander = psutil.Popen(["sleep", "30"])
     try:
@@ -143,9 +75,12 @@ def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeyp
 
 
 def test_the_clock_wakes_at_once_when_a_program_ends(tiny, program, monkeypatch):
-    fast = min(judged(tiny, program, RIGHT, monkeypatch, kill_after=5).wall for _ in range(5))
-    slow = min(judged(tiny, program, RIGHT + "; time.sleep(0.1)", monkeypatch, kill_after=5).wall for _ in range(5))
-    assert slow - fast == pytest.approx(0.1, abs=0.04)
+    walls = {body: [] for body in (RIGHT, RIGHT + "; time.sleep(0.1)")}
+    for _ in range(10):
+        for body, times in walls.items():
+            times.append(judged(tiny, program, body, monkeypatch, kill_after=5).wall)
+    fast, slow = (min(times) for times in walls.values())
+    assert slow - fast == pytest.approx(0.1, abs=0.045)
 
 
 def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
@@ -282,10 +217,3 @@ def test_verify_counts_nan_and_needs_equal_sizes(folder, tmp_path):
     fails(verify(tmp_path / "none", answer), 2, "does not exist")
     fails(verify(answer, output), 2, "bytes")
     fails(verify(answer, answer, "--shape", "1,2,4"), 2, "(1, 2, 4)")
-
-
-def test_stale_temporary_folders_do_not_pile_up(tiny, program, monkeypatch, tmp_path):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    judged(tiny, program, RIGHT, monkeypatch)
-    assert not list(tmp_path.glob("hw4-judge*"))

@@ -131,6 +131,8 @@ ZOO = {
         "",
     ),
     "crashes": ("ctypes.string_at(0)", NA, "ended by signal 11 (SIGSEGV)"),
+    "ends by a signal without a name": ("os.kill(os.getpid(), 35)", NA, "ended by signal 35"),
+    "writes to the terminal": (r"sys.exit('\x1b]0;mine\x07')", NA, "exit code 1: ?]0;mine?"),
     "exits with 139 by itself": ("right(); sys.exit(139)", NA, "exit code 139"),
     "fails in CUDA": (
         "print('CUDA error: an illegal memory access was encountered', file=sys.stderr)\n"
@@ -145,8 +147,8 @@ ZOO = {
     ),
     "writes NaN": ("open(output, 'wb').write(b'\\xff' * 2560)", NA, "640 of 640 elements are NaN or Inf"),
     "writes zeros": ("open(output, 'wb').write(bytes(2560))", NA, "the whole output is zeros"),
-    "writes too little": ("right(); os.truncate(output, 2528)", NA, "1 rows too short: 2,528 bytes instead of 2,560"),
-    "writes too much": ("right(); open(output, 'ab').write(b'.')", NA, "1 bytes too long"),
+    "writes too little": ("right(); os.truncate(output, 2528)", NA, "1 row too short: 2,528 bytes instead of 2,560"),
+    "writes too much": ("right(); open(output, 'ab').write(b'.')", NA, "1 byte too long"),
     "writes nothing": ("pass", NA, "no output file"),
     "writes an empty file": ("open(output, 'wb')", NA, "80 rows too short"),
     "writes to the wrong place": ("right('out'); right(os.environ['HOME'] + '/out')", NA, "no output file"),
@@ -258,6 +260,7 @@ def test_a_path_by_the_callers_folder_is_found(cases, contestant, monkeypatch, t
 
 NOT_STARTED = {
     "missing": (None, 0o755, "there is no such file"),
+    "not a program": (b"hello", 0o644, "it is not executable"),
     "not executable": (b"#!/bin/sh\n", 0o644, "it is not executable (chmod +x program)"),
     "empty": (b"", 0o755, "it is an empty file"),
     "no first line": (b"echo hello", 0o755, "a script needs a first line such as #!"),
@@ -278,6 +281,10 @@ def test_what_cannot_be_started_is_told_why(cases, tmp_path, name):
     assert verdict is NA
     assert reason.startswith(f"{path} cannot be started: ")
     assert words in reason
+
+
+def test_a_folder_is_no_program(cases, tmp_path):
+    assert decide(judged(cases, [tmp_path])) == (NA, f"{tmp_path} cannot be started: it is a folder")
 
 
 def test_a_talkative_programs_last_words_are_kept(cases, contestant):
