@@ -19,7 +19,7 @@ from typing import Any
 from hw4cli.errors import MachineError, os_error
 
 LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
-PERIOD = 0.05  # seconds between two looks at the GPU
+PERIOD = 0.1  # seconds between two looks at the GPU: each takes the driver a moment
 
 # NVML's bits for why clocks are held down (nvml.h, nvmlClocksEventReason…); 1 is "idle" and no throttling.
 THROTTLE_BITS = {

@@ -167,9 +167,9 @@ def _max_file(case: Case) -> int:
 
 
 def fingerprint(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written to or replaced."""
+    """What changes when a file is written to, replaced or given other permissions: its times of change."""
     status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def check_case(case: Case, folder: Path) -> None:

@@ -78,7 +78,7 @@ def _rows(rows: NDArray[np.bool_]) -> str | None:
         return None
     tails = [tile for tile in TILES if N % tile and rows[-(N % tile) :].any() and not rows[: -(N % tile)].any()]
     if tails:
-        length = max(1, N % max(tails, key=lambda tile: -(N % tile)))
+        length = min(N % tile for tile in tails)
         names, last = " or ".join(str(tile) for tile in tails if N % tile == length), _count(length, "row")
         return f"only in the last {last} of a batch, the tail behind the last whole tile of {names} rows"
     for tile in TILES:

@@ -61,25 +61,18 @@ def run_program(
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         with _subreaper() as before:
-            start = time.monotonic()
             try:
+                start = time.monotonic()
                 process = _start(arguments, writer, env, cwd, max_file)
-            except OSError as error:
-                raise StartError(start_problem(arguments[0], error)) from None
-            finally:
-                os.close(writer)
-            try:
                 ended = _ends_by(process.pid, start + kill_at, reader, words)
                 wall = time.monotonic() - start
             finally:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = os.waitstatus_to_exitcode(status)
-                usages = [usage, *_sweep(before)]
+                reaped = _sweep(before)
             _drain(reader, words)
     finally:
         os.close(reader)
+    process.returncode = os.waitstatus_to_exitcode(reaped[process.pid][0])
+    usages = [usage for _, usage in reaped.values()]
     peak_rss = max(usage.ru_maxrss for usage in usages)
     return Run(
         wall=wall,
@@ -96,7 +89,10 @@ def run_program(
 def _start(
     arguments: Sequence[str], stderr: int, env: Mapping[str, str] | None, cwd: Path | None, max_file: int | None
 ) -> subprocess.Popen[bytes]:
-    """Start a process with limits: soft ones inherited from its first instant, then hard ones."""
+    """Start a process with limits: soft ones inherited from its first instant, then hard ones. `stderr` is closed here.
+
+    Raises StartError if it cannot be started.
+    """
     limits = {resource.RLIMIT_CORE: 0}
     if max_file is not None:
         limits[resource.RLIMIT_FSIZE] = max_file
@@ -115,7 +111,10 @@ def _start(
             cwd=cwd,
             start_new_session=True,
         )
+    except OSError as error:
+        raise StartError(start_problem(arguments[0], error)) from None
     finally:
+        os.close(stderr)
         for limit, pair in old.items():
             resource.setrlimit(limit, pair)
     for limit, value in limits.items():
@@ -175,30 +174,33 @@ def _subreaper() -> Iterator[frozenset[int]]:
         libc.prctl(PR_SET_DUMPABLE, int(dumpable == 1), 0, 0, 0)
 
 
-def _sweep(before: frozenset[int]) -> list[resource.struct_rusage]:
-    """Kill all descendants but those that were there before, until two looks in a row find none; what they used.
+def _sweep(before: frozenset[int]) -> dict[int, tuple[int, resource.struct_rusage]]:
+    """Kill all descendants but those that were there before, until two looks in a row find none; their wait statuses
+    and what they used.
 
     Children alone need to be looked for: whoever's parent dies becomes one. A process that always forks and ends can
     only be met by looking often, so nothing here takes long. MachineError if some do not die.
     """
     deadline, clean, last = time.monotonic() + SWEEP_SECONDS, 0, set[int]()
-    usages = []
+    reaped = {}
     while clean < 2:
         found = _children() - before
         for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):  # the group that it leads, at a stroke, if it leads one
+                with suppress(ProcessLookupError, PermissionError):
+                    kill(pid, signal.SIGKILL)
         for pid in found:
             with suppress(ChildProcessError):
-                ended, _, usage = os.wait4(pid, os.WNOHANG)
-                usages += [usage] if ended else []
+                ended, status, usage = os.wait4(pid, os.WNOHANG)
+                if ended:
+                    reaped[pid] = status, usage
         clean = 0 if found else clean + 1
         if found == last and found:  # killed already, and dying
             time.sleep(0.0005)
         if found and time.monotonic() > deadline:
             raise MachineError(f"process {min(found)} of the program cannot be killed: end it by hand")
         last = found
-    return usages
+    return reaped
 
 
 def _children() -> set[int]:

@@ -94,7 +94,7 @@ def _prefix(folder: Path) -> Path:
     """Where a program's libraries are, too: /x/bin/python3 needs /x/lib, and python3 in a virtual environment /x."""
     parent = folder.parent
     belongs = (parent / "pyvenv.cfg").is_file() or any((parent / "lib").glob("python3*"))
-    return parent if folder.name == "bin" and belongs and parent != Path.home() else folder
+    return parent if folder.name == "bin" and belongs and str(parent) != os.path.expanduser("~") else folder  # noqa: PTH111
 
 
 def _interpreter(file: str) -> list[str]:

@@ -5,6 +5,7 @@ import stat
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
 from helpers import ROOT, fails, run_hw4
@@ -16,7 +17,7 @@ from hw4cli.record import combine
 from hw4cli.reference import exact_attention
 from hw4cli.shape import Shape
 from hw4cli.suite import Case
-from hw4cli.verdict import Verdict
+from hw4cli.verdict import Comparison, Verdict
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +101,13 @@ def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
     assert judge_case(case, command, tmp_path).verdict is Verdict.JE
 
 
-@pytest.mark.parametrize("damaged", ["answer", "answer[:-4]"])
+@pytest.mark.parametrize("damaged", ["answer", "answer[:-4]", "permissions"])
 def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
     case, folder = tiny
     for path in (case.input_path, case.answer_path):
         path(tmp_path).write_bytes(path(folder).read_bytes())
-    body = f"{RIGHT}; open({damaged}, 'r+b').write(b'xxxx')"
+    change = "os.chmod(answer, 0o400)" if damaged == "permissions" else f"open({damaged}, 'r+b').write(b'xxxx')"
+    body = f"{RIGHT}; {change}"
     result = judge_case(case, [str(program(body, case.answer_path(tmp_path)))], tmp_path)
     assert result.verdict is Verdict.NA
     assert "changed while the program ran" in result.reason
@@ -118,6 +120,24 @@ def test_a_folder_without_room_for_the_output_is_the_judges_failure(tiny, progra
     result = judge_case(case, [str(program(RIGHT, case.answer_path(folder)))], folder)
     assert result.verdict is Verdict.JE
     assert "TMPDIR" in result.reason
+
+
+def test_comparing_takes_little_more_than_reading(tmp_path):
+    values = np.linspace(-3, 3, 1 << 24, dtype=np.float32)  # 64 MB
+    paths = tmp_path / "output", tmp_path / "answer"
+    for path in paths:
+        values.tofile(path)
+
+    def seconds(work):
+        def once():
+            start = time.monotonic()
+            work()
+            return time.monotonic() - start
+
+        return min(once() for _ in range(5))
+
+    reading = seconds(lambda: [np.fromfile(path, np.float32) for path in paths])
+    assert seconds(lambda: judge.compare_files(*paths, Comparison())) < 6 * reading
 
 
 def test_sizes_are_told_in_rows_where_they_are_rows():

@@ -111,6 +111,13 @@ ZOO = {
         AC,
         "",
     ),
+    "multiplies": (
+        "for _ in range(5): os.fork()\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end:\n if os.fork(): time.sleep(0.01); os._exit(0)\n os.setsid()",
+        NA,
+        "no output file",
+    ),
     "writes after its exit": ("daemon(lambda: (time.sleep(0.3), right()))", NA, "no output file"),
     "leaves a child that holds its stderr": ("daemon(lambda: time.sleep(300)); right()", AC, ""),
     "fills the disk": (

@@ -70,7 +70,7 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         here = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         # A judged program gets a home of its own, but compiled kernels are kept in the user's.
-        kernels = os.environ.get("CUPY_CACHE_DIR") or str(Path.home() / ".cupy" / "kernel_cache")
+        kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
         return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
     try:
         words = shlex.split(program)
