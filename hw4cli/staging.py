@@ -4,12 +4,14 @@ A copy, because a program that mixes up its arguments would write through a link
 reading of the input before the clock starts would cost anyway, and a little more (0.4 s for the largest, 672 MB).
 """
 
+import fcntl
 import os
 import secrets
 import shutil
 import site
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ MEMORY = Path("/dev/shm")
 SHARE = 4  # of the memory that is free, a run's files may take one part in this many
 COPY_BYTES = 64 << 20  # copied at a time
 NO_LIMIT = 1 << 60
+PREFIX = "hw4-judge-"
+ORPHAN_SECONDS = 60.0  # a younger folder may be one that is just being made
 
 
 @dataclass(frozen=True)
@@ -44,8 +48,12 @@ def staged(original: Path, output_bytes: int, parent: Path | None = None) -> Ite
     free = shutil.disk_usage(parent).free
     if free < needed:
         raise MachineError(f"{parent} has {free:,} bytes free, but a run takes {needed:,}: set TMPDIR elsewhere")
+    _remove_orphans(parent)
     try:
-        folder = Path(tempfile.mkdtemp(prefix="hw4-judge-", dir=parent)).resolve()
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+        mark = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise os_error(error, f"make a folder in {parent}") from None
     try:
@@ -54,6 +62,22 @@ def staged(original: Path, output_bytes: int, parent: Path | None = None) -> Ite
         yield stage
     finally:
         remove(folder)
+        os.close(mark)
+
+
+def _remove_orphans(parent: Path) -> None:
+    """Remove our folders whose judges were killed: nobody holds their lock, which goes with its process."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            status = folder.lstat()
+            if status.st_uid != os.getuid() or time.time() - status.st_mtime < ORPHAN_SECONDS:
+                continue
+            mark = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                remove(folder)
+            finally:
+                os.close(mark)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,5 +1,6 @@
 """A zoo of contestants: each gets its verdict and reason; nothing of it lives on, and no file of ours is touched."""
 
+import fcntl
 import os
 import stat
 import sys
@@ -313,6 +314,20 @@ def test_where_memory_is_short_files_lie_on_the_disk(cases, contestant, monkeypa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     attempt = judged(cases, [contestant("right()")])
     assert (attempt.staged, decide(attempt)[0]) == ("disk", AC)
+
+
+def test_what_a_killed_judge_left_is_removed_by_the_next(cases, contestant, tmp_path):
+    orphan, alive = (tmp_path / "private" / f"hw4-judge-{name}" for name in ("orphan", "alive"))
+    for folder in (orphan, alive):
+        folder.mkdir()
+        (folder / "input").touch()
+        os.utime(folder, (0, 0))
+    mark = os.open(alive, os.O_RDONLY)
+    fcntl.flock(mark, fcntl.LOCK_EX)
+    judged(cases, [contestant("right()")])
+    assert (orphan.exists(), alive.exists()) == (False, True)
+    os.close(mark)
+    judged(cases, [contestant("right()")])
 
 
 def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
