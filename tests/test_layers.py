@@ -15,6 +15,7 @@ FLOORS = [
     {"patterns", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream"},
     {"record"},
     {"journal"},
+    {"standings"},
     {"accuracy", "generate", "judge", "meter", "probe", "surroundings", "tables"},
     {"choice"},
     {"devices"},
