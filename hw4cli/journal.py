@@ -34,14 +34,16 @@ class Journal:
         return self.headers[-1] if self.headers else {}
 
     def attempts(self) -> dict[str, list[Attempt]]:
-        """The attempts that count, by case: those with the key of the case's last run. What ran before the program,
-        the limit or the GPU changed is history."""
-        last = {attempt.case: key for key, attempt in self.runs}
-        chosen: dict[str, list[Attempt]] = {case: [] for case in last}
+        """The attempts that count, by case: those with the case's key in the header, or else with that of its last
+        run. What ran before the program, the limit or the GPU changed is history; a repeat that ran again (after the
+        judge's own failure) takes the place of the first."""
+        named = self.header.get("keys")
+        last = named if isinstance(named, dict) else {attempt.case: key for key, attempt in self.runs}
+        chosen: dict[str, dict[int, Attempt]] = {}
         for key, attempt in self.runs:
-            if last[attempt.case] == key:
-                chosen[attempt.case].append(attempt)
-        return chosen
+            if last.get(attempt.case) == key:
+                chosen.setdefault(attempt.case, {})[attempt.repeat] = attempt
+        return {case: list(repeats.values()) for case, repeats in chosen.items()}
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from hw4cli.verdict import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE, Verdict
 
@@ -58,7 +59,8 @@ RANKS = ("time", "passed")
 class Result:
     """A case, judged: the verdict of all attempts, the median of their wall times, and the spread [fastest, slowest].
 
-    `borderline` marks a case whose attempts lie on both sides of the limit.
+    `borderline` marks a case whose attempts lie on both sides of the limit; `unknown` one that was killed before the
+    limit now asked about. Processor times are medians, too; memory is the largest, the clock the lowest that was seen.
     """
 
     case: str
@@ -70,7 +72,13 @@ class Result:
     spread: tuple[float, float] | None = None
     max_error: float | None = None
     borderline: bool = False
+    unknown: bool = False
     attempts: int = 1
+    user: float | None = None
+    system: float | None = None
+    peak_rss: int | None = None
+    gpu_memory: int | None = None
+    gpu_clock: int | None = None
 
 
 def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
@@ -79,6 +87,8 @@ def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
     if attempt.fault is not None:
         return Verdict.JE, attempt.fault
     wall, problem = attempt.wall, attempt.problem or _wrong(attempt, rules.tolerance)
+    if wall is not None and attempt.killed and wall < limit:
+        return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell whether it ends within {limit:g} s"
     if wall is not None and (attempt.killed or wall > limit + KILL_AFTER):
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s, the limit is {limit:g} s"
     if wall is not None and wall > limit:
@@ -105,35 +115,51 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
     """One case's result from all its attempts (at least one).
 
     A program must be right each time: one NA or JE decides. In time it must be by the median: with an even number, by
-    the mean of the two in the middle.
+    the mean of the two in the middle. A run that was killed has no end.
     """
     decided = [decide(attempt, rules) for attempt in attempts]
     limit = rules.limits.get(attempts[0].case, attempts[0].limit)
-    walls = sorted(attempt.wall for attempt in attempts if attempt.wall is not None)
-    wall = median(walls) if walls else None
     verdict, reason = min(decided, key=lambda one: GRAVEST.index(one[0]))
-    if verdict in (Verdict.TLE, Verdict.TLE_PLUS) and wall is not None:
-        middle = min(
-            (one for one in zip(attempts, decided, strict=True) if one[0].wall is not None),
-            key=lambda one: (abs((one[0].wall or 0.0) - wall), -(one[0].wall or 0.0)),
-        )
-        verdict, reason = (Verdict.AC, "") if wall <= limit else middle[1]
+    if verdict in (Verdict.TLE, Verdict.TLE_PLUS):
+        verdict, reason = _by_the_median(attempts, decided, limit)
+    walls = sorted(_seen(attempts, "wall"))
     borderline = bool(walls) and walls[0] <= limit < walls[-1]
     if borderline:
         reason = f"borderline: {walls[0]:.2f} to {walls[-1]:.2f} s{', ' + reason if reason else ''}"
-    errors = [attempt.max_error for attempt in attempts if attempt.max_error is not None]
     return Result(
         case=attempts[0].case,
         shape=attempts[0].shape,
         limit=limit,
         verdict=verdict,
         reason=reason,
-        wall=wall,
+        wall=median(walls) if walls else None,
         spread=(walls[0], walls[-1]) if walls else None,
-        max_error=max(errors, default=None),
+        max_error=max(_seen(attempts, "max_error"), default=None),
         borderline=borderline,
+        unknown=verdict is Verdict.TLE_PLUS and any(a.killed and (a.wall or 0.0) < limit for a in attempts),
         attempts=len(attempts),
+        user=median(_seen(attempts, "user") or [None]),
+        system=median(_seen(attempts, "system") or [None]),
+        peak_rss=max(_seen(attempts, "peak_rss"), default=None),
+        gpu_memory=max(_seen(attempts, "gpu_memory"), default=None),
+        gpu_clock=min(_seen(attempts, "gpu_clock"), default=None),
     )
+
+
+def _by_the_median(
+    attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]], limit: float
+) -> tuple[Verdict, str]:
+    """The verdict on a program that was right each time, or might have been, and late at least once."""
+    ends = [math.inf if attempt.killed else attempt.wall or 0.0 for attempt in attempts]
+    if median(ends) <= limit:
+        return Verdict.AC, ""
+    order = sorted(range(len(ends)), key=lambda index: ends[index])
+    return decided[order[len(order) // 2]]
+
+
+def _seen(attempts: Iterable[Attempt], name: str) -> list[Any]:
+    """The values of a field, without those that were not seen."""
+    return [value for attempt in attempts if (value := getattr(attempt, name)) is not None]
 
 
 @dataclass(frozen=True)
@@ -149,10 +175,16 @@ class Standing:
     score: int | None  # None while a case is JE or missing
     rank: int = 0
     note: str = ""  # why there are no results: it does not compile, say
+    session: Mapping[str, Any] = field(default_factory=dict)  # the journal's header: program, host, gpu, settings
 
 
 def standing(
-    user: str, results: Iterable[Result], cases: Sequence[str], rules: Rules = Rules(), note: str = ""
+    user: str,
+    results: Iterable[Result],
+    cases: Sequence[str],
+    rules: Rules = Rules(),
+    note: str = "",
+    session: Mapping[str, Any] | None = None,
 ) -> Standing:
     """A user's standing. Time is the sum over accepted cases, Penalty a set time for each that is judged or missing
     and not accepted; a JE, the judge's own failure, costs nothing and leaves the score open."""
@@ -169,6 +201,7 @@ def standing(
         penalty=rules.penalty * failed,
         score=None if faults else score(failed),
         note=note,
+        session=session or {},
     )
 
 

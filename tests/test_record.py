@@ -44,6 +44,31 @@ def test_a_case_is_in_time_by_the_median_and_right_each_time():
     assert not combine([RIGHT, RIGHT]).borderline
 
 
+def test_with_an_even_number_of_runs_the_middle_is_late_as_a_whole():
+    for low, high in ((1.0, 3.3), (1.1, 3.0), (0.7, 3.4), (1.9, 2.2)):
+        result = combine([replace(RIGHT, wall=low), replace(RIGHT, wall=high)])
+        assert (result.verdict, result.borderline) == (Verdict.TLE, True)
+        assert f"{high:.2f}/2.00 s" in result.reason
+
+
+def test_a_run_killed_before_the_new_limit_leaves_it_open_whether_it_ends():
+    killed = replace(RIGHT, wall=12.0, killed=True, max_error=None)
+    assert combine([killed]).reason == "killed after 12.00 s, the limit is 2 s"
+    longer = Rules(limits={"t01": 20})
+    result = combine([killed], longer)
+    assert (result.verdict, result.unknown) == (Verdict.TLE_PLUS, True)
+    assert result.reason == "killed after 12.00 s: only a new run can tell whether it ends within 20 s"
+    assert combine([RIGHT, killed], longer).verdict is Verdict.TLE_PLUS
+    assert combine([RIGHT, RIGHT, killed], longer).verdict is Verdict.AC
+    assert not combine([RIGHT, RIGHT, killed], longer).unknown
+
+
+def test_processor_times_are_medians_memory_the_largest_the_clock_the_lowest():
+    seen = [replace(RIGHT, user=u, peak_rss=r, gpu_clock=c) for u, r, c in ((1, 10, 1980), (3, 30, 1500), (2, 20, None))]
+    result = combine(seen)
+    assert (result.user, result.peak_rss, result.gpu_clock, result.system, result.gpu_memory) == (2, 30, 1500, None, None)
+
+
 def test_time_counts_accepted_cases_penalty_the_others_and_a_judges_fault_neither():
     cases = ["t01", "t02", "t03", "t04"]
     results = [combine([replace(RIGHT, case=case)]) for case in ("t01", "t02")]
@@ -92,6 +117,18 @@ def test_runs_from_before_the_program_changed_are_history(tmp_path):
     for key, attempt in (("old", WRONG), ("t02", other), ("new", RIGHT), ("new", replace(RIGHT, repeat=1))):
         journal.append(path, journal.run(key, attempt))
     assert journal.read(path).attempts() == {"t01": [RIGHT, replace(RIGHT, repeat=1)], "t02": [other]}
+
+
+def test_a_run_again_takes_the_place_of_the_first_and_a_header_tells_whose_runs_count(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    faulty, again = replace(RIGHT, fault="no answer"), replace(RIGHT, wall=0.6)
+    for key, attempt in (("old", faulty), ("old", replace(RIGHT, repeat=1)), ("old", again)):
+        journal.append(path, journal.run(key, attempt))
+    assert journal.read(path).attempts()["t01"] == [again, replace(RIGHT, repeat=1)]
+    journal.append(path, journal.header(keys={"t01": "new"}))
+    assert journal.read(path).attempts() == {}
+    journal.append(path, journal.header(keys={"t01": "old"}))
+    assert list(journal.read(path).attempts()) == ["t01"]
 
 
 def test_a_missing_or_newer_journal_is_told(tmp_path):
