@@ -211,12 +211,17 @@ def score(failed: int) -> int:
 
 
 def rank(standings: Iterable[Standing], rules: Rules = Rules()) -> list[Standing]:
-    """Standings in the order of their ranks, equal ones sharing a rank: by Time + Penalty, or by `rules.rank_by`."""
+    """Standings in the order of their ranks, equal ones sharing a rank: by Time + Penalty, or by `rules.rank_by`.
+
+    Whose score is open has no rank yet and comes last: a JE costs nothing, so nothing but faults would be first.
+    """
 
     def key(one: Standing) -> tuple[float, ...]:
         total = round(one.time + one.penalty, 3)
-        return (-one.passed, round(one.time, 3)) if rules.rank_by == "passed" else (total,)
+        worth = (-one.passed, round(one.time, 3)) if rules.rank_by == "passed" else (total,)
+        return (one.score is None, *worth)
 
     ordered = sorted(standings, key=lambda one: (key(one), one.user))
     keys = [key(one) for one in ordered]
-    return [replace(one, rank=keys.index(mine) + 1) for one, mine in zip(ordered, keys, strict=True)]
+    ranks = [0 if one.score is None else keys.index(mine) + 1 for one, mine in zip(ordered, keys, strict=True)]
+    return [replace(one, rank=place) for one, place in zip(ordered, ranks, strict=True)]

@@ -8,7 +8,7 @@ import pytest
 
 from hw4cli import journal
 from hw4cli.errors import InputError
-from hw4cli.record import Attempt, Rules, combine, decide, rank, standing
+from hw4cli.record import RANKS, Attempt, Rules, combine, decide, rank, standing
 from hw4cli.verdict import Verdict
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
@@ -87,6 +87,13 @@ def test_ranks_go_by_time_and_penalty_or_by_cases_passed():
     twin = replace(half, user="twin")
     assert [(s.user, s.rank) for s in rank([slow, twin, half])] == [("half", 1), ("twin", 1), ("slow", 3)]
     assert [s.user for s in rank([half, slow], Rules(rank_by="passed"))] == ["slow", "half"]
+
+
+def test_the_judges_own_failures_win_no_rank():
+    right = standing("right", [combine([RIGHT])], ["t01"])
+    faulty = standing("faulty", [combine([replace(RIGHT, fault="no answer")])], ["t01"])
+    for by in RANKS:
+        assert [(s.user, s.rank) for s in rank([faulty, right], Rules(rank_by=by))] == [("right", 1), ("faulty", 0)]
 
 
 def test_attempts_come_back_from_the_journal_as_they_were(tmp_path):
