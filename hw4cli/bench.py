@@ -11,7 +11,6 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -297,11 +296,3 @@ def compare(rows: Sequence[Row], old: dict[str, Any], same: float = 0.01) -> lis
             word = "unsure"
         changes.append(Change(row.kernel, row.case, word, ratio))
     return changes
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    from hw4cli.casefile import NewFile
-
-    with NewFile(path) as file:
-        file.write(np.frombuffer(text.encode(), np.uint8))

@@ -217,6 +217,12 @@ class NewFile:
         return 0o666 & ~umask
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all, as UTF-8; what no text can hold becomes a question mark."""
+    with NewFile(path) as file:
+        file.write(np.frombuffer(text.encode(errors="replace"), np.uint8))
+
+
 def _write_error(error: OSError, path: Path) -> Hw4Error:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return os_error(error, f"write {path} (its disk is full: free some space, or write elsewhere)")

@@ -88,7 +88,7 @@ def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
         return Verdict.JE, attempt.fault
     wall, problem = attempt.wall, attempt.problem or _wrong(attempt, rules.tolerance)
     if wall is not None and attempt.killed and wall < limit:
-        return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell whether it ends within {limit:g} s"
+        return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell if it ends within {limit:g} s"
     if wall is not None and (attempt.killed or wall > limit + KILL_AFTER):
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s, the limit is {limit:g} s"
     if wall is not None and wall > limit:

@@ -58,7 +58,8 @@ def _standing(user: str, found: Journal, cases: Sequence[str], rules: Rules, dam
     user, note = str(found.header.get("user") or user), str(found.header.get("note") or "")
     try:
         attempts = {} if note else found.attempts()
-        one = standing(user, [combine(runs, rules) for runs in attempts.values()], cases, rules, note)
+        judged = [combine(runs, rules) for runs in attempts.values()]
+        one = standing(user, judged, cases, rules, note, session=found.header)
     except (TypeError, ValueError) as error:  # a time that is no number, say
         damage = f"the journal is damaged: {error}"
     if not damage:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.record import Result, Standing
 
 Cells = Sequence[Sequence[str]]
 NUMBER = re.compile(r"-|[\d.,]+(e[-+]?\d+)?%?")
@@ -92,6 +93,16 @@ def markdown(header: Sequence[str], rows: Cells) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def printable(text: str) -> str:
+    """Text that cannot steer the terminal that shows it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is: a user's name or a program's last words may hold its signs, or HTML's."""
+    return re.sub(r"([\\|<>&`*_\[\]#~])", r"\\\1", printable(text))
+
+
 def comma_separated(rows: Iterable[dict[str, Any]]) -> str:
     """Records of one kind as CSV, with their fields' names on top."""
     rows = [{key: _flat(value) for key, value in row.items()} for row in rows]
@@ -117,3 +128,39 @@ def read_record(path: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or "rows" not in record or "machine" not in record:
         raise InputError(f"{path} is not a record of hw4 bench")
     return record
+
+
+RESULT_COLUMNS = ["case", "(B, N, d)", "", "time s", "limit", "max error", "reason"]
+
+
+def result_cells(result: Result) -> list[str]:
+    """A judged case's values as they are shown, in the order of RESULT_COLUMNS; the median of several runs comes with
+    the fastest and the slowest."""
+    time = "-" if result.wall is None else f"{result.wall:.2f}"
+    if result.spread and result.attempts > 1:
+        time += " [{:.2f} {:.2f}]".format(*result.spread)
+    return [
+        result.case,
+        "({}, {}, {})".format(*result.shape),
+        str(result.verdict),
+        time,
+        f"{result.limit:g}",
+        "-" if result.max_error is None else f"{result.max_error:.1e}",
+        result.reason,
+    ]
+
+
+STANDING_COLUMNS = ["rank", "user", "passed", "score", "time s", "penalty s", "note"]
+
+
+def standing_cells(one: Standing) -> list[str]:
+    """A user's standing as it is shown, in the order of STANDING_COLUMNS."""
+    return [
+        str(one.rank) if one.rank else "-",
+        one.user,
+        f"{one.passed}/{len(one.cases)}",
+        "-" if one.score is None else str(one.score),
+        f"{one.time:.2f}",
+        f"{one.penalty:.2f}",
+        one.note,
+    ]

@@ -14,6 +14,7 @@ from hw4cli.cli.gen import gen
 from hw4cli.cli.info import info
 from hw4cli.cli.judge import judge
 from hw4cli.cli.kernels import kernels
+from hw4cli.cli.rescore import rescore
 from hw4cli.cli.run import run
 from hw4cli.cli.verify import verify
 from hw4cli.errors import Hw4Error
@@ -53,7 +54,7 @@ def cli() -> None:
     """
 
 
-for command in (run, gen, judge, verify, info, kernels, bench, doctor):
+for command in (run, gen, judge, rescore, verify, info, kernels, bench, doctor):
     cli.add_command(command)
 
 

@@ -163,7 +163,7 @@ def _bench_kernels(
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
     """Print a record, and write it to a file if there is to be one."""
-    from hw4cli.bench import write_text
+    from hw4cli.casefile import write_text
 
     click.echo(_formatted(result, form), nl=False)
     if output:

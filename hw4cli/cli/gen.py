@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.cli.options import FILE, folder_option, shape_option
+from hw4cli.cli.options import FILE, folder_option, make_folder, shape_option
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 
@@ -53,19 +53,12 @@ def gen(
         jobs = [Job(output, answer, shape, seed)]
     elif cases and not shape and not output:
         jobs = [Job.of(case, folder, not no_answers) for case in suite.select(cases)]
-        _make_folder(folder)
+        make_folder(folder)
     else:
         raise click.UsageError(
             "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
         )
     _make_all(jobs if force else [job for job in jobs if not job.done()], len(jobs))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
 
 
 def _make_all(jobs: "list[Job]", asked: int) -> None:

@@ -1,20 +1,16 @@
 """`hw4 judge`: run a program on the cases, and judge it."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import command_of, finite, folder_option
+from hw4cli.cli.options import FILE, command_of, folder_option, limits_option, rules_options
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from hw4cli.record import Result, Standing
-
-COLUMNS = "{:<5} {:<18} {:<5} {:>8} {:>6} {:>9}  {}"
-COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "magenta"}
+    from hw4cli.record import Standing
+    from hw4cli.session import SessionPlan
 
 
 @click.command()
@@ -25,74 +21,105 @@ COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "ma
     metavar="COMMAND",
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
+@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each case.")
+@click.option("--warmup", type=click.IntRange(0, 1000), default=0, show_default=True, help="Runs before, discarded.")
+@limits_option("Another time limit; may be given several times.")
+@rules_options(tolerance=5e-3, penalty=60, rank_by="time")
 @click.option(
-    "--penalty",
-    type=click.FloatRange(0, 1e9),
-    callback=finite,
-    default=60,
+    "--sandbox",
+    type=click.Choice(["none", "bwrap"]),
+    default="none",
     show_default=True,
-    help="Seconds a case that is not AC.",
+    help="bwrap hides the file system and the network from the program (bubblewrap).",
 )
+@click.option(
+    "--output", type=FILE, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
+)
+@click.option("--resume", is_flag=True, help="Go on with the journal in DIR: run only what it has not.")
+@click.option("--user", help="Whose program it is.  [default: who is logged in]")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 @click.pass_context
-def judge(ctx: click.Context, cases: tuple[str, ...], folder: Path, program: str | None, penalty: float) -> int:
+def judge(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
 
     A run is killed 10 s past the case's limit (TLE+); wall time over the limit is TLE; any other failure, or an
     element off by more than 5e-3, is NA; else AC. JE is a failure of the judge itself. Time is the sum over AC
-    cases. Exit status 0 if all are AC, 1 if not, 3 if cases are missing or the judge failed.
+    cases. With --repeat, a case must be right each time, and in time by the median.
+
+    Exit status 0 if all are AC, 1 if not, 3 if cases are missing or the judge failed, 130 if interrupted.
     """
-    from rich.console import Console
+    from hw4cli import results
+    from hw4cli.cli.view import CaseTable, print_summary
+    from hw4cli.session import Interrupted, judge_session
 
+    plan = _plan(ctx, **options)
+
+    def tell(standing: "Standing") -> None:
+        if as_json:
+            click.echo(results.json_text([standing], plan.rules), nl=False)
+        else:
+            print_summary(standing)
+
+    try:
+        with CaseTable(repeated=plan.repeat > 1, silent=as_json) as table:
+            standing = judge_session(plan, table)
+    except Interrupted as stop:
+        tell(stop.standing)
+        raise
+    tell(standing)
+    return exit_status(standing)
+
+
+def exit_status(standing: "Standing") -> int:
+    """0 if all cases are accepted, 3 if the judge failed in one, else 1."""
+    if standing.score is None:
+        return 3
+    return 0 if standing.passed == len(standing.cases) else 1
+
+
+def _plan(
+    ctx: click.Context,
+    cases: tuple[str, ...],
+    folder: Path,
+    program: str | None,
+    limits: dict[str, float],
+    tolerance: float,
+    penalty: float,
+    rank_by: str,
+    sandbox: str,
+    user: str | None,
+    **others: Any,
+) -> "SessionPlan":
+    """What the options ask for; `others` are the plan's own fields."""
     from hw4cli import suite
-    from hw4cli.judge import Settings, check_present, judge_case
-    from hw4cli.record import Rules, combine, standing
+    from hw4cli.judge import Settings, check_present
+    from hw4cli.record import Rules
+    from hw4cli.resources import own_files
+    from hw4cli.session import SessionPlan
 
-    selected = suite.select(cases)
+    if others["resume"] and not others["output"]:
+        raise click.UsageError("--resume needs --output DIR, where the journal is", ctx)
+    selected = [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(cases)]
     command, env = command_of(program, ctx)
     check_present(selected, folder)
-    console = Console(highlight=False)
-    _print_row(console, ("case", "(B, N, d)", "", "time s", "limit", "max error", ""), "bold")
-    results = []
-    for case in selected:
-        with console.status(f"{case.name} is running"):
-            result = combine([judge_case(case, command, folder, Settings(env))])
-        results.append(result)
-        _print_result(console, result)
-    summary = standing("", results, [case.name for case in selected], Rules(penalty=penalty))
-    _print_summary(summary)
-    if summary.score is None:
-        return 3
-    return 0 if summary.passed == len(selected) else 1
-
-
-def _print_row(console: "Console", cells: Sequence[str], style: str = "") -> None:
-    from rich.text import Text
-
-    console.print(Text(COLUMNS.format(*cells).rstrip(), style=style), soft_wrap=True)
-
-
-def _print_result(console: "Console", result: "Result") -> None:
-    def number(value: float | None, form: str) -> str:
-        return "-" if value is None else format(value, form)
-
-    cells = (
-        result.case,
-        str(tuple(result.shape)),
-        str(result.verdict),
-        number(result.wall, ".2f"),
-        f"{result.limit:g}",
-        number(result.max_error, ".1e"),
-        result.reason,
+    return SessionPlan(
+        user=user or _login(),
+        command=command,
+        cases=selected,
+        folder=folder,
+        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by),
+        settings=Settings(env=env, sandbox=sandbox),
+        sources=() if program else own_files(),
+        **others,
     )
-    _print_row(console, cells, COLOURS[result.verdict])
 
 
-def _print_summary(standing: "Standing") -> None:
-    click.echo()
-    score = "not known" if standing.score is None else standing.score
-    click.echo(f"{standing.passed} of {len(standing.cases)} cases AC, score {score}")
-    total = standing.time + standing.penalty
-    click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
-    failed = sum(result.verdict == "JE" for result in standing.results.values())
-    if failed:
-        click.echo(f"{failed} case(s) could not be judged and are not counted")
+def _login() -> str:
+    """The name of who is logged in, or the number where it has none, as in a container."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

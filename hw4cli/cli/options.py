@@ -29,9 +29,9 @@ def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
     return shape
 
 
-def finite(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+def finite(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     """A callback that refuses NaN, which no range excludes."""
-    if value is not None and math.isnan(value):
+    if isinstance(value, float) and math.isnan(value):
         raise click.BadParameter("nan is not a number", ctx, param)
     return value
 
@@ -81,3 +81,56 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
     if shutil.which(words[0]) is None:
         raise InputError(f"the program {words[0]} does not exist or cannot be executed")
     return words, None
+
+
+def limits_option(help: str) -> Callable[[Command], Command]:
+    """--limit CASES=SECONDS, any number of times, given to the command as `limits`: seconds by the case's name."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+        from hw4cli import suite
+
+        limits = {}
+        for value in values:
+            words, _, number = value.rpartition("=")
+            try:
+                seconds = float(number)
+            except ValueError:
+                seconds = math.nan
+            if not words or not 0 < seconds < math.inf:
+                raise click.BadParameter(f"{value!r} is not CASES=SECONDS, as in t01-t10=3", ctx, param)
+            limits.update({case.name: seconds for case in suite.select([words])})
+        return limits
+
+    return click.option("--limit", "limits", multiple=True, metavar="CASES=SECONDS", callback=parse, help=help)
+
+
+def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:
+    """--tolerance, --penalty and --rank-by, with these defaults; None is as it was judged."""
+    as_judged = "  [default: as judged]"
+
+    def options(command: Command) -> Command:
+        for name, default, kind, help in (
+            ("--rank-by", rank_by, click.Choice(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
+            ("--penalty", penalty, click.FloatRange(0, 1e9), "Seconds a case that is not AC."),
+            ("--tolerance", tolerance, click.FloatRange(0, 1e30), "Largest error that is right."),
+        ):
+            shown = default is not None
+            command = click.option(
+                name,
+                type=kind,
+                callback=finite,
+                default=default,
+                show_default=shown,
+                help=help if shown else help + as_judged,
+            )(command)
+        return command
+
+    return options
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it is there. InputError if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None

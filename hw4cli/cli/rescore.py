@@ -1,0 +1,107 @@
+"""`hw4 rescore`: decide again, by other rules, what was judged before. Nothing runs."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.cli.options import FILE, limits_option, make_folder, rules_options
+
+if TYPE_CHECKING:
+    from hw4cli.record import Rules, Standing
+
+CHANGES_SHOWN = 20
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FILE)
+@limits_option("Another time limit; may be given several times.")
+@rules_options(tolerance=None, penalty=None, rank_by=None)
+@click.option("--output", type=FILE, metavar="DIR", help="Write the results there.  [default: where the journal is]")
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> None:
+    """Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.
+
+    DIR is one program's folder, or a class's with a folder for each user. The results' files are written again; the
+    journals stay as they are. Example: hw4 rescore results --limit t01-t10=3 --rank-by passed
+
+    A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
+    """
+    from hw4cli import results, standings
+    from hw4cli.record import Rules
+
+    before = standings.load(folder, Rules())
+    judged = _as_judged(before)
+    rules = _rules(judged, **wanted)
+    before = before if judged == Rules() else standings.load(folder, judged)
+    after = before if rules == judged else standings.load(folder, rules)
+    make_folder(output or folder)
+    results.write(output or folder, after, rules)
+    if as_json:
+        click.echo(results.json_text(after, rules), nl=False)
+    else:
+        _print(after)
+        _print_changes(before, after)
+    _tell_unknown(after)
+
+
+def _as_judged(standings: "Sequence[Standing]") -> "Rules":
+    """The rules of the judging: they stand in the journals, and a class's are judged by the same."""
+    from hw4cli.record import Rules
+
+    settings = next((found for one in standings if isinstance(found := one.session.get("settings"), dict)), {})
+    return Rules(**{name: settings[name] for name in ("tolerance", "penalty", "rank_by") if name in settings})
+
+
+def _rules(judged: "Rules", limits: dict[str, float], **wanted: Any) -> "Rules":
+    return replace(judged, limits=limits, **{name: value for name, value in wanted.items() if value is not None})
+
+
+def _print(standings: "Sequence[Standing]") -> None:
+    """The cases of one user, or the ranking of many."""
+    from hw4cli import tables
+    from hw4cli.cli.view import CaseTable, print_summary
+
+    if len(standings) > 1:
+        rows = [list(map(tables.printable, tables.standing_cells(one))) for one in standings]
+        click.echo(tables.plain(tables.STANDING_COLUMNS, rows), nl=False)
+        return
+    [one] = standings
+    judged = [one.results[case] for case in one.cases if case in one.results]
+    with CaseTable(repeated=any(result.attempts > 1 for result in judged)) as table:
+        for result in judged:
+            table.judged(result)
+    print_summary(one)
+
+
+def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") -> None:
+    """The verdicts that the rules have changed, as many as one wants to read."""
+    from hw4cli.tables import printable
+
+    then = {one.user: one.results for one in before}
+    changes = [
+        f"{one.user} {case}: {then[one.user][case].verdict} → {result.verdict}"
+        for one in after
+        for case, result in one.results.items()
+        if result.verdict is not then[one.user][case].verdict
+    ]
+    click.echo(f"\n{len(changes) or 'no'} verdict(s) changed")
+    for change in changes[:CHANGES_SHOWN]:
+        click.echo(f"  {printable(change)}")
+    if len(changes) > CHANGES_SHOWN:
+        click.echo(f"  … and {len(changes) - CHANGES_SHOWN} more")
+
+
+def _tell_unknown(standings: "Sequence[Standing]") -> None:
+    from hw4cli.tables import printable
+
+    unknown = [f"{one.user} {case}" for one in standings for case, result in one.results.items() if result.unknown]
+    if unknown:
+        names = ", ".join(unknown[:CHANGES_SHOWN]) + (", …" if len(unknown) > CHANGES_SHOWN else "")
+        click.echo(
+            f"hw4: {len(unknown)} case(s) were killed before the longer limit, and stay TLE+ until they run again: "
+            f"{printable(names)}",
+            err=True,
+        )

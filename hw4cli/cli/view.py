@@ -1,0 +1,106 @@
+"""How judged cases are shown: a table that grows, the running case below it on a terminal; plain lines in a pipe."""
+
+import time
+from collections.abc import Sequence
+from textwrap import wrap
+from typing import Self
+
+import click
+from rich.cells import cell_len
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from hw4cli.record import Result, Standing
+from hw4cli.results import missing
+from hw4cli.session import Listener
+from hw4cli.suite import Case
+from hw4cli.tables import RESULT_COLUMNS, printable, result_cells
+from hw4cli.verdict import Verdict
+
+LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
+INDENT = 6  # of a reason that stands below its row
+COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "magenta"}
+
+
+class CaseTable(Listener):
+    """Rows of judged cases on stdout, and below them, or on stderr, what runs now. A context manager.
+
+    With `repeated`, the times have room for their spread. With `silent`, nothing is on stdout.
+    """
+
+    def __init__(self, repeated: bool = False, silent: bool = False) -> None:
+        self._now: tuple[Case, str, float] | None = None
+        self._begun = False
+        self._time = 19 if repeated else 8
+        self._console = Console(highlight=False, quiet=silent)
+        rows_are_seen = self._console.is_terminal and not silent
+        self._live = Live(
+            console=self._console if rows_are_seen else Console(stderr=True),
+            get_renderable=self._running,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def running(self, case: Case, run: int, runs: int) -> None:
+        """Show a run that begins."""
+        self._head()
+        self._now = case, f"run {run} of {runs}" if runs > 1 else "", time.monotonic()
+        if self._live.console.is_terminal:
+            self._live.start()
+
+    def _head(self) -> None:
+        """The columns' names, once there is something to show: a problem before that is told alone."""
+        if not self._begun:
+            self._print(self._row(RESULT_COLUMNS[:-1], "bold"))
+            self._begun = True
+
+    def _running(self) -> Text:
+        if self._now is None:
+            return Text()
+        case, run, start = self._now
+        elapsed = f"{time.monotonic() - start:.1f}"
+        return self._row([case.name, str(case.shape), "…", elapsed, f"{case.limit:g}", run], "dim")
+
+    def judged(self, result: Result, kept: bool = False) -> None:
+        """Show a judged case: its reason behind it, or, on a terminal that is too narrow for that, below."""
+        self._live.stop()
+        self._head()
+        *cells, reason = map(printable, result_cells(result))
+        row, width = self._row(cells, verdict=COLOURS[result.verdict]), self._console.width
+        if not reason:
+            self._print(row)
+        elif not self._console.is_terminal or row.cell_len + 2 + cell_len(reason) <= width:
+            self._print(row.append("  " + reason))
+        else:
+            self._print(row)
+            for line in wrap(reason, max(20, width - INDENT)):
+                self._print(Text(" " * INDENT + line))
+
+    def _row(self, cells: Sequence[str], style: str = "", verdict: str = "") -> Text:
+        left, right = LEFT.format(*cells[:2]), RIGHT.format(*cells[3:], time=self._time)
+        return Text.assemble(left, (f"{cells[2]:<4}", verdict), right, style=style)
+
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+
+def print_summary(standing: Standing) -> None:
+    """Print what a standing comes to: the cases accepted, score, Time and Penalty, and what is not known."""
+    faults = sum(result.verdict is Verdict.JE for result in standing.results.values())
+    score = "not known" if standing.score is None else standing.score
+    total = standing.time + standing.penalty
+    click.echo()
+    click.echo(f"{standing.passed} of {len(standing.cases)} cases AC, score {score}")
+    click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
+    if faults:
+        click.echo(f"{faults} case(s) could not be judged and are not counted")
+    if lacking := missing(standing):
+        click.echo(f"{len(lacking)} case(s) are not judged yet, and count as not accepted: {' '.join(lacking)}")

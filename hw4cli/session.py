@@ -1,0 +1,214 @@
+"""A session of judging: one user's program on all its cases, each run written into the journal as it ends.
+
+A session that was cut short (Ctrl-C, a crash, a full disk) is taken up again with `resume`: what the journal holds for
+the same program, case, limit and GPU is not run again.
+"""
+
+import fcntl
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+from hw4cli import __version__, identity, journal, results
+from hw4cli.errors import InputError, MachineError, os_error
+from hw4cli.judge import Settings, judge_case
+from hw4cli.record import Result, Rules, Standing, combine, rank, standing
+from hw4cli.suite import Case, cases
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """What to judge, and how. `cases` carry their limits; without `output`, nothing is kept.
+
+    `sources` are files that belong to the program though its command does not name them. `facts` go into the header.
+    """
+
+    user: str
+    command: Sequence[str]
+    cases: Sequence[Case]
+    folder: Path
+    output: Path | None = None
+    rules: Rules = field(default_factory=Rules)
+    repeat: int = 1
+    warmup: int = 0
+    resume: bool = False
+    settings: Settings = field(default_factory=Settings)
+    sources: Sequence[Path] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Listener:
+    """Is told how a session goes on; this one does not care."""
+
+    def running(self, case: Case, run: int, runs: int) -> None:
+        """Run number `run` (from 1) of `runs` of a case begins, warm-ups included."""
+
+    def judged(self, result: Result, kept: bool) -> None:
+        """A case is judged; `kept` if all its runs were in the journal already."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a session; what was judged until then is written, and here."""
+
+    def __init__(self, standing: Standing) -> None:
+        super().__init__()
+        self.standing = standing
+
+
+def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
+    """Judge a program on the plan's cases; with `output`, leave a journal and the results' files there.
+
+    What was in `output` is gone on with if the plan says `resume`, and else kept under a numbered name. Raises
+    Interrupted at Ctrl-C; InputError or MachineError where the journal cannot be written.
+    """
+    with ExitStack() as stack:
+        path = stack.enter_context(_locked_journal(plan.output, plan.resume)) if plan.output else None
+        session = _Session(plan, path)
+        try:
+            session.run(listener or Listener())
+        except KeyboardInterrupt:
+            raise Interrupted(session.close()) from None
+        return session.close()
+
+
+def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
+    """Write into a journal why a user's program was not judged: it does not compile, say."""
+    with _locked_journal(output, resume=True) as path:
+        _append(path, _header(user, names, note=note, **facts))
+
+
+class _Session:
+    """The loop, and what it has to remember."""
+
+    def __init__(self, plan: SessionPlan, path: Path | None) -> None:
+        self.plan, self.path = plan, path
+        self.journal = journal.read(path) if path and path.exists() else journal.Journal()
+        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
+        gpu = identity.visible_gpu()
+        program = identity.program_sha256(plan.command, plan.sources)
+        where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
+        self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
+        before = self.journal.header
+        older = before.get("keys") if before.get("program_sha256") == program else None
+        header = _header(
+            plan.user,
+            _all_cases(plan.cases, self.journal),
+            program=list(plan.command),
+            program_sha256=program,
+            gpu=gpu,
+            settings=_settings(plan),
+            keys={**(older or {}), **self.keys},
+            **plan.facts,
+        )
+        self.journal.headers.append(header)
+        self._append(header)
+
+    def run(self, listener: Listener) -> None:
+        """Run what is not in the journal, case by case."""
+        for case in self.plan.cases:
+            done = {a.repeat for a in self.journal.attempts().get(case.name, ()) if a.fault is None}
+            wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
+            self._run_case(case, wanted, listener)
+            attempts = self.journal.attempts()[case.name]
+            listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
+
+    def _run_case(self, case: Case, repeats: Sequence[int], listener: Listener) -> None:
+        warmup = self.plan.warmup if repeats else 0
+        for number, repeat in enumerate([None] * warmup + [*repeats], 1):
+            listener.running(case, number, warmup + len(repeats))
+            settings = replace(self.settings, repeat=repeat or 0)
+            attempt = judge_case(case, self.plan.command, self.plan.folder, settings)
+            if repeat is not None:
+                self._append(journal.run(self.keys[case.name], attempt))
+                self.journal.runs.append((self.keys[case.name], attempt))
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self.path:
+            _append(self.path, line)
+
+    def close(self) -> Standing:
+        """The standing until now; written, too, if there is where."""
+        rules, header = self.plan.rules, self.journal.header
+        judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
+        [one] = rank([standing(self.plan.user, judged, header["cases"], rules, session=header)], rules)
+        if self.plan.output:
+            results.write(self.plan.output, [one], rules)
+        return one
+
+
+def _header(user: str, names: Sequence[str], **facts: Any) -> dict[str, Any]:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    common = {"host": socket.gethostname(), "started": started, "version": __version__}
+    return journal.header(user=user, cases=list(names), **{**common, **facts})
+
+
+def _settings(plan: SessionPlan) -> dict[str, Any]:
+    """How it was judged, for the header."""
+    return {
+        "repeat": plan.repeat,
+        "warmup": plan.warmup,
+        "tolerance": plan.rules.tolerance,
+        "penalty": plan.rules.penalty,
+        "rank_by": plan.rules.rank_by,
+        "sandbox": plan.settings.sandbox,
+        "launcher": list(plan.settings.launcher),
+        "scratch": tempfile.gettempdir(),
+        "input_cached": True,
+        "clock": "monotonic, from start to end of the process",
+    }
+
+
+def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
+    """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
+    named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
+    known = [*cases(), *sorted(named.difference(cases()))]
+    return [name for name in known if name in named]
+
+
+@contextmanager
+def _locked_journal(folder: Path, resume: bool) -> Iterator[Path]:
+    """The path of a folder's journal, with no other session writing it. Both are made where they are not; without
+    `resume`, an older journal first gets a name of its own."""
+    path = folder / journal.NAME
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _lock(held.enter_context(path.open("ab")), folder)
+            if not resume and path.stat().st_size:
+                path.rename(next(name for name in _numbered(path) if not name.exists()))
+                _lock(held.enter_context(path.open("ab")), folder)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            raise InputError(f"{folder} is no folder for results: it, or what it lies in, is a file") from None
+        except OSError as error:
+            raise os_error(error, f"write into {folder}") from None
+        yield path
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    """journal-1.jsonl, journal-2.jsonl, …"""
+    return (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    """Take a lock that goes with the file, even when the process is killed. Some file systems have none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise MachineError(
+            f"another hw4 judge is writing into {folder}: wait for it, or choose another --output"
+        ) from None
+    except OSError:
+        return
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    try:
+        journal.append(path, line)
+    except OSError as error:
+        raise os_error(error, f"write {path}, and judging stops (go on with --resume)") from None
