@@ -26,7 +26,8 @@ from hw4cli.suite import Case, cases
 class SessionPlan:
     """What to judge, and how. `cases` carry their limits; without `output`, nothing is kept.
 
-    `sources` are files that belong to the program though its command does not name them. `facts` go into the header.
+    `sources` are files that belong to the program though its command does not name them. `facts` are more that the
+    header's settings tell: a job's number, say, or where the clock was.
     """
 
     user: str
@@ -102,9 +103,8 @@ class _Session:
             program=list(plan.command),
             program_sha256=program,
             gpu=gpu,
-            settings=_settings(plan),
+            settings={**_settings(plan), **plan.facts},
             keys={**(older or {}), **self.keys},
-            **plan.facts,
         )
         self.journal.headers.append(header)
         self._append(header)
@@ -166,7 +166,7 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
 
 def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
     """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
-    named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
+    named = {case.name for case in chosen}.union(*(header.get("cases") or () for header in old.headers))
     known = [*cases(), *sorted(named.difference(cases()))]
     return [name for name in known if name in named]
 

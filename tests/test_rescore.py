@@ -30,7 +30,7 @@ RUNS = {
 def write(folder, user="ann", runs=RUNS, settings=SETTINGS):
     """A journal as `hw4 judge` leaves it."""
     folder.mkdir(parents=True)
-    lines = [journal.header(user=user, cases=sorted(runs), settings=settings)]
+    lines = [journal.header(user=user, cases=sorted(runs), settings=settings, started=f"{folder.name}'s day")]
     lines += [journal.run("key", one) for one in runs.values()]
     (folder / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
@@ -104,6 +104,19 @@ def test_a_class_is_ranked_and_only_the_classes_folder_gets_results(tmp_path):
     assert (folder / "results.csv").exists()
     assert sorted(path.name for path in (folder / "ann").iterdir()) == ["journal.jsonl"]
     assert "bob t02: AC → TLE" in run_hw4("rescore", folder, "--limit", "t02=0.7").stdout
+
+
+def test_two_folders_of_one_user_are_both_told(tmp_path):
+    write(tmp_path / "first", "ann")
+    write(tmp_path / "second", "ann", {"t01": attempt("t01", wall=1.5), "t05": attempt("t05")})
+    result = run_hw4("rescore", tmp_path, "--limit", "t01,t05=0.4")
+    assert result.returncode == 0, result.stderr
+    assert "3 verdict(s) changed" in result.stdout
+
+
+def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
+    write(tmp_path / "out", settings={"tolerance": "much", "penalty": None, "rank_by": ["luck"]})
+    assert rescored(tmp_path / "out")["rules"] == {"tolerance": 5e-3, "penalty": 60, "limits": {}, "rank_by": "time"}
 
 
 def test_results_go_elsewhere_if_asked(single, tmp_path):

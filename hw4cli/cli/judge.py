@@ -67,6 +67,8 @@ def judge(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
         tell(stop.standing)
         raise
     tell(standing)
+    if table.kept:
+        click.echo(f"hw4: {table.kept} case(s) are as the journal has them, and were not run again", err=True)
     return exit_status(standing)
 
 

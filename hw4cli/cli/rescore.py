@@ -48,11 +48,13 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
 
 
 def _as_judged(standings: "Sequence[Standing]") -> "Rules":
-    """The rules of the judging: they stand in the journals, and a class's are judged by the same."""
-    from hw4cli.record import Rules
+    """The rules of the judging: they stand in the journals, and a class is judged by the same."""
+    from hw4cli.record import RANKS, Rules
 
     settings = next((found for one in standings if isinstance(found := one.session.get("settings"), dict)), {})
-    return Rules(**{name: settings[name] for name in ("tolerance", "penalty", "rank_by") if name in settings})
+    known = {name: settings[name] for name in ("tolerance", "penalty") if isinstance(settings.get(name), (int, float))}
+    rank_by = settings.get("rank_by")
+    return Rules(**known, rank_by=rank_by if rank_by in RANKS else RANKS[0])
 
 
 def _rules(judged: "Rules", limits: dict[str, float], **wanted: Any) -> "Rules":
@@ -80,12 +82,14 @@ def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") ->
     """The verdicts that the rules have changed, as many as one wants to read."""
     from hw4cli.tables import printable
 
-    then = {one.user: one.results for one in before}
+    def who(one: "Standing") -> tuple[str, str]:
+        return one.user, str(one.session.get("started"))
+
     changes = [
-        f"{one.user} {case}: {then[one.user][case].verdict} → {result.verdict}"
-        for one in after
-        for case, result in one.results.items()
-        if result.verdict is not then[one.user][case].verdict
+        f"{now.user} {case}: {then.results[case].verdict} → {result.verdict}"
+        for then, now in zip(sorted(before, key=who), sorted(after, key=who), strict=True)
+        for case, result in now.results.items()
+        if case in then.results and result.verdict is not then.results[case].verdict
     ]
     click.echo(f"\n{len(changes) or 'no'} verdict(s) changed")
     for change in changes[:CHANGES_SHOWN]:

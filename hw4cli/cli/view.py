@@ -32,6 +32,7 @@ class CaseTable(Listener):
     def __init__(self, repeated: bool = False, silent: bool = False) -> None:
         self._now: tuple[Case, str, float] | None = None
         self._begun = False
+        self.kept = 0  # cases that were not run again
         self._time = 19 if repeated else 8
         self._console = Console(highlight=False, quiet=silent)
         rows_are_seen = self._console.is_terminal and not silent
@@ -73,6 +74,7 @@ class CaseTable(Listener):
         """Show a judged case: its reason behind it, or, on a terminal that is too narrow for that, below."""
         self._live.stop()
         self._head()
+        self.kept += kept
         *cells, reason = map(printable, result_cells(result))
         row, width = self._row(cells, verdict=COLOURS[result.verdict]), self._console.width
         if not reason:
