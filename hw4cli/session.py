@@ -53,28 +53,24 @@ class Listener:
     def judged(self, result: Result, kept: bool) -> None:
         """A case is judged; `kept` if all its runs were in the journal already."""
 
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a session; what was judged until then is written, and here."""
-
-    def __init__(self, standing: Standing) -> None:
-        super().__init__()
-        self.standing = standing
+    def ended(self, standing: Standing) -> None:
+        """All cases are judged, or Ctrl-C came; what there is will be written next."""
 
 
 def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
     """Judge a program on the plan's cases; with `output`, leave a journal and the results' files there.
 
-    What was in `output` is gone on with if the plan says `resume`, and else kept under a numbered name. Raises
-    Interrupted at Ctrl-C; InputError or MachineError where the journal cannot be written.
+    What was in `output` is gone on with if the plan says `resume`, and else kept under a numbered name. Ctrl-C goes
+    through when what was judged is told and written. InputError or MachineError where nothing can be written.
     """
     with ExitStack() as stack:
         path = stack.enter_context(_locked_journal(plan.output, plan.resume)) if plan.output else None
-        session = _Session(plan, path)
+        session = _Session(plan, path, listener or Listener())
         try:
-            session.run(listener or Listener())
+            session.run()
         except KeyboardInterrupt:
-            raise Interrupted(session.close()) from None
+            session.close()
+            raise
         return session.close()
 
 
@@ -87,8 +83,8 @@ def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: A
 class _Session:
     """The loop, and what it has to remember."""
 
-    def __init__(self, plan: SessionPlan, path: Path | None) -> None:
-        self.plan, self.path = plan, path
+    def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
+        self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
         gpu = identity.visible_gpu()
@@ -109,19 +105,19 @@ class _Session:
         self.journal.headers.append(header)
         self._append(header)
 
-    def run(self, listener: Listener) -> None:
+    def run(self) -> None:
         """Run what is not in the journal, case by case."""
         for case in self.plan.cases:
             done = {a.repeat for a in self.journal.attempts().get(case.name, ()) if a.fault is None}
             wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
-            self._run_case(case, wanted, listener)
+            self._run_case(case, wanted)
             attempts = self.journal.attempts()[case.name]
-            listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
+            self.listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
 
-    def _run_case(self, case: Case, repeats: Sequence[int], listener: Listener) -> None:
+    def _run_case(self, case: Case, repeats: Sequence[int]) -> None:
         warmup = self.plan.warmup if repeats else 0
         for number, repeat in enumerate([None] * warmup + [*repeats], 1):
-            listener.running(case, number, warmup + len(repeats))
+            self.listener.running(case, number, warmup + len(repeats))
             settings = replace(self.settings, repeat=repeat or 0)
             attempt = judge_case(case, self.plan.command, self.plan.folder, settings)
             if repeat is not None:
@@ -133,10 +129,11 @@ class _Session:
             _append(self.path, line)
 
     def close(self) -> Standing:
-        """The standing until now; written, too, if there is where."""
+        """The standing until now; told, and written if there is where."""
         rules, header = self.plan.rules, self.journal.header
         judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
         [one] = rank([standing(self.plan.user, judged, header["cases"], rules, session=header)], rules)
+        self.listener.ended(one)
         if self.plan.output:
             results.write(self.plan.output, [one], rules)
         return one

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from hw4cli.errors import InputError, MachineError
 from hw4cli.generate import Job, make
 from hw4cli.record import Rules
 from hw4cli.reference import exact_attention
-from hw4cli.session import Interrupted, Listener, SessionPlan, judge_session, not_run
+from hw4cli.session import Listener, SessionPlan, judge_session, not_run
 from hw4cli.shape import Shape
 from hw4cli.suite import Case
 from hw4cli.verdict import Verdict
@@ -202,9 +203,13 @@ def test_interrupted_it_leaves_what_was_judged(tiny, contestant, tmp_path):
             if case.name == "b":
                 raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted) as stop:
+        def ended(self, standing):
+            told.append(verdicts(standing))
+
+    told = []
+    with pytest.raises(KeyboardInterrupt):
         judge_session(plan_of(tiny, path, out), Impatient())
-    assert verdicts(stop.value.standing) == {"a": "AC"}
+    assert told == [{"a": "AC"}]
     document = json.loads((out / "results.json").read_text())
     assert document["standings"][0]["missing"] == ["b", "c"]
 
@@ -348,6 +353,7 @@ def test_a_bad_request_for_a_session_is_one_sentence(folder, contestant, tmp_pat
         (["--limit", "t01"], "--limit"),
         (["--limit", "t01=0"], "--limit"),
         (["--limit", "t01=nan"], "--limit"),
+        (["--limit", "t01=1e9"], "--limit"),
         (["--limit", "t99=3"], "t99"),
         (["--repeat", "0"], "--repeat"),
         (["--tolerance", "nan"], "--tolerance"),
@@ -361,6 +367,20 @@ def test_a_bad_request_for_a_session_is_one_sentence(folder, contestant, tmp_pat
 def test_a_folder_that_may_not_be_written_is_told(folder, contestant, tmp_path):
     (tmp_path / "shut").mkdir(mode=0o500)
     fails(run_hw4(*judge_args(folder, contestant(folder)[0], "--output", tmp_path / "shut")), 3, "shut", "Permission")
+
+
+def test_a_journal_that_finds_no_room_is_exit_status_3_and_what_was_judged_is_kept(folder, contestant, tmp_path):
+    path, _ = contestant(folder)
+    no_room = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))}
+    result = run_hw4(*judge_args(folder, path, "--output", tmp_path / "out"), **no_room)
+    assert result.returncode == 3
+    [sentence] = result.stderr.splitlines()
+    assert sentence.startswith(f"hw4: cannot write {tmp_path / 'out' / journal.NAME}")
+    assert "--resume" in sentence
+    kept = [attempt.case for _, attempt in journal.read(tmp_path / "out" / journal.NAME).runs]
+    rows = [line.split()[0] for line in result.stdout.splitlines()[1:]]
+    assert kept == rows
+    assert 0 < len(kept) < 3
 
 
 def terminal(*args, columns, env=None):

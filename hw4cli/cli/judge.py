@@ -48,27 +48,12 @@ def judge(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
 
     Exit status 0 if all are AC, 1 if not, 3 if cases are missing or the judge failed, 130 if interrupted.
     """
-    from hw4cli import results
-    from hw4cli.cli.view import CaseTable, print_summary
-    from hw4cli.session import Interrupted, judge_session
+    from hw4cli.cli.view import CaseTable
+    from hw4cli.session import judge_session
 
     plan = _plan(ctx, **options)
-
-    def tell(standing: "Standing") -> None:
-        if as_json:
-            click.echo(results.json_text([standing], plan.rules), nl=False)
-        else:
-            print_summary(standing)
-
-    try:
-        with CaseTable(repeated=plan.repeat > 1, silent=as_json) as table:
-            standing = judge_session(plan, table)
-    except Interrupted as stop:
-        tell(stop.standing)
-        raise
-    tell(standing)
-    if table.kept:
-        click.echo(f"hw4: {table.kept} case(s) are as the journal has them, and were not run again", err=True)
+    with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
+        standing = judge_session(plan, table)
     return exit_status(standing)
 
 

@@ -16,6 +16,7 @@ from hw4cli.shape import Shape
 
 # A file's name; whether it can be read or written is found out, and told in our words, where that is done.
 FILE = click.Path(readable=False, path_type=Path)
+DAY = 86400.0  # seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -96,8 +97,8 @@ def limits_option(help: str) -> Callable[[Command], Command]:
                 seconds = float(number)
             except ValueError:
                 seconds = math.nan
-            if not words or not 0 < seconds < math.inf:
-                raise click.BadParameter(f"{value!r} is not CASES=SECONDS, as in t01-t10=3", ctx, param)
+            if not words or not 0 < seconds <= DAY:
+                raise click.BadParameter(f"{value!r} is not CASES=SECONDS (a day at most), as in t01-t10=3", ctx, param)
             limits.update({case.name: seconds for case in suite.select([words])})
         return limits
 

@@ -42,7 +42,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     if as_json:
         click.echo(results.json_text(after, rules), nl=False)
     else:
-        _print(after)
+        _print(after, rules)
         _print_changes(before, after)
     _tell_unknown(after)
 
@@ -61,10 +61,10 @@ def _rules(judged: "Rules", limits: dict[str, float], **wanted: Any) -> "Rules":
     return replace(judged, limits=limits, **{name: value for name, value in wanted.items() if value is not None})
 
 
-def _print(standings: "Sequence[Standing]") -> None:
+def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
     """The cases of one user, or the ranking of many."""
     from hw4cli import tables
-    from hw4cli.cli.view import CaseTable, print_summary
+    from hw4cli.cli.view import CaseTable
 
     if len(standings) > 1:
         rows = [list(map(tables.printable, tables.standing_cells(one))) for one in standings]
@@ -72,10 +72,10 @@ def _print(standings: "Sequence[Standing]") -> None:
         return
     [one] = standings
     judged = [one.results[case] for case in one.cases if case in one.results]
-    with CaseTable(repeated=any(result.attempts > 1 for result in judged)) as table:
+    with CaseTable(rules, repeated=any(result.attempts > 1 for result in judged)) as table:
         for result in judged:
             table.judged(result)
-    print_summary(one)
+        table.ended(one)
 
 
 def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") -> None:

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from hw4cli.record import Result, Standing
-from hw4cli.results import missing
+from hw4cli import results
+from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, printable, result_cells
@@ -26,16 +26,17 @@ COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "ma
 class CaseTable(Listener):
     """Rows of judged cases on stdout, and below them, or on stderr, what runs now. A context manager.
 
-    With `repeated`, the times have room for their spread. With `silent`, nothing is on stdout.
+    With `repeated`, the times have room for their spread. With `as_json`, stdout gets results.json and no table.
     """
 
-    def __init__(self, repeated: bool = False, silent: bool = False) -> None:
+    def __init__(self, rules: Rules, repeated: bool = False, as_json: bool = False) -> None:
+        self._rules, self._as_json = rules, as_json
         self._now: tuple[Case, str, float] | None = None
         self._begun = False
-        self.kept = 0  # cases that were not run again
+        self._kept = 0  # cases that were not run again
         self._time = 19 if repeated else 8
-        self._console = Console(highlight=False, quiet=silent)
-        rows_are_seen = self._console.is_terminal and not silent
+        self._console = Console(highlight=False, quiet=as_json)
+        rows_are_seen = self._console.is_terminal and not as_json
         self._live = Live(
             console=self._console if rows_are_seen else Console(stderr=True),
             get_renderable=self._running,
@@ -74,7 +75,7 @@ class CaseTable(Listener):
         """Show a judged case: its reason behind it, or, on a terminal that is too narrow for that, below."""
         self._live.stop()
         self._head()
-        self.kept += kept
+        self._kept += kept
         *cells, reason = map(printable, result_cells(result))
         row, width = self._row(cells, verdict=COLOURS[result.verdict]), self._console.width
         if not reason:
@@ -85,6 +86,16 @@ class CaseTable(Listener):
             self._print(row)
             for line in wrap(reason, max(20, width - INDENT)):
                 self._print(Text(" " * INDENT + line))
+
+    def ended(self, standing: Standing) -> None:
+        """Print what it all comes to."""
+        self._live.stop()
+        if self._as_json:
+            click.echo(results.json_text([standing], self._rules), nl=False)
+        else:
+            print_summary(standing)
+        if self._kept:
+            click.echo(f"hw4: {self._kept} case(s) are as the journal has them, and were not run again", err=True)
 
     def _row(self, cells: Sequence[str], style: str = "", verdict: str = "") -> Text:
         left, right = LEFT.format(*cells[:2]), RIGHT.format(*cells[3:], time=self._time)
@@ -104,5 +115,5 @@ def print_summary(standing: Standing) -> None:
     click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
     if faults:
         click.echo(f"{faults} case(s) could not be judged and are not counted")
-    if lacking := missing(standing):
+    if lacking := results.missing(standing):
         click.echo(f"{len(lacking)} case(s) are not judged yet, and count as not accepted: {' '.join(lacking)}")
