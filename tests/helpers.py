@@ -14,13 +14,18 @@ from hw4cli.shape import Shape
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def hw4_env(**extra):
+    """The environment for `python -m hw4cli` from any folder."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, **extra}
+
+
 def run_hw4(*args, cwd=None, env=None, timeout=120, prefix=(), **kwargs):
     """Run `hw4 ARGS` as a process of its own; the result has returncode, stdout and stderr."""
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
         [*prefix, sys.executable, "-m", "hw4cli", *map(str, args)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        env=hw4_env(**(env or {})),
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -13,7 +13,7 @@ import time
 
 import psutil
 import pytest
-from helpers import ROOT, fails, run_hw4
+from helpers import fails, hw4_env, run_hw4
 
 from hw4cli import journal, suite
 from hw4cli.errors import InputError, MachineError
@@ -267,8 +267,7 @@ def judge_args(folder, path, *more):
 
 def start(*args, **kwargs):
     """hw4 as a process that the test can send signals to."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **kwargs.pop("env", {})}
-    return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=env, **kwargs)
+    return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=hw4_env(), **kwargs)
 
 
 def wait_until(condition, seconds=60):
@@ -387,8 +386,8 @@ def terminal(*args, columns, env=None):
     """What hw4 shows on a terminal of so many columns, and its exit status."""
     pid, handle = pty.fork()
     if pid == 0:
-        os.environ.update({"PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": str(columns), **(env or {})})
-        os.execv(sys.executable, [sys.executable, "-m", "hw4cli", *args])
+        env = hw4_env(TERM="xterm", COLUMNS=str(columns), **(env or {}))
+        os.execve(sys.executable, [sys.executable, "-m", "hw4cli", *args], env)
     shown = b""
     while select.select([handle], [], [], 120)[0]:
         try:
