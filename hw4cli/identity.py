@@ -41,7 +41,7 @@ def run_key(program: str, case: Case, *circumstances: Any) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def visible_gpu() -> dict[str, str] | None:
+def first_gpu() -> dict[str, str] | None:
     """Name and UUID of the GPU that programs see first (CUDA_VISIBLE_DEVICES), from nvidia-smi; None without one."""
     wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     query = ["nvidia-smi", "--query-gpu=index,name,uuid", "--format=csv,noheader"]
@@ -49,5 +49,7 @@ def visible_gpu() -> dict[str, str] | None:
         told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    rows = [line.split(", ") for line in told.splitlines() if line.count(", ") == 2]
-    return next(({"name": name, "uuid": uuid} for index, name, uuid in rows if wanted in (index, uuid)), None)
+    for index, name, uuid in (line.split(", ") for line in told.splitlines() if line.count(", ") == 2):
+        if wanted == index or (wanted.startswith("GPU-") and uuid.startswith(wanted)):  # CUDA takes a UUID's beginning
+            return {"name": name, "uuid": uuid}
+    return None

@@ -87,7 +87,7 @@ class _Session:
         self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
-        gpu = identity.visible_gpu()
+        gpu = identity.first_gpu()
         program = identity.program_sha256(plan.command, plan.sources)
         where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
         self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
