@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hw4cli import suite
-from hw4cli.identity import program_sha256, run_key, first_gpu
+from hw4cli.identity import first_gpu, program_sha256, run_key
 from hw4cli.resources import own_files
 
 
