@@ -155,8 +155,8 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
         "rank_by": plan.rules.rank_by,
         "sandbox": plan.settings.sandbox,
         "launcher": list(plan.settings.launcher),
-        "scratch": tempfile.gettempdir(),
-        "input_cached": True,
+        "scratch": str(plan.settings.parent or tempfile.gettempdir()),
+        "input_cached": True,  # staging (staging.py) has just written the program's copy of it
         "clock": "monotonic, from start to end of the process",
     }
 

@@ -53,7 +53,8 @@ def judge(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
 
     plan = _plan(ctx, **options)
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
-        standing = judge_session(plan, table)
+        settings = replace(plan.settings, say=table.say)
+        standing = judge_session(replace(plan, settings=settings), table)
     return exit_status(standing)
 
 
