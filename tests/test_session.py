@@ -1,5 +1,6 @@
 """Sessions of judging: each run is in the journal when it ends, and what is there is not run again."""
 
+import fcntl
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ from helpers import fails, hw4_env, run_hw4
 from hw4cli import journal, suite
 from hw4cli.errors import InputError, MachineError
 from hw4cli.generate import Job, make
+from hw4cli.gpuwatch import LOCKS
 from hw4cli.record import Rules
 from hw4cli.reference import exact_attention
 from hw4cli.session import Listener, SessionPlan, judge_session, not_run
@@ -267,7 +269,7 @@ def judge_args(folder, path, *more):
 
 def start(*args, **kwargs):
     """hw4 as a process that the test can send signals to."""
-    return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=hw4_env(), **kwargs)
+    return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=hw4_env(**kwargs.pop("env", {})), **kwargs)
 
 
 def wait_until(condition, seconds=60):
@@ -313,6 +315,25 @@ def test_ctrl_c_ends_it_with_130_and_shows_and_writes_what_was_judged(folder, co
         "journal.jsonl", "results.csv", "results.json", "results.md", "results.xml",
     ]  # fmt: skip
     assert json.loads((out / "results.json").read_text())["standings"][0]["missing"] == ["t02", "t03"]
+
+
+def test_a_judge_that_waits_for_the_gpu_says_so_and_goes_on(folder, contestant):
+    path, ran = contestant(folder)
+    gpu = f"GPU-test-{os.getpid()}"
+    lock = LOCKS / f"hw4-gpu-{gpu}.lock"
+    try:
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            process = start(*judge_args(folder, path), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+                            env={"CUDA_VISIBLE_DEVICES": gpu})  # fmt: skip
+            told = process.stderr.readline()
+            assert ran() == []
+        process.communicate(timeout=60)
+    finally:
+        lock.unlink(missing_ok=True)
+    assert told.startswith(f"hw4: waiting for GPU {gpu}")
+    assert process.returncode == 0
+    assert ran() == ["t01", "t02", "t03"]
 
 
 def test_json_is_one_document_and_nothing_else(folder, contestant, tmp_path):
