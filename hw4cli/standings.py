@@ -22,20 +22,21 @@ def load(folder: Path, rules: Rules) -> list[Standing]:
     paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if path.is_file()]
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")
-    read = [(path.parent.resolve().name, *_read(path)) for path in paths]
+    read = [(path.parent.resolve().name, *_read(path, folder)) for path in paths]
     cases = _cases(found for _, found, _ in read)
     return rank([_standing(user, found, cases, rules, damage) for user, found, damage in read], rules)
 
 
-def _read(path: Path) -> tuple[Journal, str]:
-    """A journal, and what is wrong with it if it cannot be used."""
+def _read(path: Path, folder: Path) -> tuple[Journal, str]:
+    """A journal, and what is wrong with it if it cannot be used, told without the way to the folder."""
+    name = str(path.relative_to(folder))
     try:
         found = journal.read(path)
     except InputError as error:
-        return Journal(), str(error)
+        return Journal(), str(error).replace(str(path), name)
     except (LookupError, RecursionError) as error:  # JSON, but not what we wrote
-        return Journal(), f"{path} is damaged: {error!r}"
-    return found, "" if found.headers or found.runs else f"{path} is empty or damaged"
+        return Journal(), f"{name} is damaged: {error!r}"
+    return found, "" if found.headers or found.runs else f"{name} is empty or damaged"
 
 
 def _cases(journals: Iterable[Journal]) -> list[str]:
@@ -60,7 +61,7 @@ def _standing(user: str, found: Journal, cases: Sequence[str], rules: Rules, dam
         attempts = {} if note else found.attempts()
         judged = [combine(runs, rules) for runs in attempts.values()]
         one = standing(user, judged, cases, rules, note, session=found.header)
-    except (TypeError, ValueError) as error:  # a time that is no number, say
+    except (AttributeError, TypeError, ValueError) as error:  # a time that is no number, say
         damage = f"the journal is damaged: {error}"
     if not damage:
         return one

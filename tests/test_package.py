@@ -44,6 +44,10 @@ def test_a_wheel_carries_every_kernel_and_the_suite(installed):
         assert (installed / "hw4cli" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 
+def test_a_wheel_carries_the_scoreboards_page(installed):
+    assert (installed / "hw4cli/scoreboard.html").read_bytes() == data_path("scoreboard.html").read_bytes()
+
+
 def test_the_source_tree_finds_its_own_data():
     assert data_path("kernels") == ROOT / "kernels"
 
