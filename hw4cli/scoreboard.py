@@ -61,7 +61,7 @@ LEGEND = [
 
 
 def _policy(template: str) -> str:
-    """A content security policy that lets the page's own style and script pass and nothing else, least of all a request."""
+    """A content security policy: the page's own style and script, nothing else, and no request at all."""
 
     def source(tag: str) -> str:
         (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", template, re.DOTALL)

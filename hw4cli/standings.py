@@ -65,5 +65,4 @@ def _standing(user: str, found: Journal, cases: Sequence[str], rules: Rules, dam
         damage = f"the journal is damaged: {error}"
     if not damage:
         return one
-    # Not the program's fault, so the score is open; the penalty stays, or nothing would be ranked first.
-    return replace(standing(user, [], cases, rules, damage), score=None)
+    return replace(standing(user, [], cases, rules, damage), score=None, penalty=0.0)  # not the program's fault

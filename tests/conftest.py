@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from boards import write_class
 from helpers import run_hw4
 
 # The tests may run inside `make test`: what a make inside them does must not depend on the one around them.
@@ -13,3 +14,13 @@ for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON"):
 @pytest.fixture
 def hw4():
     return run_hw4
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory):
+    """The scoreboard of a class as a page, written by the command."""
+    folder = tmp_path_factory.mktemp("class")
+    path = folder / "board.html"
+    result = run_hw4("scoreboard", write_class(folder / "hw4"), "--html", path)
+    assert result.returncode == 0, result.stderr
+    return path

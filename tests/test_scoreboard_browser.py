@@ -1,0 +1,241 @@
+"""The scoreboard's page in a real browser: Debian's chromium, without a window. Skipped where there is none."""
+
+import json
+import re
+import shutil
+from collections import Counter
+
+import pytest
+from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED
+
+WIDTH, PHONE = 1280, 360
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    programs = shutil.which("chromium"), shutil.which("chromedriver")
+    if None in programs:
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for switch in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1280,900"):
+        options.add_argument(f"--{switch}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(programs[1]))
+    yield driver
+    driver.quit()
+
+
+def screen(browser, width=WIDTH, scheme="light", media="", scripts=True):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
+
+
+@pytest.fixture
+def board(chromium, page):
+    """The page, open; at the end nothing was asked for but the page itself, and nothing complained."""
+    screen(chromium)
+    chromium.get_log("browser"), chromium.get_log("performance")
+    chromium.get(page.as_uri())
+    yield chromium
+    screen(chromium)
+    assert chromium.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
+    sent = [event["params"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    asked = {request["request"]["url"] for request in sent if request["documentURL"] == page.as_uri()}
+    assert asked - {"data:,"} == {page.as_uri()}
+
+
+def find(browser, selector):
+    from selenium.webdriver.common.by import By
+
+    return browser.find_element(By.CSS_SELECTOR, selector)
+
+
+def press(browser, *keys, times=1):
+    from selenium.webdriver import ActionChains, Keys
+
+    for _ in range(times):
+        for key in keys:
+            ActionChains(browser).send_keys(getattr(Keys, key)).perform()
+
+
+def hover(browser, element):
+    from selenium.webdriver import ActionChains
+
+    ActionChains(browser).move_to_element(element).perform()
+
+
+def users(browser):
+    return browser.execute_script("return [...document.querySelectorAll('tbody th')].map(th => th.textContent)")
+
+
+def head(browser, name):
+    return browser.execute_script(
+        "return [...document.querySelectorAll('thead th')].find(th => th.textContent === arguments[0])", name
+    )
+
+
+def cell(browser, user, case):
+    """A user's cell of a case, in sight."""
+    element = browser.execute_script(
+        "const row = [...document.querySelectorAll('tbody tr')].find(tr => tr.cells[0].textContent === arguments[0]);"
+        "return row.cells[4 + arguments[1]]",
+        user,
+        int(case[1:]),
+    )
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
+    return element
+
+
+def tip(browser):
+    """The text of the tip, if it is shown."""
+    return find(browser, "#tip").text
+
+
+def click(browser, name):
+    """Click the heading's button."""
+    head(browser, name).find_element("tag name", "button").click()
+
+
+def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(board):
+    assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
+    assert head(board, "Rank").get_attribute("aria-sort") == "ascending"
+    click(board, "t01")
+    assert users(board) == [ARABIC, ATTACK, QUOTED, LONG, "eve", "f"]
+    assert head(board, "t01").get_attribute("aria-sort") == "ascending"
+    assert head(board, "Rank").get_attribute("aria-sort") is None
+    click(board, "t01")
+    assert users(board) == [LONG, QUOTED, ATTACK, ARABIC, "eve", "f"]
+    assert head(board, "t01").get_attribute("aria-sort") == "descending"
+    click(board, "Passed")
+    assert (users(board)[0], head(board, "Passed").get_attribute("aria-sort")) == (QUOTED, "descending")
+    click(board, "t02")
+    assert users(board) == [ATTACK, QUOTED, LONG, ARABIC, "eve", "f"]  # late is after every time
+
+
+def test_the_keyboard_sorts_too(board):
+    press(board, "TAB", "TAB")
+    assert board.switch_to.active_element.text == "User"
+    press(board, "ENTER")
+    assert head(board, "User").get_attribute("aria-sort") == "ascending"
+    assert users(board) == sorted(users(board), key=[ATTACK, LONG, "eve", "f", QUOTED, ARABIC].index)
+    press(board, "TAB", "SPACE")
+    assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
+
+
+def test_the_keyboard_reaches_every_reason(board):
+    press(board, "TAB", times=1 + 35 + 1)  # the scrolling region, the headings, the table
+    assert board.switch_to.active_element.text == QUOTED
+    press(board, "ARROW_DOWN", times=2)
+    press(board, "ARROW_RIGHT", times=6)
+    assert tip(board) == f"{ARABIC}, t02\nTLE: 7.31/6.00 s, output correct"
+    assert board.switch_to.active_element.get_attribute("aria-describedby") == "tip"
+    press(board, "ESCAPE")
+    assert tip(board) == ""
+    press(board, "END")
+    assert tip(board).endswith("not run, counts as not accepted")
+    box = board.switch_to.active_element.rect
+    assert box["x"] >= 0 and box["x"] + box["width"] <= WIDTH
+    press(board, "ARROW_DOWN")
+    assert tip(board).endswith(COMPILER)
+    press(board, "HOME", "ARROW_UP", "ARROW_UP")
+    assert tip(board) == f"{ATTACK}\n{ATTACK}"
+    press(board, "TAB")
+    assert tip(board) == ""
+
+
+def test_hover_and_tap_show_the_reason(board):
+    hover(board, cell(board, ATTACK, "t04"))
+    assert tip(board).endswith('NA: 7 of 9 elements are off, stderr: "<b>&"')
+    hover(board, find(board, "h1"))
+    assert tip(board) == ""
+    screen(board, PHONE)
+    cell(board, LONG, "t05").click()
+    assert tip(board).endswith("JE: no space left on the judge's disk")
+    box = find(board, "#tip").rect
+    assert box["x"] >= 0 and box["x"] + box["width"] <= PHONE
+    assert cell(board, QUOTED, "t01").get_attribute("title")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_narrow_screen_scrolls_the_table_and_not_the_page(board, page, scripts):
+    screen(board, PHONE, scripts=scripts)
+    board.get(page.as_uri())
+    sizes = "return [document.documentElement.scrollWidth, innerWidth]"
+    assert board.execute_script(sizes) == [PHONE, PHONE]
+    inner, outer = board.execute_script(
+        "const s = document.querySelector('.scroll'); return [s.scrollWidth, s.clientWidth]"
+    )
+    assert inner > 2 * outer
+    lefts = (
+        "document.querySelector('.scroll').scrollLeft = arguments[0];"
+        "return [...document.querySelectorAll('tbody tr:first-child > *')].slice(0, 6)"
+        ".map(cell => cell.getBoundingClientRect().left)"
+    )
+    before, after = (board.execute_script(lefts, x) for x in (0, 300))
+    assert before[:2] == after[:2], "user and rank stay in sight"
+    assert after[5] == before[5] - 300
+
+
+CONTRASTS = """
+const numbers = text => text.match(/[\\d.]+/g).map(Number);
+const over = ([r, g, b, a = 1], below) => [r, g, b].map((c, i) => c * a + below[i] * (1 - a));
+const bright = color => color.map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+const paper = numbers(getComputedStyle(document.querySelector(".scroll")).backgroundColor);
+document.querySelector("#tip").hidden = false;
+return [...document.querySelectorAll("h1, p, li, thead button, tbody th, tbody td, .legend .c, #tip")].map(element => {
+  const style = getComputedStyle(element), stripes = style.backgroundImage.match(/rgba?\\([^)]*\\)/g) || [];
+  const grounds = [style.backgroundColor, ...stripes].map(text => over(numbers(text), paper));
+  const ratios = grounds.map(ground => [bright(ground), bright(over(numbers(style.color), ground))]
+    .sort((a, b) => b - a)).map(([high, low]) => (high + .05) / (low + .05));
+  return [element.className || element.tagName, Math.min(...ratios)];
+});
+"""
+
+
+def test_text_is_readable_in_light_and_in_dark(board, page):
+    grounds = []
+    for scheme in ("light", "dark"):
+        screen(board, scheme=scheme)
+        board.get(page.as_uri())
+        grounds.append(board.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        contrasts = board.execute_script(CONTRASTS)
+        seen = Counter(word for name, _ in contrasts for word in name.split())
+        assert all(seen[word] for word in ("ac", "tle", "plus", "na", "je", "none", "best", "edge", "note"))
+        assert [(name, round(ratio, 2)) for name, ratio in contrasts if ratio < 4.5] == []
+    light, dark = ([int(number) for number in re.findall(r"\d+", ground)] for ground in grounds)
+    assert min(light) > 200 and max(dark) < 60
+
+
+def test_a_student_named_like_a_script_is_shown_as_text(board):
+    from selenium.common.exceptions import NoAlertPresentException
+
+    with pytest.raises(NoAlertPresentException):
+        board.switch_to.alert  # noqa: B018
+    hover(board, cell(board, ATTACK, "t04"))
+    assert find(board, "#tip b").text == f"{ATTACK}, t04"
+    assert board.execute_script("return document.scripts.length") == 1
+
+
+def test_without_scripts_the_ranking_and_the_reasons_stand(board, page):
+    screen(board, scripts=False)
+    board.get(page.as_uri())
+    assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
+    assert cell(board, ARABIC, "t02").get_attribute("title") == "TLE: 7.31/6.00 s, output correct"
+    assert board.execute_script("return document.querySelectorAll('button').length") == 0
+
+
+def test_the_whole_board_fits_on_paper(board):
+    a4_landscape = round((297 - 2 * 8) / 25.4 * 96)
+    screen(board, a4_landscape, "dark", "print")
+    widths = board.execute_script("return [document.querySelector('table').scrollWidth, document.body.scrollWidth]")
+    assert max(widths) <= a4_landscape
+    assert board.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
