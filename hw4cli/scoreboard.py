@@ -113,8 +113,9 @@ def _row(place: int, one: Standing, best: Mapping[str, float]) -> str:
         f'<td class="penalty" data-v="{one.penalty:.4f}" title="{total}">{one.penalty:g}</td>',
     ]
     if one.note and not one.results:
-        note = _text(one.note)
-        cells.append(f'<td class="note" colspan="{max(1, len(one.cases))}" title="{note}"><span>{note}</span></td>')
+        first = _text(one.note.strip().partition("\n")[0])
+        colspan = max(1, len(one.cases))
+        cells.append(f'<td class="note" colspan="{colspan}" title="{_text(one.note)}"><span>{first}</span></td>')
     else:
         cells += [_cell(one.results.get(case), best.get(case)) for case in one.cases]
     return "".join(cells) + "</tr>\n"
@@ -160,7 +161,7 @@ def _rules(rules: Rules) -> list[str]:
     by = {"time": "Time + Penalty", "passed": "the number of passed cases, then by Time"}[rules.rank_by]
     sentences = [
         f"Ranked by {by}. Time is the sum over accepted cases, in seconds; Penalty is {rules.penalty:g} s for each "
-        "case that is not accepted, the judge's own errors left out.",
+        "case that is not accepted. A JE, the judge's own error, costs nothing and leaves the rank open.",
         f"An output is right if every element is within {rules.tolerance:g} of the answer. "
         "Limits are of wall time; a case's shape (B, N, d) and limit are shown on its heading.",
     ]
@@ -168,7 +169,4 @@ def _rules(rules: Rules) -> list[str]:
         known = {name: place for place, name in enumerate(suite.cases())}
         changed = sorted(rules.limits.items(), key=lambda item: known.get(item[0], len(known)))
         sentences.append("Limits other than when it ran: " + ", ".join(f"{_text(c)} {s:g} s" for c, s in changed) + ".")
-    sentences.append(
-        f"Hover over a cell, tap it or move to it by Tab and arrows for its reason. Made by hw4 {__version__}."
-    )
-    return sentences
+    return [*sentences, f"Made by hw4 {__version__}."]

@@ -21,6 +21,7 @@ QUOTED = 'O\'Neil "the" & co'
 ARABIC = "معاذ"
 LONG = "a-very-long-name-" * 20
 COMPILER = 'does not compile: hw4.cu(3): error: identifier "<x>" is undefined'
+REST = "hw4.cu(4): error: expected a ;"
 
 
 def write_class(folder):
@@ -43,7 +44,7 @@ def write_class(folder):
     write(folder / "b", *attempts(0.6), user=QUOTED, **facts)
     write(folder / "c", *attempts(0.4, t02=late, t03=killed, t30=[]), user=ARABIC, **facts)
     write(folder / "d", *attempts(0.7, t05=fault), user=LONG, **facts)
-    write(folder / "e", user="eve", note=COMPILER, **facts)
+    write(folder / "e", user="eve", note=f"{COMPILER}\n{REST}\n", **facts)
     (folder / "f").mkdir()
     (folder / "f" / journal.NAME).write_text("broken\n")
     return folder

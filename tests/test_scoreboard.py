@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED, RIGHT, write, write_class
+from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED, REST, RIGHT, write, write_class
 from helpers import fails, folder_is_clean, run_hw4
 from rich.cells import cell_len
 
@@ -138,7 +138,7 @@ def test_every_result_tells_its_reason(page):
     assert rows[ATTACK][8] == 'NA: 7 of 9 elements are off, stderr: "<b>&"'
     assert rows[LONG][9] == "JE: no space left on the judge's disk"
     assert "borderline: 5.90 to 6.10 s" in rows[ATTACK][10]
-    assert rows["eve"][5] == COMPILER
+    assert rows["eve"][5] == f"{COMPILER}\n{REST}\n"
     assert all(all(titles[5:]) for titles in rows.values())
 
 

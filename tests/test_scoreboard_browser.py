@@ -6,7 +6,7 @@ import shutil
 from collections import Counter
 
 import pytest
-from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED
+from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED, REST
 
 WIDTH, PHONE = 1280, 360
 
@@ -144,7 +144,7 @@ def test_the_keyboard_reaches_every_reason(board):
     box = board.switch_to.active_element.rect
     assert box["x"] >= 0 and box["x"] + box["width"] <= WIDTH
     press(board, "ARROW_DOWN")
-    assert tip(board).endswith(COMPILER)
+    assert tip(board).endswith(f"{COMPILER}\n{REST}")
     press(board, "HOME", "ARROW_UP", "ARROW_UP")
     assert tip(board) == f"{ATTACK}\n{ATTACK}"
     press(board, "TAB")

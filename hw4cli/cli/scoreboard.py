@@ -132,7 +132,8 @@ def _print_below(console: "Console", standings: "Sequence[Standing]", rules: "Ru
     console.print(legend.append(f"ranked by {by}"), soft_wrap=True)
     for one in standings:
         close = [case for case, result in one.results.items() if result.borderline]
-        for note in filter(None, (one.note, close and f"borderline in {' '.join(close)}")):
+        first = one.note.strip().partition("\n")[0]
+        for note in filter(None, (first, close and f"borderline in {' '.join(close)}")):
             console.print(_shown(f"{one.user}: {note}"), soft_wrap=True)
 
 
@@ -140,4 +141,4 @@ def _shown(text: str) -> "Text":
     """Text without what could move the cursor or turn the line around: names and notes are anybody's."""
     from rich.text import Text
 
-    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in text.replace("\n", " ")))
+    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in text))
