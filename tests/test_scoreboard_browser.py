@@ -1,6 +1,7 @@
 """The scoreboard's page in a real browser: Debian's chromium, without a window. Skipped where there is none."""
 
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -22,9 +23,11 @@ def chromium(tmp_path_factory):
     options.binary_location = programs[0]
     for switch in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", "window-size=1280,900"):
         options.add_argument(f"--{switch}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    folder = tmp_path_factory.mktemp("chromium")
+    options.add_argument(f"--user-data-dir={folder / 'profile'}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, webdriver.ChromeService(programs[1]))
+    service = webdriver.ChromeService(programs[1], env={**os.environ, "TMPDIR": str(folder)})
+    driver = webdriver.Chrome(options, service)
     yield driver
     driver.quit()
 
