@@ -28,7 +28,7 @@ def page(standings: Sequence[Standing], rules: Rules, title: str, now: datetime)
     return Template(template).substitute(
         policy=_policy(template),
         title=_text(title),
-        facts=_facts(len(standings), len(cases), now),
+        facts=_facts(standings, len(cases), now),
         legend="".join(
             f'<li><span class="c {style}">{sample}</span> {words}</li>\n' for style, sample, words in LEGEND
         ),
@@ -79,12 +79,14 @@ def _text(text: object) -> str:
     return html.escape("".join(kept))
 
 
-def _facts(users: int, cases: int, now: datetime) -> str:
+def _facts(standings: Sequence[Standing], cases: int, now: datetime) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}"
 
     date = f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
-    return f"{count(users, 'user')} · {count(cases, 'case')} · {date}"
+    gpus = {_text(gpu.get("name")) for one in standings if isinstance(gpu := one.session.get("gpu"), dict)}
+    where = " · judged on " + " and ".join(sorted(gpus)) if gpus else ""
+    return f"{count(len(standings), 'user')} · {count(cases, 'case')}{where} · {date}"
 
 
 def _head(standings: Sequence[Standing], cases: Sequence[str]) -> str:

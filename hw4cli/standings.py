@@ -1,42 +1,75 @@
 """The standings of everyone whose judging left a journal in a folder: one program's, or a class's."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, suite
 from hw4cli.errors import InputError
 from hw4cli.journal import Journal
-from hw4cli.record import Rules, Standing, combine, rank, standing
+from hw4cli.record import RANKS, Rules, Standing, combine, rank, standing
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One user's journal. `damage` tells why it cannot be used."""
+
+    user: str
+    journal: Journal
+    damage: str = ""
 
 
 def load(folder: Path, rules: Rules) -> list[Standing]:
-    """The standings in FOLDER, ranked: from FOLDER/journal.jsonl, and from FOLDER/USER/journal.jsonl of each user.
+    """The standings in FOLDER by these rules, ranked. Raises as `read` does."""
+    return decide(read(folder), rules)
 
-    The cases that count are the same for everyone: all that any header names or any run is of. A user whose journal
-    cannot be read stands there with a note. InputError if there is no journal at all.
+
+def read(folder: Path) -> list[Entry]:
+    """The journals in FOLDER: FOLDER/journal.jsonl, and FOLDER/USER/journal.jsonl of each user.
+
+    One that cannot be read is there, with its damage. InputError if there is none at all.
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: name the one that `hw4 judge --output` wrote")
     paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if path.is_file()]
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")
-    read = [(path.parent.resolve().name, *_read(path, folder)) for path in paths]
-    cases = _cases(found for _, found, _ in read)
-    return rank([_standing(user, found, cases, rules, damage) for user, found, damage in read], rules)
+    return [_entry(path, str(path.relative_to(folder))) for path in paths]
 
 
-def _read(path: Path, folder: Path) -> tuple[Journal, str]:
-    """A journal, and what is wrong with it if it cannot be used, told without the way to the folder."""
-    name = str(path.relative_to(folder))
+def _entry(path: Path, name: str) -> Entry:
+    user = path.parent.resolve().name
     try:
         found = journal.read(path)
     except InputError as error:
-        return Journal(), str(error).replace(str(path), name)
+        return Entry(user, Journal(), str(error).replace(str(path), name))
     except (LookupError, RecursionError) as error:  # JSON, but not what we wrote
-        return Journal(), f"{name} is damaged: {error!r}"
-    return found, "" if found.headers or found.runs else f"{name} is empty or damaged"
+        return Entry(user, Journal(), f"{name} is damaged: {error!r}")
+    damage = "" if found.headers or found.runs else f"{name} is empty or damaged"
+    return Entry(str(found.header.get("user") or user), found, damage)
+
+
+def as_judged(entries: Iterable[Entry]) -> Rules:
+    """The rules of the judging, as they stand in the journals: a class is judged by the same."""
+    headers = [entry.journal.header for entry in entries]
+    settings = next((found for one in headers if isinstance(found := one.get("settings"), dict)), {})
+    kept: dict[str, Any] = {
+        name: value for name in ("tolerance", "penalty") if isinstance(value := settings.get(name), int | float)
+    }
+    return Rules(**kept, rank_by=settings["rank_by"] if settings.get("rank_by") in RANKS else RANKS[0])
+
+
+def changed(rules: Rules, limits: Mapping[str, float], **wanted: Any) -> Rules:
+    """Rules with other limits, and with what else is wanted and not None."""
+    return replace(rules, limits=limits, **{name: value for name, value in wanted.items() if value is not None})
+
+
+def decide(entries: Sequence[Entry], rules: Rules) -> list[Standing]:
+    """The standings of these journals, ranked. The cases that count are the same for everyone: all that any header
+    names or any run is of."""
+    cases = _cases(entry.journal for entry in entries)
+    return rank([_standing(entry, cases, rules) for entry in entries], rules)
 
 
 def _cases(journals: Iterable[Journal]) -> list[str]:
@@ -54,15 +87,16 @@ def _strings(value: Any) -> Sequence[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
-def _standing(user: str, found: Journal, cases: Sequence[str], rules: Rules, damage: str) -> Standing:
+def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     """One user's standing. A note in the last header says why that program could not be run: older runs are history."""
-    user, note = str(found.header.get("user") or user), str(found.header.get("note") or "")
+    header, damage = entry.journal.header, entry.damage
+    note = str(header.get("note") or "")
     try:
-        attempts = {} if note else found.attempts()
+        attempts = {} if note else entry.journal.attempts()
         judged = [combine(runs, rules) for runs in attempts.values()]
-        one = standing(user, judged, cases, rules, note, session=found.header)
+        one = standing(entry.user, judged, cases, rules, note, session=header)
     except (AttributeError, TypeError, ValueError) as error:  # a time that is no number, say
         damage = f"the journal is damaged: {error}"
     if not damage:
         return one
-    return replace(standing(user, [], cases, rules, damage), score=None, penalty=0.0)  # not the program's fault
+    return replace(standing(entry.user, [], cases, rules, damage), score=None, penalty=0.0)  # not the program's fault

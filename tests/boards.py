@@ -21,6 +21,7 @@ QUOTED = 'O\'Neil "the" & co'
 ARABIC = "معاذ"
 LONG = "a-very-long-name-" * 20
 COMPILER = 'does not compile: hw4.cu(3): error: identifier "<x>" is undefined'
+GPU = "NVIDIA <GeForce> GTX 1080"
 REST = "hw4.cu(4): error: expected a ;"
 
 
@@ -39,7 +40,7 @@ def write_class(folder):
     wrong = [replace(at["t04"], max_error=0.1, wrong='7 of 9 elements are off, stderr: "<b>&"')]
     fault = [replace(at["t05"], fault="no space left on the judge's disk", wall=None)]
     close = [replace(at["t06"], wall=wall, repeat=repeat) for repeat, wall in enumerate((5.9, 5.95, 6.1))]
-    facts = {"cases": names}
+    facts = {"cases": names, "gpu": {"name": GPU, "uuid": "GPU-1"}, "settings": {"penalty": 50.0}}
     write(folder / "a", *attempts(0.5, t04=wrong, t06=close), user=ATTACK, **facts)
     write(folder / "b", *attempts(0.6), user=QUOTED, **facts)
     write(folder / "c", *attempts(0.4, t02=late, t03=killed, t30=[]), user=ARABIC, **facts)

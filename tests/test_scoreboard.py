@@ -1,5 +1,6 @@
 """The scoreboard: what a folder of journals comes to, in the terminal and as a page."""
 
+import json
 import re
 import resource
 from dataclasses import replace
@@ -120,14 +121,15 @@ def test_the_page_has_the_form_of_the_courses_board(page):
     shown = {row[0][0]: [text for text, _ in row] for row in rows}
     assert shown[QUOTED][:8] == [QUOTED, "1", "30", "18.00", "0", "0.60", "0.60", "0.60"]
     assert shown[ARABIC][5:8] == ["0.40", "TLE", "TLE+"]
-    assert (shown[ARABIC][4], shown[ARABIC][-1]) == ("180", "–")
+    assert (shown[ARABIC][4], shown[ARABIC][-1]) == ("150", "–")
     assert (shown[ATTACK][8], shown[ATTACK][10], shown[LONG][9]) == ("NA", "~5.95", "JE")
-    assert shown["eve"] == ["eve", "4", "0", "0.00", "1800", COMPILER]
+    assert shown["eve"] == ["eve", "4", "0", "0.00", "1500", COMPILER]
     assert (shown[LONG][1], shown["f"][1]) == ("–", "–")
     text = page.read_text()
     legend = text[text.index('class="legend"') : text.index("<table")]
     assert all(f">{word}</span>" in legend for word in ("TLE", "TLE+", "NA", "JE")) and "AC" in legend
-    assert "Penalty is 60 s" in text and "within 0.005" in text and f"hw4 {__version__}" in text
+    assert "judged on NVIDIA &lt;GeForce&gt; GTX 1080" in text
+    assert "Penalty is 50 s" in text and "within 0.005" in text and f"hw4 {__version__}" in text
 
 
 def test_every_result_tells_its_reason(page):
@@ -195,7 +197,7 @@ def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
     assert lines[0].split() == ["User", "Rank", "Passed", "Time", "Penalty", "Score", "t01", "t11", "t21"]
     rows = {line.split()[-1]: line.split()[-6:-1] for line in lines[1:7]}
     assert rows["." * 30] == ["1", "30", "18.00", "0", "60"]
-    assert rows[".T+" + "." * 26 + "-"] == ["3", "27", "10.80", "180", "51"]
+    assert rows[".T+" + "." * 26 + "-"] == ["3", "27", "10.80", "150", "51"]
     assert rows["....J" + "." * 25] == ["-", "29", "20.30", "0", "-"]
     assert lines[8] == ". AC   T TLE   + TLE+   N NA   J JE   - not run   ranked by Time + Penalty"
     assert lines[9:] == [f"{ATTACK}: borderline in t06", f"eve: {COMPILER}", f"f: f/{journal.NAME} is empty or damaged"]
@@ -217,5 +219,17 @@ def test_the_rules_are_options(tmp_path):
     folder = write_class(tmp_path / "hw4")
     cheap = run_hw4("scoreboard", folder, "--penalty", "1").stdout.splitlines()
     assert cheap[1].startswith(ARABIC)
+    page = tmp_path / "board.html"
+    run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "--html", page)
+    rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
+    assert (rows[ARABIC][5:8], rows[ATTACK][5:9]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
+    assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()
+    assert "within 0.2 of the answer" in page.read_text()
     assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout
     fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is no folder")
+
+
+def test_json_is_the_document_of_the_results(tmp_path):
+    document = json.loads(run_hw4("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
+    assert (document["kind"], document["rules"]["penalty"]) == ("hw4-results", 50)
+    assert [one["user"] for one in document["standings"]] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]

@@ -1,7 +1,6 @@
 """`hw4 rescore`: decide again, by other rules, what was judged before. Nothing runs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +29,11 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
     """
     from hw4cli import results, standings
-    from hw4cli.record import Rules
 
-    before = standings.load(folder, Rules())
-    judged = _as_judged(before)
-    rules = _rules(judged, **wanted)
-    before = before if judged == Rules() else standings.load(folder, judged)
-    after = before if rules == judged else standings.load(folder, rules)
+    entries = standings.read(folder)
+    judged = standings.as_judged(entries)
+    rules = standings.changed(judged, **wanted)
+    before, after = standings.decide(entries, judged), standings.decide(entries, rules)
     make_folder(output or folder)
     results.write(output or folder, after, rules)
     if as_json:
@@ -45,20 +42,6 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         _print(after, rules)
         _print_changes(before, after)
     _tell_unknown(after)
-
-
-def _as_judged(standings: "Sequence[Standing]") -> "Rules":
-    """The rules of the judging: they stand in the journals, and a class is judged by the same."""
-    from hw4cli.record import RANKS, Rules
-
-    settings = next((found for one in standings if isinstance(found := one.session.get("settings"), dict)), {})
-    known = {name: settings[name] for name in ("tolerance", "penalty") if isinstance(settings.get(name), (int, float))}
-    rank_by = settings.get("rank_by")
-    return Rules(**known, rank_by=rank_by if rank_by in RANKS else RANKS[0])
-
-
-def _rules(judged: "Rules", limits: dict[str, float], **wanted: Any) -> "Rules":
-    return replace(judged, limits=limits, **{name: value for name, value in wanted.items() if value is not None})
 
 
 def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:

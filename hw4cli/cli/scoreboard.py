@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, finite
+from hw4cli.cli.options import FILE, limits_option, rules_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,41 +32,34 @@ LONGEST_USER = 40  # characters of a name that are shown where there is room
     "--html", type=FILE, metavar="FILE", help="Write the board as a page, too: one file, to open or to publish."
 )
 @click.option("--title", metavar="TEXT", help="The page's title.  [default: DIR's name]")
-@click.option(
-    "--rank-by",
-    type=click.Choice(["time", "passed"]),
-    default="time",
-    show_default=True,
-    help="Time + Penalty, or the number of cases passed, then Time.",
-)
-@click.option(
-    "--penalty",
-    type=click.FloatRange(0, 1e9),
-    callback=finite,
-    default=60,
-    show_default=True,
-    help="Seconds a case that is not AC.",
-)
-def scoreboard(folder: Path, html: Path | None, title: str | None, rank_by: str, penalty: float) -> None:
+@limits_option("Another time limit; may be given several times.")
+@rules_options(tolerance=None, penalty=None, rank_by=None)
+@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool, **wanted: Any) -> None:
     """Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.
 
     Passed is the number of cases that are AC, Time their sum in seconds, Penalty a set time for each other case; a
-    JE, the judge's own failure, is not counted and leaves the score open. Nothing is run.
+    JE, the judge's own failure, costs nothing and leaves score and rank open. Nothing is run or changed.
     """
     from rich.console import Console
 
-    from hw4cli.record import Rules
-    from hw4cli.standings import load
+    from hw4cli.standings import as_judged, changed, decide, read
 
-    rules = Rules(penalty=penalty, rank_by=rank_by)
-    standings = load(folder, rules)
+    entries = read(folder)
+    rules = changed(as_judged(entries), **wanted)
+    standings = decide(entries, rules)
     if html is not None:
         _write(html, standings, rules, title or folder.resolve().name)
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=10_000)  # a pipe cuts nothing off
-    console.print(_table(standings, console))
-    _print_below(console, standings, rules)
+    if as_json:
+        from hw4cli.results import json_text
+
+        click.echo(json_text(standings, rules), nl=False)
+    else:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, width=10_000)  # a pipe cuts nothing off
+        console.print(_table(standings, console))
+        _print_below(console, standings, rules)
     if html is not None:
         click.echo(f"wrote {html}", err=True)
 
@@ -74,14 +67,10 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, rank_by: str,
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:
     from datetime import datetime
 
-    import numpy as np
-
-    from hw4cli.casefile import NewFile
+    from hw4cli.casefile import write_text
     from hw4cli.scoreboard import page
 
-    text = page(standings, rules, title, datetime.now().astimezone())
-    with NewFile(path) as file:
-        file.write(np.frombuffer(text.encode(), np.uint8))
+    write_text(path, page(standings, rules, title, datetime.now().astimezone()))
 
 
 def _table(standings: "Sequence[Standing]", console: "Console") -> "Table":
@@ -138,7 +127,9 @@ def _print_below(console: "Console", standings: "Sequence[Standing]", rules: "Ru
 
 
 def _shown(text: str) -> "Text":
-    """Text without what could move the cursor or turn the line around: names and notes are anybody's."""
+    """Text that cannot steer the terminal: names and notes are anybody's."""
     from rich.text import Text
 
-    return Text("".join(letter if letter.isprintable() else "\ufffd" for letter in text))
+    from hw4cli.tables import printable
+
+    return Text(printable(text))
