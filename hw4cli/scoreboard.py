@@ -109,7 +109,7 @@ def _row(place: int, one: Standing, best: Mapping[str, float]) -> str:
     total = f"{one.time + one.penalty:.2f} s with the penalty"
     cells = [
         f'<tr data-place="{place}"><th scope="row" data-v="{name}" title="{name}"><bdi>{name}</bdi></th>',
-        f'<td class="rank" data-v="{one.rank or 1e9:g}">{one.rank or "–"}</td>',
+        f'<td class="rank" data-v="{one.rank}">{one.rank}</td>' if one.rank else '<td class="rank">–</td>',
         f'<td data-v="{one.passed}" title="{one.passed} of {len(one.cases)} cases, {score}">{one.passed}</td>',
         f'<td data-v="{one.time:.4f}" title="{total}">{one.time:.2f}</td>',
         f'<td class="penalty" data-v="{one.penalty:.4f}" title="{total}">{one.penalty:g}</td>',

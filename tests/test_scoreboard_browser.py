@@ -117,6 +117,9 @@ def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(boar
     click(board, "t01")
     assert users(board) == [LONG, QUOTED, ATTACK, ARABIC, "eve", "f"]
     assert head(board, "t01").get_attribute("aria-sort") == "descending"
+    click(board, "Rank")
+    click(board, "Rank")
+    assert users(board) == ["eve", ARABIC, ATTACK, QUOTED, "f", LONG]
     click(board, "Passed")
     assert (users(board)[0], head(board, "Passed").get_attribute("aria-sort")) == (QUOTED, "descending")
     click(board, "t02")
