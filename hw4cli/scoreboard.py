@@ -84,7 +84,9 @@ def _facts(standings: Sequence[Standing], cases: int, now: datetime) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}"
 
     date = f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
-    gpus = {_text(gpu.get("name")) for one in standings if isinstance(gpu := one.session.get("gpu"), dict)}
+    gpus = {
+        _text(gpu["name"]) for one in standings if isinstance(gpu := one.session.get("gpu"), dict) and "name" in gpu
+    }
     where = " · judged on " + " and ".join(sorted(gpus)) if gpus else ""
     return f"{count(len(standings), 'user')} · {count(cases, 'case')}{where} · {date}"
 

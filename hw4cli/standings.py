@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, suite
 from hw4cli.errors import InputError
 from hw4cli.journal import Journal
-from hw4cli.record import RANKS, Rules, Standing, combine, rank, standing
+from hw4cli.record import RANKS, Attempt, Rules, Standing, combine, rank, standing
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,24 @@ def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     note = str(header.get("note") or "")
     try:
         attempts = {} if note else entry.journal.attempts()
+        for attempt in chain(*attempts.values()):
+            _check(attempt)
         judged = [combine(runs, rules) for runs in attempts.values()]
         one = standing(entry.user, judged, cases, rules, note, session=header)
-    except (AttributeError, TypeError, ValueError) as error:  # a time that is no number, say
+    except (AttributeError, TypeError, ValueError) as error:
         damage = f"the journal is damaged: {error}"
     if not damage:
         return one
     return replace(standing(entry.user, [], cases, rules, damage), score=None, penalty=0.0)  # not the program's fault
+
+
+def _check(attempt: Attempt) -> None:
+    """ValueError if a value is not of its kind: what is made of it must not fail for everyone else."""
+    numbers = (attempt.limit, attempt.wall or 0.0, attempt.max_error or 0.0)
+    words = (attempt.fault, attempt.problem, attempt.wrong, attempt.note)
+    if not (
+        [type(size) for size in attempt.shape] == [int, int, int]
+        and all(isinstance(number, int | float) for number in numbers)
+        and all(word is None or isinstance(word, str) for word in words)
+    ):
+        raise ValueError(f"a run of {attempt.case} holds what no judge writes")

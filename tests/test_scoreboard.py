@@ -68,6 +68,9 @@ def test_a_program_that_does_not_compile_stands_there_with_its_note(tmp_path):
         b'{"kind": "header", "schema": 99}\n',
         b'{"kind": "run", "case": "t01", "shape": [1, 2, 3]}\n',
         b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": "soon", "wall": 1}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2], "limit": 2, "wall": 1}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": "soon", "problem": "x"}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": 2, "fault": {}}\n',
     ],
 )
 def test_one_damaged_journal_does_not_stop_the_rest(tmp_path, text):
@@ -170,12 +173,12 @@ def test_the_page_asks_for_nothing_from_elsewhere(page):
 
 
 def test_what_is_no_text_does_not_break_the_page(tmp_path):
-    write(tmp_path / "x", replace(RIGHT, case="odd\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
+    write(tmp_path / "x", replace(RIGHT, case="[/]\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
     result = run_hw4("scoreboard", tmp_path, "--html", tmp_path / "board.html")
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
     head, row = Reader(tmp_path / "board.html").rows
-    assert (head[5][0], row[0][0]) == ("odd\ufffdcase\ufffd", "ann\ufffd[31m\u202e")
+    assert (head[5][0], row[0][0]) == ("[/]\ufffdcase\ufffd", "ann\ufffd[31m\u202e")
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):

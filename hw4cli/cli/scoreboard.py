@@ -88,7 +88,7 @@ def _table(standings: "Sequence[Standing]", console: "Console") -> "Table":
     table.add_column("User", width=max(8, min(widest, LONGEST_USER, room)), no_wrap=True, overflow="ellipsis")
     for name in header:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(tens, no_wrap=True)
+    table.add_column(_shown(tens), no_wrap=True)
     for user, row, one in zip(users, numbers, standings, strict=True):
         table.add_row(user, *row, _strip(one))
     return table
