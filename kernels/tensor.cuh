@@ -23,7 +23,7 @@ constexpr int CHUNKS = WIDTH / 8;                         // 16-byte chunks of a
 constexpr unsigned ROW = WIDTH * 2, TERM = BC * ROW, STAGE = (2 + PV_TERMS) * TERM;  // bytes; a stage: K hi, lo, V hi(, lo)
 constexpr unsigned RANGE = 128;                           // bytes of scratch before the terms: |Q|, |K|, |V|
 constexpr bool BULK = !INBLOCK && ARCH >= 900;            // tiles come by the bulk copy engine
-constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && THREADS == 128;  // P V one slice late: pays where registers allow
+constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && BLOCKS > 1 && ARCH == 900;  // P V one slice late: if registers allow
 // A row's largest P is 2^BIAS to 2^GROWN: nothing that counts is below fp16's normal numbers, nothing overflows.
 constexpr float BIAS = 7, GROWN = 15;
 // l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
@@ -137,8 +137,7 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
 struct Ring {
     const float *k, *v;  // the part's first row
     const char* terms;   // its first tile
-    void* scratch;
-    unsigned base;
+    unsigned base, top_k = 0, top_v = 0;
     int keys, stages;
     static constexpr int LEAD = PARTS > 1 ? STAGES - 2 : STAGES - 3;
     static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
@@ -197,8 +196,6 @@ struct Ring {
         constexpr int PASS = THREADS / CHUNKS;
         static_assert(BC % PASS == 0, "a pass covers whole rows of a tile");
         const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
-        const unsigned before_k = noted(scratch, 1), before_v = noted(scratch, 2);
-        unsigned top_k = 0, top_v = 0;
         UNROLL for (int n = 0; n < BC; n += PASS) {
             const int row = stage * BC + n + r;
             uint4 K[2] = {}, V[2] = {};
@@ -208,8 +205,6 @@ struct Ring {
             UNROLL for (int t = 0; t < 2; t++) store_shared(to + t * TERM, K[t]);
             UNROLL for (int t = 0; t < PV_TERMS; t++) store_shared(to + (2 + t) * TERM, V[t]);
         }
-        note(scratch, 1, top_k, before_k);
-        note(scratch, 2, top_v, before_v);
     }
     __device__ __forceinline__ void begin() {
         if (BULK) {
@@ -399,7 +394,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     const int row0 = (block - batch * row_blocks) * BR + threadIdx.x / 32 * 16 * MI;
     const long long at = batch * in_stride + (long long)first * D;
     Ring ring;
-    ring.k = k + at, ring.v = v + at, ring.scratch = scratch;
+    ring.k = k + at, ring.v = v + at;
     ring.terms = (const char*)scratch + RANGE + ((long long)batch * tiles + first / BC) * STAGE;
     ring.base = shared_address(shared), ring.keys = last - first, ring.stages = ceil_div(last - first, BC);
     ring.begin();
@@ -493,6 +488,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
         }
     }
     if (SKEW) UNROLL for (int c = 0; c < NO / 2; c++) add_values(r, before, c, v_before);
+    if (INBLOCK) note(scratch, 1, ring.top_k, noted(scratch, 1)), note(scratch, 2, ring.top_v, noted(scratch, 2));
     put_away(ring.stages > FLUSH, true);
 }
 
