@@ -178,7 +178,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
     shares.fixed["keys far below"] = 2 * v * n * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
     if kernel == "split":
-        if N > INBLOCK_KEYS:  # the tensor cores sum the rounded P
+        if N > INBLOCK_KEYS or not 32 < d <= 64:  # the tensor cores sum the rounded P
             shares.weights["P rounded"] = U16 * (1 + 2 * U16)
             shares.denominator["sum of P"] = n * _truncation(cc) + moves * U32
         else:

@@ -28,8 +28,8 @@ constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && BLOCKS > 1 && ARCH == 900;  /
 constexpr float BIAS = 7, GROWN = 15;
 // l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
 // terms nothing is left to cancel, and FADD rounds where tensor cores cut off.
-// In INBLOCK, registers are dearer.
-constexpr bool ONES = PV_TERMS == 1 && !INBLOCK;
+// (INBLOCK at d = 64 has no registers left for it.)
+constexpr bool ONES = PV_TERMS == 1 && !(INBLOCK && WIDTH == 64);
 // Tensor cores cut off what is small beside the sum: after so many stages O and l are put away and begin at 0 again.
 constexpr int LONGEST = PV_TERMS == 1 ? 4096 : 1024, FLUSH = LONGEST / BC;
 
@@ -144,7 +144,7 @@ struct Ring {
 
     __device__ __forceinline__ unsigned at(int stage) const { return base + stage % STAGES * STAGE; }
 
-#if ARCH >= 900  // one thread asks for whole tiles; barriers in shared memory count bytes that came and warps that are done
+#if ARCH >= 900  // one thread asks for whole tiles; barriers in shared memory count bytes that came and threads that are done
     __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage % STAGES * 16; }
     __device__ __forceinline__ unsigned empty(int stage) const { return full(stage) + 8; }
     __device__ __forceinline__ void wait(unsigned barrier, unsigned parity) {
@@ -159,14 +159,13 @@ struct Ring {
                      ::"r"(at(stage)), "l"(terms + (long long)stage * STAGE), "n"(STAGE), "r"(full(stage)) : "memory");
     }
     __device__ __forceinline__ void release(int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
     }
     __device__ __forceinline__ void prepare() {
         if (threadIdx.x == 0) {
             for (int n = 0; n < STAGES; n++) {
                 asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(full(n)) : "memory");
-                asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty(n)), "n"(THREADS / 32) : "memory");
+                asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty(n)), "n"(THREADS) : "memory");
             }
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
