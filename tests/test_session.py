@@ -457,3 +457,11 @@ def test_json_on_a_terminal_stays_a_document(folder, contestant):
     path, _ = contestant(folder)
     process = run_hw4("judge", "t01", "--dir", folder, "--program", path, "--json", env={"FORCE_COLOR": "1"})
     assert json.loads(process.stdout)["standings"][0]["passed"] == 1
+
+
+def test_a_sandbox_that_is_not_installed_is_told_once_before_anything_runs(hw4, tmp_path):
+    for name in ("t01", "t01.out"):
+        (tmp_path / name).touch()
+    (tmp_path / "bin").mkdir()
+    judging = ("judge", "t01", "--dir", tmp_path, "--sandbox", "bwrap", "--program", "/bin/true")
+    fails(hw4(*judging, env={"PATH": str(tmp_path / "bin")}), 3, "apt install bubblewrap")

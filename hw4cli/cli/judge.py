@@ -83,6 +83,7 @@ def _plan(
     from hw4cli.judge import Settings, check_present
     from hw4cli.record import Rules
     from hw4cli.resources import own_files
+    from hw4cli.sandbox import check as check_sandbox
     from hw4cli.session import SessionPlan
 
     if others["resume"] and not others["output"]:
@@ -90,6 +91,8 @@ def _plan(
     selected = [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(cases)]
     command, env = command_of(program, ctx)
     check_present(selected, folder)
+    if sandbox == "bwrap":
+        check_sandbox()
     return SessionPlan(
         user=user or _login(),
         command=command,
