@@ -51,8 +51,8 @@ class Meter:
         return self.cupy.empty(FLUSH_BYTES, self.cupy.uint8)
 
     def resources(self, plan: Plan) -> Resources:
-        """Registers, spills, shared memory and occupancy of a plan's first launch."""
-        function, step = self.gpu.functions(plan)[0], plan.launches[0]
+        """Registers, spills, shared memory and occupancy of a plan's main launch."""
+        function, step = self.gpu.functions(plan)[plan.main], plan.launches[plan.main]
         attributes = function.attributes
         blocks = self.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             function.kernel.ptr, step.block, step.shared

@@ -74,6 +74,12 @@ class Plan:
         """The compiler's options for the macros."""
         return tuple(f"-D{name}={value}" for name, value in self.macros.items())
 
+    @property
+    def main(self) -> int:
+        """Which launch does the work that figures of registers and occupancy are about: the one with the variant's own
+        name, not one that converts for it or adds up after it; else the first."""
+        return next((i for i, launch in enumerate(self.launches) if launch.symbol == self.variant), 0)
+
 
 Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
 

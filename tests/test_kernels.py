@@ -83,6 +83,13 @@ def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
         assert plan.macros["D"] == shape.d
 
 
+def test_a_kernels_figures_are_those_of_its_main_launch():
+    plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), CHIPS[90])
+    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split"]
+    assert plan.launches[plan.main].symbol == "split"
+    assert VARIANTS["naive"].plan(Shape(1, 8, 64), CHIPS[90]).main == 0
+
+
 def test_a_kernel_that_does_not_fit_says_so():
     with pytest.raises(MachineError, match=r"float64 .* needs .* bytes of shared memory"):
         VARIANTS["float64"].plan(Shape(1, 1, 128), Chip(10, 1, 1000, 1000))

@@ -69,7 +69,7 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
         "kernel": variant.name,
         "tiles": f"{plan.macros['BR']}x{plan.macros['BC']}",
         "threads": plan.macros["THREADS"],
-        "shared KB": round(plan.launches[0].shared / 1024, 1),
+        "shared KB": round(plan.launches[plan.main].shared / 1024, 1),
         "registers": found and found.registers,
         "occupancy": found and round(found.occupancy, 3),
         "max error": f"{variant.error_bound:.0e}",
