@@ -217,6 +217,14 @@ class NewFile:
         return 0o666 & ~umask
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder unless it is there. InputError if that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all, as UTF-8; what no text can hold becomes a question mark."""
     with NewFile(path) as file:

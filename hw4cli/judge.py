@@ -14,15 +14,16 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli import patterns, sandbox
+from hw4cli import patterns
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
 from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.exits import StartError, cuda_error, exit_problem
-from hw4cli.gpuwatch import gpu_lock, watched
-from hw4cli.process import Run, run_program
+from hw4cli.process import Run
 from hw4cli.record import Attempt
 from hw4cli.shape import Shape
-from hw4cli.staging import Stage, absolute, environment, staged
+from hw4cli.slurm import run_step
+from hw4cli.staging import Stage, absolute, staged
+from hw4cli.step import Order, execute
 from hw4cli.suite import Case, names
 from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
 
@@ -37,9 +38,10 @@ def _tell(words: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a case is run. `env` is the program's environment if it is not ours; `launcher` are words to put before the
-    command (srun and its options, say); `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case; private
-    folders are made in `parent`, if it is not the judge's to choose; `say` is told what it waits for."""
+    """How a case is run. `env` is the program's environment if it is not ours; behind `launcher` (srun and its options,
+    say) it is started, timed and ended; `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case; private
+    folders are made in `parent`, if it is not the judge's to choose: behind a launcher, this folder, which the machines
+    must share; `say` is told what it waits for."""
 
     env: Mapping[str, str] | None = None
     tolerance: float = TOLERANCE
@@ -106,7 +108,8 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     check_case(case, folder)
     ours = case.input_path(folder), case.answer_path(folder)
     before = [fingerprint(path) for path in ours]
-    with staged(ours[0], case.shape.output_bytes, settings.parent) as stage:
+    parent = settings.parent or (Path.cwd() if settings.launcher else None)
+    with staged(ours[0], case.shape.output_bytes, parent) as stage:
         run, attempt = _run(replace(attempt, staged=stage.kind), case, stage, command, ours[1], settings)
         for path, then in zip(ours, before, strict=True):
             if fingerprint(path) != then:
@@ -136,17 +139,20 @@ def _run(
     attempt: Attempt, case: Case, stage: Stage, command: Sequence[str], answer: Path, settings: Settings
 ) -> tuple[Run, Attempt]:
     """Run the program on the staged input, with the GPU to itself; and write down what was seen."""
-    base = os.environ if settings.env is None else settings.env
-    env = environment(base, stage.folder, answer)
-    words = absolute(list(command))
-    if settings.sandbox == "bwrap":
-        sandbox.check()
-        words = sandbox.wrap(words, stage.folder, env, answer.parent)
-    arguments = [*settings.launcher, *words, str(stage.source), str(stage.output)]
-    with gpu_lock(env, settings.say), watched(env) as sight:
-        run = run_program(arguments, case.limit + KILL_AFTER, env, stage.folder, _max_file(case))
-    if settings.sandbox == "bwrap":
-        run = sandbox.unwrap(run, command[0])
+    env = os.environ if settings.env is None else settings.env
+    order = Order(
+        command=tuple(absolute(list(command))),
+        files=(str(stage.source), str(stage.output)),
+        folder=str(stage.folder),
+        answer=str(answer.absolute()),
+        kill_at=case.limit + KILL_AFTER,
+        max_file=_max_file(case),
+        sandbox=settings.sandbox,
+    )
+    if settings.launcher:
+        run, sight = run_step(settings.launcher, order, env, settings.say)
+    else:
+        run, sight = execute(order, env, settings.say)
     return run, replace(
         attempt,
         wall=run.wall,

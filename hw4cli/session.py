@@ -19,6 +19,7 @@ from hw4cli import __version__, identity, journal, results
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.judge import Settings, judge_case
 from hw4cli.record import Result, Rules, Standing, combine, rank, standing
+from hw4cli.slurm import task_facts
 from hw4cli.suite import Case, cases
 
 
@@ -75,9 +76,17 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
 
 
 def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
-    """Write into a journal why a user's program was not judged: it does not compile, say."""
+    """Write into a journal why a user's program was not judged: it does not compile, say. With `fault` among the facts
+    it is not the program's failure, and costs nothing."""
     with _locked_journal(output, resume=True) as path:
         _append(path, _header(user, names, note=note, **facts))
+
+
+def set_aside(output: Path) -> None:
+    """Give a folder's journal, if there is one, a name of its own: what is judged next begins anew."""
+    if (output / journal.NAME).is_file():
+        with _locked_journal(output, resume=False) as path:
+            path.unlink()
 
 
 class _Session:
@@ -87,7 +96,7 @@ class _Session:
         self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
-        gpu = identity.first_gpu()
+        gpu = None if settings.launcher else identity.first_gpu()  # the launcher's is not known
         program = identity.program_sha256(plan.command, plan.sources)
         where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
         self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
@@ -156,8 +165,9 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
         "sandbox": plan.settings.sandbox,
         "launcher": list(plan.settings.launcher),
         "scratch": str(plan.settings.parent or tempfile.gettempdir()),
-        "input_cached": True,  # staging (staging.py) has just written the program's copy of it
+        "input_cached": not plan.settings.launcher,  # staging has just written the program's copy, on this machine
         "clock": "monotonic, from start to end of the process",
+        "slurm": task_facts(),
     }
 
 

@@ -92,6 +92,8 @@ def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     """One user's standing. A note in the last header says why that program could not be run: older runs are history."""
     header, damage = entry.journal.header, entry.damage
     note = str(header.get("note") or "")
+    if header.get("fault"):  # the judge's own
+        damage = damage or note
     try:
         attempts = {} if note else entry.journal.attempts()
         for attempt in chain(*attempts.values()):

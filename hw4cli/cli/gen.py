@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.cli.options import FILE, folder_option, make_folder, shape_option
+from hw4cli.cli.options import FILE, folder_option, shape_option
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 
@@ -42,6 +42,7 @@ def gen(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     from hw4cli import suite
+    from hw4cli.casefile import make_folder
     from hw4cli.generate import Job
 
     if shape and not cases:

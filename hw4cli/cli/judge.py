@@ -1,16 +1,21 @@
-"""`hw4 judge`: run a program on the cases, and judge it."""
+"""`hw4 judge`: run a program on the cases, or a class's programs, and judge them."""
 
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, command_of, folder_option, limits_option, rules_options
+from hw4cli.cli.options import FILE, command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.errors import Hw4Error
 
 if TYPE_CHECKING:
     from hw4cli.record import Standing
     from hw4cli.session import SessionPlan
+    from hw4cli.suite import Case
 
 
 @click.command()
@@ -38,20 +43,87 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Go on with the journal in DIR: run only what it has not.")
 @click.option("--user", help="Whose program it is.  [default: who is logged in]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
+@click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
+@click.option("--launcher", metavar="COMMAND", help="Start each run behind a command: 'srun -p nvidia --gres=gpu:1'.")
+@click.option("--class", "submissions", type=FILE, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4.")
+@click.option("--only", multiple=True, metavar="USER", help="Of the class only this one; may be given several times.")
+@click.option(
+    "--build-limit",
+    type=click.FloatRange(1, 86400),
+    default=120,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a submission may take to build.",
+)
+@click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'.")
+@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="Tasks of the array at a time.")
 @click.pass_context
-def judge(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
+def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_json: bool, **options: Any) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
 
     A run is killed 10 s past the case's limit (TLE+); wall time over the limit is TLE; any other failure, or an
     element off by more than 5e-3, is NA; else AC. JE is a failure of the judge itself. Time is the sum over AC
     cases. With --repeat, a case must be right each time, and in time by the median.
 
-    Exit status 0 if all are AC, 1 if not, 3 if cases are missing or the judge failed, 130 if interrupted.
+    With --class, each folder of FOLDER is a student's, judged into a folder of DIR; see also hw4 scoreboard.
+
+    Exit status 0 if all are AC (with --class: judged), 1 if not, 3 if cases are missing or the judge failed, 130 if
+    interrupted.
     """
+    _check_together(ctx, srun=srun, submissions=submissions, **options)
+    if srun is not None:
+        from hw4cli.slurm import judge_inside
+
+        return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
+    if submissions is not None:
+        return _judge_class(ctx, submissions, as_json, **options)
+    return _judge_one(ctx, as_json, **options)
+
+
+def _check_together(ctx: click.Context, **options: Any) -> None:
+    """Raise UsageError where an option lacks another, or does not go with it."""
+    given = {name for name, value in options.items() if value not in (None, (), False)}
+    given -= {"parallel", "build_limit"}  # they have defaults
+    for name in ("parallel", "build_limit"):
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            given.add(name)
+    shown = {"submissions": "--class", "build_limit": "--build-limit"}
+    for one, other, why in (
+        ("resume", "output", "DIR, where the journal is"),
+        ("submissions", "output", "DIR, where a folder for each student is made"),
+        ("slurm", "submissions", "FOLDER: for one program take --srun"),
+        ("only", "submissions", "FOLDER"),
+        ("build_limit", "submissions", "FOLDER"),
+        ("parallel", "slurm", "OPTIONS: on one machine, one is judged after the other"),
+    ):
+        if one in given and other not in given:
+            raise click.UsageError(f"{shown.get(one, f'--{one}')} needs {shown.get(other, f'--{other}')} {why}", ctx)
+    for one, other in (("srun", "slurm"), ("srun", "launcher"), ("program", "submissions"), ("user", "submissions")):
+        if {one, other} <= given:
+            raise click.UsageError(f"--{one} and {shown.get(other, f'--{other}')} do not go together", ctx)
+
+
+def _arguments(ctx: click.Context, *without: str) -> list[str]:
+    """The words behind `judge`, as they were typed, without these options."""
+    flags = {word: param for param in ctx.command.params if param.name in without for word in param.opts}
+    words, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
+    for word in words:
+        param = flags.get(word.partition("=")[0])
+        if param is None:
+            kept.append(word)
+        elif "=" not in word and not getattr(param, "is_flag", False):
+            next(words, None)
+    return kept
+
+
+def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     from hw4cli.cli.view import CaseTable
+    from hw4cli.resources import own_files
     from hw4cli.session import judge_session
 
-    plan = _plan(ctx, **options)
+    command, env = command_of(program, ctx)
+    plan = _plan(ctx, user=user or _login(), command=command, env=env, **options)
+    plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
         settings = replace(plan.settings, say=table.say)
         standing = judge_session(replace(plan, settings=settings), table)
@@ -65,44 +137,91 @@ def exit_status(standing: "Standing") -> int:
     return 0 if standing.passed == len(standing.cases) else 1
 
 
+def _judge_class(
+    ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
+) -> int:
+    from hw4cli import results
+    from hw4cli.casefile import make_folder
+    from hw4cli.classroom import ClassPlan, Classroom
+    from hw4cli.cli.board import print_board
+    from hw4cli.cli.view import ClassRows
+
+    output = options["output"]
+    plan = _plan(ctx, elsewhere=slurm is not None, **options)
+    make_folder(output)
+    with ClassRows(quiet=as_json) as rows:
+        settings = replace(plan.settings, say=rows.says)
+        session = replace(plan, settings=settings)
+        room = Classroom(ClassPlan(submissions, output, session, options["only"], options["build_limit"]), rows)
+        try:
+            if slurm is None:
+                whole = room.judge()
+            else:
+                arguments = ["judge", *_arguments(ctx, "slurm", "parallel", "only", "resume", "as_json")]
+                whole = room.judge_as_array(words_of(slurm, "--slurm", ctx), parallel, arguments)
+        except KeyboardInterrupt:
+            with suppress(Hw4Error):  # nobody may be judged yet
+                room.write()
+            raise
+    ranked = room.write()
+    if as_json:
+        click.echo(results.json_text(ranked, plan.rules), nl=False)
+    else:
+        click.echo()
+        print_board(ranked, plan.rules)
+    return 0 if whole else 3
+
+
 def _plan(
     ctx: click.Context,
+    *,
     cases: tuple[str, ...],
     folder: Path,
-    program: str | None,
     limits: dict[str, float],
     tolerance: float,
     penalty: float,
     rank_by: str,
     sandbox: str,
-    user: str | None,
-    **others: Any,
+    launcher: str | None,
+    output: Path | None,
+    repeat: int,
+    warmup: int,
+    resume: bool,
+    user: str = "",
+    command: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    elsewhere: bool = False,
+    **_: Any,
 ) -> "SessionPlan":
-    """What the options ask for; `others` are the plan's own fields."""
-    from hw4cli import suite
+    """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
     from hw4cli.judge import Settings, check_present
     from hw4cli.record import Rules
-    from hw4cli.resources import own_files
     from hw4cli.sandbox import check as check_sandbox
     from hw4cli.session import SessionPlan
 
-    if others["resume"] and not others["output"]:
-        raise click.UsageError("--resume needs --output DIR, where the journal is", ctx)
-    selected = [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(cases)]
-    command, env = command_of(program, ctx)
+    selected = _selected(cases, limits)
     check_present(selected, folder)
-    if sandbox == "bwrap":
+    if sandbox == "bwrap" and not launcher and not elsewhere:
         check_sandbox()
+    words = tuple(words_of(launcher, "--launcher", ctx)) if launcher else ()
     return SessionPlan(
-        user=user or _login(),
+        user=user,
         command=command,
         cases=selected,
         folder=folder,
         rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by),
-        settings=Settings(env=env, sandbox=sandbox),
-        sources=() if program else own_files(),
-        **others,
+        repeat=repeat,
+        warmup=warmup,
+        resume=resume,
+        # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
+        settings=Settings(env=env, sandbox=sandbox, launcher=words, parent=output if words else None),
     )
+
+
+def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
+    from hw4cli import suite
+
+    return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]
 
 
 def _login() -> str:

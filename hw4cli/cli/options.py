@@ -73,15 +73,21 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         # A judged program gets a home of its own, but compiled kernels are kept in the user's.
         kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
         return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
-    try:
-        words = shlex.split(program)
-    except ValueError as error:
-        raise click.UsageError(f"--program {program!r}: {error}", ctx) from None
-    if not words:
-        raise click.UsageError("--program is empty", ctx)
+    words = words_of(program, "--program", ctx)
     if shutil.which(words[0]) is None:
         raise InputError(f"the program {words[0]} does not exist or cannot be executed")
     return words, None
+
+
+def words_of(value: str, option: str, ctx: click.Context) -> list[str]:
+    """The words of a quoted command line, one at least. Raises UsageError if there are none."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {value!r}: {error}", ctx) from None
+    if not words:
+        raise click.UsageError(f"{option} is empty", ctx)
+    return words
 
 
 def limits_option(help: str) -> Callable[[Command], Command]:
@@ -127,11 +133,3 @@ def rules_options(tolerance: float | None, penalty: float | None, rank_by: str |
         return command
 
     return options
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder unless it is there. InputError if that cannot be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, limits_option, make_folder, rules_options
+from hw4cli.cli.options import FILE, limits_option, rules_options
 
 if TYPE_CHECKING:
     from hw4cli.record import Rules, Standing
@@ -29,6 +29,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
     """
     from hw4cli import results, standings
+    from hw4cli.casefile import make_folder
 
     entries = standings.read(folder)
     judged = standings.as_judged(entries)

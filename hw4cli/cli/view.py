@@ -1,7 +1,7 @@
 """How judged cases are shown: a table that grows, the running case below it on a terminal; plain lines in a pipe."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import Self
 
@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from hw4cli import results
+from hw4cli.classroom import ClassListener
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
@@ -110,6 +111,56 @@ class CaseTable(Listener):
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=True)
+
+
+class ClassRows(ClassListener):
+    """A row on stdout for each student who is judged, and on a terminal, below them, whose case runs now. A context
+    manager. `quiet`: no rows."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._console = Console(highlight=False, quiet=quiet)
+        self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def begins(self, user: str) -> Listener:
+        """Show whose turn it is."""
+        self._now(f"{printable(user)} …")
+        return _Turn(lambda case: self._now(f"{printable(user)} {case.name} …"))
+
+    def _now(self, words: str) -> None:
+        if self._live.console.is_terminal:
+            self._live.update(Text(words, style="dim"))
+            self._live.start()
+
+    def judged(self, standing: Standing, kept: bool) -> None:
+        """Show how a student did."""
+        self._live.stop()
+        words = "judged before" if kept else ""
+        words = standing.note.partition("\n")[0] or words
+        row = f"{standing.user:<20} {standing.passed:>3}/{len(standing.cases)} {standing.time:>9.2f} s  {words}"
+        self._console.print(Text(printable(row.rstrip())), soft_wrap=True)
+
+    def failed(self, user: str, words: str) -> None:
+        """Tell on stderr of a student who could not be judged."""
+        self.says(f"{user}: {words}")
+
+    def says(self, words: str) -> None:
+        """Tell on stderr what there is to be said."""
+        self._live.stop()
+        click.echo(f"hw4: {printable(words)}", err=True)
+
+
+class _Turn(Listener):
+    def __init__(self, show: Callable[[Case], None]) -> None:
+        self._show = show
+
+    def running(self, case: Case, run: int, runs: int) -> None:
+        self._show(case)
 
 
 def print_summary(standing: Standing) -> None:
