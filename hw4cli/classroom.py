@@ -6,7 +6,7 @@ the tasks of a Slurm array need no other way to tell the one who waits for them.
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,13 +63,6 @@ class Classroom:
             raise InputError(f"{plan.output} lies among the submissions: keep the results elsewhere")
         self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
 
-    def begin(self) -> None:
-        """Unless the plan says to resume, put away what was judged and built of the students whose turn it is."""
-        if not self.plan.session.resume:
-            for member in self.members:
-                set_aside(self._place(member))
-                (self._place(member) / STAMP).unlink(missing_ok=True)
-
     def _place(self, member: Submission) -> Path:
         return self.plan.output / member.user
 
@@ -107,19 +100,31 @@ class Classroom:
     def judge(self) -> bool:
         """Judge the members one after the other, but for those who are done; whether all were judged. The failure of
         one is told, and stops nobody."""
-        self.begin()
-        judged = [self._judged(member) for member in self.members]
-        return all(judged)
+        judged = [self._try(member, self._judge) for member in self._ready()]
+        return len(judged) == len(self.members) and all(judged)
 
-    def _judged(self, member: Submission) -> bool:
-        kept = self.is_done(member)
+    def _ready(self) -> list[Submission]:
+        """The members who can be judged: unless the plan says to resume, what was judged and built is put away."""
+        return [member for member in self.members if self.plan.session.resume or self._try(member, self._put_away)]
+
+    def _put_away(self, member: Submission) -> bool:
+        set_aside(self._place(member))
+        (self._place(member) / STAMP).unlink(missing_ok=True)
+        return True
+
+    def _try(self, member: Submission, work: Callable[[Submission], bool]) -> bool:
+        """What work on a member gives; False if it fails, which is told."""
         try:
-            if not kept:
-                self._judge(member)
-            return self._tell(member, kept)
+            return work(member)
         except (Hw4Error, OSError) as error:
             self._failed(member, str(error if isinstance(error, Hw4Error) else os_error(error, "judge it")))
             return False
+
+    def _judge(self, member: Submission) -> bool:
+        kept = self.is_done(member)
+        if not kept:
+            self._run(member)
+        return self._tell(member, kept)
 
     def _tell(self, member: Submission, kept: bool) -> bool:
         """Tell of a member's standing; whether it is one, and not open."""
@@ -127,7 +132,7 @@ class Classroom:
         self.listener.judged(one, kept)
         return one.score is not None
 
-    def _judge(self, member: Submission) -> None:
+    def _run(self, member: Submission) -> None:
         plan, place = self.plan.session, self._place(member)
         listener = self.listener.begins(member.user)
         facts = {**plan.facts, "submission": member.sha256}
@@ -162,10 +167,11 @@ class Classroom:
                 raise InputError(f"Slurm's job {job} still judges into {self.plan.output}: --resume waits for it")
             self.listener.says(f"Slurm's job {job} still judges: waiting for it")
             self._watch(job, left)
-        self.begin()
+        ready = self._ready()
+        whole, left = len(ready) == len(self.members), [member for member in left if member in ready]
         self._tell_done(left, kept=True)
         if not left:
-            return True
+            return whole
         waiting, tasks, log = tuple(left), min(len(left), slurm.most_tasks()), self.plan.output / TASKS
         make_folder(log)
         job = slurm.submit(options, _script(waiting, tasks, arguments), tasks, parallel, log)
@@ -174,7 +180,7 @@ class Classroom:
         self._watch(job, left)
         for member in left:
             self._failed(member, self._why_not(member, log / f"{job}_{waiting.index(member) % tasks}.txt"))
-        return not left
+        return whole and not left
 
     def _watch(self, job: str, left: list[Submission]) -> None:
         """Tell of each member who is done, and take it from the list, until all are or the job has ended."""

@@ -25,7 +25,7 @@ END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes 
 NOT_STARTED = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}  # srun's own failures, else 1 as a program's
 OUR_CODES = {0, 1, 2, 3, 130}
 WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated")
-LEVEL = re.compile(r"^(\w+: )?(fatal|error): ")
+LEVEL = re.compile(r"^([\w.-]+: )?(fatal|error): ")  # srun's, and slurmstepd-NODE's
 WORDS = 3  # lines of Slurm's that are told at most
 
 
@@ -116,11 +116,10 @@ def task_facts() -> dict[str, str]:
 
 
 def slurm_words(lines: Sequence[str]) -> str:
-    """The lines that tell of an error, or else the last one, in one line."""
+    """The lines that tell of errors, or else the last ones, in one line."""
     told = [line.strip() for line in lines if line.strip()]
     errors = [LEVEL.sub("", line) for line in told if LEVEL.match(line)]
-    chosen = list(dict.fromkeys(errors))[:WORDS] or told[-1:]
-    return "; ".join(chosen) or "it said nothing"
+    return "; ".join(list(dict.fromkeys(errors))[:WORDS] or told[-WORDS:]) or "it said nothing"
 
 
 def _ending(code: int) -> str:

@@ -72,7 +72,10 @@ def main() -> None:
     """Run the order that is this process's last argument, and print the report."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)  # nothing of the program stays behind when Slurm ends the step
-    print(MARK + json.dumps(_report(Order.unpacked(sys.argv[-1]))), flush=True)
+    try:
+        print(MARK + json.dumps(_report(Order.unpacked(sys.argv[-1]))), flush=True)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def _interrupted(*_: Any) -> NoReturn:

@@ -78,7 +78,8 @@ class Cluster:
             (self.folder / name).mkdir()
         self._write()
         try:
-            self._start("munged", "--foreground", *self._munge())
+            # By force: others need not reach its socket.
+            self._start("munged", "--foreground", "--force", *self._munge())
             self._until(lambda: (self.folder / "munge.socket").exists(), "munged")
             self._start("slurmctld", "-D")
             self._start("slurmd", "-D")
@@ -98,6 +99,10 @@ class Cluster:
     def run(self, *words, **kwargs):
         """Run a command of Slurm."""
         return subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, **kwargs)
+
+    def wait_for(self, happens):
+        """Wait until something happens that a command of Slurm's, or a job, brings about."""
+        self._until(happens, "what the test waits for")
 
     def _write(self):
         key = self.folder / "munge.key"

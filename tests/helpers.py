@@ -33,6 +33,18 @@ def run_hw4(*args, cwd=None, env=None, timeout=120, prefix=(), **kwargs):
     )
 
 
+def start_hw4(*args, env=None):
+    """`hw4 ARGS` as a process that runs on; in a session of its own, so that a signal to it is to it alone."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "hw4cli", *map(str, args)],
+        env=hw4_env(**(env or {})),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def write_case(path, block):
     """Write an input file from an array (B, 3, N, d)."""
     B, _, N, d = block.shape

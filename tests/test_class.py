@@ -1,0 +1,226 @@
+"""A class on one machine: every submission gets its turn, and its reason, whatever is wrong with others."""
+
+import fcntl
+import json
+import os
+import shutil
+import time
+
+import psutil
+import pytest
+from helpers import fails, run_hw4, start_hw4
+
+from hw4cli import journal, standings, suite
+from hw4cli.generate import Job, make
+from hw4cli.record import Attempt, Rules
+from hw4cli.reference import exact_attention
+from hw4cli.submission import BrokenError, Submission, program_of, scan
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with t01 and its answer."""
+    folder = tmp_path_factory.mktemp("cases")
+    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def desk(tmp_path, folder, monkeypatch):
+    """An empty folder to work in, with `submissions` in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "submissions").mkdir()
+    return tmp_path
+
+
+def knowing(folder, log):
+    """The text of a program that knows the answer, and tells of each run."""
+    return f'#!/bin/sh\necho run >> {log}\ncp {folder}/t01.out "$2"\n'
+
+
+def submit(desk, user, **files):
+    """A submission of these files; `hw4` and `solution` are programs."""
+    place = desk / "submissions" / user
+    place.mkdir()
+    for name, text in files.items():
+        path = place / name.replace("_cu", ".cu")
+        path.write_text(text)
+        path.chmod(0o755 if name in ("hw4", "solution") else 0o644)
+    return place
+
+
+def judge_class(folder, *options):
+    return run_hw4("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder, *options)
+
+
+def board(desk):
+    return {one.user: one for one in standings.load(desk / "out", Rules())}
+
+
+def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
+    log = desk / "runs"
+    submit(desk, "ready", hw4=knowing(folder, log))
+    submit(desk, "built", Makefile="hw4: solution\n\tcp solution hw4\n", solution=knowing(folder, log))
+    submit(desk, "stale", Makefile="hw4:\n\tcp solution hw4\n", solution=knowing(folder, log), hw4="#!/bin/false\n")
+    submit(desk, "typo", Makefile="hw4: hw4.cu\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n", hw4_cu="int main(")
+    submit(desk, "slow", Makefile="hw4:\n\tsetsid sleep 98761 & sleep 98761\n")
+    submit(desk, "other", Makefile="hw4:\n\ttouch hw5\n")
+    submit(desk, "norule", Makefile="all:\n\ttouch hw4\n")
+    submit(desk, "alone", hw4_cu="int main() {}")
+    submit(desk, "notes", readme="none yet")
+    submit(desk, "empty")
+    submit(desk, "<script>alert(1)<'$x", hw4=knowing(folder, log))
+    os.mkfifo(submit(desk, "pipe", Makefile="hw4:\n\ttrue\n") / "fifo")
+    (desk / "submissions" / "a file.txt").touch()
+    result = judge_class(folder, "--build-limit", "1")
+    assert result.returncode == 0, result.stderr
+    found = board(desk)
+    right = {"ready", "built", "stale", "<script>alert(1)<'$x"}
+    assert {user for user, one in found.items() if one.passed == 1 and not one.note} == right
+    assert {user: one.note.partition("submissions")[0] for user, one in found.items() if user not in right} == {
+        "typo": "make hw4 failed: hw4.cu(7): error: no ;",
+        "slow": "make hw4 did not end within 1 s",
+        "other": "make hw4 made no hw4",
+        "norule": "make hw4 failed: make: *** No rule to make target 'hw4'.  Stop.",
+        "alone": "there is an hw4.cu, but no Makefile to build it with",
+        "notes": "there is no hw4 and no Makefile, but readme",
+        "empty": "the folder is empty",
+        "pipe": "it cannot be copied: `",
+    }
+    assert {one.penalty for user, one in found.items() if user not in right} == {60}
+    assert "no ;" in (desk / "out" / "typo" / "build.txt").read_text()
+    assert [one for one in psutil.process_iter(["cmdline"]) if "98761" in (one.info["cmdline"] or ())] == []
+    assert sorted(path.name for path in (desk / "submissions" / "built").iterdir()) == ["Makefile", "solution"]
+
+
+def test_a_class_is_gone_on_with_and_only_what_changed_is_judged_anew(desk, folder):
+    log = desk / "runs"
+    submit(desk, "ann", hw4=knowing(folder, log))
+    ben = submit(desk, "ben", Makefile="hw4:\n\tdate +%N > hw4.h; cp solution hw4; cat hw4.h >> hw4\n")
+    (ben / "solution").write_text(knowing(folder, log) + "exit 0\n")
+    (ben / "solution").chmod(0o755)
+    submit(desk, "cid", Makefile="hw4:\n\tfalse\n")
+    assert judge_class(folder).returncode == 0
+    assert log.read_text().count("run") == 2
+
+    again = judge_class(folder, "--resume")
+    assert again.returncode == 0
+    assert log.read_text().count("run") == 2
+    assert again.stdout.count("judged before") == 2
+
+    (ben / "notes").write_text("new")
+    assert judge_class(folder, "--resume").returncode == 0
+    assert log.read_text().count("run") == 3
+
+    assert judge_class(folder, "--resume", "--limit", "t01=9").returncode == 0
+    assert log.read_text().count("run") == 5, "another limit is another judging"
+
+
+def test_without_resume_a_class_is_judged_anew_and_the_old_journals_are_kept(desk, folder):
+    submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
+    submit(desk, "ben", hw4=knowing(folder, desk / "runs"))
+    assert judge_class(folder).returncode == 0
+    assert judge_class(folder, "--only", "ann").returncode == 0
+    assert (desk / "runs").read_text().count("run") == 3
+    assert (desk / "out" / "ann" / "journal-1.jsonl").exists()
+    assert not (desk / "out" / "ben" / "journal-1.jsonl").exists()
+    assert len(json.loads((desk / "out" / "results.json").read_text())["standings"]) == 2
+
+
+def test_the_judges_failure_on_one_student_is_told_and_the_others_are_judged(desk, folder):
+    for user in ("ann", "ben", "cid"):
+        submit(desk, user, hw4=knowing(folder, desk / "runs"))
+    (desk / "out").mkdir()
+    (desk / "out" / "ann").write_text("in the way")
+    (desk / "out" / "ben").mkdir()
+    with (desk / "out" / "ben" / journal.NAME).open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = judge_class(folder)
+    assert result.returncode == 3
+    assert "hw4: ann: " in result.stderr
+    assert "hw4: ben: another hw4 judge is writing" in result.stderr
+    assert board(desk)["cid"].passed == 1
+
+
+def test_ctrl_c_leaves_what_was_judged(desk, folder, tmp_path):
+    submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
+    submit(desk, "ben", hw4=f"#!/bin/sh\ntouch {desk}/started\nsleep 98760\n")
+    words = ("--class", "submissions", "--output", "out", "--dir", folder)
+    process = start_hw4("judge", "t01", *words)
+    deadline = time.monotonic() + 60
+    while not (desk / "started").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.terminate()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "ann" in stdout
+    names = [one["user"] for one in json.loads((desk / "out" / "results.json").read_text())["standings"]]
+    assert names == ["ann", "ben"]
+    assert [one for one in psutil.process_iter(["cmdline"]) if "98760" in (one.info["cmdline"] or ())] == []
+
+
+def test_what_a_class_needs_is_told(desk, folder):
+    fails(judge_class(folder), 2, "submissions holds no submissions")
+    submit(desk, "ann", hw4="#!/bin/true\n")
+    fails(judge_class(folder, "--only", "zoe"), 2, "submissions holds no submission zoe")
+    fails(judge_class(folder, "--program", "x"), 2, "--program and --class do not go together")
+    fails(judge_class(folder, "--parallel", "2"), 2, "--parallel needs --slurm")
+    fails(run_hw4("judge", "--class", "submissions"), 2, "--class needs --output DIR")
+    fails(run_hw4("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
+    fails(run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder), 2, "nowhere: No such file")
+    words = ("--class", "submissions", "--output", "submissions/ann", "--dir", folder)
+    fails(run_hw4("judge", "t01", *words), 2, "keep the results elsewhere")
+
+
+def test_slurm_that_is_not_there_is_told(desk, folder, tmp_path):
+    submit(desk, "ann", hw4="#!/bin/true\n")
+    path = {"PATH": str(tmp_path)}
+    words = ("judge", "t01", "--dir", folder)
+    fails(run_hw4(*words, "--srun", "-p x", env=path), 3, "srun cannot be started: there is no such file")
+    array = ("--class", "submissions", "--output", "out", "--slurm", "-p x")
+    fails(run_hw4(*words, *array, env=path), 3, "scontrol cannot be started: there is no such file")
+
+
+def test_any_launcher_that_runs_a_command_will_do(desk, folder):
+    program = submit(desk, "ann", hw4=knowing(folder, desk / "runs")) / "hw4"
+    words = ("judge", "t01", "--dir", folder, "--launcher", "env A=1 nice", "--program")
+    result = run_hw4(*words, program)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert not list(desk.glob("hw4-judge-*"))
+    program.write_text('#!/bin/sh\necho "$A" >&2\nexit 3\n')
+    assert "exit code 3: 1" in run_hw4(*words, program).stdout
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_in_the_sandbox_a_build_does_not_see_the_answers_either(desk, folder):
+    thief = submit(desk, "thief", Makefile=f"hw4:\n\tcp {folder}/t01.out hw4\n")
+    with pytest.raises(BrokenError, match="No such file"):
+        program_of(Submission("thief", thief), desk / "out", 20, sandboxed=True, cases=folder)
+    honest = submit(desk, "honest", Makefile="hw4:\n\techo '#!/bin/sh' > hw4\n")
+    assert program_of(Submission("honest", honest), desk / "out2", 20, sandboxed=True, cases=folder).is_file()
+
+
+def test_two_hundred_submissions_of_thirty_cases_are_looked_through_at_once(desk):
+    """What --resume costs when all is done: a few milliseconds a student."""
+    from hw4cli.classroom import ClassPlan, Classroom
+    from hw4cli.session import SessionPlan
+
+    cases = list(suite.cases().values())
+    for number in range(200):
+        submit(desk, f"student{number}", hw4="#!/bin/true\n")
+    for one in scan(desk / "submissions"):
+        path = desk / "out" / one.user / journal.NAME
+        path.parent.mkdir(parents=True)
+        settings = {"submission": one.sha256, "sandbox": "none", "launcher": []}
+        lines = [journal.header(user=one.user, cases=[case.name for case in cases], settings=settings)]
+        lines += [
+            journal.run("key", Attempt(case.name, (case.shape.B, case.shape.N, case.shape.d), case.limit, wall=1.0))
+            for case in cases
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    plan = SessionPlan("", [], cases, desk, output=desk / "out", resume=True)
+    start = time.process_time()
+    room = Classroom(ClassPlan(desk / "submissions", desk / "out", plan))
+    assert room.judge()
+    assert len(room.write()) == 200
+    assert time.process_time() - start < 6, "about 1 s on a machine of 2026"
