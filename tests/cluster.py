@@ -64,13 +64,14 @@ def free_port():
 
 
 class Cluster:
-    """The daemons, as a context manager; `env` is what srun and sbatch need to find them."""
+    """The daemons, as a context manager; `settings` is what srun and sbatch need to find them, `env` a whole
+    environment with it."""
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.host = socket.gethostname().partition(".")[0]
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-        self.env = {**outside, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+        self.settings = {"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+        self.env = {**os.environ, **self.settings}
         self._daemons = ExitStack()
 
     def __enter__(self):

@@ -102,7 +102,7 @@ def held(cluster):
 def test_in_an_allocation_the_judge_just_runs(cluster, folder, tmp_path):
     program = knowing(tmp_path / "hw4", folder)
     result = run_hw4(
-        *("judge", "t01", "--dir", folder, "--program", program, "--output", "out"), prefix=SRUN, env=cluster.env
+        *("judge", "t01", "--dir", folder, "--program", program, "--output", "out"), prefix=SRUN, env=cluster.settings
     )
     assert result.returncode == 0, result.stderr
     assert results(tmp_path / "out")["session"]["settings"]["slurm"]["partition"] == "nvidia"
@@ -114,7 +114,7 @@ def test_srun_takes_one_allocation_for_all_cases_and_does_not_time_the_queue(clu
     result = run_hw4(
         *("judge", "t01", "t02", "--dir", folder, "--program", program, "--output", "out"),
         *("--srun", "-p nvidia --gres=gpu:1"),
-        env=cluster.env,
+        env=cluster.settings,
     )
     took = time.monotonic() - start
     assert result.returncode == 0, result.stderr
@@ -129,19 +129,19 @@ def test_srun_takes_one_allocation_for_all_cases_and_does_not_time_the_queue(clu
 def test_srun_passes_on_what_the_judge_finds_out(cluster, folder, tmp_path):
     program = script(tmp_path / "hw4", "exit 4")
     words = ("judge", "t01", "--dir", folder, "--program", program, "--srun=-p nvidia")
-    result = run_hw4(*words, env=cluster.env)
+    result = run_hw4(*words, env=cluster.settings)
     assert result.returncode == 1
     assert "exit code 4" in result.stdout
-    fails(run_hw4(*words[:-1], "--dir", tmp_path / "no", "--srun", "-p nvidia", env=cluster.env), 3, "hw4 gen t01")
+    fails(run_hw4(*words[:-1], "--dir", tmp_path / "no", "--srun", "-p nvidia", env=cluster.settings), 3, "hw4 gen t01")
 
 
 def test_an_allocation_that_slurm_refuses_is_told_in_its_words(cluster, folder):
     words = ("judge", "t01", "--dir", folder, "--srun")
-    refused = run_hw4(*words, "-p nowhere", env=cluster.env)
+    refused = run_hw4(*words, "-p nowhere", env=cluster.settings)
     fails(refused, 3, "Slurm did not run the judge", "invalid partition specified: nowhere")
-    refused = run_hw4(*words, "-p nvidia --gres=gpu:9", env=cluster.env)
+    refused = run_hw4(*words, "-p nvidia --gres=gpu:9", env=cluster.settings)
     fails(refused, 3, "Requested node configuration is not available")
-    refused = run_hw4(*words, "--no-such-option", env=cluster.env)
+    refused = run_hw4(*words, "--no-such-option", env=cluster.settings)
     assert refused.returncode == 3
     assert "unrecognized option" in refused.stderr.splitlines()[-1]
 
@@ -151,7 +151,7 @@ def test_behind_a_launcher_the_clock_starts_in_the_step(cluster, folder, held, t
     start = time.monotonic()
     result = run_hw4(
         *("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", " ".join(SRUN)),
-        env=cluster.env,
+        env=cluster.settings,
     )
     took = time.monotonic() - start
     assert result.returncode == 0, result.stderr
@@ -225,7 +225,7 @@ def test_a_launch_that_must_be_immediate_and_cannot_is_the_judges_failure(cluste
 def test_a_run_that_slurm_cancels_is_the_judges_failure(cluster, folder, tmp_path):
     program = script(tmp_path / "hw4", f"touch {tmp_path}/started; sleep 98764")
     words = ("--dir", folder, "--program", program, "--launcher", " ".join(SRUN))
-    process = start_hw4("judge", "t01", *words, "--output", "out", env=cluster.env)
+    process = start_hw4("judge", "t01", *words, "--output", "out", env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--state=RUNNING", "--partition=nvidia")
     stdout, stderr = process.communicate(timeout=60)
@@ -239,7 +239,7 @@ def test_ctrl_c_ends_what_slurm_runs_for_the_judge(cluster, folder, tmp_path, ho
     program = script(tmp_path / "hw4", f"touch {tmp_path}/started; sleep 98763")
     options = " ".join(SRUN) if how == "--launcher" else " ".join(SRUN[1:])
     words = ("--dir", folder, "--program", program, how, options)
-    process = start_hw4("judge", "t01", *words, "--output", "out", env=cluster.env)
+    process = start_hw4("judge", "t01", *words, "--output", "out", env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
@@ -271,7 +271,7 @@ def board(folder):
 
 
 def test_a_class_is_judged_as_one_array_whatever_is_broken(cluster, folder, submissions, tmp_path):
-    result = run_hw4(*class_words(folder, submissions), env=cluster.env)
+    result = run_hw4(*class_words(folder, submissions), env=cluster.settings)
     assert result.returncode == 0, result.stderr
     found = board(tmp_path / "out")
     assert {user: one.passed for user, one in found.items()} == {
@@ -285,7 +285,7 @@ def test_a_class_is_judged_as_one_array_whatever_is_broken(cluster, folder, subm
 
 
 def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, folder, submissions, tmp_path):
-    process = start_hw4(*class_words(folder, submissions), env=cluster.env)
+    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
     cluster.wait_for((tmp_path / "runs").exists)
     cluster.wait_for(lambda: len((tmp_path / "runs").read_text().splitlines()) >= 3)
     process.send_signal(signal.SIGINT)
@@ -298,7 +298,7 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
     }  # what a journal holds already
     assert len(whole) < 10
     before = (tmp_path / "runs").read_text().splitlines()
-    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.env)
+    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.settings)
     assert result.returncode == 0, result.stderr
     assert sum(one.passed for one in board(tmp_path / "out").values()) == 10
     after = (tmp_path / "runs").read_text().splitlines()
@@ -306,12 +306,12 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
 
 
 def test_an_array_whose_judge_was_killed_is_waited_for(cluster, folder, submissions, tmp_path):
-    process = start_hw4(*class_words(folder, submissions), env=cluster.env)
+    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
     cluster.wait_for((tmp_path / "runs").exists)
     process.kill()
     process.communicate()
-    fails(run_hw4(*class_words(folder, submissions), env=cluster.env), 2, "still judges into out", "--resume")
-    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.env)
+    fails(run_hw4(*class_words(folder, submissions), env=cluster.settings), 2, "still judges into out", "--resume")
+    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.settings)
     assert result.returncode == 0, result.stderr
     assert "still judges: waiting for it" in result.stderr
     assert len((tmp_path / "runs").read_text().splitlines()) == 10
@@ -322,7 +322,7 @@ def test_students_whose_task_slurm_ends_are_told_and_stay_open(cluster, folder, 
         (submissions / user / "hw4").unlink()
         (submissions / user).rmdir()
     script(submissions / "eve" / "hw4", f"touch {tmp_path}/started; sleep 98762")
-    process = start_hw4(*class_words(folder, submissions), env=cluster.env)
+    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--partition=nvidia")
     stdout, stderr = process.communicate(timeout=90)
@@ -336,4 +336,4 @@ def test_students_whose_task_slurm_ends_are_told_and_stay_open(cluster, folder, 
 def test_an_array_that_slurm_refuses_is_told_in_its_words(cluster, folder, submissions, tmp_path):
     words = [*class_words(folder, submissions)]
     words[words.index("--slurm") + 1] = "-p nowhere"
-    fails(run_hw4(*words, env=cluster.env), 3, "sbatch: invalid partition specified: nowhere")
+    fails(run_hw4(*words, env=cluster.settings), 3, "sbatch: invalid partition specified: nowhere")
