@@ -1,6 +1,12 @@
 """`python -m hw4cli` is `hw4`."""
 
-from hw4cli.entry import main
+try:
+    from hw4cli.entry import main
+except KeyboardInterrupt:  # Ctrl-C so early that nobody is there to answer it
+    import os
+
+    os.write(2, b"hw4: interrupted\n")
+    os._exit(130)
 
 if __name__ == "__main__":
     main()
