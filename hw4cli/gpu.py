@@ -31,11 +31,14 @@ class Gpu:
             attributes = device.attributes
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             raise MachineError(f"no GPU can be used: {_cuda_message(error)}") from None
+        cc = int(device.compute_capability)
         self.chip = Chip(
-            cc=int(device.compute_capability),
+            cc=cc,
             sms=attributes["MultiProcessorCount"],
             shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
             shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
+            # cupy names the architecture, too, and NVRTC takes it twice from 12.9 on.
+            warpgroups=cc == 90 and self.cupy.cuda.nvrtc.getVersion() >= (12, 9),
         )
         self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
         self._compiled = cache(self._compile)

@@ -18,12 +18,14 @@ MAX_BLOCKS = 2**31 - 1
 @dataclass(frozen=True)
 class Chip:
     """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
-    what a block may use, and what a multiprocessor has for all its blocks."""
+    what a block may use, and what a multiprocessor has for all its blocks; and whether warp groups multiply there
+    (wgmma), and the compiler knows it."""
 
     cc: int
     sms: int
     shared_limit: int
     shared_sm: int
+    warpgroups: bool = False
 
     @property
     def shared_reserved(self) -> int:
@@ -34,7 +36,7 @@ class Chip:
 # One chip of each compute capability (CUDA programming guide, table of technical specifications), for planning
 # where there is no GPU.
 CHIPS = {
-    cc: Chip(cc, sms, block << 10, multiprocessor << 10)
+    cc: Chip(cc, sms, block << 10, multiprocessor << 10, warpgroups=cc == 90)
     for cc, sms, block, multiprocessor in (
         (61, 20, 48, 96),
         (75, 40, 64, 64),
@@ -72,7 +74,8 @@ class Plan:
     @property
     def options(self) -> tuple[str, ...]:
         """The compiler's options for the macros."""
-        return tuple(f"-D{name}={value}" for name, value in self.macros.items())
+        own = ("-arch=sm_90a",) if self.macros.get("WARPGROUPS") else ()  # wgmma is of this one architecture alone
+        return (*own, *(f"-D{name}={value}" for name, value in self.macros.items()))
 
     @property
     def main(self) -> int:
@@ -252,6 +255,8 @@ TERM_RANGE = 128  # bytes of scratch before the terms
 def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
     """Measured on an H200: 256 rows and one large block for long sequences at d = 64, else two or three small ones."""
     width, short = _padded_d(shape.d), shape.N <= INBLOCK_KEYS
+    if _warpgroups(shape, chip, values):
+        return {"BR": 128, "BC": 128}
     if width == 128:
         return {"BR": 64, "BC": 32}
     if width == 32:
@@ -263,6 +268,11 @@ def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
     return {"BR": 128, "BC": 64}
 
 
+def _warpgroups(shape: Shape, chip: Chip, values: int) -> bool:
+    """Whether warp groups multiply (kernels/warpgroup.cuh): for that, the terms must be made beforehand."""
+    return chip.warpgroups and values == 1 and 8 <= shape.d <= 64 and shape.N > INBLOCK_KEYS
+
+
 def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
     """THREADS, the BLOCKS that registers allow, STAGES of the ring, and whether the block converts, INBLOCK.
 
@@ -271,6 +281,9 @@ def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
 
     def derived(shape: Shape, tile: Tile, chip: Chip) -> Tile:
         width, inblock = _padded_d(shape.d), int(shape.N <= INBLOCK_KEYS)
+        if _warpgroups(shape, chip, values):
+            sizes = {"THREADS": 2 * tile["BR"], "BLOCKS": 2 if width == 32 else 1, "STAGES": 4}
+            return {**sizes, "INBLOCK": 0, "WARPGROUPS": 1}
         narrow = width == 64 and inblock and (chip.cc < 120 if values == 1 else tile["BR"] == 64)
         rows = 16 if width == 128 or narrow else 32  # of a warp
         threads = 32 * tile["BR"] // rows
@@ -290,7 +303,13 @@ def _terms_stage(d: int, tile: Tile, values: int) -> int:
 
 
 def _terms_shared(values: int) -> Callable[[int, Tile], int]:
-    return lambda d, tile: tile["STAGES"] * _terms_stage(d, tile, values)
+    """The stages; and for warp groups, from the next multiple of 1024 on, 16 rows of ones."""
+
+    def shared(d: int, tile: Tile) -> int:
+        stages = tile["STAGES"] * _terms_stage(d, tile, values)
+        return ceil_div(stages, 1024) * 1024 + 16 * 2 * _padded_d(d) if tile.get("WARPGROUPS") else stages
+
+    return shared
 
 
 def _terms_launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:

@@ -20,6 +20,9 @@
 #include "common.cuh"
 #include "ptx.cuh"
 #include "tensor.cuh"
+#if WARPGROUPS
+#include "warpgroup.cuh"
+#endif
 
 static_assert(PV_TERMS == 1 && STAGE == 6 * BC * WIDTH, "K in two terms, V in one");
 

@@ -7,6 +7,9 @@
 // Scores are computed one sub-tile of SUB keys ahead of their exponentials, so that MMA, exp2 and conversions of one
 // warp are independent of each other and run at the same time.
 
+#ifndef WARPGROUPS  // whether warpgroup.cuh multiplies, where it can
+#define WARPGROUPS 0
+#endif
 #ifdef __CUDA_ARCH__
 #define ARCH __CUDA_ARCH__
 #else
@@ -16,14 +19,14 @@
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
 constexpr int MI = BR * 2 / THREADS;                      // m16 blocks of rows of a warp
 constexpr int STEPS = WIDTH / 16, NO = WIDTH / 8;         // k16 steps of a product QK, n8 blocks of O
-constexpr int SUB = (PV_TERMS == 2 && WIDTH > 32) || INBLOCK ? 16 : 32;  // keys whose scores are in registers at once
+constexpr int SUB = WARPGROUPS ? 64 : (PV_TERMS == 2 && WIDTH > 32) || INBLOCK ? 16 : 32;  // keys whose scores are in registers at once
 constexpr int SL = MI == 2 ? 2 : SUB / 8, SLICES = SUB / 8 / SL;  // n8 blocks of keys that are computed together
 constexpr int PARTS = BC / SUB;
 constexpr int CHUNKS = WIDTH / 8;                         // 16-byte chunks of a row
 constexpr unsigned ROW = WIDTH * 2, TERM = BC * ROW, STAGE = (2 + PV_TERMS) * TERM;  // bytes; a stage: K hi, lo, V hi(, lo)
 constexpr unsigned RANGE = 128;                           // bytes of scratch before the terms: |Q|, |K|, |V|
 constexpr bool BULK = !INBLOCK && ARCH >= 900;            // tiles come by the bulk copy engine
-constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && BLOCKS > 1 && ARCH == 900;  // P V one slice late: if registers allow
+constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && !WARPGROUPS && BLOCKS > 1 && ARCH == 900;  // P V one slice late: if registers allow
 // A row's largest P is 2^BIAS to 2^GROWN: nothing that counts is below fp16's normal numbers, nothing overflows.
 constexpr float BIAS = 7, GROWN = 15;
 // l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
@@ -40,7 +43,7 @@ static_assert(BC % SUB == 0, "a tile is whole sub-tiles");
 static_assert(SL % 2 == 0, "P V takes 16 keys a step");
 static_assert(!CAUSAL, "the causal mask is not written yet: it belongs where the tail's keys are masked");
 
-extern __shared__ float4 shared[];
+extern __shared__ __align__(1024) float4 shared[];
 
 template <bool X> struct Bool { static constexpr bool value = X; };
 
@@ -136,9 +139,9 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
 // stage n + LEAD - STAGES, of which no V is wanted any more.
 struct Ring {
     const float *k, *v;  // the part's first row
-    const char* terms;   // its first tile
+    const char* terms;   // of all batches
     unsigned base, top_k = 0, top_v = 0;
-    int keys, stages;
+    int keys, stages, tile;  // of the part; its first tile
     static constexpr int LEAD = PARTS > 1 ? STAGES - 2 : STAGES - 3;
     static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
 
@@ -156,7 +159,7 @@ struct Ring {
         if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(stage)), "n"(STAGE) : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"(at(stage)), "l"(terms + (long long)stage * STAGE), "n"(STAGE), "r"(full(stage)) : "memory");
+                     ::"r"(at(stage)), "l"(terms + (long long)(tile + stage) * STAGE), "n"(STAGE), "r"(full(stage)) : "memory");
     }
     __device__ __forceinline__ void release(int stage) {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
@@ -181,9 +184,9 @@ struct Ring {
 #if ARCH >= 800
     __device__ __forceinline__ void copy(int stage) {
         if (stage < stages) {
-            const char* tile = terms + (long long)stage * STAGE + threadIdx.x * 16;
+            const char* from = terms + (long long)(tile + stage) * STAGE + threadIdx.x * 16;
             UNROLL for (unsigned n = 0; n < STAGE; n += THREADS * 16)
-                copy16_async(at(stage) + threadIdx.x * 16 + n, (const float*)(tile + n), true);
+                copy16_async(at(stage) + threadIdx.x * 16 + n, (const float*)(from + n), true);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
@@ -193,7 +196,7 @@ struct Ring {
 #endif
     __device__ __forceinline__ void convert_here(int stage) {
         constexpr int PASS = THREADS / CHUNKS;
-        static_assert(BC % PASS == 0, "a pass covers whole rows of a tile");
+        static_assert(!INBLOCK || BC % PASS == 0, "a pass covers whole rows of a tile");
         const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
         UNROLL for (int n = 0; n < BC; n += PASS) {
             const int row = stage * BC + n + r;
@@ -378,6 +381,7 @@ __device__ __forceinline__ void put(const Rows& r, float* to, float2* stats, int
     __syncwarp();
 }
 
+#if !WARPGROUPS  // else warpgroup.cuh has it
 // A block: BR rows against one part of the keys.
 __device__ __forceinline__ void attend(const float* q, const float* k, const float* v, float* o, void* scratch,
                                        long long in_stride, long long out_stride, int B, int N, int splits,
@@ -394,7 +398,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     const long long at = batch * in_stride + (long long)first * D;
     Ring ring;
     ring.k = k + at, ring.v = v + at;
-    ring.terms = (const char*)scratch + RANGE + ((long long)batch * tiles + first / BC) * STAGE;
+    ring.terms = (const char*)scratch + RANGE, ring.tile = batch * tiles + first / BC;
     ring.base = shared_address(shared), ring.keys = last - first, ring.stages = ceil_div(last - first, BC);
     ring.begin();
     Rows r;
@@ -490,6 +494,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     if (INBLOCK) note(scratch, 1, ring.top_k, noted(scratch, 1)), note(scratch, 2, ring.top_v, noted(scratch, 2));
     put_away(ring.stages > FLUSH, true);
 }
+#endif
 
 // The parts of a row put together: four columns of O a thread.
 __device__ __forceinline__ void combine(float* o, const void* scratch, long long out_stride, int B, int N, int splits) {

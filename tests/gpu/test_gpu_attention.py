@@ -1,5 +1,7 @@
 """Every kernel against float64: all kinds of shapes, hostile inputs, poisoned outputs, the same bits every time."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers import random_block
@@ -23,6 +25,7 @@ SHAPES = [
     (1, 4096, 128),
     (1, 8192, 64),
     (1, 8190, 32),
+    *((3, N, d) for N in (257, 300, 384, 385, 511, 641) for d in (8, 32, 36, 64)),  # warp groups and their tails
     (70_000, 1, 4),
 ]
 
@@ -48,6 +51,18 @@ def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
     first = on_gpu(gpu, variant, block)
     assert np.abs(first - exact_attention(block)).max() <= VARIANTS[variant].error_bound
     assert np.array_equal(first, on_gpu(gpu, variant, block))
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[1] > 256 and shape[2] <= 64], ids=str)
+def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, shape):
+    """What other GPUs run, and this one with an old compiler."""
+    if not gpu.chip.warpgroups:
+        pytest.skip("this GPU has no warp groups")
+    monkeypatch.setattr(gpu, "chip", replace(gpu.chip, warpgroups=False))
+    block = random_block(*shape)
+    first = on_gpu(gpu, "split", block)
+    assert np.abs(first - exact_attention(block)).max() <= VARIANTS["split"].error_bound
+    assert np.array_equal(first, on_gpu(gpu, "split", block))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
