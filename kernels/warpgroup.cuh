@@ -26,6 +26,13 @@ __device__ __forceinline__ void group_end() { asm volatile("wgmma.commit_group.s
 template <int LATER> __device__ __forceinline__ void group_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
+// Whether one of the group's threads says so: all four warps must ask, and wait, for products together.
+__device__ __forceinline__ bool group_any(bool mine) {
+    unsigned any;
+    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, 128, p; selp.u32 %0, 1, 0, q;}"
+                 : "=r"(any) : "r"(unsigned(mine)), "r"(1 + threadIdx.x / 128) : "memory");
+    return any;
+}
 // The tensor cores use these registers: the compiler must not move what it does with them across this.
 template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(c[n][e])::"memory");
@@ -76,7 +83,7 @@ __device__ __forceinline__ void ask_values(Rows& r, const Weights& P, unsigned v
     }
     group_end();
 }
-// The scores once more, at once and by each warp for itself: one may need them, and its group not.
+// The scores once more, at once and by each warp for itself.
 __device__ __forceinline__ void add_again(const Rows& r, Scores S, unsigned k_at) {
     unsigned lane;
     asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));  // here, as in put_away below
@@ -142,7 +149,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     auto release = [&](int sub) {  // all products with the tile before are computed
         if (sub % PARTS == 0 && sub > 0) ring.release(sub / PARTS - 1);
     };
-    auto outgrown = [&](int top) { return __builtin_expect(__any_sync(FULL_WARP, top > __float_as_int(GROWN)), 0); };
+    auto outgrown = [&](int top) { return top > __float_as_int(GROWN); };
     auto move_m = [&](Scores& S, int sub) {  // and sum again from the new m: a sum that began far from it lost digits
         rescale(r, &S, false);
         add_again(r, S, keys_at(sub));
@@ -177,7 +184,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
             ask_next(next, sub + 1);
             const int top = end_scores(r, now);
             mask_tail(now, sub);
-            if (outgrown(top)) {
+            if (__builtin_expect(group_any(outgrown(top)), 0)) {
                 group_wait<0>();
                 keep(next[0]), keep(r);
                 move_m(now, sub);
@@ -206,7 +213,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
             group_wait<0>();  // P V of the keys before
             keep(r);
             release(sub);
-            if (outgrown(top)) move_m(S, sub);
+            if (__builtin_expect(__any_sync(FULL_WARP, outgrown(top)), 0)) move_m(S, sub);
             UNROLL for (int n = 0; n < SL; n++) weigh(r, S, 0, n, P);
             ask_next(S, sub + 1);
             ask_values(r, P, keys_at(sub) + 2 * TERM, ones);
