@@ -6,9 +6,11 @@
 //           FFMA, and the answer is provably within the tolerance (docs/accuracy.md).
 // Geometry: B * ceil(N/BR) * splits blocks, a warp to 16 or 32 rows, tiles of BC keys. split_convert makes the terms
 //           of K and V beforehand (INBLOCK: for few keys, each block for itself); splits > 1 cuts the keys into
-//           parts, and split_combine puts them together: sums stay short, and no multiprocessor idles.
-// Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers.
-// Limits:   Compute capability 8.0. Elements within fp16's range; how large the error can be follows from the range,
+//           parts, and split_combine puts them together: sums stay short, and no multiprocessor idles. WARPGROUPS:
+//           four warps multiply together (wgmma).
+// Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers;
+//           and for WARPGROUPS 32 * p bytes of ones.
+// Limits:   Compute capability 8.0 (WARPGROUPS: 9.0, and no other). Elements within fp16's range; how large the error can be follows from the range,
 //           which the kernel leaves in scratch. Scratch: 128 + 6 * B*N*p bytes, and 4 * splits*B*N*(d+2).
 // Source:   Dao, FlashAttention-2 (2023), algorithm 1; Markidis et al., NVIDIA Tensor Core Programmability (2018),
 //           section V, for products of terms; lazy rescaling by 2^8: FlashAttention-4's softmax.
