@@ -4,16 +4,19 @@ How far a class is stands in the students' journals and nowhere else: so it is g
 the tasks of a Slurm array need no other way to tell the one who waits for them.
 """
 
+import fcntl
+import os
 import shlex
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hw4cli import journal, results, slurm, standings
 from hw4cli.casefile import make_folder
-from hw4cli.errors import Hw4Error, InputError, os_error
+from hw4cli.errors import Hw4Error, InputError, MachineError, os_error
 from hw4cli.record import Standing
 from hw4cli.session import Listener, SessionPlan, judge_session, not_run, set_aside
 from hw4cli.submission import STAMP, BrokenError, Submission, program_of, scan
@@ -21,7 +24,8 @@ from hw4cli.verdict import Verdict
 
 BUILD_SECONDS = 120.0
 LOOK_SECONDS = 2.0  # between two looks at an array's journals: each asks Slurm once
-JOB, TASKS = "slurm-job", "slurm"  # in the class's folder: the array's number, and a folder for what its tasks say
+PATIENCE_SECONDS = 600.0  # with a Slurm that does not answer
+TASKS, JOB = "slurm", "job"  # in the class's folder: what the array's tasks said; in there, the array's number
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,10 @@ class Classroom:
         """Read who there is. InputError if there is nobody."""
         self.plan, self.listener = plan, listener or ClassListener()
         self.members = scan(plan.submissions, plan.only)
-        if any(member.folder.resolve() == plan.output.resolve() for member in self.members):
+        output = plan.output.resolve()
+        if output == plan.submissions.resolve() or any(
+            output.is_relative_to(member.folder.resolve()) for member in self.members
+        ):
             raise InputError(f"{plan.output} lies among the submissions: keep the results elsewhere")
         self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
 
@@ -75,17 +82,18 @@ class Classroom:
             state = status.st_mtime_ns, status.st_size
             if member.user not in self._seen or self._seen[member.user][0] != state:
                 self._seen[member.user] = state, self._is_complete(journal.read(path), member)
-        except (OSError, Hw4Error, LookupError, TypeError, AttributeError):  # none yet, or damaged
+        except Exception:  # none yet, or damaged
             return False
         return self._seen[member.user][1]
 
     def _is_complete(self, found: journal.Journal, member: Submission) -> bool:
         plan, settings = self.plan.session, found.header["settings"]
-        if settings["submission"] != member.sha256 or found.header.get("fault"):
+        wanted = {**self._facts(member), "sandbox": plan.settings.sandbox}
+        if found.header.get("fault") or {name: settings[name] for name in wanted} != wanted:
             return False
         if found.header.get("note"):
             return True
-        if (settings["sandbox"], settings["launcher"]) != (plan.settings.sandbox, list(plan.settings.launcher)):
+        if settings["launcher"] != list(plan.settings.launcher):
             return False
         attempts = found.attempts()
         return all(
@@ -96,6 +104,11 @@ class Classroom:
             >= plan.repeat
             for case in plan.cases
         )
+
+    def _facts(self, member: Submission) -> dict[str, Any]:
+        """What a student's journal tells besides, and what --resume goes by."""
+        facts = {"submission": member.sha256, "build_limit": self.plan.build_seconds}
+        return {**self.plan.session.facts, **facts}
 
     def judge(self) -> bool:
         """Judge the members one after the other, but for those who are done; whether all were judged. The failure of
@@ -113,54 +126,70 @@ class Classroom:
         return True
 
     def _try(self, member: Submission, work: Callable[[Submission], bool]) -> bool:
-        """What work on a member gives; False if it fails, which is told."""
+        """What work on a member gives; False if it fails, which is told. Whatever one student's files do to us, the
+        others get their turn."""
         try:
             return work(member)
-        except (Hw4Error, OSError) as error:
-            self._failed(member, str(error if isinstance(error, Hw4Error) else os_error(error, "judge it")))
-            return False
+        except Hw4Error as error:
+            self._failed(member, str(error))
+        except OSError as error:
+            self._failed(member, f"{os_error(error, 'judge it')}")
+        except Exception as error:
+            self._failed(member, f"the judge failed: {error!r}")
+        return False
 
     def _judge(self, member: Submission) -> bool:
         kept = self.is_done(member)
         if not kept:
-            self._run(member)
+            place = self._place(member)
+            make_folder(place)
+            with _locked(place):
+                self._run(member, place)
         return self._tell(member, kept)
 
     def _tell(self, member: Submission, kept: bool) -> bool:
         """Tell of a member's standing; whether it is one, and not open."""
-        one = standings.load(self._place(member), self.plan.session.rules)[0]
+        one = self._standing(member)
         self.listener.judged(one, kept)
         return one.score is not None
 
-    def _run(self, member: Submission) -> None:
-        plan, place = self.plan.session, self._place(member)
-        listener = self.listener.begins(member.user)
-        facts = {**plan.facts, "submission": member.sha256}
-        sandboxed = plan.settings.sandbox == "bwrap"
+    def _standing(self, member: Submission) -> Standing:
+        path = self._place(member) / journal.NAME
+        return standings.decide([standings.entry(path, str(path))], self.plan.session.rules)[0]
+
+    def _run(self, member: Submission, place: Path) -> None:
+        """Build and judge a member's submission; or write down that it is broken."""
+        plan, listener = self.plan.session, self.listener.begins(member.user)
+        facts, sandboxed = self._facts(member), plan.settings.sandbox == "bwrap"
         try:
             program = program_of(member, place, self.plan.build_seconds, sandboxed, plan.folder)
         except BrokenError as problem:
-            not_run(place, member.user, [case.name for case in plan.cases], str(problem), settings=facts)
+            names, settings = [case.name for case in plan.cases], {**facts, "sandbox": plan.settings.sandbox}
+            not_run(place, member.user, names, str(problem), settings=settings)
             return
         plan = replace(plan, user=member.user, command=[str(program)], sources=member.files, facts=facts)
         judge_session(replace(plan, output=place, resume=True), listener)
 
     def _failed(self, member: Submission, words: str) -> None:
-        """Tell of a failure; and write it down where nothing is written yet, so that nobody is missing on the board."""
+        """Tell of a failure; and write it down where nothing is written of this submission, so that nobody is missing
+        on the board, or there with what an older one did."""
         self.listener.failed(member.user, words)
-        if not (self._place(member) / journal.NAME).exists():
-            names = [case.name for case in self.plan.session.cases]
-            with suppress(Hw4Error):
+        with suppress(Exception):
+            path = self._place(member) / journal.NAME
+            header = journal.read(path).header if path.exists() else {}
+            if (header.get("settings") or {}).get("submission") != member.sha256:
+                names = [case.name for case in self.plan.session.cases]
                 not_run(self._place(member), member.user, names, words, fault=True)
 
     def judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
         """Judge the members who are not done as an array of Slurm's, a task a student, `parallel` at a time; whether
-        all were judged. A task runs `hw4 ARGUMENTS --resume --only USER`.
+        all were judged. A task runs `hw4 judge --resume --only USER ARGUMENTS`.
 
         An array that an earlier call left behind is waited for first. Ctrl-C cancels the array. Raises MachineError,
         with Slurm's words, if Slurm does not take it.
         """
-        note, left = self.plan.output / JOB, list(self.members)
+        log, left = self.plan.output / TASKS, list(self.members)
+        note = log / JOB
         job = note.read_text().strip() if note.is_file() else ""
         if job and slurm.is_alive(job):
             if not self.plan.session.resume:
@@ -172,7 +201,7 @@ class Classroom:
         self._tell_done(left, kept=True)
         if not left:
             return whole
-        waiting, tasks, log = tuple(left), min(len(left), slurm.most_tasks()), self.plan.output / TASKS
+        waiting, tasks = tuple(left), min(len(left), slurm.most_tasks())
         make_folder(log)
         job = slurm.submit(options, _script(waiting, tasks, arguments), tasks, parallel, log)
         note.write_text(job)
@@ -183,11 +212,18 @@ class Classroom:
         return whole and not left
 
     def _watch(self, job: str, left: list[Submission]) -> None:
-        """Tell of each member who is done, and take it from the list, until all are or the job has ended."""
-        alive = True
+        """Tell of each member who is done, and take it from the list, until all are or the job has ended. Slurm may
+        be away for a while."""
+        alive, heard = True, time.monotonic()
         try:
             while alive and left:
-                alive = slurm.is_alive(job)  # asked first: what the last task wrote is seen below
+                try:
+                    alive = slurm.is_alive(job)  # asked first: what the last task wrote is seen below
+                    heard = time.monotonic()
+                except MachineError as error:
+                    if time.monotonic() - heard > PATIENCE_SECONDS:
+                        raise
+                    self.listener.says(f"{error}; asking again")
                 self._tell_done(left, kept=False)
                 if alive and left:
                     time.sleep(LOOK_SECONDS)
@@ -199,12 +235,12 @@ class Classroom:
     def _tell_done(self, left: list[Submission], kept: bool) -> None:
         for member in [one for one in left if self.is_done(one)]:
             left.remove(member)
-            self._tell(member, kept)
+            self._try(member, lambda one: self._tell(one, kept))
 
     def _why_not(self, member: Submission, log: Path) -> str:
         """Why a member's task did not judge it to the end: what the judge wrote down, or else what Slurm said."""
         with suppress(Hw4Error):
-            one = standings.load(self._place(member), self.plan.session.rules)[0]
+            one = self._standing(member)
             faults = [result.reason for result in one.results.values() if result.verdict is Verdict.JE]
             if one.note or faults:
                 return one.note or f"{len(faults)} case(s) could not be judged: {faults[0]}"
@@ -218,15 +254,29 @@ class Classroom:
         return ranked
 
 
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Have a student's folder to ourselves, so that no other judge builds in it. The lock goes with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise MachineError(f"another hw4 judge works in {folder}: wait for it") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _script(members: Sequence[Submission], tasks: int, arguments: Sequence[str]) -> str:
     """What a task runs: hw4 on the member of its number, and on every `tasks`-th after that."""
     users = " ".join(shlex.quote(member.user) for member in members)
-    command = shlex.join([*slurm.python_words("entry"), *arguments, "--resume"])
+    command = shlex.join([*slurm.python_words("entry"), "judge", "--resume", "--only"])
     return f"""#!/bin/sh
 set -- {users}
 shift "$SLURM_ARRAY_TASK_ID"
 while [ $# -gt 0 ]; do
-    {command} --only "$1"
+    {command} "$1" {shlex.join(arguments)}
     [ $# -gt {tasks} ] && shift {tasks} || break
 done
 """

@@ -82,6 +82,8 @@ def read(path: Path) -> Journal:
             _add(journal, line, f"{path}, line {number}")
         except (ValueError, TypeError, AttributeError):
             continue  # cut short by a crash
+        except LookupError as error:  # JSON, but not what we wrote
+            raise InputError(f"{path}, line {number} is damaged: {error!r}") from None
     return journal
 
 

@@ -80,7 +80,7 @@ def _devices() -> list[str]:
 def _folders(command: Sequence[str], env: Mapping[str, str]) -> Iterable[Path]:
     """The folders that a command needs: those of its files and of the interpreters that run them, and of libraries."""
     files = [word for word in command if word.startswith("/") and Path(word).is_file()]
-    files += [found for file in files for word in _interpreter(file) if (found := shutil.which(word))]
+    files += [found for file in files for word in interpreter(file) if (found := shutil.which(word))]
     folders = [
         _prefix(folder) for file in files for folder in dict.fromkeys((Path(file).parent, Path(file).resolve().parent))
     ]
@@ -97,11 +97,12 @@ def _prefix(folder: Path) -> Path:
     return parent if folder.name == "bin" and belongs and str(parent) != os.path.expanduser("~") else folder  # noqa: PTH111
 
 
-def _interpreter(file: str) -> list[str]:
-    """The words after #! in a script's first line."""
+def interpreter(file: str) -> list[str]:
+    """The programs that a script's first line names: what stands behind #!, and what env is to look for."""
     try:
         with open(file, "rb") as script:  # noqa: PTH123
             first = script.readline(256)
-    except OSError:
+        words = shlex.split(os.fsdecode(first[2:])) if first.startswith(b"#!") else []
+    except (OSError, ValueError):
         return []
-    return shlex.split(os.fsdecode(first[2:]))[:2] if first.startswith(b"#!") else []
+    return words[: 2 if Path(words[0]).name == "env" else 1] if words else []

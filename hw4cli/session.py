@@ -186,6 +186,8 @@ def _locked_journal(folder: Path, resume: bool) -> Iterator[Path]:
     with ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path} is no regular file: remove it")
             _lock(held.enter_context(path.open("ab")), folder)
             if not resume and path.stat().st_size:
                 path.rename(next(name for name in _numbered(path) if not name.exists()))

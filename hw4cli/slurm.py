@@ -24,6 +24,7 @@ from hw4cli.step import MARK, Order, reported
 END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes up to KillWait, 30 s
 NOT_STARTED = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}  # srun's own failures, else 1 as a program's
 OUR_CODES = {0, 1, 2, 3, 130}
+OWN_EXIT = re.compile(r"task \d+: Exited with exit code")  # of srun's words: the judge's own, and no failure of Slurm's
 WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated")
 LEVEL = re.compile(r"^([\w.-]+: )?(fatal|error): ")  # srun's, and slurmstepd-NODE's
 WORDS = 3  # lines of Slurm's that are told at most
@@ -70,7 +71,8 @@ def judge_inside(options: Sequence[str], arguments: Sequence[str]) -> int:
             print(line, file=sys.stderr, flush=True)
 
     code, _ = _talk(command, {**os.environ, **NOT_STARTED}, None, pass_on, every_line=True)
-    if code in OUR_CODES:
+    slurms = [line for line in seen if LEVEL.match(line) and not OWN_EXIT.search(line)]
+    if code in OUR_CODES and not (slurms and code > 1):  # srun itself may end with 2 or 130, too
         return code
     raise MachineError(f"Slurm did not run the judge to its end ({_ending(code)}): {slurm_words(seen)}")
 
@@ -129,14 +131,16 @@ def _ending(code: int) -> str:
 def _ask(*command: str, script: str | None = None) -> str:
     """What a command of Slurm prints. MachineError, with its words, if it fails."""
     try:
-        result = subprocess.run(command, input=script or "", capture_output=True, text=True, timeout=60)
+        # A student's name may be any bytes.
+        result = subprocess.run(command, input=os.fsencode(script or ""), capture_output=True, timeout=60)
     except OSError as error:
         raise MachineError(f"{start_problem(command[0], error)}: is Slurm installed here?") from None
     except subprocess.TimeoutExpired:
         raise MachineError(f"{command[0]} does not answer for a minute: is Slurm running?") from None
     if result.returncode:
-        raise MachineError(f"{command[0]}: {slurm_words(result.stderr.splitlines())}")
-    return result.stdout
+        words = result.stderr.decode(errors="replace").splitlines()
+        raise MachineError(f"{command[0]}: {slurm_words(words)}")
+    return result.stdout.decode(errors="replace")
 
 
 def _talk(

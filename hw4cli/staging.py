@@ -10,6 +10,7 @@ import secrets
 import shutil
 import site
 import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -161,16 +162,16 @@ def _is_file(word: str) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and all in it, also what its maker may not enter. No process may be left in it; links are not
-    followed, and if it has become one itself, only the link goes."""
+    """Remove a folder and all in it, also what its maker may not enter, and what lies deeper than a path can name. No
+    process may be left in it; links are not followed, and if it has become one itself, only the link goes."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink(missing_ok=True)
         return
-    with suppress(OSError):
+    try:
         folder.chmod(stat.S_IRWXU)
-    for place, names, _ in os.walk(folder):
-        for path in (Path(place, name) for name in names):
-            if not path.is_symlink():
-                with suppress(OSError):
-                    path.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError):
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -33,13 +33,22 @@ def read(folder: Path) -> list[Entry]:
     """
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: name the one that `hw4 judge --output` wrote")
-    paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if path.is_file()]
+    paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if _is_there(path)]
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")
-    return [_entry(path, str(path.relative_to(folder))) for path in paths]
+    return [entry(path, str(path.relative_to(folder))) for path in paths]
 
 
-def _entry(path: Path, name: str) -> Entry:
+def _is_there(path: Path) -> bool:
+    """Whether it is a file, or may be one: what cannot be looked at is told when it cannot be read."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
+def entry(path: Path, name: str) -> Entry:
+    """A user's journal, called `name` in what is told of it."""
     user = path.parent.resolve().name
     try:
         found = journal.read(path)

@@ -4,20 +4,25 @@ import hashlib
 import os
 import re
 import shutil
+import stat
+import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from hw4cli import sandbox
+from hw4cli.casefile import write_text
 from hw4cli.errors import InputError, MachineError, os_error
-from hw4cli.process import Run, run_program
-from hw4cli.staging import environment, remove
+from hw4cli.process import run_program
+from hw4cli.staging import PREFIX, environment, remove
 from hw4cli.suite import file_sha256
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
-MAX_BUILT = 1 << 30  # bytes of a file that a build may write
+MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
+RESERVED = {"slurm", *(f"results.{end}" for end in ("json", "xml", "csv", "md"))}  # stand beside the students' folders
 ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
 
 
@@ -27,26 +32,45 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Submission:
-    """A student's folder. It is only read: what is built is built in a copy."""
+    """A student's folder. It is only read: what is built and run is a copy."""
 
     user: str
     folder: Path
 
     @cached_property
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
+        """All that is in it but folders, in order; links are not followed, what cannot be read is left out."""
+        found, places = [], [str(self.folder)]
+        while places:
+            with suppress(OSError), os.scandir(places.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        places.append(entry.path)
+                    else:
+                        found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+        return sorted(found)
+
+    @property
     def files(self) -> list[Path]:
-        """All its regular files, also those that links lead to, in order."""
-        paths = (Path(place, name) for place, _, names in os.walk(self.folder) for name in names)
-        return sorted(path for path in paths if path.is_file())
+        """Its regular files."""
+        return [path for path, status in self._entries if stat.S_ISREG(status.st_mode)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files, holes included."""
+        return sum(status.st_size for _, status in self._entries)
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of its files' names and bytes; of a file that cannot be read, of its name."""
+        """A hash of the names in it, of where links lead, and of its files' bytes (their sizes, if it is too large)."""
         whole = hashlib.sha256()
-        for path in self.files:
-            try:
-                content = file_sha256(path)
-            except OSError:
-                content = ""
+        for path, status in self._entries:
+            content = str(status.st_size)
+            with suppress(OSError):
+                if stat.S_ISLNK(status.st_mode):
+                    content = str(path.readlink())
+                elif stat.S_ISREG(status.st_mode) and self.size <= MAX_BYTES:
+                    content = file_sha256(path)
             whole.update(f"{path.relative_to(self.folder)}\0{content}\0".encode(errors="surrogateescape"))
         return whole.hexdigest()
 
@@ -59,6 +83,9 @@ def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
         raise InputError(f"cannot read the submissions in {folder}: {error.strerror}") from None
     if not places:
         raise InputError(f"{folder} holds no submissions: give each student a folder in it")
+    for path in places:
+        if path.name in RESERVED or path.name.startswith(PREFIX):
+            raise InputError(f"{path}: no student's folder can be called {path.name}: rename it")
     for user in only:
         if user not in [path.name for path in places]:
             raise InputError(f"{folder} holds no submission {user}")
@@ -66,66 +93,81 @@ def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
 
 
 def program_of(submission: Submission, place: Path, limit: float, sandboxed: bool, cases: Path) -> Path:
-    """The program of a submission, built in `place` by `make hw4` if it has a Makefile; what was built there from the
-    same files is taken as it is, for another build might differ in a byte.
+    """The program of a submission, in a copy in `place`, where `make hw4` builds it if there is a Makefile; what was
+    built there from the same files is taken as it is, for another build might differ in a byte.
 
-    The build may take `limit` seconds. In a sandbox it does not see the answers in `cases`. Raises BrokenError,
-    and MachineError if it cannot be tried here.
+    The build may take `limit` seconds. In a sandbox it does not see the answers in `cases`. Raises BrokenError, and
+    MachineError if it cannot be tried here.
     """
-    if not any((submission.folder / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
-        return _ready(submission)
-    program = (place / COPY / PROGRAM).absolute()
-    stamp = place / STAMP
-    if program.is_file() and stamp.is_file() and stamp.read_text() == submission.sha256:
+    copy, stamp = place / COPY, place / STAMP
+    program = copy.absolute() / PROGRAM
+    if program.is_file() and stamp.is_file() and stamp.read_text(errors="replace") == submission.sha256:
         return program
-    if shutil.which("make") is None:
-        raise MachineError("make is not installed here: the class cannot be built")
     stamp.unlink(missing_ok=True)
-    _copy(submission.folder, place / COPY)
-    run = _make(place / COPY, limit, sandboxed, cases)
-    (place / LOG).write_text(run.stderr)
-    if run.killed:
-        raise BrokenError(f"make hw4 did not end within {limit:g} s")
-    if run.exit_code:
-        raise BrokenError(f"make hw4 failed: {_complaint(run.stderr)}")
-    if not program.is_file():
-        raise BrokenError("make hw4 made no hw4")
-    stamp.write_text(submission.sha256)
+    try:
+        _copy(submission, copy)
+        if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
+            (copy / PROGRAM).unlink(missing_ok=True)  # what it brought built may be for another machine
+            _make(place, limit, sandboxed, cases)
+        _check(program, submission)
+    except BrokenError:
+        remove(copy)
+        raise
+    write_text(stamp, submission.sha256)
     return program
 
 
-def _ready(submission: Submission) -> Path:
-    program = submission.folder.absolute() / PROGRAM
-    if program.is_file():
-        return program
-    if (submission.folder / "hw4.cu").is_file():
-        raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
-    found = ", ".join(sorted(path.name for path in submission.folder.iterdir())[:5])
-    raise BrokenError(f"there is no hw4 and no Makefile, but {found}" if found else "the folder is empty")
+def _check(program: Path, submission: Submission) -> None:
+    """Raise BrokenError unless it is a program, and the student's own."""
+    folder, others = program.parent.resolve(), submission.folder.parent.resolve()
+    if not program.resolve().is_relative_to(folder):
+        raise BrokenError("hw4 is a link that leads elsewhere")
+    if not program.is_file():
+        found = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
+        if "hw4.cu" in found:
+            raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
+        raise BrokenError(f"there is no hw4 and no Makefile, but {found}" if found else "the folder is empty")
+    if any(Path(word).resolve().is_relative_to(others) for word in sandbox.interpreter(str(program)) if "/" in word):
+        raise BrokenError("the first line of hw4 leads to another submission")
 
 
-def _copy(source: Path, target: Path) -> None:
-    """A fresh copy of a submission, without what it brought built: that may be for another machine."""
+def _copy(submission: Submission, target: Path) -> None:
+    """A fresh copy, in which its owner may write."""
     remove(target)
+    if submission.size > MAX_BYTES:
+        raise BrokenError(f"it is larger than {MAX_BYTES >> 20:,} MB: {submission.size >> 20:,} MB")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(source, target, symlinks=True)
+        shutil.copytree(submission.folder, target, symlinks=True)
+        subprocess.run(["chmod", "-R", "u+rwX", "--", target], check=False, capture_output=True)
+    except RecursionError:
+        raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
         raise BrokenError(f"it cannot be copied: {error.args[0][0][2]}") from None
     except OSError as error:
-        raise os_error(error, f"copy {source} to {target}") from None
-    if (target / PROGRAM).is_file():
-        (target / PROGRAM).unlink()
+        raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
-def _make(folder: Path, limit: float, sandboxed: bool, cases: Path) -> Run:
-    folder = folder.resolve()
+def _make(place: Path, limit: float, sandboxed: bool, cases: Path) -> None:
+    """Run `make hw4` in the copy, and keep its words. BrokenError if it fails."""
+    if shutil.which("make") is None:
+        raise MachineError("make is not installed here: the class cannot be built")
+    folder = (place / COPY).resolve()
     env = environment(os.environ, folder, cases.absolute() / "answer")
     words = ["sh", "-c", f"exec make {PROGRAM} >&2"]  # one stream: the compiler's words in their order
     if sandboxed:
         sandbox.check()
         words = sandbox.wrap(words, folder, env, cases)
-    return run_program(words, limit, env, folder, MAX_BUILT)
+    run = run_program(words, limit, env, folder, MAX_BYTES)
+    if sandboxed:
+        run = sandbox.unwrap(run, "make")
+    write_text(place / LOG, run.stderr)
+    if run.killed:
+        raise BrokenError(f"make hw4 did not end within {limit:g} s")
+    if run.exit_code:
+        raise BrokenError(f"make hw4 failed: {_complaint(run.stderr)}")
+    if not (place / COPY / PROGRAM).is_file():
+        raise BrokenError("make hw4 made no hw4")
 
 
 def _complaint(text: str) -> str:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import subprocess
 import time
 
 import psutil
@@ -71,6 +72,14 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
     submit(desk, "empty")
     submit(desk, "<script>alert(1)<'$x", hw4=knowing(folder, log))
     os.mkfifo(submit(desk, "pipe", Makefile="hw4:\n\ttrue\n") / "fifo")
+    huge = submit(desk, "huge", hw4=knowing(folder, log))
+    with (huge / "data").open("wb") as file:
+        file.truncate(3 << 30)
+    (submit(desk, "copycat") / "hw4").symlink_to("../ready/hw4")
+    submit(desk, "linker", Makefile=f"hw4:\n\tln -s {desk}/submissions/ready/hw4 hw4\n")
+    submit(desk, "borrower", hw4=f"#!/usr/bin/env {desk}/submissions/ready/hw4\n")
+    deep = submit(desk, "deep", Makefile="hw4:\n\ttrue\n")
+    subprocess.run(["sh", "-c", "for i in $(seq 1500); do mkdir d; cd d; done"], cwd=deep, check=True)
     (desk / "submissions" / "a file.txt").touch()
     result = judge_class(folder, "--build-limit", "1")
     assert result.returncode == 0, result.stderr
@@ -86,10 +95,16 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
         "notes": "there is no hw4 and no Makefile, but readme",
         "empty": "the folder is empty",
         "pipe": "it cannot be copied: `",
+        "huge": "it is larger than 1,024 MB: 3,072 MB",
+        "copycat": "hw4 is a link that leads elsewhere",
+        "linker": "hw4 is a link that leads elsewhere",
+        "borrower": "the first line of hw4 leads to another submission",
+        "deep": "it cannot be copied: its folders are nested too deeply",
     }
     assert {one.penalty for user, one in found.items() if user not in right} == {60}
     assert "no ;" in (desk / "out" / "typo" / "build.txt").read_text()
     assert [one for one in psutil.process_iter(["cmdline"]) if "98761" in (one.info["cmdline"] or ())] == []
+    subprocess.run(["rm", "-rf", deep], check=True)
     assert sorted(path.name for path in (desk / "submissions" / "built").iterdir()) == ["Makefile", "solution"]
 
 
@@ -142,6 +157,53 @@ def test_the_judges_failure_on_one_student_is_told_and_the_others_are_judged(des
     assert board(desk)["cid"].passed == 1
 
 
+def test_a_students_files_do_not_end_the_judging_of_the_others(desk, folder):
+    submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
+    submit(desk, "ben", hw4=knowing(folder, desk / "runs"))
+    submit(
+        desk, "cid", Makefile="hw4:\n\tprintf '\\377' > ../build.sha256; cp solution hw4\n", solution="#!/bin/true\n"
+    )
+    submit(desk, "dee", hw4="#!/bin/sh -e'\n")
+    assert judge_class(folder).returncode == 0
+    with (desk / "out" / "ann" / journal.NAME).open("a") as file:
+        file.write('{"kind": "run", "shape": [1, 1, 1]}\n')
+    (desk / "submissions" / "cid" / "notes").touch()
+    os.mkfifo(desk / "out" / "eve")
+    submit(desk, "eve", hw4=knowing(folder, desk / "runs"))
+    result = judge_class(folder, "--resume")
+    assert result.returncode == 3
+    assert "Traceback" not in result.stderr
+    assert "hw4: ann: " in result.stderr
+    assert "is damaged" in result.stderr
+    assert "hw4: eve: " in result.stderr
+    assert board(desk)["ben"].passed == 1
+    assert board(desk)["ann"].score is None
+
+
+def test_submissions_may_be_read_only_and_are_not_touched(desk, folder):
+    """Students' programs may write beside themselves: that is in a copy, and nothing runs again for it."""
+    place = submit(desk, "ann", hw4=knowing(folder, desk / "runs") + "date +%N >> ${0%/*}/log\n")
+    other = submit(desk, "ben", Makefile="hw4:\n\tcp solution hw4\n", solution=knowing(folder, desk / "runs"))
+    for path in (place, other):
+        for file in path.iterdir():
+            file.chmod(file.stat().st_mode & ~0o222)
+        path.chmod(0o555)
+    assert judge_class(folder).returncode == 0
+    assert judge_class(folder, "--resume").stdout.count("judged before") == 2
+    assert (desk / "runs").read_text().count("run") == 2
+    assert [one.passed for one in board(desk).values()] == [1, 1]
+    for path in (place, other):
+        path.chmod(0o755)
+
+
+def test_a_build_that_was_too_slow_is_tried_again_with_more_time(desk, folder):
+    submit(desk, "ann", Makefile="hw4:\n\tsleep 1.5; cp solution hw4\n", solution=knowing(folder, desk / "runs"))
+    assert judge_class(folder, "--build-limit", "1").returncode == 0
+    assert board(desk)["ann"].note == "make hw4 did not end within 1 s"
+    assert judge_class(folder, "--build-limit", "60", "--resume").returncode == 0
+    assert board(desk)["ann"].passed == 1
+
+
 def test_ctrl_c_leaves_what_was_judged(desk, folder, tmp_path):
     submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
     submit(desk, "ben", hw4=f"#!/bin/sh\ntouch {desk}/started\nsleep 98760\n")
@@ -168,8 +230,11 @@ def test_what_a_class_needs_is_told(desk, folder):
     fails(run_hw4("judge", "--class", "submissions"), 2, "--class needs --output DIR")
     fails(run_hw4("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
     fails(run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder), 2, "nowhere: No such file")
-    words = ("--class", "submissions", "--output", "submissions/ann", "--dir", folder)
-    fails(run_hw4("judge", "t01", *words), 2, "keep the results elsewhere")
+    for output in ("submissions", "submissions/ann", "submissions/ann/out"):
+        words = ("--class", "submissions", "--output", output, "--dir", folder)
+        fails(run_hw4("judge", "t01", *words), 2, "keep the results elsewhere")
+    submit(desk, "results.json", hw4="#!/bin/true\n")
+    fails(judge_class(folder), 2, "no student's folder can be called results.json")
 
 
 def test_slurm_that_is_not_there_is_told(desk, folder, tmp_path):
@@ -211,7 +276,7 @@ def test_two_hundred_submissions_of_thirty_cases_are_looked_through_at_once(desk
     for one in scan(desk / "submissions"):
         path = desk / "out" / one.user / journal.NAME
         path.parent.mkdir(parents=True)
-        settings = {"submission": one.sha256, "sandbox": "none", "launcher": []}
+        settings = {"submission": one.sha256, "build_limit": 120.0, "sandbox": "none", "launcher": []}
         lines = [journal.header(user=one.user, cases=[case.name for case in cases], settings=settings)]
         lines += [
             journal.run("key", Attempt(case.name, (case.shape.B, case.shape.N, case.shape.d), case.limit, wall=1.0))

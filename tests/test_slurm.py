@@ -146,6 +146,18 @@ def test_an_allocation_that_slurm_refuses_is_told_in_its_words(cluster, folder):
     assert "unrecognized option" in refused.stderr.splitlines()[-1]
 
 
+def test_an_allocation_that_slurm_ends_is_told_in_its_words(cluster, folder, tmp_path):
+    program = script(tmp_path / "hw4", f"touch {tmp_path}/started; sleep 98759")
+    words = ("--dir", folder, "--program", program, "--srun", "-p nvidia")
+    process = start_hw4("judge", "t01", *words, env=cluster.settings)
+    cluster.wait_for((tmp_path / "started").exists)
+    cluster.run("scancel", "--partition=nvidia")
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 3, stderr
+    assert "CANCELLED" in stderr.splitlines()[-1]
+    assert processes_with("98759") == []
+
+
 def test_behind_a_launcher_the_clock_starts_in_the_step(cluster, folder, held, tmp_path):
     program = knowing(tmp_path / "hw4", folder, more="echo $CUDA_VISIBLE_DEVICES >&2")
     start = time.monotonic()
@@ -263,7 +275,10 @@ def submissions(folder, tmp_path):
 
 def class_words(folder, submissions):
     array = ("--slurm", "-p nvidia --gres=gpu:1", "--parallel", "2")
-    return ("judge", "t01", "t02", "--class", submissions, "--output", "out", "--dir", folder, *array)
+    return ("judge", "--class", submissions, "--output", "out", "--dir", folder, *array)
+
+
+CASES = ("--", "t01", "t02")
 
 
 def board(folder):
@@ -271,7 +286,7 @@ def board(folder):
 
 
 def test_a_class_is_judged_as_one_array_whatever_is_broken(cluster, folder, submissions, tmp_path):
-    result = run_hw4(*class_words(folder, submissions), env=cluster.settings)
+    result = run_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings)
     assert result.returncode == 0, result.stderr
     found = board(tmp_path / "out")
     assert {user: one.passed for user, one in found.items()} == {
@@ -285,7 +300,7 @@ def test_a_class_is_judged_as_one_array_whatever_is_broken(cluster, folder, subm
 
 
 def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, folder, submissions, tmp_path):
-    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
+    process = start_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings)
     cluster.wait_for((tmp_path / "runs").exists)
     cluster.wait_for(lambda: len((tmp_path / "runs").read_text().splitlines()) >= 3)
     process.send_signal(signal.SIGINT)
@@ -298,7 +313,7 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
     }  # what a journal holds already
     assert len(whole) < 10
     before = (tmp_path / "runs").read_text().splitlines()
-    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.settings)
+    result = run_hw4(*class_words(folder, submissions), "--resume", *CASES, env=cluster.settings)
     assert result.returncode == 0, result.stderr
     assert sum(one.passed for one in board(tmp_path / "out").values()) == 10
     after = (tmp_path / "runs").read_text().splitlines()
@@ -306,12 +321,14 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
 
 
 def test_an_array_whose_judge_was_killed_is_waited_for(cluster, folder, submissions, tmp_path):
-    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
+    process = start_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings)
     cluster.wait_for((tmp_path / "runs").exists)
     process.kill()
     process.communicate()
-    fails(run_hw4(*class_words(folder, submissions), env=cluster.settings), 2, "still judges into out", "--resume")
-    result = run_hw4(*class_words(folder, submissions), "--resume", env=cluster.settings)
+    fails(
+        run_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings), 2, "still judges into out", "--resume"
+    )
+    result = run_hw4(*class_words(folder, submissions), "--resume", *CASES, env=cluster.settings)
     assert result.returncode == 0, result.stderr
     assert "still judges: waiting for it" in result.stderr
     assert len((tmp_path / "runs").read_text().splitlines()) == 10
@@ -322,7 +339,7 @@ def test_students_whose_task_slurm_ends_are_told_and_stay_open(cluster, folder, 
         (submissions / user / "hw4").unlink()
         (submissions / user).rmdir()
     script(submissions / "eve" / "hw4", f"touch {tmp_path}/started; sleep 98762")
-    process = start_hw4(*class_words(folder, submissions), env=cluster.settings)
+    process = start_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--partition=nvidia")
     stdout, stderr = process.communicate(timeout=90)
@@ -334,6 +351,6 @@ def test_students_whose_task_slurm_ends_are_told_and_stay_open(cluster, folder, 
 
 
 def test_an_array_that_slurm_refuses_is_told_in_its_words(cluster, folder, submissions, tmp_path):
-    words = [*class_words(folder, submissions)]
+    words = [*class_words(folder, submissions), *CASES]
     words[words.index("--slurm") + 1] = "-p nowhere"
     fails(run_hw4(*words, env=cluster.settings), 3, "sbatch: invalid partition specified: nowhere")

@@ -186,6 +186,7 @@ ZOO = {
         NA,
         "the output cannot be read",
     ),
+    "digs deeper than Python can count": ("right()\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')", AC, ""),
     "waits for words on stdin": ("assert sys.stdin.read() == ''; right()", AC, ""),
     "sleeps past the limit": ("right(); time.sleep(0.4)", TLE, "output correct"),
     "sleeps past the limit, and is wrong": ("time.sleep(0.4)", TLE, "output wrong: no output file"),
@@ -328,6 +329,15 @@ def test_what_a_killed_judge_left_is_removed_by_the_next(cases, contestant, tmp_
     assert (orphan.exists(), alive.exists()) == (False, True)
     os.close(mark)
     judged(cases, [contestant("right()")])
+
+
+def test_nothing_that_a_program_makes_keeps_its_folder_from_being_removed(cases, contestant, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    dig = "for _ in range(3000): os.mkdir('d'); os.chdir('d')\n"
+    hide = "os.chdir(os.environ['HOME']); os.makedirs('a/b'); os.chmod('a/b', 0); os.chmod('a', 0); os.chmod('.', 0)"
+    judged(cases, [contestant(dig + hide)], settings=Settings(parent=place))
+    assert list(place.iterdir()) == []
 
 
 def test_core_files_are_not_written_and_files_are_limited(cases, contestant):

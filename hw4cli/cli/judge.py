@@ -157,9 +157,9 @@ def _judge_class(
             if slurm is None:
                 whole = room.judge()
             else:
-                arguments = ["judge", *_arguments(ctx, "slurm", "parallel", "only", "resume", "as_json")]
+                arguments = _arguments(ctx, "slurm", "parallel", "only", "resume", "as_json")
                 whole = room.judge_as_array(words_of(slurm, "--slurm", ctx), parallel, arguments)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Hw4Error):
             with suppress(Hw4Error):  # nobody may be judged yet
                 room.write()
             raise
