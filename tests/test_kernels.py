@@ -1,6 +1,8 @@
 """The kernels without a GPU: their entries' arithmetic, and what NVRTC makes of them for each architecture."""
 
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers import ROOT
@@ -46,8 +48,10 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, cc):
     tiles_follow_N = VARIANTS[name].finds_range  # and compiling takes long
     sizes, lengths = ([32, 36, 64, 128], (128, 2048, 32768)) if tiles_follow_N else (HEAD_SIZES, (32768,))
     plans = [VARIANTS[name].plan(Shape(1, N, d), CHIPS[cc]) for d in sizes for N in lengths]
-    for plan in {tuple(plan.options): plan for plan in plans}.values():
-        kernels, log = compiled(name, cc, plan.options)
+    plans = {plan.options: plan for plan in plans}  # several N may have the same
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda options: compiled(name, cc, options), plans)
+    for plan, (kernels, log) in zip(plans.values(), results, strict=True):
         for launch in plan.launches:
             registers, spilled = kernels[launch.symbol]
             assert spilled == 0, f"{launch.symbol} spills {spilled} bytes with {plan.macros}"
