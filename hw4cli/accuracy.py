@@ -8,8 +8,9 @@ import math
 from dataclasses import dataclass, field
 
 from hw4cli.casefile import Magnitudes
+from hw4cli.plan import ceil_div
 from hw4cli.reference import KEYS
-from hw4cli.variants import INBLOCK_KEYS, MOST_PARTS, VARIANTS, ceil_div
+from hw4cli.variants import INBLOCK_KEYS, MOST_PARTS, VARIANTS
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53

@@ -20,10 +20,11 @@ from hw4cli.casefile import Floats
 from hw4cli.errors import InputError, MachineError
 from hw4cli.gpu import Gpu
 from hw4cli.meter import Meter
+from hw4cli.plan import Tile
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 from hw4cli.suite import uniform
-from hw4cli.variants import FALLBACK, Tile
+from hw4cli.variants import FALLBACK
 from hw4cli.verdict import Comparison
 
 SCHEMA = 1

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from hw4cli.accuracy import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
 from hw4cli.casefile import Magnitudes
 from hw4cli.errors import InputError
-from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS, Chip
+from hw4cli.plan import Chip
+from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS
 
 AUTO = "auto"
 ASKED = "asked for"

@@ -10,11 +10,12 @@ import numpy as np
 from hw4cli.casefile import FLOAT32, Magnitudes, magnitudes
 from hw4cli.choice import Choice, candidates
 from hw4cli.gpu import Gpu
+from hw4cli.plan import Plan
 from hw4cli.reference import tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.stream import Bytes
-from hw4cli.variants import FALLBACK, Plan
+from hw4cli.variants import FALLBACK
 
 BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
 

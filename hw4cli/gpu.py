@@ -12,9 +12,10 @@ import numpy as np
 
 from hw4cli.casefile import Floats
 from hw4cli.errors import MachineError
+from hw4cli.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
-from hw4cli.variants import SHARED_DEFAULT, VARIANTS, Chip, Plan, Tile, ceil_div
+from hw4cli.variants import VARIANTS
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself

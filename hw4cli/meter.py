@@ -8,7 +8,7 @@ from typing import Any
 
 from hw4cli.gpu import Gpu
 from hw4cli.gpuwatch import THROTTLE_BITS
-from hw4cli.variants import Plan
+from hw4cli.plan import Plan
 
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory, in which
 # Python hands over the work, so that the GPU never waits for it between the two events.

@@ -15,6 +15,7 @@
 
 #include "common.cuh"
 #include "ptx.cuh"
+#include "terms.cuh"
 #include "tensor.cuh"
 
 static_assert(PV_TERMS == 2 && STAGE == 8 * BC * WIDTH, "K and V in two terms");

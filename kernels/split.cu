@@ -21,6 +21,7 @@
 
 #include "common.cuh"
 #include "ptx.cuh"
+#include "terms.cuh"
 #include "tensor.cuh"
 #if WARPGROUPS
 #include "warpgroup.cuh"

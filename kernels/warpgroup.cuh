@@ -13,7 +13,7 @@ constexpr unsigned ONES_ROWS = 16;  // of one product
 static_assert(MI == 1 && THREADS % 128 == 0, "a group of four warps owns 64 rows");
 static_assert(PV_TERMS == 1 && WIDTH <= 64 && !INBLOCK && PARTS == 2, "what was written, and measured");
 
-// A matrix in shared memory as wgmma wants it told: rows of ROW bytes, swizzled as in tensor.cuh, in groups of eight.
+// A matrix in shared memory as wgmma wants it told: rows of ROW bytes, swizzled as in terms.cuh, in groups of eight.
 // What lies `beyond` bytes after it are further columns. (PTX ISA, "Matrix-Descriptor Format".)
 __device__ __forceinline__ unsigned long long matrix_at(unsigned address, unsigned beyond = 0) {
     constexpr unsigned long long SWIZZLE = WIDTH == 64 ? 1 : 2;  // over 128 or 64 bytes

@@ -8,7 +8,8 @@ from helpers import ROOT
 from hw4cli.accuracy import SAFE, TYPICAL, bound, suffices
 from hw4cli.choice import AUTO, MEASURED, Choice, candidates, on_cpu
 from hw4cli.errors import InputError
-from hw4cli.variants import CHIPS, VARIANTS
+from hw4cli.plan import CHIPS
+from hw4cli.variants import VARIANTS
 
 pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
 H200 = (CHIPS[90], "NVIDIA H200")

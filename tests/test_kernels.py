@@ -8,10 +8,11 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.errors import MachineError
+from hw4cli.plan import CHIPS, Chip
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.suite import cases
-from hw4cli.variants import CHIPS, VARIANTS, Chip
+from hw4cli.variants import VARIANTS
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
 

@@ -11,7 +11,8 @@ from helpers import ROOT, random_block, write_case
 FLOORS = [
     {"", "errors", "resources", "stopwatch", "context"},
     {"shape", "finding", "exits", "gpuwatch"},
-    {"casefile", "variants", "drivers", "process"},
+    {"casefile", "plan", "drivers", "process"},
+    {"variants"},
     {"patterns", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream"},
     {"record", "step"},
     {"journal", "slurm", "submission"},

@@ -9,8 +9,9 @@ import subprocess
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
+from hw4cli.plan import CHIPS
 from hw4cli.shape import Shape
-from hw4cli.variants import CHIPS, VARIANTS
+from hw4cli.variants import VARIANTS
 
 SOURCE = ROOT / "kernels/host/hw4.cu"
 ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GTX 1080's 61

@@ -99,6 +99,16 @@ def held(cluster):
     busy.wait()
 
 
+def judged_after_waiting(cluster, folder, program, *words):
+    """A program that all goes well with, judged while the GPUs are held; and the seconds, with the queue."""
+    start = time.monotonic()
+    words = ("judge", "--dir", folder, "--program", program, "--output", "out", *words)
+    result = run_hw4(*words, env=cluster.settings)
+    assert result.returncode == 0, result.stderr
+    assert "queued and waiting" in result.stderr
+    return result, time.monotonic() - start
+
+
 def test_in_an_allocation_the_judge_just_runs(cluster, folder, tmp_path):
     program = knowing(tmp_path / "hw4", folder)
     result = run_hw4(
@@ -110,15 +120,7 @@ def test_in_an_allocation_the_judge_just_runs(cluster, folder, tmp_path):
 
 def test_srun_takes_one_allocation_for_all_cases_and_does_not_time_the_queue(cluster, folder, held, tmp_path):
     program = knowing(tmp_path / "hw4", folder, more=f"echo $SLURM_JOB_ID $CUDA_VISIBLE_DEVICES >> {tmp_path}/jobs")
-    start = time.monotonic()
-    result = run_hw4(
-        *("judge", "t01", "t02", "--dir", folder, "--program", program, "--output", "out"),
-        *("--srun", "-p nvidia --gres=gpu:1"),
-        env=cluster.settings,
-    )
-    took = time.monotonic() - start
-    assert result.returncode == 0, result.stderr
-    assert "queued and waiting" in result.stderr
+    result, took = judged_after_waiting(cluster, folder, program, "t01", "t02", "--srun", "-p nvidia --gres=gpu:1")
     assert "2 of 2 cases AC" in result.stdout
     first, second = (tmp_path / "jobs").read_text().splitlines()
     assert first == second
@@ -160,14 +162,7 @@ def test_an_allocation_that_slurm_ends_is_told_in_its_words(cluster, folder, tmp
 
 def test_behind_a_launcher_the_clock_starts_in_the_step(cluster, folder, held, tmp_path):
     program = knowing(tmp_path / "hw4", folder, more="echo $CUDA_VISIBLE_DEVICES >&2")
-    start = time.monotonic()
-    result = run_hw4(
-        *("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", " ".join(SRUN)),
-        env=cluster.settings,
-    )
-    took = time.monotonic() - start
-    assert result.returncode == 0, result.stderr
-    assert "queued and waiting" in result.stderr
+    _, took = judged_after_waiting(cluster, folder, program, "t01", "--launcher", " ".join(SRUN))
     [one] = results(tmp_path / "out")["results"]
     assert one["wall"] < took / 2
     assert results(tmp_path / "out")["session"]["settings"]["input_cached"] is False

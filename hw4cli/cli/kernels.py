@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.errors import MachineError
+from hw4cli.plan import CHIPS, Chip, Variant
 from hw4cli.shape import Shape
-from hw4cli.variants import CHIPS, VARIANTS, Chip, Variant
+from hw4cli.variants import VARIANTS
 
 if TYPE_CHECKING:
     from hw4cli.meter import Meter

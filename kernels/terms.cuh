@@ -1,0 +1,232 @@
+// fp32 input as sums of fp16 terms, and how they come to the tensor cores: sizes, instructions, the range, the tiles.
+// What split.cu and exact.cu begin with; tensor.cuh multiplies.
+//
+// Tiles of BC keys come from a ring of STAGES buffers in shared memory: for each key its terms of K and of V, rows
+// swizzled by 16-byte chunks so that ldmatrix meets no bank twice. The terms are made by convert() beforehand, in the
+// layout of shared memory, so that a tile is one linear copy; or, for few keys (INBLOCK), by the block that needs them.
+
+#ifndef WARPGROUPS  // whether warpgroup.cuh multiplies, where it can
+#define WARPGROUPS 0
+#endif
+#ifdef __CUDA_ARCH__
+#define ARCH __CUDA_ARCH__
+#else
+#define ARCH 0
+#endif
+
+constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
+constexpr int MI = BR * 2 / THREADS;                      // m16 blocks of rows of a warp
+constexpr int STEPS = WIDTH / 16, NO = WIDTH / 8;         // k16 steps of a product QK, n8 blocks of O
+constexpr int SUB = WARPGROUPS ? 64 : (PV_TERMS == 2 && WIDTH > 32) || INBLOCK ? 16 : 32;  // keys whose scores are in registers at once
+constexpr int SL = MI == 2 ? 2 : SUB / 8, SLICES = SUB / 8 / SL;  // n8 blocks of keys that are computed together
+constexpr int PARTS = BC / SUB;
+constexpr int CHUNKS = WIDTH / 8;                         // 16-byte chunks of a row
+constexpr unsigned ROW = WIDTH * 2, TERM = BC * ROW, STAGE = (2 + PV_TERMS) * TERM;  // bytes; a stage: K hi, lo, V hi(, lo)
+constexpr unsigned RANGE = 128;                           // bytes of scratch before the terms: |Q|, |K|, |V|
+constexpr bool BULK = !INBLOCK && ARCH >= 900;            // tiles come by the bulk copy engine
+constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && !WARPGROUPS && BLOCKS > 1 && ARCH == 900;  // P V one slice late: if registers allow
+// A row's largest P is 2^BIAS to 2^GROWN: nothing that counts is below fp16's normal numbers, nothing overflows.
+constexpr float BIAS = 7, GROWN = 15;
+// l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
+// terms nothing is left to cancel, and FADD rounds where tensor cores cut off.
+// (INBLOCK at d = 64 has no registers left for it.)
+constexpr bool ONES = PV_TERMS == 1 && !(INBLOCK && WIDTH == 64);
+// Tensor cores cut off what is small beside the sum: after so many stages O and l are put away and begin at 0 again.
+constexpr int LONGEST = PV_TERMS == 1 ? 4096 : 1024, FLUSH = LONGEST / BC;
+
+static_assert(D % 4 == 0 && 4 <= D && D <= 128, "a row is whole 16-byte chunks; beyond 128 O does not fit");
+static_assert(MI * THREADS == BR * 2 && (MI == 1 || MI == 2), "each warp owns 16 or 32 rows");
+static_assert(LONGEST % BC == 0, "O is put away between tiles");
+static_assert(BC % SUB == 0, "a tile is whole sub-tiles");
+static_assert(SL % 2 == 0, "P V takes 16 keys a step");
+static_assert(!CAUSAL, "the causal mask is not written yet: it belongs where the tail's keys are masked");
+
+extern __shared__ __align__(1024) float4 shared[];
+
+template <bool X> struct Bool { static constexpr bool value = X; };
+
+// ---- Single instructions
+
+// c += a b for 16x16 times 16x8 halves. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
+__device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned* b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Four 8x8 matrices; lane l gives the address of row l%8 of matrix l/8.
+__device__ __forceinline__ void load_matrices(unsigned* r, unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void load_transposed(unsigned* r, unsigned at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ void store_shared(unsigned to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+// Two floats rounded to halves, x in the low half.
+__device__ __forceinline__ unsigned halves(float x, float y) {
+    unsigned r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+    return r;
+}
+struct Terms { unsigned hi, lo; };
+__device__ __forceinline__ Terms split_in_two(float x, float y) {
+    Terms t;
+    t.hi = halves(x, y);
+    float a, b;
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(a), "=f"(b) : "r"(t.hi));
+    t.lo = halves(x - a, y - b);
+    return t;
+}
+
+// ---- The range of the input: the bits of the largest |element|; NaN is above infinity, infinity above numbers
+
+__device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+__device__ __forceinline__ unsigned noted(const void* scratch, int matrix) {
+    return ((const volatile unsigned*)scratch)[matrix];
+}
+// What was noted a while ago spares most warps the atomic: thousands would queue for one address.
+__device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, unsigned before) {
+    asm volatile("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(top));
+    if (threadIdx.x % 32 == 0 && top > before) atomicMax((unsigned*)scratch + matrix, top);
+}
+
+// ---- Tiles of terms
+
+// The offset of a 16-byte chunk in a term. Chunk c + 2k lies at the offset of chunk c, exclusive-or 32 k.
+__device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
+    return row * ROW + (WIDTH == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7)) * 16;
+}
+// Chunk c of a row of K or V, eight columns, as terms.
+__device__ __forceinline__ void make_terms(const float* row, int c, uint4& hi, uint4& lo, unsigned& top) {
+    const float4 x = *(const float4*)(row + c * 8);
+    const float4 y = c * 8 + 4 < D ? *(const float4*)(row + c * 8 + 4) : float4{0, 0, 0, 0};
+    top = max(top, max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))));
+    top = max(top, max(max(magnitude(y.x), magnitude(y.y)), max(magnitude(y.z), magnitude(y.w))));
+    const Terms a = split_in_two(x.x, x.y), b = split_in_two(x.z, x.w);
+    const Terms e = split_in_two(y.x, y.y), f = split_in_two(y.z, y.w);
+    hi = uint4{a.hi, b.hi, e.hi, f.hi}, lo = uint4{a.lo, b.lo, e.lo, f.lo};
+}
+
+// All of K and V as terms, tile by tile; eight columns a thread, four times. Keys past the end become zeros.
+__device__ __forceinline__ void convert(const float* k, const float* v, void* scratch, long long in_stride, int B,
+                                        int N) {
+    const int tiles = ceil_div(N, BC);
+    const unsigned before_k = noted(scratch, 1), before_v = noted(scratch, 2);
+    unsigned top_k = 0, top_v = 0;
+    UNROLL for (int n = 0; n < 4; n++) {
+        const long long e = (blockIdx.x * 4LL + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
+        const long long batch = tile / tiles;
+        const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
+        if (batch >= B) break;
+        const long long at = batch * in_stride + (long long)row * D;
+        uint4 K[2] = {}, V[2] = {};
+        if (row < N && c * 8 < D) make_terms(k + at, c, K[0], K[1], top_k), make_terms(v + at, c, V[0], V[1], top_v);
+        char* to = (char*)scratch + RANGE + tile * STAGE + swizzle(r, c);
+        UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * TERM) = K[t];
+        UNROLL for (int t = 0; t < PV_TERMS; t++) *(uint4*)(to + (2 + t) * TERM) = V[t];
+    }
+    note(scratch, 1, top_k, before_k);
+    note(scratch, 2, top_v, before_v);
+}
+
+// The ring of stages. ready(n) brings stage n to all threads and starts a load of stage n + LEAD, into the buffer of
+// stage n + LEAD - STAGES, of which no V is wanted any more.
+struct Ring {
+    const float *k, *v;  // the part's first row
+    const char* terms;   // of all batches
+    unsigned base, top_k = 0, top_v = 0;
+    int keys, stages, tile;  // of the part; its first tile
+    static constexpr int LEAD = PARTS > 1 ? STAGES - 2 : STAGES - 3;
+    static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
+
+    __device__ __forceinline__ unsigned at(int stage) const { return base + stage % STAGES * STAGE; }
+
+#if ARCH >= 900  // one thread asks for whole tiles; barriers in shared memory count bytes that came and threads that are done
+    __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage % STAGES * 16; }
+    __device__ __forceinline__ unsigned empty(int stage) const { return full(stage) + 8; }
+    __device__ __forceinline__ void wait(unsigned barrier, unsigned parity) {
+        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; "
+                     "done: }" ::"r"(barrier), "r"(parity) : "memory");
+    }
+    __device__ __forceinline__ void fetch(int stage) {
+        if (stage >= stages) return;
+        if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(stage)), "n"(STAGE) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     ::"r"(at(stage)), "l"(terms + (long long)(tile + stage) * STAGE), "n"(STAGE), "r"(full(stage)) : "memory");
+    }
+    __device__ __forceinline__ void release(int stage) {
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
+    }
+    __device__ __forceinline__ void prepare() {
+        if (threadIdx.x == 0) {
+            for (int n = 0; n < STAGES; n++) {
+                asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(full(n)) : "memory");
+                asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty(n)), "n"(THREADS) : "memory");
+            }
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncthreads();
+    }
+#else
+    __device__ __forceinline__ unsigned full(int) const { return 0; }
+    __device__ __forceinline__ void wait(unsigned, unsigned) {}
+    __device__ __forceinline__ void fetch(int) {}
+    __device__ __forceinline__ void release(int) {}
+    __device__ __forceinline__ void prepare() {}
+#endif
+#if ARCH >= 800
+    __device__ __forceinline__ void copy(int stage) {
+        if (stage < stages) {
+            const char* from = terms + (long long)(tile + stage) * STAGE + threadIdx.x * 16;
+            UNROLL for (unsigned n = 0; n < STAGE; n += THREADS * 16)
+                copy16_async(at(stage) + threadIdx.x * 16 + n, (const float*)(from + n), true);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    __device__ __forceinline__ void copied() {
+        asm volatile("cp.async.wait_group %0;" ::"n"(INBLOCK ? 0 : LEAD - 1) : "memory");
+    }
+#endif
+    __device__ __forceinline__ void convert_here(int stage) {
+        constexpr int PASS = THREADS / CHUNKS;
+        static_assert(!INBLOCK || BC % PASS == 0, "a pass covers whole rows of a tile");
+        const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
+        UNROLL for (int n = 0; n < BC; n += PASS) {
+            const int row = stage * BC + n + r;
+            uint4 K[2] = {}, V[2] = {};
+            if (row < keys && c * 8 < D)
+                make_terms(k + row * D, c, K[0], K[1], top_k), make_terms(v + row * D, c, V[0], V[1], top_v);
+            const unsigned to = at(stage) + swizzle(n + r, c);
+            UNROLL for (int t = 0; t < 2; t++) store_shared(to + t * TERM, K[t]);
+            UNROLL for (int t = 0; t < PV_TERMS; t++) store_shared(to + (2 + t) * TERM, V[t]);
+        }
+    }
+    __device__ __forceinline__ void begin() {
+        if (BULK) {
+            prepare();
+            if (threadIdx.x == 0)
+                for (int n = 0; n < LEAD; n++) fetch(n);
+        } else if (!INBLOCK) {
+            UNROLL for (int n = 0; n < LEAD; n++) copy(n);
+        }
+    }
+    __device__ __forceinline__ void ready(int stage) {
+        if (BULK) {
+            if (threadIdx.x == 0) fetch(stage + LEAD);
+            wait(full(stage), stage / STAGES & 1);
+        } else if (INBLOCK) {
+            if (stage >= STAGES) __syncthreads();
+            convert_here(stage);
+            __syncthreads();
+        } else {
+            copied();
+            __syncthreads();
+            copy(stage + LEAD);
+        }
+    }
+};
