@@ -227,6 +227,7 @@ def test_what_a_class_needs_is_told(desk, folder):
     fails(judge_class(folder, "--only", "zoe"), 2, "submissions holds no submission zoe")
     fails(judge_class(folder, "--program", "x"), 2, "--program and --class do not go together")
     fails(judge_class(folder, "--parallel", "2"), 2, "--parallel needs --slurm")
+    fails(judge_class(folder, "--build-limit", "nan"), 2, "nan is not a number")
     fails(run_hw4("judge", "--class", "submissions"), 2, "--class needs --output DIR")
     fails(run_hw4("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
     fails(run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder), 2, "nowhere: No such file")

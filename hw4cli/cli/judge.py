@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.cli.options import DAY, FILE, command_of, finite, folder_option, limits_option, rules_options, words_of
 from hw4cli.errors import Hw4Error
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 @click.option("--only", multiple=True, metavar="USER", help="Of the class only this one; may be given several times.")
 @click.option(
     "--build-limit",
-    type=click.FloatRange(1, 86400),
+    type=click.FloatRange(1, DAY),
+    callback=finite,
     default=120,
     show_default=True,
     metavar="SECONDS",
