@@ -107,7 +107,7 @@ def program_of(submission: Submission, place: Path, limit: float, sandboxed: boo
     try:
         _copy(submission, copy)
         if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
-            (copy / PROGRAM).unlink(missing_ok=True)  # what it brought built may be for another machine
+            remove(copy / PROGRAM)  # what it brought built may be for another machine
             _make(place, limit, sandboxed, cases)
         _check(program, submission)
     except BrokenError:

@@ -63,6 +63,8 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
     submit(desk, "ready", hw4=knowing(folder, log))
     submit(desk, "built", Makefile="hw4: solution\n\tcp solution hw4\n", solution=knowing(folder, log))
     submit(desk, "stale", Makefile="hw4:\n\tcp solution hw4\n", solution=knowing(folder, log), hw4="#!/bin/false\n")
+    stale = submit(desk, "folder", Makefile="hw4:\n\tcp solution hw4\n", solution=knowing(folder, log))
+    (stale / "hw4").mkdir()
     submit(desk, "typo", Makefile="hw4: hw4.cu\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n", hw4_cu="int main(")
     submit(desk, "slow", Makefile="hw4:\n\tsetsid sleep 98761 & sleep 98761\n")
     submit(desk, "other", Makefile="hw4:\n\ttouch hw5\n")
@@ -84,7 +86,7 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
     result = judge_class(folder, "--build-limit", "1")
     assert result.returncode == 0, result.stderr
     found = board(desk)
-    right = {"ready", "built", "stale", "<script>alert(1)<'$x"}
+    right = {"ready", "built", "stale", "folder", "<script>alert(1)<'$x"}
     assert {user for user, one in found.items() if one.passed == 1 and not one.note} == right
     assert {user: one.note.partition("submissions")[0] for user, one in found.items() if user not in right} == {
         "typo": "make hw4 failed: hw4.cu(7): error: no ;",
