@@ -289,10 +289,12 @@ def test_ctrl_c_during_the_start_is_no_traceback(case, tmp_path, delay):
         assert stderr.strip() == "hw4: interrupted"
 
 
-def test_an_output_that_cannot_be_printed_is_one_sentence(case):
+@pytest.mark.parametrize("unbuffered", ["", "1"])  # what could not be written is still there at the end, or not
+def test_an_output_that_cannot_be_printed_is_one_sentence(case, unbuffered):
     command = [sys.executable, "-m", "hw4cli", "info", str(case)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        result = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        result = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert result.returncode == 3
     assert result.stderr.splitlines() == ["hw4: No space left on device"]
     closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)

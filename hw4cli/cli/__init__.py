@@ -18,9 +18,9 @@ from hw4cli.cli.rescore import rescore
 from hw4cli.cli.run import run
 from hw4cli.cli.scoreboard import scoreboard
 from hw4cli.cli.verify import verify
-from hw4cli.errors import Hw4Error
+from hw4cli.errors import Hw4Error, MachineError
 
-INTERRUPTED = 130
+MACHINE, INTERRUPTED = MachineError.exit_code, 130
 
 
 class DefaultGroup(click.Group):
@@ -70,7 +70,8 @@ def run_command(args: list[str] | None = None) -> int:
             sys.stdout.flush()
     except OSError as error:
         _forget_stdout()
-        return code if isinstance(error, BrokenPipeError) else _problem(f"cannot write the output: {error.strerror}", 3)
+        told = code == MACHINE or isinstance(error, BrokenPipeError)
+        return code if told else _problem(f"cannot write the output: {error.strerror}", MACHINE)
     return code
 
 
@@ -87,7 +88,7 @@ def _run(args: list[str] | None) -> int:
     except Hw4Error as error:
         return _problem(str(error), error.exit_code)
     except MemoryError:
-        return _problem("this machine has not enough memory for that", 3)
+        return _problem("this machine has not enough memory for that", MACHINE)
     except (click.Abort, KeyboardInterrupt):
         return _problem("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -95,7 +96,7 @@ def _run(args: list[str] | None) -> int:
         return 1
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        return _problem(f"{where}{error.strerror or error}", 3)
+        return _problem(f"{where}{error.strerror or error}", MACHINE)
     except (RuntimeError, ValueError) as error:
         if "Symlink loop" in str(error) or "null byte" in str(error):
             return _problem(f"a file's name leads nowhere: {error}", 2)
