@@ -8,14 +8,15 @@ import math
 from dataclasses import dataclass, field
 
 from hw4cli.casefile import Magnitudes
-from hw4cli.plan import ceil_div
+from hw4cli.plan import CHIPS, Chip, ceil_div
 from hw4cli.reference import KEYS
-from hw4cli.variants import INBLOCK_KEYS, MOST_PARTS, VARIANTS
+from hw4cli.variants import MOST_PARTS, VARIANTS, sums
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
 LARGEST16 = 65504.0  # of fp16
+V_FACTOR = 1365 / 1024  # split's V times this, before it is rounded: fp16 is finer at 4 from below than at 3
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 LN2 = math.log(2)
@@ -61,23 +62,23 @@ class Shares:
         return sum(self.parts().values())
 
 
-def bound(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> float:
+def bound(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> float:
     """The bound for |O - exact| of a kernel, for |Q|, |K|, |V| up to `found`; inf where it has none, NaN included.
 
     Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
-    `cc` is the GPU's compute capability, on which the tensor cores' additions depend.
+    The chip matters to what tensor cores add: how they do it, and in which order they are told to.
     """
     if not all(map(math.isfinite, found)):
         return math.inf
-    return shares(kernel, found, d, N, cc).total()
+    return shares(kernel, found, d, N, chip).total()
 
 
-def expected(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> float:
+def expected(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> float:
     """The error to expect: the bound, but for float32's many small roundings, up and down, the largest ever measured.
 
     That is `error_bound`, on the assignment's shapes, in proportion to the scores, to V and to longer sums.
     """
-    proven = bound(kernel, found, d, N, cc)
+    proven = bound(kernel, found, d, N, chip)
     if kernel in ("split", "float64"):
         return proven
     measured = VARIANTS["flash" if kernel == ON_CPU else kernel].error_bound
@@ -86,25 +87,25 @@ def expected(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> fl
     return min(proven, measured * scores * v / TYPICAL[2] * max(1.0, N / 32768))
 
 
-def suffices(kernel: str, found: Magnitudes, d: int, N: int, cc: int, allowed: float) -> bool:
+def suffices(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip, allowed: float) -> bool:
     """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that.
 
     fp16 has no small numbers: where V is so small that this shows, the tensor cores are not asked, though they may.
     """
-    proven = bound(kernel, found, d, N, cc)
+    proven = bound(kernel, found, d, N, chip)
     if not proven <= max(allowed, SAFE) or proven == math.inf:
         return False
     if kernel in ON_TENSOR_CORES and proven > PROPORTION * found[2]:
         return False
-    return expected(kernel, found, d, N, cc) <= allowed
+    return expected(kernel, found, d, N, chip) <= allowed
 
 
-def shares(kernel: str, found: Magnitudes, d: int, N: int, cc: int = 90) -> Shares:
+def shares(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> Shares:
     """Every rounding of a kernel, and its size."""
     if kernel == "float64":
         return _float64(found, d, N)
     if kernel in ON_TENSOR_CORES:
-        return _split(kernel, found, d, N, cc)
+        return _split(kernel, found, d, N, chip)
     return _float32(kernel, found, d, N)
 
 
@@ -151,15 +152,16 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     return shares
 
 
-def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
+def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares:
     """Tensor cores: Q and K in two fp16 terms each, three products; P and V in one term, or (exact) in two."""
     q, k, v = found
     x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
-    if not max(x, k, v) <= LARGEST16:
+    scaled_v = v * V_FACTOR * (1 + U32) if kernel == "split" else v
+    if not max(x, k, scaled_v) <= LARGEST16:
         return Shares(math.inf, {"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
-    n = VARIANTS[kernel].longest_sum(N)
-    moves = ceil_div(n, 32 if kernel == "split" and n > 256 else 16)  # of m, at most one a sub-tile
+    adds, lost = sums(kernel, N, d, chip), _truncation(chip.cc)
+    n, moves = adds.longest, ceil_div(adds.longest, adds.at_once)
     rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
     dropped = half_ulp16(x) * half_ulp16(k)
     shares = Shares(
@@ -167,31 +169,30 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, cc: int) -> Shares:
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
-            "sum of a score": (_large_first if kernel == "split" else _small_first)(top, d, cc) * LN2,
+            "sum of a score": (_small_first if adds.small_first else _together)(top, d, lost) * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * moves,
         },
-        denominator={"sum of P": (ceil_div(n, 4) + moves + 2) * U32},
         fixed={"combining, division": 4 * (MOST_PARTS + ceil_div(N, n)) * U32 * v},
     )
     # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
-    far = 3 * d * _truncation(cc) * (3 * top + NEAR) * LN2
+    far = 3 * d * lost * (3 * top + NEAR) * LN2
     shares.fixed["keys far below"] = 2 * v * n * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
+    shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
+    by_float32 = (ceil_div(n, 4) + moves + 3) * U32
+    shares.denominator["sum of P"] = n * lost + moves * U32 if adds.of_rounded else by_float32
     if kernel == "split":
-        if N > INBLOCK_KEYS or not 32 < d <= 64:  # the tensor cores sum the rounded P
+        if adds.of_rounded:
             shares.weights["P rounded"] = U16 * (1 + 2 * U16)
-            shares.denominator["sum of P"] = n * _truncation(cc) + moves * U32
         else:
             shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v
-        shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
-        shares.fixed["V rounded"] = half_ulp16(v)
-        shares.numerator["sum of P V"] = n * _truncation(cc) + moves * U32
+        shares.fixed["V rounded"] = half_ulp16(scaled_v) / V_FACTOR + U32 * v
+        shares.numerator["sum of P V"] = n * lost + moves * U32
     else:
         shares.fixed["P in two terms"] = U16**2 * v
-        shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
         shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
-        shares.numerator["sum of P V"] = 3 * n * _truncation(cc) + moves * U32
+        shares.numerator["sum of P V"] = 3 * n * lost + moves * U32
     return shares
 
 
@@ -211,21 +212,21 @@ def _truncation(cc: int) -> float:
     return 2.0 ** (-23 - extra) + 2.0**-23 / block
 
 
-def _large_first(top: float, d: int, cc: int) -> float:
+def _together(top: float, d: int, lost: float) -> float:
     """Error of a score whose sum starts at BIAS - m and takes three products a column, 16 columns a step.
 
     The sum ends within NEAR - BIAS of 0, and a step moves it by top/steps at most: that is how large it can be before.
     """
     steps = ceil_div(d, 16)
     sizes = (top * (1 + 2 * U16) * step / steps + NEAR - BIAS for step in range(1, steps + 1))
-    return 48 * _truncation(cc) * sum(map(_power_below, sizes))
+    return 48 * lost * sum(map(_power_below, sizes))
 
 
-def _small_first(top: float, d: int, cc: int) -> float:
+def _small_first(top: float, d: int, lost: float) -> float:
     """Error of a score whose sum starts at 0, with the products of second terms: these add up to top·2^-10 at most."""
     steps, small = ceil_div(d, 16), 2.0 * U16 * top
     sizes = (top * step / steps + small for step in range(1, steps + 1))
-    return 16 * _truncation(cc) * (sum(map(_power_below, sizes)) + 2 * steps * small)
+    return 16 * lost * (sum(map(_power_below, sizes)) + 2 * steps * small)
 
 
 def _power_below(x: float) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hw4cli.accuracy import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
 from hw4cli.casefile import Magnitudes
 from hw4cli.errors import InputError
-from hw4cli.plan import Chip
+from hw4cli.plan import CHIPS, Chip
 from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS
 
 AUTO = "auto"
@@ -70,7 +70,7 @@ class Choice:
     why: str
     d: int
     N: int
-    cc: int
+    chip: Chip
     allowed: float | None = None
     used: dict[str, tuple[int, float]] = field(default_factory=dict)  # by kernel: batches answered, the worst bound
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -122,19 +122,19 @@ class Choice:
         )
 
     def _sufficient(self, found: Magnitudes) -> str | None:
-        limits = (self.d, self.N, self.cc, self.limit)
+        limits = (self.d, self.N, self.chip, self.limit)
         return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
 
     def _bound(self, kernel: str, found: Magnitudes) -> float:
-        return bound(kernel, found, self.d, self.N, self.cc)
+        return bound(kernel, found, self.d, self.N, self.chip)
 
     def _in_order(self) -> list[tuple[str, int, float]]:
         return [(kernel, *self.used[kernel]) for kernel in self.kernels if kernel in self.used]
 
 
 def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
-    """The CPU's two computations."""
-    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, 0, allowed)
+    """The CPU's two computations; their bounds depend on no chip."""
+    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, CHIPS[90], allowed)
 
 
 def _up(x: float) -> str:

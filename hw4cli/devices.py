@@ -77,7 +77,7 @@ class CudaDevice:
         self.group = Shape(group, shape.N, shape.d)
         self._watch = watch
         kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
-        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip.cc, max_error)
+        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
         with watch("compile"):
             self._plan = self.plan(self.choice.first, group)
             while self.group.B > 1 and self._lane_bytes() > self._room():

@@ -95,7 +95,7 @@ class Variant:
     derived: Callable[[Shape, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
     shared: Callable[[int, Tile], int]  # bytes a block
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
-    longest_sum: Callable[[int], int]  # how many terms are added one by one in float32, of N keys
+    longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
     scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
     finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch

@@ -4,6 +4,7 @@ An entry's name is its file kernels/NAME.cu, the prefix of its symbols, and the 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hw4cli.plan import FLOAT, SHARED_DEFAULT, Chip, Launch, Tile, Variant, ceil_div
 from hw4cli.shape import Shape
@@ -121,14 +122,23 @@ def _flash_scratch(shape: Shape, tile: Tile, splits: int) -> int:
     return 0 if splits == 1 else FLOAT * splits * shape.B * shape.N * (shape.d + 2)
 
 
-INBLOCK_KEYS = 256  # up to so many, a block converts its keys by itself: less traffic than a pass over all of them
 TERM_RANGE = 128  # bytes of scratch before the terms
+
+
+def _warpgroups(d: int, chip: Chip, values: int) -> bool:
+    """Whether warp groups multiply (kernels/warpgroup.cuh). `values` is the number of terms of V, and of P."""
+    return chip.warpgroups and values == 1 and 8 <= d <= 64
+
+
+def _inblock(keys: int, d: int, chip: Chip, values: int) -> bool:
+    """Whether each block makes the terms of its keys itself: for few keys that is less traffic than a pass over all."""
+    return keys <= (512 if _warpgroups(d, chip, values) else 256)
 
 
 def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
     """Measured on an H200: 256 rows and one large block for long sequences at d = 64, else two or three small ones."""
-    width, short = _padded_d(shape.d), shape.N <= INBLOCK_KEYS
-    if _warpgroups(shape, chip, values):
+    width, short = _padded_d(shape.d), _inblock(shape.N, shape.d, chip, values)
+    if _warpgroups(shape.d, chip, values):
         return {"BR": 128, "BC": 128}
     if width == 128:
         return {"BR": 64, "BC": 32}
@@ -141,22 +151,21 @@ def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
     return {"BR": 128, "BC": 64}
 
 
-def _warpgroups(shape: Shape, chip: Chip, values: int) -> bool:
-    """Whether warp groups multiply (kernels/warpgroup.cuh): for that, the terms must be made beforehand."""
-    return chip.warpgroups and values == 1 and 8 <= shape.d <= 64 and shape.N > INBLOCK_KEYS
-
-
 def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
-    """THREADS, the BLOCKS that registers allow, STAGES of the ring, and whether the block converts, INBLOCK.
-
-    `values` is the number of terms of V, and of P.
-    """
+    """THREADS, the BLOCKS that registers allow, STAGES of the ring, and whether the block converts, INBLOCK."""
 
     def derived(shape: Shape, tile: Tile, chip: Chip) -> Tile:
-        width, inblock = _padded_d(shape.d), int(shape.N <= INBLOCK_KEYS)
-        if _warpgroups(shape, chip, values):
-            sizes = {"THREADS": 2 * tile["BR"], "BLOCKS": 2 if width == 32 else 1, "STAGES": 4}
-            return {**sizes, "INBLOCK": 0, "WARPGROUPS": 1}
+        width, inblock = _padded_d(shape.d), int(_inblock(shape.N, shape.d, chip, values))
+        if _warpgroups(shape.d, chip, values):
+            blocks, ring = (2, 3) if width == 32 else (1, 4)
+            stages = 1 if inblock else ring
+            return {
+                "THREADS": 2 * tile["BR"],
+                "BLOCKS": blocks + inblock,
+                "STAGES": stages,
+                "INBLOCK": inblock,
+                "WARPGROUPS": 1,
+            }
         narrow = width == 64 and inblock and (chip.cc < 120 if values == 1 else tile["BR"] == 64)
         rows = 16 if width == 128 or narrow else 32  # of a warp
         threads = 32 * tile["BR"] // rows
@@ -170,17 +179,39 @@ def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
     return derived
 
 
+class Sums(NamedTuple):
+    """How a kernel on tensor cores adds up, as far as its error depends on it (docs/accuracy.md)."""
+
+    longest: int  # keys in one accumulator
+    at_once: int  # keys that are weighed together: m moves once in so many at most
+    small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
+    of_rounded: bool  # the sum of P is that of the rounded P, by the tensor cores; else float32's
+
+
+def sums(kernel: str, N: int, d: int, chip: Chip) -> Sums:
+    """How "split" or "exact" adds up: the constants LONGEST, SUB, SMALL_FIRST and ONES of kernels/terms.cuh."""
+    values = 1 if kernel == "split" else 2
+    width, inblock = _padded_d(d), _inblock(N, d, chip, values)
+    if _warpgroups(d, chip, values):
+        return Sums(min(N, 2048), 32 if inblock and width == 32 else 64, small_first=True, of_rounded=True)
+    at_once = 16 if inblock or (values == 2 and width > 32) else 32
+    if values == 2:
+        return Sums(min(N, 1024), at_once, small_first=True, of_rounded=False)
+    return Sums(min(N, 4096), at_once, small_first=False, of_rounded=not (inblock and width == 64))
+
+
 def _terms_stage(d: int, tile: Tile, values: int) -> int:
     """A tile of terms of K (two) and V, in fp16, and two barriers."""
     return 2 * (2 + values) * tile["BC"] * _padded_d(d) + 16
 
 
 def _terms_shared(values: int) -> Callable[[int, Tile], int]:
-    """The stages; and for warp groups, from the next multiple of 1024 on, 16 rows of ones."""
+    """The stages; for warp groups, from the next multiple of 1024 on, also 16 rows of ones, and a tile of float32: O of
+    the keys before, or the terms of Q."""
 
     def shared(d: int, tile: Tile) -> int:
-        stages = tile["STAGES"] * _terms_stage(d, tile, values)
-        return ceil_div(stages, 1024) * 1024 + 16 * 2 * _padded_d(d) if tile.get("WARPGROUPS") else stages
+        stages, row = tile["STAGES"] * _terms_stage(d, tile, values), 2 * _padded_d(d)
+        return ceil_div(stages, 1024) * 1024 + (16 + 2 * tile["BR"]) * row if "WARPGROUPS" in tile else stages
 
     return shared
 
@@ -223,7 +254,6 @@ def _terms_variant(name: str, idea: str, values: int, error_bound: float) -> Var
         derived=_terms_derived(values),
         shared=_terms_shared(values),
         launches=_terms_launches(name),
-        longest_sum=lambda N: min(N, 4096 if values == 1 else 1024),  # LONGEST in terms.cuh
         scratch=_terms_scratch(values),
         splits=_splits(None, cost=256),
         finds_range=True,
@@ -321,7 +351,6 @@ VARIANTS = {
             derived=lambda shape, tile, chip: {"THREADS": 4 * tile["BR"]},
             shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
             launches=row_blocks("float64"),
-            longest_sum=lambda N: 0,
         ),
     )
 }

@@ -16,11 +16,10 @@ struct Rows {
 __device__ __forceinline__ void multiply(Scores S, const unsigned (*Q)[STEPS][4], int step, const unsigned (*K)[4]) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) mma(S[i][n], Q[i][step], K[n / 2] + n % 2 * 2);
 }
-// One k16 step of a slice's scores: Q hi K hi + Q lo K hi + Q hi K lo. With two terms in P V, too, the small products of
-// all steps come first: the tensor cores cut off what is small beside the sum.
-constexpr int SCORE_STEPS = PV_TERMS == 2 ? 2 * STEPS : STEPS;
+// One k16 step of a slice's scores: Q hi K hi + Q lo K hi + Q hi K lo; or first the small products of all steps.
+constexpr int SCORE_STEPS = SMALL_FIRST ? 2 * STEPS : STEPS;
 __device__ __forceinline__ void add_scores(const Rows& r, Scores S, int n, unsigned k_at) {
-    const bool small = PV_TERMS == 1 || n < STEPS, large = PV_TERMS == 1 || n >= STEPS;
+    const bool small = !SMALL_FIRST || n < STEPS, large = !SMALL_FIRST || n >= STEPS;
     const int step = n % STEPS;
     unsigned hi[SL / 2][4], lo[SL / 2][4];
     UNROLL for (int j = 0; j < SL / 2; j++) {
@@ -52,7 +51,7 @@ __device__ __forceinline__ void add_values(Rows& r, const Weights& P, int c, uns
     UNROLL for (int j = 0; j < SL / 2; j++) {
         unsigned V[PV_TERMS][4];
         UNROLL for (int t = 0; t < PV_TERMS; t++) load_transposed(V[t], (v_at ^ c * 32) + j * 16 * ROW + t * TERM);
-        const unsigned ones[2] = {0x3c003c00, 0x3c003c00};
+        const unsigned ones[2] = {ONE, ONE};
         if (ONES && c == 0) UNROLL for (int i = 0; i < MI; i++) mma(r.l[i], P.term[0][j][i], ones);
         UNROLL for (int product = 0; product < 2 * PV_TERMS - 1; product++)
             UNROLL for (int i = 0; i < MI; i++)
@@ -60,10 +59,9 @@ __device__ __forceinline__ void add_values(Rows& r, const Weights& P, int c, uns
                     mma(r.O[i][2 * c + n], P.term[product == 1][j][i], V[product == 2] + 2 * n);
     }
 }
-// The scores start at BIAS - m, which saves the subtraction; where every digit counts they start at 0.
 __device__ __forceinline__ void begin_scores(const Rows& r, Scores S) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
-        S[i][n][e] = PV_TERMS == 2 ? 0 : r.base[i][e / 2];
+        S[i][n][e] = SMALL_FIRST ? 0 : r.base[i][e / 2];
 }
 // A thread's largest score, as a float's bits, right where it is positive: integers have a maximum of three.
 __device__ __forceinline__ int end_scores(const Rows& r, Scores S) {
@@ -71,7 +69,7 @@ __device__ __forceinline__ int end_scores(const Rows& r, Scores S) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
         int row = 0;
         UNROLL for (int n = 0; n < SL; n++) {
-            if (PV_TERMS == 2) S[i][n][2 * h] += r.base[i][h], S[i][n][2 * h + 1] += r.base[i][h];
+            if (SMALL_FIRST) S[i][n][2 * h] += r.base[i][h], S[i][n][2 * h + 1] += r.base[i][h];
             row = max(row, max(__float_as_int(S[i][n][2 * h]), __float_as_int(S[i][n][2 * h + 1])));
         }
         top = max(top, row);
@@ -127,7 +125,7 @@ __device__ __forceinline__ void put(const Rows& r, float* to, float2* stats, int
     const int lane = threadIdx.x % 32;
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
         const int row = i * 16 + h * 8 + lane / 4;
-        float l = ONES ? r.l[i][2 * h] : lanes_sum<4>(r.l[i][2 * h]), shrink = 0;
+        float l = ONES ? r.l[i][2 * h] : lanes_sum<4>(r.l[i][2 * h]) * V_FACTOR, shrink = 0;
         if (row < rows_left) {
             if (again) {
                 const float2 old = stats[row];
@@ -169,7 +167,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     const long long at = batch * in_stride + (long long)first * D;
     Ring ring;
     ring.k = k + at, ring.v = v + at;
-    ring.terms = (const char*)scratch + RANGE, ring.tile = batch * tiles + first / BC;
+    ring.scratch = (char*)scratch, ring.tile = batch * tiles + first / BC;
     ring.base = shared_address(shared), ring.keys = last - first, ring.stages = ceil_div(last - first, BC);
     ring.begin();
     Rows r;
@@ -220,7 +218,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
                     before = {};
                 }
                 rescale(r, S, sub == 0);
-                if (PV_TERMS == 1 && sub > 0) {  // a sum that began far from m lost digits: again, from the new m
+                if (!SMALL_FIRST && sub > 0) {  // a sum that began far from m lost digits: again, from the new m
                     UNROLL for (int t = 0; t < SLICES; t++) {
                         begin_scores(r, S[t]);
                         UNROLL for (int n = 0; n < SCORE_STEPS; n++)

@@ -17,7 +17,8 @@
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
 constexpr int MI = BR * 2 / THREADS;                      // m16 blocks of rows of a warp
 constexpr int STEPS = WIDTH / 16, NO = WIDTH / 8;         // k16 steps of a product QK, n8 blocks of O
-constexpr int SUB = WARPGROUPS ? 64 : (PV_TERMS == 2 && WIDTH > 32) || INBLOCK ? 16 : 32;  // keys whose scores are in registers at once
+// Keys whose scores are in registers at once.
+constexpr int SUB = WARPGROUPS ? (INBLOCK && WIDTH == 32 ? 32 : 64) : (PV_TERMS == 2 && WIDTH > 32) || INBLOCK ? 16 : 32;
 constexpr int SL = MI == 2 ? 2 : SUB / 8, SLICES = SUB / 8 / SL;  // n8 blocks of keys that are computed together
 constexpr int PARTS = BC / SUB;
 constexpr int CHUNKS = WIDTH / 8;                         // 16-byte chunks of a row
@@ -30,9 +31,15 @@ constexpr float BIAS = 7, GROWN = 15;
 // l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
 // terms nothing is left to cancel, and FADD rounds where tensor cores cut off.
 // (INBLOCK at d = 64 has no registers left for it.)
-constexpr bool ONES = PV_TERMS == 1 && !(INBLOCK && WIDTH == 64);
-// Tensor cores cut off what is small beside the sum: after so many stages O and l are put away and begin at 0 again.
-constexpr int LONGEST = PV_TERMS == 1 ? 4096 : 1024, FLUSH = LONGEST / BC;
+constexpr bool ONES = PV_TERMS == 1 && (WARPGROUPS || !(INBLOCK && WIDTH == 64));
+// V and the ones times 1365/1024, which drops out of O / l: 3 becomes just less than 4, where fp16 is as fine as at 2.
+constexpr float V_FACTOR = PV_TERMS == 1 ? 1365.0f / 1024 : 1;
+constexpr unsigned ONE = 0x3d553d55;  // two halves of 1365/1024
+// A score's sum begins at 0 with its small products, as tensor cores cut off what is small beside the sum; m is subtracted
+// afterwards. Else it begins at BIAS - m and takes all products of a column together: no fragment is loaded twice.
+constexpr bool SMALL_FIRST = PV_TERMS == 2 || WARPGROUPS;
+// For the same reason O and l are put away after so many keys, and begin at 0 again.
+constexpr int LONGEST = PV_TERMS == 2 ? 1024 : WARPGROUPS ? 2048 : 4096, FLUSH = LONGEST / BC;
 
 static_assert(D % 4 == 0 && 4 <= D && D <= 128, "a row is whole 16-byte chunks; beyond 128 O does not fit");
 static_assert(MI * THREADS == BR * 2 && (MI == 1 || MI == 2), "each warp owns 16 or 32 rows");
@@ -100,15 +107,45 @@ __device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, un
 __device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
     return row * ROW + (WIDTH == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7)) * 16;
 }
-// Chunk c of a row of K or V, eight columns, as terms.
-__device__ __forceinline__ void make_terms(const float* row, int c, uint4& hi, uint4& lo, unsigned& top) {
-    const float4 x = *(const float4*)(row + c * 8);
-    const float4 y = c * 8 + 4 < D ? *(const float4*)(row + c * 8 + 4) : float4{0, 0, 0, 0};
+// Eight columns of a row; zeros past the end.
+struct Chunk { float4 x{0, 0, 0, 0}, y{0, 0, 0, 0}; };
+__device__ __forceinline__ Chunk load_chunk(const float* row, int c, bool inside) {
+    Chunk r;
+    if (inside && c * 8 < D) r.x = *(const float4*)(row + c * 8);
+    if (inside && c * 8 + 4 < D) r.y = *(const float4*)(row + c * 8 + 4);
+    return r;
+}
+// Eight columns times a factor as terms, hi and lo.
+__device__ __forceinline__ void make_terms(const Chunk& r, float factor, uint4* term, unsigned& top) {
+    const float4 x = r.x, y = r.y;
     top = max(top, max(max(magnitude(x.x), magnitude(x.y)), max(magnitude(x.z), magnitude(x.w))));
     top = max(top, max(max(magnitude(y.x), magnitude(y.y)), max(magnitude(y.z), magnitude(y.w))));
-    const Terms a = split_in_two(x.x, x.y), b = split_in_two(x.z, x.w);
-    const Terms e = split_in_two(y.x, y.y), f = split_in_two(y.z, y.w);
-    hi = uint4{a.hi, b.hi, e.hi, f.hi}, lo = uint4{a.lo, b.lo, e.lo, f.lo};
+    const Terms a = split_in_two(x.x * factor, x.y * factor), b = split_in_two(x.z * factor, x.w * factor);
+    const Terms e = split_in_two(y.x * factor, y.y * factor), f = split_in_two(y.z * factor, y.w * factor);
+    term[0] = uint4{a.hi, b.hi, e.hi, f.hi}, term[1] = uint4{a.lo, b.lo, e.lo, f.lo};
+}
+
+// A block's way from BC rows of Q, K or V to terms in shared memory: load_tile asks for all that it loads before make_tile
+// uses the first.
+constexpr int PASS = THREADS / CHUNKS, PASSES = ceil_div(BC, PASS);
+static_assert(!INBLOCK || BC % PASS == 0, "a pass covers whole rows of a tile");
+struct Loads { Chunk x[PASSES]; };
+__device__ __forceinline__ Loads load_tile(const float* rows, int left) {
+    Loads r;
+    UNROLL for (int n = 0; n < PASSES; n++) {
+        const int row = n * PASS + threadIdx.x / CHUNKS;
+        r.x[n] = load_chunk(rows + row * D, threadIdx.x % CHUNKS, row < left);
+    }
+    return r;
+}
+template <int TERMS>
+__device__ __forceinline__ void make_tile(const Loads& r, float factor, unsigned to, unsigned& top) {
+    UNROLL for (int n = 0; n < PASSES; n++) {
+        uint4 term[2];
+        make_terms(r.x[n], factor, term, top);
+        const unsigned at = to + swizzle(n * PASS + threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        UNROLL for (int t = 0; t < TERMS; t++) store_shared(at + t * TERM, term[t]);
+    }
 }
 
 // All of K and V as terms, tile by tile; eight columns a thread, four times. Keys past the end become zeros.
@@ -123,8 +160,9 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
         const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
         if (batch >= B) break;
         const long long at = batch * in_stride + (long long)row * D;
-        uint4 K[2] = {}, V[2] = {};
-        if (row < N && c * 8 < D) make_terms(k + at, c, K[0], K[1], top_k), make_terms(v + at, c, V[0], V[1], top_v);
+        const Chunk from_k = load_chunk(k + at, c, row < N), from_v = load_chunk(v + at, c, row < N);
+        uint4 K[2], V[2];
+        make_terms(from_k, 1, K, top_k), make_terms(from_v, V_FACTOR, V, top_v);
         char* to = (char*)scratch + RANGE + tile * STAGE + swizzle(r, c);
         UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * TERM) = K[t];
         UNROLL for (int t = 0; t < PV_TERMS; t++) *(uint4*)(to + (2 + t) * TERM) = V[t];
@@ -137,13 +175,16 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
 // stage n + LEAD - STAGES, of which no V is wanted any more.
 struct Ring {
     const float *k, *v;  // the part's first row
-    const char* terms;   // of all batches
+    char* scratch;
     unsigned base, top_k = 0, top_v = 0;
     int keys, stages, tile;  // of the part; its first tile
     static constexpr int LEAD = PARTS > 1 ? STAGES - 2 : STAGES - 3;
     static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
 
     __device__ __forceinline__ unsigned at(int stage) const { return base + stage % STAGES * STAGE; }
+    __device__ __forceinline__ const char* terms(int stage) const {
+        return scratch + RANGE + (long long)(tile + stage) * STAGE;
+    }
 
 #if ARCH >= 900  // one thread asks for whole tiles; barriers in shared memory count bytes that came and threads that are done
     __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage % STAGES * 16; }
@@ -157,7 +198,7 @@ struct Ring {
         if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);
         asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(stage)), "n"(STAGE) : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"(at(stage)), "l"(terms + (long long)(tile + stage) * STAGE), "n"(STAGE), "r"(full(stage)) : "memory");
+                     ::"r"(at(stage)), "l"(terms(stage)), "n"(STAGE), "r"(full(stage)) : "memory");
     }
     __device__ __forceinline__ void release(int stage) {
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
@@ -182,7 +223,7 @@ struct Ring {
 #if ARCH >= 800
     __device__ __forceinline__ void copy(int stage) {
         if (stage < stages) {
-            const char* from = terms + (long long)(tile + stage) * STAGE + threadIdx.x * 16;
+            const char* from = terms(stage) + threadIdx.x * 16;
             UNROLL for (unsigned n = 0; n < STAGE; n += THREADS * 16)
                 copy16_async(at(stage) + threadIdx.x * 16 + n, (const float*)(from + n), true);
         }
@@ -192,20 +233,6 @@ struct Ring {
         asm volatile("cp.async.wait_group %0;" ::"n"(INBLOCK ? 0 : LEAD - 1) : "memory");
     }
 #endif
-    __device__ __forceinline__ void convert_here(int stage) {
-        constexpr int PASS = THREADS / CHUNKS;
-        static_assert(!INBLOCK || BC % PASS == 0, "a pass covers whole rows of a tile");
-        const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
-        UNROLL for (int n = 0; n < BC; n += PASS) {
-            const int row = stage * BC + n + r;
-            uint4 K[2] = {}, V[2] = {};
-            if (row < keys && c * 8 < D)
-                make_terms(k + row * D, c, K[0], K[1], top_k), make_terms(v + row * D, c, V[0], V[1], top_v);
-            const unsigned to = at(stage) + swizzle(n + r, c);
-            UNROLL for (int t = 0; t < 2; t++) store_shared(to + t * TERM, K[t]);
-            UNROLL for (int t = 0; t < PV_TERMS; t++) store_shared(to + (2 + t) * TERM, V[t]);
-        }
-    }
     __device__ __forceinline__ void begin() {
         if (BULK) {
             prepare();
@@ -221,7 +248,10 @@ struct Ring {
             wait(full(stage), stage / STAGES & 1);
         } else if (INBLOCK) {
             if (stage >= STAGES) __syncthreads();
-            convert_here(stage);
+            const int first = stage * BC;
+            const Loads from_k = load_tile(k + first * D, keys - first), from_v = load_tile(v + first * D, keys - first);
+            make_tile<2>(from_k, 1, at(stage), top_k);
+            make_tile<PV_TERMS>(from_v, V_FACTOR, at(stage) + 2 * TERM, top_v);
             __syncthreads();
         } else {
             copied();

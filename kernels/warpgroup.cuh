@@ -1,17 +1,18 @@
-// Attention by warp groups: four warps multiply 64 rows at once, asynchronously (wgmma, compute capability 9.0). The
-// numbers and their order are those of tensor.cuh; what differs is who multiplies, and when.
+// Attention by warp groups: four warps multiply 64 rows at once, asynchronously (wgmma, compute capability 9.0).
 //
-// While the tensor cores compute the next scores and P V, the warps take exponentials. Q and P come from registers, K and
-// V from shared memory as they lie there. Behind V, as the tensor cores see it, is a column of ones: the sum of the
-// rounded P comes with O.
+// While the tensor cores compute the next scores and P V, the warps take exponentials. P comes from registers, Q from there
+// or from shared memory, K and V from shared memory as they lie there. Behind V, as the tensor cores see it, is a column
+// of ones: the sum of the rounded P comes with O.
 
 // d = 64: a group asks for its next scores before it weighs these. d = 32 has half as many products for an exponential:
 // there four groups to a multiprocessor, with fewer registers each, keep the tensor cores busier.
 constexpr bool AHEAD = WIDTH == 64;
-constexpr unsigned ONES_ROWS = 16;  // of one product
+// Shared memory: the ring; ones for the 16 keys of a product; a tile of float32, which is O of the keys before, or Q's terms.
+constexpr unsigned ONES_AT = ceil_div(STAGES * (STAGE + 16), 1024) * 1024, ONES_BYTES = 16 * ROW;
+constexpr unsigned TILE_AT = ONES_AT + ONES_BYTES;
 
 static_assert(MI == 1 && THREADS % 128 == 0, "a group of four warps owns 64 rows");
-static_assert(PV_TERMS == 1 && WIDTH <= 64 && !INBLOCK && PARTS == 2, "what was written, and measured");
+static_assert(PV_TERMS == 1 && SMALL_FIRST && WIDTH <= 64, "what was written, and measured");
 
 // A matrix in shared memory as wgmma wants it told: rows of ROW bytes, swizzled as in terms.cuh, in groups of eight.
 // What lies `beyond` bytes after it are further columns. (PTX ISA, "Matrix-Descriptor Format".)
@@ -26,28 +27,32 @@ __device__ __forceinline__ void group_end() { asm volatile("wgmma.commit_group.s
 template <int LATER> __device__ __forceinline__ void group_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
-// Whether one of the group's threads says so: all four warps must ask, and wait, for products together.
-__device__ __forceinline__ bool group_any(bool mine) {
-    unsigned any;
-    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.cta.red.or.pred q, %2, 128, p; selp.u32 %0, 1, 0, q;}"
-                 : "=r"(any) : "r"(unsigned(mine)), "r"(1 + threadIdx.x / 128) : "memory");
-    return any;
-}
 // The tensor cores use these registers: the compiler must not move what it does with them across this.
 template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(c[n][e])::"memory");
 }
 __device__ __forceinline__ void keep(Rows& r) { keep(r.O[0]), keep(r.l); }
+// All products are computed.
+__device__ __forceinline__ void finish(Rows& r) { group_wait<0>(), keep(r); }
 
 #define FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define R32 R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {"
-// S += Q K in 16 columns, for 64 keys.
+// S += Q K in 16 columns, for 64 or 32 keys; Q from registers or from shared memory.
 __device__ __forceinline__ void multiply_keys(float (&S)[8][4], const unsigned* Q, unsigned long long K) {
     asm volatile(WGMMA(64) R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
                  : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]), FOUR(S[4]), FOUR(S[5]), FOUR(S[6]), FOUR(S[7])
                  : "r"(Q[0]), "r"(Q[1]), "r"(Q[2]), "r"(Q[3]), "l"(K));
+}
+__device__ __forceinline__ void multiply_keys(float (&S)[8][4], unsigned long long Q, unsigned long long K) {
+    asm volatile(WGMMA(64) R32 "}, %32, %33, p, 1, 1, 0, 0;}"
+                 : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]), FOUR(S[4]), FOUR(S[5]), FOUR(S[6]), FOUR(S[7])
+                 : "l"(Q), "l"(K));
+}
+__device__ __forceinline__ void multiply_keys(float (&S)[4][4], unsigned long long Q, unsigned long long K) {
+    asm volatile(WGMMA(32) R16 "}, %16, %17, p, 1, 1, 0, 0;}"
+                 : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]) : "l"(Q), "l"(K));
 }
 // O += P V and l += P 1, for 16 keys; eight equal columns of l.
 __device__ __forceinline__ void multiply_values(float (&O)[8][4], float (&l)[4], const unsigned* P, unsigned long long V) {
@@ -61,17 +66,16 @@ __device__ __forceinline__ void multiply_values(float (&O)[4][4], float (&l)[4],
                  : "r"(P[0]), "r"(P[1]), "r"(P[2]), "r"(P[3]), "l"(V));
 }
 
-// Ask for the scores of SUB keys: the products of one k16 step after the other, as in add_scores.
-__device__ __forceinline__ void ask_scores(const Rows& r, Scores S, unsigned k_at) {
+// Ask for the scores of SUB keys. query(term, n) tells a term of Q in 16 columns.
+template <class Query> __device__ __forceinline__ void ask_scores(const Rows& r, Scores S, Query query, unsigned k_at) {
     begin_scores(r, S);
     keep(S[0]);
     group_begin();
     UNROLL for (int n = 0; n < STEPS; n++) {
-        const unsigned long long hi = matrix_at(k_at + n * 32), lo = matrix_at(k_at + n * 32 + TERM);
-        multiply_keys(S[0], r.Q[0][0][n], hi);
-        multiply_keys(S[0], r.Q[1][0][n], hi);
-        multiply_keys(S[0], r.Q[0][0][n], lo);
+        multiply_keys(S[0], query(1, n), matrix_at(k_at + n * 32));
+        multiply_keys(S[0], query(0, n), matrix_at(k_at + n * 32 + TERM));
     }
+    UNROLL for (int n = 0; n < STEPS; n++) multiply_keys(S[0], query(0, n), matrix_at(k_at + n * 32));
     group_end();
 }
 __device__ __forceinline__ void ask_values(Rows& r, const Weights& P, unsigned v_at, unsigned ones) {
@@ -83,23 +87,106 @@ __device__ __forceinline__ void ask_values(Rows& r, const Weights& P, unsigned v
     }
     group_end();
 }
-// The scores once more, at once and by each warp for itself.
-__device__ __forceinline__ void add_again(const Rows& r, Scores S, unsigned k_at) {
-    unsigned lane;
-    asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));  // here, as in put_away below
-    const unsigned k_lane = k_at + swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
-    begin_scores(r, S);
-    UNROLL for (int n = 0; n < STEPS; n++) UNROLL for (int j = 0; j < SL / 2; j++) {
-        unsigned hi[4], lo[4];
-        load_matrices(hi, (k_lane ^ n * 32) + j * 16 * ROW);
-        load_matrices(lo, (k_lane ^ n * 32) + j * 16 * ROW + TERM);
-        UNROLL for (int h = 0; h < 2; h++) {
-            mma(S[0][2 * j + h], r.Q[0][0][n], hi + 2 * h);
-            mma(S[0][2 * j + h], r.Q[1][0][n], hi + 2 * h);
-            mma(S[0][2 * j + h], r.Q[0][0][n], lo + 2 * h);
+__device__ __forceinline__ void make_ones(unsigned at) {
+    for (unsigned n = threadIdx.x * 4; n < ONES_BYTES; n += THREADS * 4)
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + n), "r"(ONE) : "memory");
+}
+// What the threads have written to shared memory is there for the tensor cores.
+__device__ __forceinline__ void show_shared() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+}
+__device__ __forceinline__ bool outgrown(int top) {
+    return __any_sync(FULL_WARP, top > __float_as_int(GROWN));
+}
+
+#if INBLOCK
+// A block: BR rows against all keys. It makes the terms of all that it reads itself, and its groups do one thing after the
+// other: other blocks use what they leave idle.
+__device__ __forceinline__ void attend(const float* q, const float* k, const float* v, float* o, void* scratch,
+                                       long long in_stride, long long out_stride, int B, int N, int splits,
+                                       float scale) {
+    static_assert(BR == BC, "a tile of Q is as large as one of K");
+    const unsigned row_blocks = ceil_div(N, BR), batch = blockIdx.x / row_blocks;
+    const int first_row = (blockIdx.x - batch * row_blocks) * BR, row0 = first_row + threadIdx.x / 32 * 16;
+    q += batch * in_stride, k += batch * in_stride, v += batch * in_stride, o += batch * out_stride;
+    const unsigned base = shared_address(shared), ones = base + ONES_AT, q_at = base + TILE_AT;
+    const unsigned q_group = q_at + threadIdx.x / 128 * 64 * ROW;
+    auto query = [&](int term, int n) { return matrix_at(q_group + n * 32 + term * TERM); };
+    Rows r;
+    zero(r);
+    r.base[0][0] = r.base[0][1] = 0;
+#pragma unroll 1
+    for (int first_key = 0; first_key < N; first_key += BC) {
+        const int keys = N - first_key;
+        if (first_key > 0) __syncthreads();
+        const unsigned noted_k = noted(scratch, 1), noted_v = noted(scratch, 2);
+        unsigned top_k = 0, top_v = 0;
+        const Loads from_k = load_tile(k + first_key * D, keys);
+        if (first_key == 0) {
+            const unsigned noted_q = noted(scratch, 0);
+            unsigned top_q = 0;
+            const Loads from_q = load_tile(q + first_row * D, N - first_row);
+            make_ones(ones);
+            make_tile<2>(from_q, scale * LOG2E, q_at, top_q);
+            note(scratch, 0, top_q, noted_q);
+        }
+        const Loads from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
+        make_tile<2>(from_k, 1, base, top_k);
+        make_tile<1>(from_v, V_FACTOR, base + 2 * TERM, top_v);
+        note(scratch, 1, top_k, noted_k);
+        note(scratch, 2, top_v, noted_v);
+        show_shared();
+#pragma unroll 1
+        for (int n = 0; n < min(keys, BC); n += SUB) {
+            Scores S;
+            ask_scores(r, S, query, base + n * ROW);
+            group_wait<0>();
+            keep(S[0]);
+            const int top = end_scores(r, S);
+            if (keys - n < SUB) mask(&S, keys - n);
+            const bool first = first_key + n == 0;
+            if (first || outgrown(top)) rescale(r, &S, first);
+            Weights P;
+            UNROLL for (int j = 0; j < SL; j++) weigh(r, S, 0, j, P);
+            ask_values(r, P, base + 2 * TERM + n * ROW, ones);
+            finish(r);
         }
     }
+    put(r, o + row0 * D, (float2*)((char*)scratch + RANGE), N - row0, false, true);
 }
+#else
+__device__ __forceinline__ void begin_m(Rows& r, const Scores S) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        float top = MINUS_INFINITY;
+        UNROLL for (int n = 0; n < SL; n++) top = fmaxf(top, fmaxf(S[0][n][2 * h], S[0][n][2 * h + 1]));
+        r.base[0][h] = BIAS - lanes_max<4>(top);
+    }
+}
+
+// O, l and BIAS - m of the keys before, added up in float32; O, for want of registers, in shared memory.
+struct Past {
+    unsigned at;
+    float l[2], base[2];
+    __device__ __forceinline__ unsigned place(int n) const { return at + (n * THREADS + threadIdx.x) * 16; }
+    // Takes r, after what is here already (`again`).
+    __device__ __forceinline__ void take(Rows& r, bool again) {
+        if (again) add_to(r);
+        UNROLL for (int h = 0; h < 2; h++) l[h] = r.l[0][2 * h], base[h] = r.base[0][h];
+        UNROLL for (int n = 0; n < NO; n++)
+            store_shared(place(n), r.O[0][n][0], r.O[0][n][1], r.O[0][n][2], r.O[0][n][3]);
+        zero(r);
+    }
+    __device__ __forceinline__ void add_to(Rows& r) const {
+        float shrink[2];
+        UNROLL for (int h = 0; h < 2; h++)
+            shrink[h] = exp2_fast(r.base[0][h] - base[h]), r.l[0][2 * h] = fmaf(l[h], shrink[h], r.l[0][2 * h]);
+        UNROLL for (int n = 0; n < NO; n++) {
+            const Four x = load_shared(place(n));
+            UNROLL for (int e = 0; e < 4; e++) r.O[0][n][e] = fmaf(x.v[e], shrink[e / 2], r.O[0][n][e]);
+        }
+    }
+};
 
 // What a thread's warp computes.
 struct Task { int batch, row0, part, first, last; };
@@ -124,16 +211,15 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     Rows r;
     {
         const Task t = task(blockIdx.x, threadIdx.x, N, splits);
-        ring.terms = (const char*)scratch + RANGE, ring.tile = t.batch * ceil_div(N, BC) + t.first / BC;
+        ring.scratch = (char*)scratch, ring.tile = t.batch * ceil_div(N, BC) + t.first / BC;
         ring.base = shared_address(shared), ring.keys = t.last - t.first, ring.stages = ceil_div(ring.keys, BC);
         ring.begin();
         load_queries(r, q + t.batch * in_stride + (long long)t.row0 * D, N - t.row0, scale * LOG2E, scratch);
     }
-    const unsigned ones = ring.base + ceil_div(STAGES * (STAGE + 16), 1024) * 1024;
-    for (unsigned n = threadIdx.x * 4; n < ONES_ROWS * ROW; n += THREADS * 4)
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(ones + n), "r"(0x3c003c00) : "memory");
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
+    const unsigned ones = ring.base + ONES_AT;
+    Past past{ring.base + TILE_AT};
+    make_ones(ones);
+    show_shared();
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
 
@@ -144,83 +230,62 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     };
     auto ask_next = [&](Scores& S, int sub) {  // past the end: whatever lies there, its scores are not used
         if (sub % PARTS == 0 && sub < subs) ring.ready(sub / PARTS);
-        ask_scores(r, S, keys_at(sub));
+        ask_scores(r, S, [&](int term, int n) { return r.Q[term][0][n]; }, keys_at(sub));
     };
     auto release = [&](int sub) {  // all products with the tile before are computed
         if (sub % PARTS == 0 && sub > 0) ring.release(sub / PARTS - 1);
     };
-    auto outgrown = [&](int top) { return top > __float_as_int(GROWN); };
-    auto move_m = [&](Scores& S, int sub) {  // and sum again from the new m: a sum that began far from it lost digits
-        rescale(r, &S, false);
-        add_again(r, S, keys_at(sub));
-        mask_tail(S, sub);
-    };
-    auto put_away = [&](bool again, bool last) {
-        group_wait<0>();
-        keep(r);
-        unsigned block, thread;
-        asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));
-        const Task t = task(block, thread, N, splits);  // found out again, and not kept for it: registers are dear
-        const long long rows = (long long)B * N, row_at = (long long)t.batch * N + t.row0;
-        float2* stats = (float2*)((char*)scratch + RANGE + (long long)B * ceil_div(N, BC) * STAGE);
-        float* parts = (float*)(stats + splits * rows) + (t.part * rows + row_at) * D;
-        float* to = splits > 1 ? parts : o + t.batch * out_stride + (long long)t.row0 * D;
-        put(r, to, stats + t.part * rows + row_at, N - t.row0, again, last && splits == 1);
-    };
-    auto flush = [&](int sub) {
-        if ((sub + 1) % (FLUSH * PARTS) == 0 && sub + 1 < subs) put_away(sub / PARTS >= FLUSH, false), zero(r);
+    auto put_away = [&](int sub) {
+        if ((sub + 1) % (FLUSH * PARTS) == 0 && sub + 1 < subs) finish(r), past.take(r, sub >= FLUSH * PARTS);
     };
 
-    Scores S;
+    Scores S, T;
     ask_next(S, 0);
     group_wait<0>();
     keep(S[0]);
     mask_tail(S, 0);
-    rescale(r, &S, true);
+    begin_m(r, S);
+    auto step = [&](int sub, Scores& now, Scores& next, auto last) {
+        if (AHEAD) ask_next(next, sub + 1);
+        const int top = end_scores(r, now);
+        mask_tail(now, sub);
+        group_wait<AHEAD>();  // P V of the keys before
+        keep(r);
+        release(sub);
+        if (__builtin_expect(outgrown(top), 0)) rescale(r, &now, false);
+        Weights P;
+        UNROLL for (int n = 0; n < SL; n++) weigh(r, now, 0, n, P);
+        if (!AHEAD) ask_next(next, sub + 1);
+        ask_values(r, P, keys_at(sub) + 2 * TERM, ones);
+        if (last.value) finish(r);
+        else group_wait<1>();
+        keep(next[0]);
+        put_away(sub);
+    };
+    // Where paths meet, no sum that is read must still be computed: else the compiler waits after each product (C7514).
     if (AHEAD) {
-        Scores T;
-        Weights P, R;
-        auto step = [&](int sub, Scores& now, Scores& next, Weights& P) {
-            ask_next(next, sub + 1);
-            const int top = end_scores(r, now);
-            mask_tail(now, sub);
-            if (__builtin_expect(group_any(outgrown(top)), 0)) {
-                group_wait<0>();
-                keep(next[0]), keep(r);
-                move_m(now, sub);
-                add_again(r, next, keys_at(sub + 1));
-                keep(next[0]), keep(r);
-            }
-            UNROLL for (int n = 0; n < SL; n++) weigh(r, now, 0, n, P);
-            ask_values(r, P, keys_at(sub) + 2 * TERM, ones);
-            group_wait<1>();  // the next scores are there, and what was asked for before
-            keep(next[0]);
-            release(sub);
-            flush(sub);
-        };
 #pragma unroll 1
         for (int sub = 0; sub < subs; sub += 2) {
-            step(sub, S, T, P);
-            if (sub + 1 == subs) break;
-            step(sub + 1, T, S, R);
+            step(sub, S, T, Bool<false>{});
+            if (sub + 1 == subs) {
+                finish(r);
+                break;
+            }
+            step(sub + 1, T, S, Bool<true>{});
         }
     } else {
-        Weights P;
 #pragma unroll 1
-        for (int sub = 0; sub < subs; sub++) {
-            const int top = end_scores(r, S);
-            mask_tail(S, sub);
-            group_wait<0>();  // P V of the keys before
-            keep(r);
-            release(sub);
-            if (__builtin_expect(__any_sync(FULL_WARP, outgrown(top)), 0)) move_m(S, sub);
-            UNROLL for (int n = 0; n < SL; n++) weigh(r, S, 0, n, P);
-            ask_next(S, sub + 1);
-            ask_values(r, P, keys_at(sub) + 2 * TERM, ones);
-            group_wait<1>();
-            keep(S[0]);
-            flush(sub);
-        }
+        for (int sub = 0; sub < subs; sub++) step(sub, S, S, Bool<false>{});
     }
-    put_away(ring.stages > FLUSH, true);
+    finish(r);
+    if (ring.stages > FLUSH) past.add_to(r);
+    unsigned block, thread;
+    asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));
+    const Task t = task(block, thread, N, splits);  // found out again, and not kept for it: registers are dear
+    const long long rows = (long long)B * N, row_at = (long long)t.batch * N + t.row0;
+    float2* stats = (float2*)((char*)scratch + RANGE + (long long)B * ceil_div(N, BC) * STAGE);
+    float* parts = (float*)(stats + splits * rows) + (t.part * rows + row_at) * D;
+    float* to = splits > 1 ? parts : o + t.batch * out_stride + (long long)t.row0 * D;
+    put(r, to, stats + t.part * rows + row_at, N - t.row0, false, splits == 1);
 }
+#endif

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from hw4cli.accuracy import longest_score
+from hw4cli.accuracy import V_FACTOR, longest_score
 
-BIAS, GROWN, TILE = np.float32(7), 15, 32
+BIAS, GROWN = np.float32(7), 15
 LOG2E = np.float32(1.44269504088896341)
 
 
@@ -46,40 +46,43 @@ def two_terms(x):
     return hi.astype(np.float64), lo.astype(np.float64)
 
 
-def split_attention(q, k, v, part, cc=90, exact=False):
-    """O (rows, d) of Q (rows, d) and K, V (N, d) float32; sums over keys start anew every `part` keys."""
-    d = q.shape[1]
+def split_attention(q, k, v, adds, cc=90, exact=False):
+    """O (rows, d) of Q (rows, d) and K, V (N, d) float32; `adds` (Sums) tells the order of the additions."""
+    d, part = q.shape[1], adds.longest
     scale = np.float32(np.float32(d**-0.5) * LOG2E)
     pad = -d % 16
     q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
-    return combine([_part(q, k[n : n + part], v[n : n + part], cc, exact) for n in range(0, len(k), part)])
+    return combine([_part(q, k[n : n + part], v[n : n + part], adds, cc, exact) for n in range(0, len(k), part)])
 
 
-def _part(q, k, v, cc, exact):
-    """(m, l, O) of some keys. `shift` is BIAS - m: a score's sum starts with it; in exact it is added to the sum."""
+def _part(q, k, v, adds, cc, exact):
+    """(m, l, O) of some keys. `shift` is BIAS - m: a score's sum starts with it, or it is added to the sum."""
     (q_hi, q_lo), (k_hi, k_lo) = two_terms(q), two_terms(k)
     small, large = ((q_lo, k_hi), (q_hi, k_lo)), ((q_hi, k_hi),)
+    factor = np.float32(1 if exact else V_FACTOR)
+    v = np.concatenate([v, np.ones((len(v), 1), np.float32)], axis=1) * factor  # and l, in the last column
     shift = np.zeros(len(q), np.float32)
-    sums = np.zeros((len(q), 4), np.float32)  # four threads share a row
+    threads = np.zeros((len(q), 4), np.float32)  # four share a row and the sum of P, unless tensor cores add it
     o = np.zeros((len(q), v.shape[1]))
-    for first in range(0, len(k), TILE):
-        keys = slice(first, first + TILE)
+    for first in range(0, len(k), adds.at_once):
+        keys = slice(first, first + adds.at_once)
 
         def scores(shift, keys=keys):
-            s = np.zeros((len(q), len(k[keys]))) + (0 if exact else shift[:, None].astype(np.float64))
-            for products in (small, large) if exact else (large + small,):
+            s = np.zeros((len(q), len(k[keys]))) + (0 if adds.small_first else shift[:, None].astype(np.float64))
+            for products in (small, large) if adds.small_first else (large + small,):
                 for c in range(0, q.shape[1], 16):
                     for a, b in products:
                         s = mma(s, a[:, c : c + 16], b[keys, c : c + 16], cc)
-            return s.astype(np.float32) + (shift[:, None] if exact else np.float32(0))
+            return s.astype(np.float32) + (shift[:, None] if adds.small_first else np.float32(0))
 
         s = scores(shift)
         top = s.max(axis=1)
         if first == 0 or (top > GROWN).any():
             new = shift + (BIAS - top if first == 0 else np.minimum(0, BIAS - top))
             shrink = np.exp2(new - shift) if first else np.zeros_like(shift)
-            shift, s = new, scores(new)
-            sums, o = sums * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
+            s = s + (new - shift)[:, None] if adds.small_first else scores(new)
+            shift = new
+            threads, o = threads * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
         p = np.exp2(s)
         if exact:
             p_hi, p_lo = two_terms(p)
@@ -90,11 +93,12 @@ def _part(q, k, v, cc, exact):
         for n in range(0, p.shape[1], 16):
             for a, b in terms:
                 o = mma(o, a[:, n : n + 16], b[n : n + 16].T, cc)
-        padded = np.pad(p, ((0, 0), (0, TILE - p.shape[1])))
-        for n in range(0, TILE, 8):
-            sums += padded[:, n : n + 8 : 2]
-            sums += padded[:, n + 1 : n + 8 : 2]
-    return -shift, sums.sum(axis=1, dtype=np.float32), o.astype(np.float32)
+        padded = np.pad(p, ((0, 0), (0, -p.shape[1] % 8)))
+        for n in range(0, padded.shape[1], 8):
+            threads += padded[:, n : n + 8 : 2]
+            threads += padded[:, n + 1 : n + 8 : 2]
+    o = o.astype(np.float32)
+    return -shift, o[:, -1] if adds.of_rounded else threads.sum(axis=1, dtype=np.float32) * factor, o[:, :-1]
 
 
 def fma(x, y, z):
@@ -134,10 +138,10 @@ def uniform(rng, size, reach=3.0):
     return rng.uniform(-reach, reach, size).astype(np.float32)
 
 
-def midpoints(rng, size):
-    """Values in [2, 3) that lie between two neighbours in fp16, with either sign."""
-    whole = rng.integers(2**10, 3 * 2**9, size) / 2**9
-    return (rng.choice([-1, 1], size) * (whole + 2.0**-10)).astype(np.float32)
+def midpoints(rng, size, factor=1.0):
+    """Values in [2, 3) that, times a factor, lie between two neighbours in fp16, with either sign."""
+    whole = np.floor(rng.uniform(2, 3, size) * factor * 2**9) / 2**9
+    return (rng.choice([-1, 1], size) * (whole - 2.0**-10) / factor).astype(np.float32)
 
 
 def opposite(rng, N, d):
@@ -174,12 +178,12 @@ def adversaries(N, d):
     yield "all minus threes", -threes[:2], -threes, -threes
     yield "threes against minus threes", threes[:2], -threes, threes
     yield "threes of all signs", *(3 * np.sign(uniform(rng, (n, d))) for n in (4, N, N))
-    yield "rounding midpoints", midpoints(rng, (4, d)), midpoints(rng, (N, d)), midpoints(rng, (N, d))
+    yield "rounding midpoints", midpoints(rng, (4, d)), midpoints(rng, (N, d)), midpoints(rng, (N, d), V_FACTOR)
     yield (
         "V at midpoints, equal scores",
         np.zeros((2, d), np.float32),
         uniform(rng, (N, d)),
-        np.abs(midpoints(rng, (N, d))),
+        np.abs(midpoints(rng, (N, d), V_FACTOR)),
     )
     yield "two keys, opposite values", *opposite(rng, N, d)
     yield "low scores, then high ones", *low_then_high(rng, N, d)

@@ -74,7 +74,7 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
         "registers": found and found.registers,
         "occupancy": found and round(found.occupancy, 3),
         "max error": f"{variant.error_bound:.0e}",
-        "bound": f"{'' if variant.name in PROVEN else '~'}{bound(variant.name, TYPICAL, d, shape.N, chip.cc):.1e}",
+        "bound": f"{'' if variant.name in PROVEN else '~'}{bound(variant.name, TYPICAL, d, shape.N, chip):.1e}",
         "runs on": architectures(variant, shape),
         "idea": variant.idea,
     }

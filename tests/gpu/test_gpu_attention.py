@@ -19,13 +19,14 @@ SHAPES = [
     *((2, 129, d) for d in range(4, 129, 4)),
     (500, 31, 8),
     (500, 128, 32),
-    *((2, N, d) for N in (255, 256, 257, 1000) for d in (32, 64, 128)),  # around where split's blocks stop converting
+    *((2, N, d) for N in (256, 257, 512, 513, 1000) for d in (32, 64, 128)),  # where split's blocks stop converting
     (1, 4096, 64),
     (2, 4096, 32),
     (1, 4096, 128),
     (1, 8192, 64),
     (1, 8190, 32),
-    *((3, N, d) for N in (257, 300, 384, 385, 511, 641) for d in (8, 32, 36, 64)),  # warp groups and their tails
+    *((3, N, d) for N in (300, 385, 511, 577, 641) for d in (8, 32, 36, 64)),  # warp groups and their tails
+    *((1, N, d) for N in (2048, 2049, 4200, 6200) for d in (32, 64)),  # sums that are put away, and added later
     (70_000, 1, 4),
 ]
 
@@ -53,7 +54,7 @@ def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
     assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[1] > 256 and shape[2] <= 64], ids=str)
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] <= 64], ids=str)
 def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, shape):
     """What other GPUs run, and this one with an old compiler."""
     if not gpu.chip.warpgroups:
@@ -103,7 +104,7 @@ def hostile(N, d):
     }
 
 
-@pytest.mark.parametrize(("N", "d"), [(200, 32), (1000, 64), (130, 128)])
+@pytest.mark.parametrize(("N", "d"), [(200, 32), (500, 64), (2200, 32), (2200, 64), (130, 128)])
 @pytest.mark.parametrize("name", hostile(4, 4))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_hostile_inputs_are_right(gpu, variant, name, N, d):
@@ -124,7 +125,7 @@ def test_scores_in_the_hundreds_and_thousands_stay_finite_and_close(gpu, variant
     assert np.isfinite(got).all()
     allowed = 1e-4 * factor
     if variant in ON_TENSOR_CORES:
-        allowed = max(allowed, bound(variant, magnitudes(block), 64, 300, gpu.chip.cc))
+        allowed = max(allowed, bound(variant, magnitudes(block), 64, 300, gpu.chip))
     assert np.abs(got - expected).max() <= allowed
 
 

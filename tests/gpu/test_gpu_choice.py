@@ -35,7 +35,7 @@ def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why
         kernels, why = candidates(AUTO, gpu.chip, gpu.name, d)
         got, said = run(hw4, tmp_path, block, "--timing")
         assert np.abs(got - exact_attention(block)).max() <= SAFE
-        expected = next(name for name in kernels if bound(name, (3, 3, 3), d, 512, gpu.chip.cc) <= SAFE)
+        expected = next(name for name in kernels if bound(name, (3, 3, 3), d, 512, gpu.chip) <= SAFE)
         last = said.splitlines()[-1]
         assert last.startswith(f"kernel: 20 batch(es) by {expected}, error at most ")
         assert last.endswith(f"allowed 0.004; preferred {kernels[0]}: {why}")
@@ -140,7 +140,7 @@ def test_no_adversary_gets_past_the_bound(gpu, kernel, d):
     for name, q, k, v in adversaries(512, d):
         rows = np.resize(q, k.shape)
         block = np.stack([rows, k, v])[None]
-        limit = bound(kernel, largest(*block[0]), d, 512, gpu.chip.cc)
+        limit = bound(kernel, largest(*block[0]), d, 512, gpu.chip)
         assert np.abs(gpu.attention(block, kernel) - exact_attention(block)).max() <= limit, name
 
 
@@ -149,7 +149,7 @@ def test_no_adversary_gets_past_the_bound(gpu, kernel, d):
 def test_thousands_of_tiny_weights_stay_within_the_bound(gpu, kernel, log2):
     _, k, v = one_and_many(np.random.default_rng(0), 32768, 32, log2)
     block = np.stack([np.full_like(k, 3), k, v])[None]
-    limit = bound(kernel, (3, 3, 3), 32, 32768, gpu.chip.cc)
+    limit = bound(kernel, (3, 3, 3), 32, 32768, gpu.chip)
     assert np.abs(gpu.attention(block, kernel) - exact_attention(block)).max() <= limit
 
 
