@@ -47,7 +47,7 @@ lint: $(python_for_dev)  ## check style and types
 cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 	$(hw4) gen t01-t30
 
-hw4: kernels/host/hw4.cu kernels/flash.cu kernels/common.cuh kernels/ptx.cuh  ## build ./hw4, flash as a plain native program
+hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.cuh)  ## build ./hw4, flash and split as a plain native program
 	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -o $@ $<
 
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)

@@ -2,6 +2,12 @@
 
 #define UNROLL _Pragma("unroll")
 
+#ifdef __CUDA_ARCH__  // what is compiled for; nvcc reads the text for the host, too
+#define ARCH __CUDA_ARCH__
+#else
+#define ARCH __CUDA_ARCH_LIST__
+#endif
+
 // 2^x in one instruction; 2^-inf is 0.
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
@@ -31,7 +37,7 @@ __device__ __forceinline__ void store_shared(unsigned to, float a) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory");
 }
 
-#if __CUDA_ARCH__ >= 800
+#if ARCH >= 800
 // 16 bytes from global to shared memory past the registers; zeros, and no read, when `inside` is false.
 __device__ __forceinline__ void copy16_async(unsigned to, const float* from, bool inside) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

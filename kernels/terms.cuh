@@ -8,11 +8,6 @@
 #ifndef WARPGROUPS  // whether warpgroup.cuh multiplies, where it can
 #define WARPGROUPS 0
 #endif
-#ifdef __CUDA_ARCH__
-#define ARCH __CUDA_ARCH__
-#else
-#define ARCH 0
-#endif
 
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
 constexpr int MI = BR * 2 / THREADS;                      // m16 blocks of rows of a warp

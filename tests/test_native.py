@@ -5,10 +5,12 @@ import re
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
+from hw4cli.accuracy import SAFE, bound
 from hw4cli.plan import CHIPS
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
@@ -19,18 +21,40 @@ ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GT
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 
 
+def compiled(cc):
+    """The kernels that the program has for an architecture: name to d, BR, BC, THREADS, BLOCKS, bytes, bytes a key."""
+    command = ["cpp", "-P", "-x", "c++", f"-D__CUDA_ARCH_LIST__={cc}0", str(SOURCE)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.findall(r"compiled\{[^,]+, (\w+)_rows, \w+, ([^}]+)\}", text)
+    return {name: [eval(number.strip()) for number in numbers.split(",")] for name, numbers in found}
+
+
+def expected(kernel, N, d, chip):
+    plan = VARIANTS[kernel].plan(Shape(1000, N, d), chip)
+    macros = plan.macros
+    converted = 6 * d if kernel == "split" and not macros["INBLOCK"] else 0
+    sizes = [macros[name] for name in ("BR", "BC", "THREADS", "BLOCKS")]
+    return [d, *sizes, plan.launches[plan.main].shared, converted]
+
+
 @pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
 @pytest.mark.parametrize("cc", CHIPS)
 def test_the_tiles_are_those_of_the_variants(cc):
-    command = ["cpp", "-x", "c++", "-dM", f"-D__CUDA_ARCH_LIST__={cc}0", str(SOURCE)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    macros = dict(re.findall(r"^#define (\w+) (\w+)$", text, re.MULTILINE))
-    for d in (32, 64):
-        expected = VARIANTS["flash"].plan(Shape(1, 128, d), CHIPS[cc]).macros
-        assert macros["BR"] == str(expected["BR"])
-        assert macros["THREADS"] == "BR"
-        assert macros[f"BC_{d}"] == str(expected["BC"])
-        assert macros[f"BLOCKS_{d}"] == str(expected["BLOCKS"])
+    chip = replace(CHIPS[cc], warpgroups=False)  # these want an architecture of their own, sm_90a
+    plans = {f"flash_{d}": expected("flash", 4096, d, chip) for d in (32, 64)}
+    if cc in (90, 100):
+        plans |= {f"split_{d}": expected("split", 4096, d, chip) for d in (32, 64)}
+        plans |= {f"split_{d}_few": expected("split", 256, d, chip) for d in (32, 64)}
+    assert compiled(cc) == plans
+
+
+@pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
+@pytest.mark.parametrize("cc", CHIPS)
+def test_where_split_computes_its_error_is_proven(cc):
+    for name, (d, *_) in compiled(cc).items():
+        if name.startswith("split"):
+            chip = replace(CHIPS[cc], warpgroups=False)
+            assert bound("split", (3, 3, 3), d, 256 if name.endswith("few") else 1 << 20, chip) <= SAFE
 
 
 @needs_nvcc
@@ -42,7 +66,8 @@ def test_it_compiles_without_a_warning_or_a_spill(cc, tmp_path):
     log = result.stdout + result.stderr
     assert result.returncode == 0, log
     assert "warning" not in log, log
-    assert len(re.findall(r" 0 bytes spill stores, 0 bytes spill loads", log)) == 4, log  # two kernels, two head sizes
+    kernels = 16 if cc in (90, 100) else 4  # two of flash and three of split, for each head size and tile
+    assert len(re.findall(r" 0 bytes spill stores, 0 bytes spill loads", log)) == kernels, log
 
 
 def test_make_builds_it_as_the_assignment_does():
