@@ -166,8 +166,8 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
     note(scratch, 2, top_v, before_v);
 }
 
-// The ring of stages. ready(n) brings stage n to all threads and starts a load of stage n + LEAD, into the buffer of
-// stage n + LEAD - STAGES, of which no V is wanted any more.
+// The ring of stages. ready(n) brings stage n to all threads. Then, or where they have nothing better to do (load_ahead),
+// stage n + LEAD is asked for, into the buffer of stage n + LEAD - STAGES, of which no V is wanted any more.
 struct Ring {
     const float *k, *v;  // the part's first row
     char* scratch;
@@ -237,9 +237,12 @@ struct Ring {
             UNROLL for (int n = 0; n < LEAD; n++) copy(n);
         }
     }
+    __device__ __forceinline__ void load_ahead(int stage) {
+        if (threadIdx.x == 0) fetch(stage + LEAD);
+    }
     __device__ __forceinline__ void ready(int stage) {
         if (BULK) {
-            if (threadIdx.x == 0) fetch(stage + LEAD);
+            if (!WARPGROUPS) load_ahead(stage);
             wait(full(stage), stage / STAGES & 1);
         } else if (INBLOCK) {
             if (stage >= STAGES) __syncthreads();

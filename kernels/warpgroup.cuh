@@ -228,7 +228,11 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     auto mask_tail = [&](Scores& S, int sub) {
         if (ring.keys - sub * SUB < SUB) mask(&S, ring.keys - sub * SUB);
     };
+    auto load_ahead = [&](int sub) {
+        if (sub % PARTS == 0) ring.load_ahead(sub / PARTS);
+    };
     auto ask_next = [&](Scores& S, int sub) {  // past the end: whatever lies there, its scores are not used
+        if (!AHEAD || sub == 0) load_ahead(sub);
         if (sub % PARTS == 0 && sub < subs) ring.ready(sub / PARTS);
         ask_scores(r, S, [&](int term, int n) { return r.Q[term][0][n]; }, keys_at(sub));
     };
@@ -257,6 +261,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
         UNROLL for (int n = 0; n < SL; n++) weigh(r, now, 0, n, P);
         if (!AHEAD) ask_next(next, sub + 1);
         ask_values(r, P, keys_at(sub) + 2 * TERM, ones);
+        if (AHEAD) load_ahead(sub + 1);  // which waits for the other group to leave the buffer: here that costs nothing
         if (last.value) finish(r);
         else group_wait<1>();
         keep(next[0]);
