@@ -110,7 +110,6 @@ def test_help_answers_at_once():
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    def best(*command):
-        return min(seconds(*command) for _ in range(10))
-
-    assert best("-m", "hw4cli", "--help") < 2.5 * best("-c", "import click")
+    # Side by side: a processor's clock may change by half from one second to the next.
+    ratios = [seconds("-m", "hw4cli", "--help") / seconds("-c", "import click") for _ in range(10)]
+    assert min(ratios) < 2.5
