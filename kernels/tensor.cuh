@@ -100,9 +100,9 @@ __device__ __forceinline__ void rescale(Rows& r, Scores* S, bool first) {
         UNROLL for (int n = 0; n < NO; n++) r.O[i][n][2 * h] *= shrink, r.O[i][n][2 * h + 1] *= shrink;
     }
 }
-__device__ __forceinline__ void load_queries(Rows& r, const float* q, int rows_left, float to_log2, void* scratch) {
+// Returns the largest |element|.
+__device__ __forceinline__ unsigned load_queries(Rows& r, const float* q, int rows_left, float to_log2) {
     const int lane = threadIdx.x % 32;
-    const unsigned before = noted(scratch, 0);
     unsigned top = 0;
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int step = 0; step < STEPS; step++) UNROLL for (int e = 0; e < 4; e++) {
         const int row = i * 16 + lane / 4 + e % 2 * 8, c = step * 16 + lane % 4 * 2 + e / 2 * 8;
@@ -111,7 +111,7 @@ __device__ __forceinline__ void load_queries(Rows& r, const float* q, int rows_l
         const Terms t = split_in_two(x.x * to_log2, x.y * to_log2);
         r.Q[0][i][step][e] = t.hi, r.Q[1][i][step][e] = t.lo;
     }
-    note(scratch, 0, top, before);
+    return top;
 }
 
 __device__ __forceinline__ void zero(Rows& r) {
@@ -171,7 +171,8 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     ring.base = shared_address(shared), ring.keys = last - first, ring.stages = ceil_div(last - first, BC);
     ring.begin();
     Rows r;
-    load_queries(r, q + batch * in_stride + (long long)row0 * D, N - row0, scale * LOG2E, scratch);
+    const unsigned noted_q = noted(scratch, 0);
+    note(scratch, 0, load_queries(r, q + batch * in_stride + (long long)row0 * D, N - row0, scale * LOG2E), noted_q);
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
     // O goes to its place; l and BIAS - m, until they are divided, to scratch, which holds, behind the terms, a row of

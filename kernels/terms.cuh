@@ -91,10 +91,35 @@ __device__ __forceinline__ unsigned noted(const void* scratch, int matrix) {
     return ((const volatile unsigned*)scratch)[matrix];
 }
 // What was noted a while ago spares most warps the atomic: thousands would queue for one address.
-__device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, unsigned before) {
+__device__ __forceinline__ unsigned warp_top(unsigned top) {
     asm volatile("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(top));
+    return top;
+}
+__device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, unsigned before) {
+    top = warp_top(top);
     if (threadIdx.x % 32 == 0 && top > before) atomicMax((unsigned*)scratch + matrix, top);
 }
+// The same with an atomic a block: its warps leave what they found in shared memory; then, after a barrier, thread n notes
+// matrix n, from `first` on.
+struct Tops {
+    static constexpr int WARPS = 256 / 32;
+    unsigned* found;  // a number for each matrix and warp
+    unsigned before;
+    __device__ __forceinline__ static bool notes(int first) { return first <= threadIdx.x && threadIdx.x < 3; }
+    __device__ __forceinline__ void begin(const void* scratch, int first) {
+        before = notes(first) ? noted(scratch, threadIdx.x) : 0;
+    }
+    __device__ __forceinline__ void leave(int matrix, unsigned top) {
+        top = warp_top(top);
+        if (threadIdx.x % 32 == 0) found[matrix * WARPS + threadIdx.x / 32] = top;
+    }
+    __device__ __forceinline__ void note_all(void* scratch, int first) {
+        if (!notes(first)) return;
+        unsigned top = 0;
+        UNROLL for (int n = 0; n < WARPS; n++) top = max(top, found[threadIdx.x * WARPS + n]);
+        if (top > before) atomicMax((unsigned*)scratch + threadIdx.x, top);
+    }
+};
 
 // ---- Tiles of terms
 
@@ -147,7 +172,9 @@ __device__ __forceinline__ void make_tile(const Loads& r, float factor, unsigned
 __device__ __forceinline__ void convert(const float* k, const float* v, void* scratch, long long in_stride, int B,
                                         int N) {
     const int tiles = ceil_div(N, BC);
-    const unsigned before_k = noted(scratch, 1), before_v = noted(scratch, 2);
+    __shared__ unsigned found[3 * Tops::WARPS];
+    Tops tops{found};
+    tops.begin(scratch, 1);
     unsigned top_k = 0, top_v = 0;
     UNROLL for (int n = 0; n < 4; n++) {
         const long long e = (blockIdx.x * 4LL + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
@@ -162,8 +189,10 @@ __device__ __forceinline__ void convert(const float* k, const float* v, void* sc
         UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * TERM) = K[t];
         UNROLL for (int t = 0; t < PV_TERMS; t++) *(uint4*)(to + (2 + t) * TERM) = V[t];
     }
-    note(scratch, 1, top_k, before_k);
-    note(scratch, 2, top_v, before_v);
+    tops.leave(1, top_k);
+    tops.leave(2, top_v);
+    __syncthreads();
+    tops.note_all(scratch, 1);
 }
 
 // The ring of stages. ready(n) brings stage n to all threads. Then, or where they have nothing better to do (load_ahead),

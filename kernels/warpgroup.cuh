@@ -7,11 +7,12 @@
 // d = 64: a group asks for its next scores before it weighs these. d = 32 has half as many products for an exponential:
 // there four groups to a multiprocessor, with fewer registers each, keep the tensor cores busier.
 constexpr bool AHEAD = WIDTH == 64;
-// Shared memory: the ring; ones for the 16 keys of a product; a tile of float32, which is O of the keys before, or Q's terms.
-constexpr unsigned ONES_AT = ceil_div(STAGES * (STAGE + 16), 1024) * 1024, ONES_BYTES = 16 * ROW;
+// Shared memory: the ring; Tops; ones for the 16 keys of a product; a tile of float32: O of the keys before, or Q's terms.
+constexpr unsigned TOPS_AT = STAGES * (STAGE + 16), TOPS_BYTES = 3 * Tops::WARPS * 4;
+constexpr unsigned ONES_AT = ceil_div(TOPS_AT + TOPS_BYTES, 1024) * 1024, ONES_BYTES = 16 * ROW;
 constexpr unsigned TILE_AT = ONES_AT + ONES_BYTES;
 
-static_assert(MI == 1 && THREADS % 128 == 0, "a group of four warps owns 64 rows");
+static_assert(MI == 1 && THREADS == Tops::WARPS * 32, "two groups of four warps, each with 64 rows");
 static_assert(PV_TERMS == 1 && SMALL_FIRST && WIDTH <= 64, "what was written, and measured");
 
 // A matrix in shared memory as wgmma wants it told: rows of ROW bytes, swizzled as in terms.cuh, in groups of eight.
@@ -113,6 +114,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     const unsigned base = shared_address(shared), ones = base + ONES_AT, q_at = base + TILE_AT;
     const unsigned q_group = q_at + threadIdx.x / 128 * 64 * ROW;
     auto query = [&](int term, int n) { return matrix_at(q_group + n * 32 + term * TERM); };
+    Tops tops{(unsigned*)((char*)shared + TOPS_AT)};
     Rows r;
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
@@ -120,23 +122,22 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     for (int first_key = 0; first_key < N; first_key += BC) {
         const int keys = N - first_key;
         if (first_key > 0) __syncthreads();
-        const unsigned noted_k = noted(scratch, 1), noted_v = noted(scratch, 2);
-        unsigned top_k = 0, top_v = 0;
+        tops.begin(scratch, 0);
+        unsigned top_q = 0, top_k = 0, top_v = 0;
         const Loads from_k = load_tile(k + first_key * D, keys);
         if (first_key == 0) {
-            const unsigned noted_q = noted(scratch, 0);
-            unsigned top_q = 0;
             const Loads from_q = load_tile(q + first_row * D, N - first_row);
             make_ones(ones);
             make_tile<2>(from_q, scale * LOG2E, q_at, top_q);
-            note(scratch, 0, top_q, noted_q);
+            tops.leave(0, top_q);
         }
         const Loads from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
         make_tile<2>(from_k, 1, base, top_k);
         make_tile<1>(from_v, V_FACTOR, base + 2 * TERM, top_v);
-        note(scratch, 1, top_k, noted_k);
-        note(scratch, 2, top_v, noted_v);
+        tops.leave(1, top_k);
+        tops.leave(2, top_v);
         show_shared();
+        tops.note_all(scratch, 0);
 #pragma unroll 1
         for (int n = 0; n < min(keys, BC); n += SUB) {
             Scores S;
@@ -208,18 +209,22 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
                                        long long in_stride, long long out_stride, int B, int N, int splits,
                                        float scale) {
     Ring ring;
+    Tops tops{(unsigned*)((char*)shared + TOPS_AT)};
     Rows r;
     {
         const Task t = task(blockIdx.x, threadIdx.x, N, splits);
         ring.scratch = (char*)scratch, ring.tile = t.batch * ceil_div(N, BC) + t.first / BC;
         ring.base = shared_address(shared), ring.keys = t.last - t.first, ring.stages = ceil_div(ring.keys, BC);
         ring.begin();
-        load_queries(r, q + t.batch * in_stride + (long long)t.row0 * D, N - t.row0, scale * LOG2E, scratch);
+        tops.begin(scratch, 0);
+        const float* rows = q + t.batch * in_stride + (long long)t.row0 * D;
+        tops.leave(0, load_queries(r, rows, N - t.row0, scale * LOG2E));
     }
     const unsigned ones = ring.base + ONES_AT;
     Past past{ring.base + TILE_AT};
     make_ones(ones);
     show_shared();
+    if (threadIdx.x == 0) tops.note_all(scratch, 0);
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
 

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from helpers import ROOT
 
+from hw4cli.accuracy import BIAS, ON_TENSOR_CORES, V_FACTOR
 from hw4cli.errors import MachineError
 from hw4cli.plan import CHIPS, Chip
 from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.suite import cases
-from hw4cli.variants import VARIANTS
+from hw4cli.variants import VARIANTS, sums
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
 
@@ -20,9 +21,9 @@ COMPILED_FOR = [75, 80, 86, 89, 90, 100, 120]  # NVRTC 13 no longer knows the GT
 HEAD_SIZES = [4, 32, 36, 64, 100, 128]
 
 
-def compiled(name, cc, macros):
+def compiled(name, cc, macros, assertion=""):
     """Per kernel of a file: registers and bytes spilled, as ptxas tells them; and the whole log."""
-    text = kernel_source(name).encode()
+    text = (kernel_source(name) + assertion).encode()
     error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
     options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros]
     (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
@@ -44,15 +45,36 @@ def compiled(name, cc, macros):
 SUPPORTED = [(name, cc) for name, variant in VARIANTS.items() for cc in CHIPS if cc >= variant.least_cc]
 
 
+def as_its_bound_takes_it(name, shape, chip):
+    """That a kernel on tensor cores adds up as its error bound has it: C++ to compile behind it."""
+    if name not in ON_TENSOR_CORES:
+        return ""
+    adds = sums(name, shape.N, shape.d, chip)
+    facts = {
+        f"(LONGEST < {shape.N} ? LONGEST : {shape.N})": adds.longest,
+        "SUB": adds.at_once,
+        "SMALL_FIRST": int(adds.small_first),
+        "ONES": int(adds.of_rounded),
+        "V_FACTOR": V_FACTOR if name == "split" else 1,
+        "BIAS": BIAS,
+    }
+    return "\n".join(f'static_assert({fact} == {value}, "{fact}");' for fact, value in facts.items())
+
+
 @pytest.mark.parametrize(("name", "cc"), [pair for pair in SUPPORTED if pair[1] in COMPILED_FOR])
 def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, cc):
     tiles_follow_N = VARIANTS[name].finds_range  # and compiling takes long
     sizes, lengths = ([32, 36, 64, 128], (128, 2048, 32768)) if tiles_follow_N else (HEAD_SIZES, (32768,))
-    plans = [VARIANTS[name].plan(Shape(1, N, d), CHIPS[cc]) for d in sizes for N in lengths]
-    plans = {plan.options: plan for plan in plans}  # several N may have the same
+    shapes = [Shape(1, N, d) for d in sizes for N in lengths]
+    plans = {VARIANTS[name].plan(shape, CHIPS[cc]).options: shape for shape in shapes}  # several N may have the same
+
+    def compile_one(options):
+        return compiled(name, cc, options, as_its_bound_takes_it(name, plans[options], CHIPS[cc]))
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(lambda options: compiled(name, cc, options), plans)
-    for plan, (kernels, log) in zip(plans.values(), results, strict=True):
+        results = pool.map(compile_one, plans)
+    for shape, (kernels, log) in zip(plans.values(), results, strict=True):
+        plan = VARIANTS[name].plan(shape, CHIPS[cc])
         for launch in plan.launches:
             registers, spilled = kernels[launch.symbol]
             assert spilled == 0, f"{launch.symbol} spills {spilled} bytes with {plan.macros}"
