@@ -206,12 +206,14 @@ def _terms_stage(d: int, tile: Tile, values: int) -> int:
 
 
 def _terms_shared(values: int) -> Callable[[int, Tile], int]:
-    """The stages; for warp groups, from the next multiple of 1024 on, also 16 rows of ones, and a tile of float32: O of
-    the keys before, or the terms of Q."""
+    """The stages; for warp groups also three numbers of each of 8 warps and, from the next multiple of 1024 on, 16 rows
+    of ones, and a tile of float32: O of the keys before, or the terms of Q."""
 
     def shared(d: int, tile: Tile) -> int:
         stages, row = tile["STAGES"] * _terms_stage(d, tile, values), 2 * _padded_d(d)
-        return ceil_div(stages, 1024) * 1024 + (16 + 2 * tile["BR"]) * row if "WARPGROUPS" in tile else stages
+        if "WARPGROUPS" not in tile:
+            return stages
+        return ceil_div(stages + 3 * 8 * FLOAT, 1024) * 1024 + (16 + 2 * tile["BR"]) * row
 
     return shared
 
