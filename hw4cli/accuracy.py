@@ -24,7 +24,7 @@ ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names a
 ON_TENSOR_CORES = {"split", "exact"}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
 PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
-TYPICAL = (3.0, 3.0, 3.0)  # the assignment's range, where each kernel's `error_bound` was measured
+TYPICAL = (3.0, 3.0, 3.0)  # the assignment's range, where each kernel's `error_bound` holds
 
 
 @dataclass
@@ -32,13 +32,16 @@ class Shares:
     """Each rounding's size, by what its error does to O. `total` puts them together (docs/accuracy.md, step 1).
 
     weights: relative error of one weight against another. numerator, denominator: of the sum over keys of P V, of P,
-    relative to the largest that a partial sum can be. fixed: of O itself, absolute.
+    relative to the largest that a partial sum can be (or, if they are added in several pieces, these together). tiny:
+    what all weights lose together, relative to their sum. fixed: of O itself, absolute.
     """
 
     v: float
+    in_pieces: bool = False
     weights: dict[str, float] = field(default_factory=dict)
     numerator: dict[str, float] = field(default_factory=dict)
     denominator: dict[str, float] = field(default_factory=dict)
+    tiny: dict[str, float] = field(default_factory=dict)
     fixed: dict[str, float] = field(default_factory=dict)
 
     def parts(self) -> dict[str, float]:
@@ -47,13 +50,16 @@ class Shares:
         if not h < 1 or not n < 0.5 or not l < 0.5:
             return {"out of range": math.inf}
         growth = math.expm1(h) * math.exp(h) / h if h else 1.0  # 1 + 3h/2 + ...
-        y = min(1.0, (l + n / 2) / (2 * h * growth)) if h else 1.0
+        slope = l + sum(self.tiny.values()) + (0 if self.in_pieces else n / 2)
+        y = min(1.0, slope / (2 * h * growth)) if h else 1.0
         second = (1 + 2 * l) * (1 + 2 * n)  # products of two errors
         scale = self.v * second
+        partial = 1.0 if self.in_pieces else (1 + y) / 2
         return {
             **{name: x * growth * (1 - y * y) * scale for name, x in self.weights.items()},
-            **{name: x * (1 + y) / 2 * scale for name, x in self.numerator.items()},
+            **{name: x * partial * scale for name, x in self.numerator.items()},
             **{name: x * y * scale for name, x in self.denominator.items()},
+            **{name: x * (1 + y) * scale for name, x in self.tiny.items()},
             **{name: x * second for name, x in self.fixed.items()},
         }
 
@@ -129,12 +135,13 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     q, k, v = found
     top = longest_score(q, k, d)
     if not (top < 1e30 and v < 1e30):
-        return Shares(math.inf, {"overflow": math.inf})
+        return Shares(math.inf, weights={"overflow": math.inf})
     n = KEYS + ceil_div(N, KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
     proven = kernel in PROVEN
     power = EXP if kernel == ON_CPU else EX2
     shares = Shares(
         v,
+        in_pieces=n < N,
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "sum of a score": (d + 1) / 2 * U32 * top * LN2,
@@ -158,41 +165,45 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
     x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
     scaled_v = v * V_FACTOR * (1 + U32) if kernel == "split" else v
     if not max(x, k, scaled_v) <= LARGEST16:
-        return Shares(math.inf, {"beyond fp16": math.inf})
+        return Shares(math.inf, weights={"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
     adds, lost = sums(kernel, N, d, chip), _truncation(chip.cc)
     n, moves = adds.longest, ceil_div(adds.longest, adds.at_once)
+    pieces = ceil_div(N, n)
+    merges = (pieces + MOST_PARTS) * U32  # pieces are added one by one, then parts
     rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
     dropped = half_ulp16(x) * half_ulp16(k)
     shares = Shares(
         v,
+        in_pieces=pieces > 1,
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
             "sum of a score": (_small_first if adds.small_first else _together)(top, d, lost) * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
-            "rescaling": 2 * U32 * top * LN2 + EX2 * moves,
+            "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
         },
-        fixed={"combining, division": 4 * (MOST_PARTS + ceil_div(N, n)) * U32 * v},
+        # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
+        tiny={"P below fp16's normal numbers": N * 2.0 ** (-25 - BIAS)},
+        fixed={"division": 4 * U32 * v},
     )
-    # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
-    far = 3 * d * lost * (3 * top + NEAR) * LN2
-    shares.fixed["keys far below"] = 2 * v * n * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
-    # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
-    shares.fixed["P below fp16's normal numbers"] = 2 * n * 2.0 ** (-25 - BIAS) * v
+    if not adds.small_first:
+        # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
+        far = 3 * d * lost * (3 * top + NEAR) * LN2
+        shares.fixed["keys far below"] = 2 * v * N * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     by_float32 = (ceil_div(n, 4) + moves + 3) * U32
-    shares.denominator["sum of P"] = n * lost + moves * U32 if adds.of_rounded else by_float32
+    shares.denominator["sum of P"] = (n * lost + moves * U32 if adds.of_rounded else by_float32) + merges
     if kernel == "split":
         if adds.of_rounded:
             shares.weights["P rounded"] = U16 * (1 + 2 * U16)
         else:
             shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v
         shares.fixed["V rounded"] = half_ulp16(scaled_v) / V_FACTOR + U32 * v
-        shares.numerator["sum of P V"] = n * lost + moves * U32
+        shares.numerator["sum of P V"] = n * lost + moves * U32 + merges
     else:
         shares.fixed["P in two terms"] = U16**2 * v
         shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
-        shares.numerator["sum of P V"] = 3 * n * lost + moves * U32
+        shares.numerator["sum of P V"] = 3 * n * lost + moves * U32 + merges
     return shares
 
 

@@ -25,7 +25,7 @@ constexpr bool SKEW = PV_TERMS == 1 && !INBLOCK && !WARPGROUPS && BLOCKS > 1 && 
 constexpr float BIAS = 7, GROWN = 15;
 // l is the sum of the rounded P, by one more product with a column of ones: then P's rounding cancels in part. With two
 // terms nothing is left to cancel, and FADD rounds where tensor cores cut off.
-// (INBLOCK at d = 64 has no registers left for it.)
+// (INBLOCK at d = 64, without warp groups, has no registers left for it.)
 constexpr bool ONES = PV_TERMS == 1 && (WARPGROUPS || !(INBLOCK && WIDTH == 64));
 // V and the ones times 1365/1024, which drops out of O / l: 3 becomes just less than 4, where fp16 is as fine as at 2.
 constexpr float V_FACTOR = PV_TERMS == 1 ? 1365.0f / 1024 : 1;
@@ -34,7 +34,7 @@ constexpr unsigned ONE = 0x3d553d55;  // two halves of 1365/1024
 // afterwards. Else it begins at BIAS - m and takes all products of a column together: no fragment is loaded twice.
 constexpr bool SMALL_FIRST = PV_TERMS == 2 || WARPGROUPS;
 // For the same reason O and l are put away after so many keys, and begin at 0 again.
-constexpr int LONGEST = PV_TERMS == 2 ? 1024 : WARPGROUPS ? 2048 : 4096, FLUSH = LONGEST / BC;
+constexpr int LONGEST = PV_TERMS == 2 || WARPGROUPS ? 1024 : 4096, FLUSH = LONGEST / BC;
 
 static_assert(D % 4 == 0 && 4 <= D && D <= 128, "a row is whole 16-byte chunks; beyond 128 O does not fit");
 static_assert(MI * THREADS == BR * 2 && (MI == 1 || MI == 2), "each warp owns 16 or 32 rows");

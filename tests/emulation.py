@@ -52,16 +52,26 @@ def split_attention(q, k, v, adds, cc=90, exact=False):
     scale = np.float32(np.float32(d**-0.5) * LOG2E)
     pad = -d % 16
     q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
-    return combine([_part(q, k[n : n + part], v[n : n + part], adds, cc, exact) for n in range(0, len(k), part)])
+    shift = past = None
+    for n in range(0, len(k), part):
+        past_shift = shift
+        shift, l, o = _part(q, k[n : n + part], v[n : n + part], adds, cc, exact, shift)  # noqa: E741
+        if past is not None:
+            shrink = np.exp2(shift - past_shift)
+            l, o = fma(past[0], shrink, l), fma(past[1], shrink[:, None], o)  # noqa: E741
+        past = l, o
+    return (o * (np.float32(1) / l)[:, None]).astype(np.float32)
 
 
-def _part(q, k, v, adds, cc, exact):
-    """(m, l, O) of some keys. `shift` is BIAS - m: a score's sum starts with it, or it is added to the sum."""
+def _part(q, k, v, adds, cc, exact, shift):
+    """(shift, l, O) of some keys. `shift` is BIAS - m, which the parts hand on; None for the first."""
     (q_hi, q_lo), (k_hi, k_lo) = two_terms(q), two_terms(k)
     small, large = ((q_lo, k_hi), (q_hi, k_lo)), ((q_hi, k_hi),)
     factor = np.float32(1 if exact else V_FACTOR)
     v = np.concatenate([v, np.ones((len(v), 1), np.float32)], axis=1) * factor  # and l, in the last column
-    shift = np.zeros(len(q), np.float32)
+    begin = shift is None
+    if begin:
+        shift = np.zeros(len(q), np.float32)
     threads = np.zeros((len(q), 4), np.float32)  # four share a row and the sum of P, unless tensor cores add it
     o = np.zeros((len(q), v.shape[1]))
     for first in range(0, len(k), adds.at_once):
@@ -77,9 +87,10 @@ def _part(q, k, v, adds, cc, exact):
 
         s = scores(shift)
         top = s.max(axis=1)
-        if first == 0 or (top > GROWN).any():
-            new = shift + (BIAS - top if first == 0 else np.minimum(0, BIAS - top))
-            shrink = np.exp2(new - shift) if first else np.zeros_like(shift)
+        if begin or (top > GROWN).any():
+            new = shift + (BIAS - top if begin else np.minimum(0, BIAS - top))
+            shrink = np.zeros_like(shift) if begin else np.exp2(new - shift)
+            begin = False
             s = s + (new - shift)[:, None] if adds.small_first else scores(new)
             shift = new
             threads, o = threads * shrink[:, None], (o.astype(np.float32) * shrink[:, None]).astype(np.float64)
@@ -98,7 +109,7 @@ def _part(q, k, v, adds, cc, exact):
             threads += padded[:, n : n + 8 : 2]
             threads += padded[:, n + 1 : n + 8 : 2]
     o = o.astype(np.float32)
-    return -shift, o[:, -1] if adds.of_rounded else threads.sum(axis=1, dtype=np.float32) * factor, o[:, :-1]
+    return shift, o[:, -1] if adds.of_rounded else threads.sum(axis=1, dtype=np.float32) * factor, o[:, :-1]
 
 
 def fma(x, y, z):

@@ -65,9 +65,18 @@ def test_no_adversary_gets_past_the_bound_of_flash(d):
 
 @pytest.mark.parametrize("kernel", TENSOR)
 def test_thousands_of_tiny_weights_beside_a_dominant_one_stay_within_the_bound(kernel):
-    for log2 in (-24, -25):
+    for log2 in (-24, -25, -32.02):
         error, limit = split_error(kernel, *one_and_many(np.random.default_rng(0), 32768, 16, log2))
         assert error <= limit, log2
+
+
+@pytest.mark.parametrize("kernel", TENSOR)
+def test_a_million_weights_that_vanish_in_fp16_stay_within_the_bound(kernel):
+    """One key dominates and keeps m, through all parts of the sum; the others' P is just below half of fp16's least."""
+    for N in (1 << 20, 1 << 22):
+        others = N * 2.0**-32.02
+        lost = 3 - 3 * (1 - others) / (1 + others)  # the dominant V is 3, the others' -3
+        assert lost <= bound(kernel, (3, 3, 3), 32, N)
 
 
 @settings(max_examples=60, deadline=None)
@@ -129,10 +138,10 @@ def test_the_assignments_range_is_within_what_is_allowed_on_an_h200():
     for N in (128, 512, 2048, 32768):
         for d in (32, 64):
             assert bound("split", (3, 3, 3), d, N) <= 2.8e-3
-            assert bound("split", (3, 3, 3), d, N, replace(CHIPS[90], warpgroups=False)) <= 3.7e-3
+            assert bound("split", (3, 3, 3), d, N, replace(CHIPS[90], warpgroups=False)) <= 3.9e-3
     assert bound("split", (3, 3, 3), 128, 4096) > SAFE
     for d in (32, 64, 128):
-        assert bound("flash", (3, 3, 3), d, 32768) <= 2e-3
+        assert bound("flash", (3, 3, 3), d, 32768) <= 2.3e-3
 
 
 @pytest.mark.parametrize("kernel", TENSOR)

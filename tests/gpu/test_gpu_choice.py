@@ -170,16 +170,42 @@ def pair(low, high):
     return np.array([low, high], np.float16).view(np.uint32)[0]
 
 
-def test_tensor_cores_keep_the_bits_that_the_proof_counts_on(gpu):
+ONE_WGMMA = r"""
+// The same by a warp group: 64x8x16. B's 8x8 halves of the inner dimension lie one after the other, row by row.
+extern "C" __global__ void one_wgmma(float* d, unsigned a, unsigned first, unsigned others) {
+    __shared__ __align__(128) unsigned b[64];
+    if (threadIdx.x < 64) b[threadIdx.x] = threadIdx.x % 4 == 0 ? first : others;
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    __syncthreads();
+    const unsigned long long address = __cvta_generic_to_shared(b);
+    const unsigned long long matrix = (address & 0x3ffff) >> 4 | 128ull >> 4 << 16 | 256ull >> 4 << 32;
+    float x = 1, y = 1, z = 1, w = 1;
+    asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.fence.sync.aligned; "
+                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, {%4, %4, %4, %4}, %5, p, 1, "
+                 "1, 0; "
+                 "wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;}"
+                 : "+f"(x), "+f"(y), "+f"(z), "+f"(w) : "r"(a), "l"(matrix) : "memory");
+    d[threadIdx.x] = x;
+}
+"""
+
+
+@pytest.mark.parametrize("source", [ONE_MMA, ONE_WGMMA], ids=["mma.sync", "wgmma"])
+def test_tensor_cores_keep_the_bits_that_the_proof_counts_on(gpu, source):
     import cupy
 
     if gpu.chip.cc < 80:
         pytest.skip("needs mma.sync of 16x8x16: compute capability 8.0")
-    kernel = cupy.RawModule(code=ONE_MMA, options=("-std=c++17",)).get_function("one_mma")
-    result = gpu.empty((32,))
+    by_group = source is ONE_WGMMA
+    if by_group and not gpu.chip.warpgroups:
+        pytest.skip("this GPU has no warp groups")
+    options = ("-std=c++17", "-arch=sm_90a") if by_group else ("-std=c++17",)
+    kernel = cupy.RawModule(code=source, options=options).get_function("one_wgmma" if by_group else "one_mma")
+    threads = 128 if by_group else 32
+    result = gpu.empty((threads,))
 
     def one_plus(a, first, others):
-        kernel((1,), (32,), (result, pair(a, a), first, others))
+        kernel((1,), (threads,), (result, pair(a, a), first, others))
         return set(((result.get() - 1) * 2**23).tolist())
 
     modern = gpu.chip.cc in (90, 100)
