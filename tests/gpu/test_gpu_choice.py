@@ -171,10 +171,10 @@ def pair(low, high):
 
 
 ONE_WGMMA = r"""
-// The same by a warp group: 64x8x16. B's 8x8 halves of the inner dimension lie one after the other, row by row.
+// The same by a warp group: 64x8x16. Each row of B's 8x8 matrices is the same, so it does not matter where which lies.
 extern "C" __global__ void one_wgmma(float* d, unsigned a, unsigned first, unsigned others) {
-    __shared__ __align__(128) unsigned b[64];
-    if (threadIdx.x < 64) b[threadIdx.x] = threadIdx.x % 4 == 0 ? first : others;
+    __shared__ __align__(128) unsigned b[128];
+    b[threadIdx.x] = threadIdx.x % 4 == 0 ? first : others;
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     const unsigned long long address = __cvta_generic_to_shared(b);
