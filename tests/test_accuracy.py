@@ -3,6 +3,7 @@
 The kernels' arithmetic is emulated in NumPy, tensor cores included, on inputs made to do the worst.
 """
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -176,6 +177,14 @@ def test_where_v_is_too_small_for_fp16_tensor_cores_are_not_asked():
     assert bound("split", (3, 3, 1e-7), 64, 2048) < 1e-7
     assert not suffices("split", (3, 3, 1e-7), 64, 2048, CHIPS[90], SAFE)
     assert suffices("flash", (3, 3, 1e-7), 64, 2048, CHIPS[90], SAFE)
+
+
+def test_no_record_shows_a_larger_error_than_the_kernels_entry_says():
+    """`--max-error` goes by it, and a promise that a measurement broke is none."""
+    for path in (ROOT / "benchmarks").glob("*.json"):
+        for row in json.loads(path.read_text())["rows"]:
+            if row.get("kernel") in VARIANTS and row["status"] == "ok":
+                assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound, (path.name, row["case"], row["kernel"])
 
 
 def test_half_a_unit_in_the_last_place_of_fp16():
