@@ -128,7 +128,7 @@ def _check(program: Path, submission: Submission) -> None:
             raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
         raise BrokenError(f"there is no hw4 and no Makefile, but {found}" if found else "the folder is empty")
     if any(Path(word).resolve().is_relative_to(others) for word in sandbox.interpreter(str(program)) if "/" in word):
-        raise BrokenError("the first line of hw4 leads to another submission")
+        raise BrokenError("the first line of hw4 leads to a student's folder")
 
 
 def _copy(submission: Submission, target: Path) -> None:

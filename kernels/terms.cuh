@@ -90,11 +90,11 @@ __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(
 __device__ __forceinline__ unsigned noted(const void* scratch, int matrix) {
     return ((const volatile unsigned*)scratch)[matrix];
 }
-// What was noted a while ago spares most warps the atomic: thousands would queue for one address.
 __device__ __forceinline__ unsigned warp_top(unsigned top) {
     asm volatile("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(top));
     return top;
 }
+// What was noted a while ago spares most warps the atomic: thousands would queue for one address.
 __device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, unsigned before) {
     top = warp_top(top);
     if (threadIdx.x % 32 == 0 && top > before) atomicMax((unsigned*)scratch + matrix, top);

@@ -200,6 +200,7 @@ def adversaries(N, d):
     yield "low scores, then high ones", *low_then_high(rng, N, d)
     yield "equal scores", np.zeros((2, d), np.float32), uniform(rng, (N, d)), uniform(rng, (N, d))
     yield "tiny values", *(uniform(rng, (n, d), 10.0**-x) for n, x in ((4, 6), (N, 7), (N, 8)))
+    yield "values near fp16's largest", *(uniform(rng, (n, d), x) for n, x in ((4, 1e-4), (N, 6.5e4), (N, 4.9e4)))
     yield "small Q and large K", uniform(rng, (4, d), 1e-3), uniform(rng, (N, d), 3e3), uniform(rng, (N, d))
     for log2 in (-16, -24, -25, -26):
         yield f"one key and many of 2^{log2}", *one_and_many(rng, N, d, log2)

@@ -100,7 +100,7 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder):
         "huge": "it is larger than 1,024 MB: 3,072 MB",
         "copycat": "hw4 is a link that leads elsewhere",
         "linker": "hw4 is a link that leads elsewhere",
-        "borrower": "the first line of hw4 leads to another submission",
+        "borrower": "the first line of hw4 leads to a student's folder",
         "deep": "it cannot be copied: its folders are nested too deeply",
     }
     assert {one.penalty for user, one in found.items() if user not in right} == {60}

@@ -176,19 +176,23 @@ int parts(const Compiled& kernel, const Input& input) {
     return (int)std::min(most, std::max({1ll, filling, accurate}));
 }
 
+// The keys of all batches, as whole tiles.
+long long tiled_keys(const Compiled& kernel, const Input& input) {
+    return input.B * ceil_div(input.N, kernel.bc) * kernel.bc;
+}
+
 // Bytes of scratch: the range, the keys' terms, and for each row and part two numbers, and O if there are parts.
 size_t scratch_bytes(const Compiled& kernel, const Input& input) {
     const long long rows = (long long)input.B * input.N, splits = parts(kernel, input);
-    const long long keys = input.B * ceil_div(input.N, kernel.bc) * kernel.bc;
-    return RANGE_BYTES + keys * kernel.converted + splits * rows * (splits > 1 ? input.d + 2 : 2) * sizeof(float);
+    const long long row = (splits > 1 ? input.d + 2 : 2) * sizeof(float);
+    return RANGE_BYTES + tiled_keys(kernel, input) * kernel.converted + splits * rows * row;
 }
 
 struct Arrays { float *data, *o; };  // on the GPU: the input, and O
 
 // O of all batches by one kernel. Returns the kernel's scratch.
 char* compute(const Compiled& kernel, const Input& input, Arrays on_gpu) {
-    const long long matrix = (long long)input.N * input.d, rows = (long long)input.B * input.N;
-    const long long keys = input.B * ceil_div(input.N, kernel.bc) * kernel.bc;
+    const long long matrix = (long long)input.N * input.d;
     const int splits = parts(kernel, input);
     char* scratch;
     check(cudaMalloc(&scratch, scratch_bytes(kernel, input)), "making room on the GPU");
@@ -197,13 +201,13 @@ char* compute(const Compiled& kernel, const Input& input, Arrays on_gpu) {
         check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "loading a kernel");
         const float *q = on_gpu.data, *k = q + matrix, *v = k + matrix;
         function<<<(unsigned)blocks, threads, shared>>>(q, k, v, on_gpu.o, scratch, 3 * matrix, matrix, input.B, input.N,
-                                                        splits, 1 / std::sqrt((float)input.d));
+                                                        splits, 1 / std::sqrt(input.d));
         check(cudaGetLastError(), "launching a kernel");
     };
-    if (kernel.convert) launch(kernel.convert, ceil_div(keys * input.d / 8, 4 * 256), 256, 0);
+    if (kernel.convert) launch(kernel.convert, ceil_div(tiled_keys(kernel, input) * input.d / 8, 4 * 256), 256, 0);
     launch(kernel.rows, input.B * ceil_div(input.N, kernel.br) * splits, kernel.threads, kernel.shared);
     const int threads = kernel.convert ? 256 : kernel.threads;
-    if (splits > 1) launch(kernel.combine, ceil_div(rows * input.d / 4, threads), threads, 0);
+    if (splits > 1) launch(kernel.combine, ceil_div(input.elements() / 4, threads), threads, 0);
     return scratch;
 }
 
