@@ -19,6 +19,7 @@ LARGEST16 = 65504.0  # of fp16
 V_FACTOR = 1365 / 1024  # split's V times this, before it is rounded: fp16 is finer at 4 from below than at 3
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
+FAR = 64  # parts of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {"split", "exact"}
@@ -134,7 +135,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     """FFMA everywhere, and the online softmax. The rungs before flash: with an estimate in place of proven sums."""
     q, k, v = found
     top = longest_score(q, k, d)
-    if not (top < 1e30 and v < 1e30):
+    if not (top < 1e30 and v * N * 2.0**8 < 1e38):  # P is 2^8 at most
         return Shares(math.inf, weights={"overflow": math.inf})
     n = KEYS + ceil_div(N, KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
     proven = kernel in PROVEN
@@ -147,6 +148,8 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
             "sum of a score": (d + 1) / 2 * U32 * top * LN2,
             "exponent": 2 * U32 * top * LN2 + power,
             "rescaling": (2 * U32 * top * LN2 + power * ceil_div(n, 16)) if proven else 0.0,
+            # flash adds the exponent of l to m, where |m| <= top; then the parts' m are subtracted.
+            "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if kernel == "flash" else 0.0,
         },
         fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
     )
@@ -182,6 +185,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
             "sum of a score": (_small_first if adds.small_first else _together)(top, d, lost) * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
+            "combining": U32 * min(2 * top, FAR) * LN2,
         },
         # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
         tiny={"P below fp16's normal numbers": N * 2.0 ** (-25 - BIAS)},

@@ -18,6 +18,7 @@ from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
+ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
 RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
 
 
@@ -54,8 +55,11 @@ class Gpu:
         """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait.
 
         Returns the scratch: a kernel that finds the range leaves the bits of three floats at its start, as
-        `magnitudes` does.
+        `magnitudes` does. Raises ValueError if an array is not contiguous, or does not begin at a multiple of 16 bytes.
         """
+        for array in (inputs, outputs):
+            if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
+                raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
         n, _, N, d = inputs.shape
         scratch = self.cupy.empty(plan.scratch, self.cupy.uint8)
         if plan.finds_range:

@@ -241,7 +241,8 @@ def _terms_scratch(values: int) -> Callable[[Shape, Tile, int], int]:
         padded = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"]
         terms = 0 if tile["INBLOCK"] else padded * _padded_d(shape.d) * 2 * (2 + values)
         rows, partial = shape.B * shape.N * splits, 0 if splits == 1 else shape.d
-        return TERM_RANGE + terms + FLOAT * rows * (2 + partial)
+        stats = ceil_div(2 * FLOAT * rows, 16) * 16  # O behind it is read 16 bytes at a time
+        return TERM_RANGE + terms + stats + FLOAT * rows * partial
 
     return scratch
 

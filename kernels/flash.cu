@@ -287,19 +287,23 @@ flash(const float* q, const float* k, const float* v, float* o, void* scratch, l
     }
 
     const int row = row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
-    // Scratch: O of every part and batch, not yet divided by l; then (m, l) of every row.
+    // Scratch: O of every part and batch, not yet divided by l; then (m, l) of every row. O comes first: its size is whole
+    // 16-byte chunks for any B, N and splits.
+    // Without a running max, l may be as large as 2^120 beside m = 0, and flash_combine would take 2^(0-m') for the whole
+    // weight of this part: zero, if another part's m' is above 126. So the power of two of l moves to m, which is exact.
     const long long slice = (long long)part * B + batch;
     float* to = splits == 1 ? o + batch * out_stride : (float*)scratch + slice * N * D;
     float2* sums = (float2*)((float*)scratch + (long long)splits * B * N * D) + slice * N;
     to += (long long)row * D + lane_across() * 4;
     UNROLL for (int i = 0; i < ROWS; i++) {
         if (row_of(i) >= N - row) continue;
-        const float f = splits == 1 ? __frcp_rn(r.l[i]) : 1;
+        const int exponent = (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
+        const float f = splits == 1 ? __frcp_rn(r.l[i]) : __int_as_float((127 - exponent) << 23);
         UNROLL for (int x = 0; x < OUTS; x += 4)
             if (D == WIDTH || lane_across() + x * 2 < D / 4)
                 *(float4*)(to + row_of(i) * D + x * LANES_ACROSS) =
                     make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
-        if (splits > 1 && lane_across() == 0) sums[row + row_of(i)] = make_float2(r.m[i], r.l[i]);
+        if (splits > 1 && lane_across() == 0) sums[row + row_of(i)] = make_float2(r.m[i] + exponent, r.l[i] * f);
     }
 }
 

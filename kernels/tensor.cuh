@@ -175,14 +175,15 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     note(scratch, 0, load_queries(r, q + batch * in_stride + (long long)row0 * D, N - row0, scale * LOG2E), noted_q);
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
-    // O goes to its place; l and BIAS - m, until they are divided, to scratch, which holds, behind the terms, a row of
-    // stats for each row and part, then each part's O. The addresses are made when they are wanted: registers are dear.
+    // O goes to its place; l and BIAS - m, until they are divided, to scratch. The addresses are computed where they are
+    // needed: kept, they would cost registers.
     auto put_away = [&](bool again, bool last) {
-        const long long rows = (long long)B * N, row_at = (long long)batch * N + row0;
-        float2* stats = (float2*)((char*)scratch + RANGE + (INBLOCK ? 0 : (long long)B * tiles * STAGE));
-        float* parts = (float*)(stats + splits * rows) + (part * rows + row_at) * D;
-        float* to = splits > 1 ? parts : o + batch * out_stride + (long long)row0 * D;
-        put(r, to, stats + part * rows + row_at, N - row0, again, last && splits == 1);
+        float* to = o + batch * out_stride + (long long)row0 * D;
+        if (INBLOCK) return put(r, to, nullptr, N - row0, false, true);  // few keys: one part, one sum
+        const Partials partials(scratch, B, N, splits);
+        const long long row = (part * (long long)B + batch) * N + row0;
+        if (splits > 1) to = partials.O + row * D;
+        put(r, to, partials.stats + row, N - row0, again, last && splits == 1);
     };
     const unsigned k_lane = swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     const unsigned v_lane = swizzle(lane & 15, lane >> 4) + 2 * TERM;
@@ -267,18 +268,17 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
 #endif
 
 // The parts of a row put together: four columns of O a thread.
-__device__ __forceinline__ void combine(float* o, const void* scratch, long long out_stride, int B, int N, int splits) {
+__device__ __forceinline__ void combine(float* o, void* scratch, long long out_stride, int B, int N, int splits) {
     const long long rows = (long long)B * N, e = ((long long)blockIdx.x * blockDim.x + threadIdx.x) * 4, row = e / D;
     if (row >= rows) return;
-    const float2* stats =
-        (const float2*)((const char*)scratch + RANGE + (INBLOCK ? 0 : (long long)B * ceil_div(N, BC) * STAGE));
-    const float* parts = (const float*)(stats + splits * rows);
+    const Partials partials(scratch, B, N, splits);
+    const float2* stats = partials.stats;
     float least = stats[row].y, l = 0;  // the smallest BIAS - m belongs to the largest m
     for (int p = 1; p < splits; p++) least = fminf(least, stats[p * rows + row].y);
     float4 sum{0, 0, 0, 0};
     for (int p = 0; p < splits; p++) {
         const float w = exp2_fast(least - stats[p * rows + row].y);
-        const float4 x = *(const float4*)(parts + p * rows * D + e);
+        const float4 x = *(const float4*)(partials.O + p * rows * D + e);
         l = fmaf(w, stats[p * rows + row].x, l);
         sum.x = fmaf(w, x.x, sum.x), sum.y = fmaf(w, x.y, sum.y), sum.z = fmaf(w, x.z, sum.z), sum.w = fmaf(w, x.w, sum.w);
     }

@@ -292,10 +292,9 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     unsigned block, thread;
     asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));
     const Task t = task(block, thread, N, splits);  // found out again, and not kept for it: registers are dear
-    const long long rows = (long long)B * N, row_at = (long long)t.batch * N + t.row0;
-    float2* stats = (float2*)((char*)scratch + RANGE + (long long)B * ceil_div(N, BC) * STAGE);
-    float* parts = (float*)(stats + splits * rows) + (t.part * rows + row_at) * D;
-    float* to = splits > 1 ? parts : o + t.batch * out_stride + (long long)t.row0 * D;
-    put(r, to, stats + t.part * rows + row_at, N - t.row0, false, splits == 1);
+    const Partials partials(scratch, B, N, splits);
+    const long long row = (t.part * (long long)B + t.batch) * N + t.row0;
+    float* to = splits > 1 ? partials.O + row * D : o + t.batch * out_stride + (long long)t.row0 * D;
+    put(r, to, partials.stats + row, N - t.row0, false, splits == 1);
 }
 #endif

@@ -118,7 +118,7 @@ def fma(x, y, z):
 
 
 def flash_attention(q, k, v, part):
-    """flash's O, with a running maximum: FFMA along d and along the keys, eight threads to a row."""
+    """flash's O: FFMA along d and along the keys, eight threads to a row; a running maximum only where needed."""
     scaled = q * np.float32(np.float32(q.shape[1] ** -0.5) * LOG2E)
     results = []
     for first in range(0, len(k), part):
@@ -126,20 +126,37 @@ def flash_attention(q, k, v, part):
         s = np.zeros((len(q), len(keys)), np.float32)
         for c in range(q.shape[1]):
             s = fma(scaled[:, c, None], keys[None, :, c], s)
-        m = s.max(axis=1)
-        p = np.exp2(s - m[:, None])
-        sums, o = np.zeros((len(q), 8), np.float32), np.zeros((len(q), v.shape[1]), np.float32)
-        for j in range(len(keys)):
-            sums[:, j % 8] += p[:, j]
-            o = fma(p[:, j, None], values[None, j], o)
-        results.append((m, sums.sum(axis=1, dtype=np.float32), o))
+        l, o = _flash_sums(exp2(s), values)  # noqa: E741
+        m = np.zeros(len(q), np.float32)
+        if not ((l >= 2.0**-64) & (l <= 2.0**120) & np.isfinite(o).all(axis=1)).all():
+            m = s.max(axis=1)
+            l, o = _flash_sums(exp2(s - m[:, None]), values)  # noqa: E741
+        exponent = np.frexp(l)[1] - 1
+        results.append((m + exponent.astype(np.float32), np.ldexp(l, -exponent), np.ldexp(o, -exponent[:, None])))
     return combine(results)
+
+
+def _flash_sums(p, v):
+    """The sum of P and of P V."""
+    sums, o = np.zeros((len(p), 8), np.float32), np.zeros((len(p), v.shape[1]), np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for j in range(p.shape[1]):
+            sums[:, j % 8] += p[:, j]
+            o = fma(p[:, j, None], v[None, j], o)
+        return sums.sum(axis=1, dtype=np.float32), o
+
+
+def exp2(x):
+    """2^x in float32, without subnormal numbers, as ex2.approx.ftz.f32 has it."""
+    with np.errstate(over="ignore", under="ignore"):
+        power = np.exp2(x.astype(np.float32))
+    return np.where(power < 2.0**-126, np.float32(0), power)
 
 
 def combine(results):
     """O of all keys from (m, l, O) of each part of them."""
     top = np.max([m for m, _, _ in results], axis=0)
-    weights = [np.exp2(m - top).astype(np.float32) for m, _, _ in results]
+    weights = [exp2(m - top) for m, _, _ in results]
     o = sum((w[:, None] * part for w, (_, _, part) in zip(weights, results, strict=True)), np.float32(0))
     total = sum((w * part for w, (_, part, _) in zip(weights, results, strict=True)), np.float32(0))
     return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
@@ -204,3 +221,29 @@ def adversaries(N, d):
     yield "small Q and large K", uniform(rng, (4, d), 1e-3), uniform(rng, (N, d), 3e3), uniform(rng, (N, d))
     for log2 in (-16, -24, -25, -26):
         yield f"one key and many of 2^{log2}", *one_and_many(rng, N, d, log2)
+
+
+def along_the_keys(N, d):
+    """Inputs whose scores, in units of log2, follow a curve along the keys: what partial results must bear."""
+    rng = np.random.default_rng(N * d)
+    x = np.linspace(0, 1, N, dtype=np.float32)
+    curves = {
+        "rising to 120 and beyond": 320 * x - 150,
+        "falling": 320 * (1 - x) - 150,
+        "rising by a little": 60 * x,
+        "one late peak": np.where(np.arange(N) == N - 2, 130, 0),
+        "an early peak": np.where(np.arange(N) == 1, 130, 0),
+        "alternating": np.where(np.arange(N) % 2, 125.5, -125.5),
+        "plateaus": 42.5 * np.floor(6 * x) - 60,
+        "around 2^126": 126 + 2 * rng.uniform(-1, 1, N),
+        "around 2^-126": -126 + 2 * rng.uniform(-1, 1, N),
+        "2^119 together, then one of 2^126": np.where(np.arange(N) < N - 1, 119.5 - np.log2(N), 126.5),
+        "rising past 2^120": 100 + 28 * x,
+        "around 2^-64, then far below": np.where(x < 0.5, -63, -190),
+    }
+    for name, curve in curves.items():
+        q, k, v = (uniform(rng, (n, d)) for n in (4, N, N))
+        # The first column holds the curve alone; the others, which differ from row to row, are small beside it.
+        q[:, 0], k[:, 0] = 8, curve / 8 * (np.sqrt(d) / LOG2E)
+        k[:, 1:] *= np.float32(0.2)
+        yield name, q, k.astype(np.float32), v

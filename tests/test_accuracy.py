@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulation import adversaries, flash_attention, one_and_many, split_attention, uniform
+from emulation import adversaries, along_the_keys, flash_attention, one_and_many, split_attention, uniform
 from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,6 +62,20 @@ def test_no_adversary_gets_past_the_bound_of_flash(d):
     for name, (q, k, v) in cases.items():
         error = np.abs(flash_attention(q, k, v, VARIANTS["flash"].longest_sum(len(k))) - exact(q, k, v)).max()
         assert error <= bound("flash", largest(q, k, v), d, len(k)), name
+
+
+@pytest.mark.parametrize(("N", "d", "part"), [(600, 16, 128), (1000, 64, 200), (5000, 4, 1000)])
+def test_partial_results_of_flash_lose_nothing_however_scores_run_along_the_keys(N, d, part):
+    for name, q, k, v in along_the_keys(N, d):
+        error = np.abs(flash_attention(q, k, v, part) - exact(q, k, v)).max()
+        assert error <= min(1e-3, bound("flash", largest(q, k, v), d, N)), name
+
+
+@pytest.mark.parametrize("kernel", TENSOR)
+def test_sums_in_pieces_lose_nothing_however_scores_run_along_the_keys(kernel):
+    for name, q, k, v in along_the_keys(2500, 16):
+        error, limit = split_error(kernel, q, k, v)
+        assert error <= limit, name
 
 
 @pytest.mark.parametrize("kernel", TENSOR)
@@ -142,7 +156,7 @@ def test_the_assignments_range_is_within_what_is_allowed_on_an_h200():
             assert bound("split", (3, 3, 3), d, N, replace(CHIPS[90], warpgroups=False)) <= 3.9e-3
     assert bound("split", (3, 3, 3), 128, 4096) > SAFE
     for d in (32, 64, 128):
-        assert bound("flash", (3, 3, 3), d, 32768) <= 2.3e-3
+        assert bound("flash", (3, 3, 3), d, 32768) <= 2.4e-3
 
 
 @pytest.mark.parametrize("kernel", TENSOR)

@@ -181,11 +181,13 @@ long long tiled_keys(const Compiled& kernel, const Input& input) {
     return input.B * ceil_div(input.N, kernel.bc) * kernel.bc;
 }
 
-// Bytes of scratch: the range, the keys' terms, and for each row and part two numbers, and O if there are parts.
+// Bytes of scratch: the range, the keys' terms, for each row and part two numbers, as whole 16 bytes, and O if there are
+// parts.
 size_t scratch_bytes(const Compiled& kernel, const Input& input) {
-    const long long rows = (long long)input.B * input.N, splits = parts(kernel, input);
-    const long long row = (splits > 1 ? input.d + 2 : 2) * sizeof(float);
-    return RANGE_BYTES + tiled_keys(kernel, input) * kernel.converted + splits * rows * row;
+    const long long splits = parts(kernel, input), rows = splits * input.B * input.N;
+    const long long stats = (rows + 1) / 2 * 2 * 2 * sizeof(float);
+    return RANGE_BYTES + tiled_keys(kernel, input) * kernel.converted + stats +
+           (splits > 1 ? rows * input.d * sizeof(float) : 0);
 }
 
 struct Arrays { float *data, *o; };  // on the GPU: the input, and O

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from emulation import along_the_keys
 from helpers import random_block
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hw4cli.accuracy import ON_TENSOR_CORES, bound
+from hw4cli.accuracy import ON_TENSOR_CORES, PROVEN, bound
 from hw4cli.casefile import magnitudes
 from hw4cli.reference import exact_attention
 from hw4cli.shape import Shape
@@ -31,7 +32,7 @@ SHAPES = [
 ]
 
 
-def on_gpu(gpu, variant, block):
+def on_gpu(gpu, variant, block, plan=None):
     """O by a kernel whose output array was NaN before; skips where the GPU is too old for it."""
     import cupy
 
@@ -41,7 +42,7 @@ def on_gpu(gpu, variant, block):
     inputs.set(block)
     outputs = cupy.empty((len(block), *block.shape[2:]), cupy.float32)
     outputs.data.memset(0xFF, outputs.nbytes)
-    gpu.compute(gpu.plan(variant, Shape(len(block), *block.shape[2:])), inputs, outputs)
+    gpu.compute(plan or gpu.plan(variant, Shape(len(block), *block.shape[2:])), inputs, outputs)
     return outputs.get()
 
 
@@ -113,6 +114,54 @@ def test_hostile_inputs_are_right(gpu, variant, name, N, d):
     # Scores of hundreds carry float32's rounding; V's size scales every error.
     allowed = max(2e-4, VARIANTS[variant].error_bound) * max(1, np.abs(block[:, 2]).max() / 3)
     assert np.abs(on_gpu(gpu, variant, block) - expected).max() <= allowed
+
+
+@pytest.mark.parametrize("splits", [2, 3, 5, 7, 8])
+@pytest.mark.parametrize("d", [4, 20, 32, 36, 64, 100, 128])
+@pytest.mark.parametrize("variant", ["flash", "split", "exact"])
+def test_partial_results_lie_right_where_their_number_is_odd(gpu, variant, d, splits):
+    """B x N x splits numbers of 8 bytes each lie in scratch, beside O, which is read and written 16 bytes at a time."""
+    block = random_block(3, 1041, d)
+    block[:, 1] *= np.linspace(0, 8, 1041, dtype=np.float32)[:, None]
+    for B in (1, 3):
+        plan = replace(VARIANTS[variant], splits=lambda *_: splits).plan(Shape(B, 1041, d), gpu.chip)
+        error = np.abs(on_gpu(gpu, variant, block[:B], plan) - exact_attention(block[:B])).max()
+        assert error <= bound(variant, magnitudes(block[:B]), d, 1041, gpu.chip)
+        assert variant == "split" or error <= 2e-4
+
+
+@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("variant", ["flash", "split", "exact"])
+def test_long_odd_inputs_are_right_in_the_last_rows_too(gpu, variant, d):
+    block = random_block(1, 40001, d)
+    got = on_gpu(gpu, variant, block)
+    rows = np.r_[:3, 20000:20003, 39998:40001]
+    q, k, v = block[0].astype(np.float64)
+    p = np.exp(q[rows] @ k.T / d**0.5)
+    assert np.isfinite(got).all()
+    assert np.abs(got[0, rows] - p @ v / p.sum(axis=1, keepdims=True)).max() <= VARIANTS[variant].error_bound
+
+
+@pytest.mark.parametrize(("N", "d"), [(130, 16), (1100, 128), (2300, 32), (4501, 64)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nothing_is_lost_however_scores_run_along_the_keys(gpu, variant, N, d):
+    for name, q, k, v in along_the_keys(N, d):
+        block = np.stack([np.resize(q, k.shape), k, v])[None]
+        error = np.abs(on_gpu(gpu, variant, block) - exact_attention(block)).max()
+        proven = bound(variant, magnitudes(block), d, N, gpu.chip) if variant in PROVEN else np.inf
+        assert error <= min(proven, 4e-3 if variant == "split" else 1e-3), name
+
+
+def test_arrays_that_are_not_aligned_are_refused(gpu):
+    shape = Shape(2, 30, 32)
+    plan, whole = gpu.plan("flash", shape), gpu.empty((7 * shape.elements,))
+    inputs, outputs = whole[: 3 * shape.elements], whole[4 * shape.elements :]
+    for shift in ((1, 0), (0, 1)):
+        arrays = [x[n : n + shape.elements * m] for x, n, m in zip((inputs, outputs), shift, (3, 1), strict=True)]
+        if shift[0]:
+            arrays[0] = whole[1 : 1 + 3 * shape.elements]
+        with pytest.raises(ValueError, match="16 bytes"):
+            gpu.compute(plan, arrays[0].reshape(2, 3, 30, 32), arrays[1].reshape(2, 30, 32))
 
 
 @pytest.mark.parametrize("factor", [10, 30, 100, 300])
