@@ -1,4 +1,4 @@
-"""Rewrite the tables in README.md and docs/ from the records in this folder: `python benchmarks/results.py`.
+"""Rewrite the tables in README.md and docs/, and hw4cli/measured.py, from the records in this folder: `make results`.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.facts import source
 from hw4cli.tables import COLUMNS, cells, markdown, read_record
 
 HERE = Path(__file__).resolve().parent
@@ -100,10 +101,15 @@ def pages() -> list[Path]:
     return [HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md"))]
 
 
+def made() -> dict[Path, str]:
+    """What each file that is made from the records must hold."""
+    records = [read_record(path) for path in sorted(HERE.glob("*.json"))]
+    texts = {page: filled(page.read_text(encoding="utf-8")) for page in pages()}
+    return {**texts, HERE.parent / "hw4cli/measured.py": source(records)}
+
+
 if __name__ == "__main__":
-    for page in pages():
-        old = page.read_text(encoding="utf-8")
-        new = filled(old)
-        if new != old:
-            page.write_text(new, encoding="utf-8")
-            print(f"{page.name} is up to date again", file=sys.stderr)
+    for path, text in made().items():
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"{path.name} is up to date again", file=sys.stderr)

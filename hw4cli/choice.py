@@ -13,17 +13,12 @@ from dataclasses import dataclass, field
 from hw4cli.accuracy import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
 from hw4cli.casefile import Magnitudes
 from hw4cli.errors import InputError
+from hw4cli.measured import FASTEST
 from hw4cli.plan import CHIPS, Chip
 from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS
 
 AUTO = "auto"
 ASKED = "asked for"
-
-# Kernels from fast to slow, by head size up to which they rank so: {GPU: {d: kernels}}, from the records in
-# benchmarks/.
-MEASURED: dict[str, dict[int, tuple[str, ...]]] = {
-    "NVIDIA H200": {128: ("split", "exact", "flash")},
-}
 
 
 def ranking(chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
@@ -32,14 +27,16 @@ def ranking(chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
     The rule for GPUs that were not measured: four fp16 products on tensor cores against two in float32 are a gain
     where tensor cores add in float32 at full speed: from Ampere on, but not on GeForce cards, which halve it there.
     """
-    for size, kernels in MEASURED.get(gpu, {}).items():
-        if d <= size:
-            return _known(kernels), f"measured fastest on {gpu} at d={d}"
+    capability = f"compute capability {chip.cc / 10:.1f}"
+    if sizes := FASTEST.get(chip.cc):
+        size = min((size for size in sizes if size >= d), default=max(sizes))
+        beyond = f", not measured at d={d}" if d > size else ""
+        return _known(sizes[size]), f"measured fastest on {capability} at d={size}{beyond}"
     if chip.cc < 80:
-        return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on compute capability {chip.cc / 10:.1f}"
+        return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on {capability}"
     if "GeForce" in gpu:
         return _known((DEFAULT,)), "tensor cores are no gain on a GeForce"
-    return _known(("split", DEFAULT)), f"taken for the fastest on compute capability {chip.cc / 10:.1f}, not measured"
+    return _known(("split", DEFAULT)), f"taken for the fastest on {capability}, not measured"
 
 
 def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
@@ -94,7 +91,8 @@ class Choice:
         if kernel is None and self.allowed is not None:
             raise InputError(
                 f"--max-error {self.allowed:g} is less than any kernel can keep where |Q|, |K| and |V| reach "
-                f"{found[0]:.3g}, {found[1]:.3g} and {found[2]:.3g}: {last} keeps {_up(self._bound(last, found))}"
+                f"{found[0]:.3g}, {found[1]:.3g} and {found[2]:.3g}: "
+                f"{last} keeps {rounded_up(self._bound(last, found))}"
             )
         return kernel or last
 
@@ -106,7 +104,9 @@ class Choice:
 
     def told(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
-        used = [f"{count} batch(es) by {name}, error at most {_up(worst)}" for name, count, worst in self._in_order()]
+        used = [
+            f"{count} batch(es) by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
+        ]
         return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
 
     def exceptions_told(self) -> str | None:
@@ -137,7 +137,7 @@ def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
     return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, CHIPS[90], allowed)
 
 
-def _up(x: float) -> str:
+def rounded_up(x: float) -> str:
     """A bound in two digits, rounded up: never less than it is."""
     if not 0 < x < math.inf:
         return f"{x:g}"

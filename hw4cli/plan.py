@@ -90,7 +90,7 @@ class Variant:
 
     name: str
     idea: str
-    error_bound: float  # no error on the assignment's shapes, elements in [-3, 3), was found larger
+    error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
     tile: Callable[[Shape, Chip], Tile]  # the best BR and BC for a shape on a chip
     derived: Callable[[Shape, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
     shared: Callable[[int, Tile], int]  # bytes a block

@@ -15,7 +15,8 @@ from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hw4cli.accuracy import LARGEST16, SAFE, V_FACTOR, bound, expected, half_ulp16, shares, suffices
+from hw4cli import accuracy
+from hw4cli.accuracy import LARGEST16, MARGIN, SAFE, V_FACTOR, bound, expected, half_ulp16, shares, suffices
 from hw4cli.plan import CHIPS
 from hw4cli.reference import tiled_attention
 from hw4cli.variants import VARIANTS, sums
@@ -193,12 +194,31 @@ def test_where_v_is_too_small_for_fp16_tensor_cores_are_not_asked():
     assert suffices("flash", (3, 3, 1e-7), 64, 2048, CHIPS[90], SAFE)
 
 
-def test_no_record_shows_a_larger_error_than_the_kernels_entry_says():
-    """`--max-error` goes by it, and a promise that a measurement broke is none."""
+def test_no_record_shows_a_larger_error_than_is_expected_and_than_tests_allow():
+    """`--max-error` goes by the first, and a promise that a measurement broke is none."""
     for path in (ROOT / "benchmarks").glob("*.json"):
         for row in json.loads(path.read_text())["rows"]:
             if row.get("kernel") in VARIANTS and row["status"] == "ok":
-                assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound, (path.name, row["case"], row["kernel"])
+                _, N, d = row["shape"]
+                assert row["max_error"] <= expected(row["kernel"], (3, 3, 3), d, N), (path.name, row["case"])
+                assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound, (path.name, row["case"])
+
+
+def test_the_expected_error_goes_by_the_records_of_the_head_size(monkeypatch):
+    monkeypatch.setattr(accuracy, "ERRORS", {"flash": {32: 1e-5, 64: 2e-5}})
+    at = {d: expected("flash", (3, 3, 3), d, 2048) for d in (20, 32, 36, 64, 96, 128)}
+    assert at[20] == at[32] == 1e-5 * MARGIN
+    assert at[36] == at[64] == 2e-5 * MARGIN
+    assert at[64] < at[96] < at[128]  # beyond the records as the bound grows
+    growth = bound("flash", (3, 3, 3), 128, 32768) / bound("flash", (3, 3, 3), 64, 32768)
+    assert at[128] == pytest.approx(at[64] * growth)
+    monkeypatch.setattr(accuracy, "ERRORS", {"flash": {32: 1e-5, 64: 2e-5, 128: 3e-5}})
+    assert expected("flash", (3, 3, 3), 96, 2048) == expected("flash", (3, 3, 3), 128, 2048) == 3e-5 * MARGIN
+
+
+def test_a_kernel_without_a_record_is_expected_to_be_as_wrong_as_its_bound_allows(monkeypatch):
+    monkeypatch.setattr(accuracy, "ERRORS", {})
+    assert expected("flash", (3, 3, 3), 64, 2048) == bound("flash", (3, 3, 3), 64, 2048)
 
 
 def test_half_a_unit_in_the_last_place_of_fp16():

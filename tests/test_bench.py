@@ -106,10 +106,9 @@ def results():
     return module
 
 
-def test_the_pages_tables_are_those_of_the_records(results):
-    for page in results.pages():
-        text = page.read_text(encoding="utf-8")
-        assert results.filled(text) == text, f"{page.name} is out of date: run `make results`"
+def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records(results):
+    for path, text in results.made().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make results`"
 
 
 def test_every_record_is_complete(results):

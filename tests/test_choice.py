@@ -1,12 +1,10 @@
 """Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
 
-import json
-
 import pytest
-from helpers import ROOT
 
+import hw4cli.choice
 from hw4cli.accuracy import SAFE, TYPICAL, bound, suffices
-from hw4cli.choice import AUTO, MEASURED, Choice, candidates, on_cpu
+from hw4cli.choice import AUTO, Choice, candidates, on_cpu
 from hw4cli.errors import InputError
 from hw4cli.plan import CHIPS
 from hw4cli.variants import VARIANTS
@@ -46,24 +44,18 @@ def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
     assert why
 
 
-def test_the_table_names_kernels_that_there_are():
-    for sizes in MEASURED.values():
-        assert list(sizes) == sorted(sizes)
-        assert max(sizes) == 128
-        assert all({*kernels} <= {*VARIANTS} for kernels in sizes.values())
+def test_an_h100_is_ranked_as_an_h200_is():
+    """The records are of a compute capability, not of a product's name."""
+    assert candidates(AUTO, CHIPS[90], "NVIDIA H100 80GB HBM3", 64) == candidates(AUTO, *H200, 64)
+    assert candidates(AUTO, *H200, 64)[1] == "measured fastest on compute capability 9.0 at d=64"
 
 
-def test_the_table_says_what_the_records_say():
-    """Wherever a record has two kernels of a GPU's ranking on one case, the one that ranks higher is faster."""
-    for path in (ROOT / "benchmarks").glob("*.json"):
-        record = json.loads(path.read_text())
-        rows = [row for row in record["rows"] if "kernel" in row and row["status"] == "ok"]
-        times = {(tuple(row["shape"]), row["kernel"]): row["median"] for row in rows}
-        for shape in {shape for shape, _ in times}:
-            sizes = MEASURED.get(record["machine"].get("gpu"), {})
-            order = next((kernels for size, kernels in sizes.items() if shape[2] <= size), ())
-            measured = [times[shape, kernel] for kernel in order if (shape, kernel) in times]
-            assert measured == sorted(measured), (path.name, shape)
+def test_a_head_size_beyond_the_records_is_not_called_measured(monkeypatch):
+    monkeypatch.setattr(hw4cli.choice, "FASTEST", {90: {32: ("split", "flash"), 64: ("exact", "flash")}})
+    whys = {d: candidates(AUTO, *H200, d) for d in (20, 32, 36, 64, 96, 128)}
+    assert [kernels[0] for kernels, _ in whys.values()] == ["split", "split", *["exact"] * 4]
+    assert [d for d, (_, why) in whys.items() if f"not measured at d={d}" in why] == [96, 128]
+    assert whys[20][1] == "measured fastest on compute capability 9.0 at d=32"
 
 
 @pytest.mark.parametrize(

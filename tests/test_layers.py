@@ -9,7 +9,7 @@ import sys
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "stopwatch", "context"},
+    {"", "errors", "resources", "stopwatch", "context", "measured"},
     {"shape", "finding", "exits", "gpuwatch"},
     {"casefile", "plan", "drivers", "process"},
     {"variants"},

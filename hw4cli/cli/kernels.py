@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def kernels(d: int, form: str) -> None:
     """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
 
-    "max error" was measured, "bound" is what it can be at most (docs/accuracy.md), for elements up to 3 and N = 4096
-    (~ is an estimate). With a GPU, also the registers and the occupancy there.
+    For the assignment's cases, whatever --d is: "measured" is the largest error against float64 in the records
+    (benchmarks/), "proven" the largest that there can be (docs/accuracy.md). With a GPU, also the registers and the
+    occupancy there.
     """
     from hw4cli import tables
     from hw4cli.choice import AUTO, candidates
@@ -61,23 +62,39 @@ def kernels(d: int, form: str) -> None:
 
 def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:
     """One row of the table: what the entry says of a head size, and what the GPU says of the compiled kernel."""
-    from hw4cli.accuracy import PROVEN, TYPICAL, bound
+    from hw4cli.choice import rounded_up
 
     shape = Shape(1, 4096, d)
-    plan = variant.plan(shape, chip)
-    found = meter.resources(meter.gpu.plan(variant.name, shape)) if meter else None
+    runs = chip.cc >= variant.least_cc
+    plan = variant.plan(shape, chip) if runs else None
+    found = meter.resources(meter.gpu.plan(variant.name, shape)) if meter and runs else None
+    measured, proven = suite_errors(variant, chip)
     return {
         "kernel": variant.name,
-        "tiles": f"{plan.macros['BR']}x{plan.macros['BC']}",
-        "threads": plan.macros["THREADS"],
-        "shared KB": round(plan.launches[plan.main].shared / 1024, 1),
+        "tiles": plan and f"{plan.macros['BR']}x{plan.macros['BC']}",
+        "threads": plan and plan.macros["THREADS"],
+        "shared KB": plan and round(plan.launches[plan.main].shared / 1024, 1),
         "registers": found and found.registers,
         "occupancy": found and round(found.occupancy, 3),
-        "max error": f"{variant.error_bound:.0e}",
-        "bound": f"{'' if variant.name in PROVEN else '~'}{bound(variant.name, TYPICAL, d, shape.N, chip):.1e}",
+        "measured": measured and f"{measured:.1e}",
+        "proven": proven and rounded_up(proven),
         "runs on": architectures(variant, shape),
         "idea": variant.idea,
     }
+
+
+def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | None]:
+    """The largest error on the assignment's cases, measured and proven; None where there is no such figure."""
+    from hw4cli import suite
+    from hw4cli.accuracy import PROVEN, TYPICAL, bound
+    from hw4cli.measured import ERRORS
+
+    shapes = [case.shape for case in suite.cases().values()]
+    sizes = {shape.d for shape in shapes}
+    measured = max((error for d, error in ERRORS.get(variant.name, {}).items() if d in sizes), default=None)
+    if variant.name not in PROVEN or chip.cc < variant.least_cc:
+        return measured, None
+    return measured, max(bound(variant.name, TYPICAL, shape.d, shape.N, chip) for shape in shapes)
 
 
 def architectures(variant: Variant, shape: Shape) -> str:

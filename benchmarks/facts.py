@@ -1,0 +1,88 @@
+"""What the records in this folder show, as far as the program goes by it: the text of hw4cli/measured.py.
+
+`make results` writes it. An installed package has no records, and a run has no time to read them.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from hw4cli.accuracy import PROVEN
+from hw4cli.variants import FALLBACK, VARIANTS
+
+RANKED = [name for name in VARIANTS if name in PROVEN and name != FALLBACK]
+
+Records = Iterable[dict[str, Any]]
+
+
+def kernel_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of kernels that were timed; none in a record of whole programs."""
+    return [row for row in record["rows"] if "kernel" in row and row["status"] == "ok"]
+
+
+def errors(records: Records) -> dict[str, dict[int, float]]:
+    """Kernel -> head size -> the largest error of any record. Not of the kernel that all are compared with."""
+    found: dict[str, dict[int, float]] = {name: {} for name in VARIANTS if name != FALLBACK}
+    for record in records:
+        for row in kernel_rows(record):
+            if (sizes := found.get(row["kernel"])) is not None:
+                d = row["shape"][2]
+                sizes[d] = max(sizes.get(d, 0.0), row["max_error"])
+    return {name: dict(sorted(sizes.items())) for name, sizes in found.items() if sizes}
+
+
+def fastest(records: Records) -> dict[int, dict[int, tuple[str, ...]]]:
+    """Compute capability -> head size -> kernels from fast to slow, by their time for all cases that have them all."""
+    cases: dict[tuple[int, int], list[dict[str, float]]] = defaultdict(list)
+    for record in records:
+        by_shape: dict[tuple[int, ...], dict[str, float]] = defaultdict(dict)
+        for row in kernel_rows(record):
+            if row["kernel"] in RANKED:
+                by_shape[tuple(row["shape"])][row["kernel"]] = row["median"]
+        for shape, times in by_shape.items():
+            if len(times) > 1:
+                cases[compute_capability(record), shape[2]].append(times)
+    ranks: dict[int, dict[int, tuple[str, ...]]] = defaultdict(dict)
+    for (cc, d), measured in sorted(cases.items()):
+        most = max(measured, key=len).keys()
+        total = {name: sum(times[name] for times in measured if times.keys() >= most) for name in most}
+        ranks[cc][d] = tuple(sorted(total, key=total.__getitem__))
+    return dict(ranks)
+
+
+def compute_capability(record: dict[str, Any]) -> int:
+    """The GPU's, 90 for 9.0."""
+    major, minor = record["machine"]["compute_capability"].split(".")
+    return 10 * int(major) + int(minor)
+
+
+def run_spread(records: Records) -> float:
+    """The largest difference of a median from one run to another: same GPU, commit, method, kernel and case."""
+    medians: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for record in records:
+        for row in kernel_rows(record):
+            run = record["machine"]["gpu"], record["commit"], record["method"]["cache"]
+            medians[*run, row["kernel"], *row["shape"]].append(row["median"])
+    return max(max(times) / min(times) - 1 for times in medians.values())
+
+
+def source(records: list[dict[str, Any]]) -> str:
+    """The text of hw4cli/measured.py."""
+    error_lines, rank_lines = "", ""
+    for name, sizes in errors(records).items():
+        shown = ", ".join(f"{d}: {error!r}" for d, error in sizes.items())
+        error_lines += f'    "{name}": {{{shown}}},\n'
+    for cc, ranks in fastest(records).items():
+        shown = "".join(f"        {d}: ({json.dumps(kernels)[1:-1]}),\n" for d, kernels in ranks.items())
+        rank_lines += f"    {cc}: {{\n{shown}    }},\n"
+    return (
+        '"""What the records in benchmarks/ show, as far as hw4 goes by it. `make results` writes this."""\n'
+        "\n"
+        "# The largest error of each kernel, elements in [-3, 3), by head size.\n"
+        f"ERRORS: dict[str, dict[int, float]] = {{\n{error_lines}}}\n"
+        "# Kernels from fast to slow, by compute capability (90 is 9.0) and head size.\n"
+        f"FASTEST: dict[int, dict[int, tuple[str, ...]]] = {{\n{rank_lines}}}\n"
+        "# From one run to another of the same kernel on the same case and GPU, medians differ by so much.\n"
+        f"RUN_SPREAD = {run_spread(records):.3f}\n"
+    )
