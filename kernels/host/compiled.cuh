@@ -16,11 +16,12 @@
 namespace NAME {
 #if FLASH
 #include "../flash.cu"
-const Compiled compiled{nullptr, flash, flash_combine, D, BR, BC, THREADS, BLOCKS, 4 * (D * (2 * BC + BR) + BR * BC), 0};
+const Compiled compiled{nullptr, flash, flash_combine, {BR, BC, BLOCKS, 4096, 64}, D, THREADS,
+                        4 * (D * (2 * BC + BR) + BR * BC), 0};
 #else
 #include "../split.cu"
-const Compiled compiled{INBLOCK ? nullptr : split_convert, split, split_combine, D, BR, BC, THREADS, BLOCKS,
-                        STAGES * (6 * BC * D + 16), (1 - INBLOCK) * 6 * D};
+const Compiled compiled{INBLOCK ? nullptr : split_convert, split, split_combine, {BR, BC, BLOCKS, INT_MAX, 256}, D,
+                        THREADS, STAGES * (6 * BC * D + 16), (1 - INBLOCK) * 6 * D};
 #endif
 }  // namespace NAME
 

@@ -7,20 +7,23 @@
 // Build: make hw4, or nvcc -O3 -std=c++17 -arch=native -o hw4 kernels/host/hw4.cu
 // Exit status: 0 all right, 2 wrong usage or a bad file, 3 the machine cannot.
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include "launches.cuh"
+
 using Kernel = void(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
                     long long out_stride, int B, int N, int splits, float scale);
 
 struct Compiled {  // a kernel, compiled for a head size and a tile
-    Kernel *convert, *rows, *combine;                   // what is launched: before, always, and if there are parts
-    int d, br, bc, threads, blocks, shared, converted;  // blocks a multiprocessor; bytes a block; bytes for a key
+    Kernel *convert, *rows, *combine;  // what is launched: before, always, and if there are parts
+    Tile tile;
+    int d, threads, shared, converted;  // bytes a block; bytes for a key
 };
 
 // A tile is fixed when it is compiled, and follows from the shared memory of the architecture, one a build: the table is
@@ -71,7 +74,8 @@ constexpr size_t RANGE_BYTES = 128;  // of scratch, where split leaves the large
 #include "compiled.cuh"
 
 #if SPLIT
-constexpr int FEW_KEYS = 256;  // so many a block converts itself
+constexpr int FEW_KEYS = 256;    // so many a block converts itself
+constexpr int MANY_KEYS = 4096;  // for so many, blocks of 256 rows are the fastest at d = 64
 // For |elements| and N up to these the error is proven to be below 4e-3 (docs/accuracy.md).
 constexpr float LARGEST = 3;
 constexpr int MOST_KEYS = 32768;
@@ -107,6 +111,16 @@ constexpr int MOST_KEYS = 32768;
 #include "compiled.cuh"
 
 #define NAME split_64
+#define D 64
+#define BR 128
+#define BC 64
+#define THREADS 128
+#define BLOCKS 2
+#define STAGES 4
+#define INBLOCK 0
+#include "compiled.cuh"
+
+#define NAME split_64_many
 #define D 64
 #define BR 256
 #define BC 128
@@ -163,22 +177,10 @@ Input read_input(const char* path) {
     return input;
 }
 
-long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
-
-// Into how many parts the keys are cut: no multiprocessor should idle, and flash's parts should have at most 4096 keys, as
-// long sums lose digits; but there are 8 parts at most, of at least 8 tiles.
 int parts(const Compiled& kernel, const Input& input) {
     int sms;
     check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking for the GPU's size");
-    const long long most = std::clamp(ceil_div(input.N, kernel.bc) / 8, 1ll, 8ll);
-    const long long filling = sms * kernel.blocks / (input.B * ceil_div(input.N, kernel.br));
-    const long long accurate = kernel.converted ? 1 : ceil_div(input.N, 4096);
-    return (int)std::min(most, std::max({1ll, filling, accurate}));
-}
-
-// The keys of all batches, as whole tiles.
-long long tiled_keys(const Compiled& kernel, const Input& input) {
-    return input.B * ceil_div(input.N, kernel.bc) * kernel.bc;
+    return parts(kernel.tile, input.B, input.N, sms);
 }
 
 // Bytes of scratch: the range, the keys' terms, for each row and part two numbers, as whole 16 bytes, and O if there are
@@ -186,7 +188,7 @@ long long tiled_keys(const Compiled& kernel, const Input& input) {
 size_t scratch_bytes(const Compiled& kernel, const Input& input) {
     const long long splits = parts(kernel, input), rows = splits * input.B * input.N;
     const long long stats = (rows + 1) / 2 * 2 * 2 * sizeof(float);
-    return RANGE_BYTES + tiled_keys(kernel, input) * kernel.converted + stats +
+    return RANGE_BYTES + tiled_keys(kernel.tile, input.B, input.N) * kernel.converted + stats +
            (splits > 1 ? rows * input.d * sizeof(float) : 0);
 }
 
@@ -206,10 +208,10 @@ char* compute(const Compiled& kernel, const Input& input, Arrays on_gpu) {
                                                         splits, 1 / std::sqrt(input.d));
         check(cudaGetLastError(), "launching a kernel");
     };
-    if (kernel.convert) launch(kernel.convert, ceil_div(tiled_keys(kernel, input) * input.d / 8, 4 * 256), 256, 0);
-    launch(kernel.rows, input.B * ceil_div(input.N, kernel.br) * splits, kernel.threads, kernel.shared);
-    const int threads = kernel.convert ? 256 : kernel.threads;
-    if (splits > 1) launch(kernel.combine, ceil_div(input.elements() / 4, threads), threads, 0);
+    const int B = input.B, N = input.N, d = input.d, threads = kernel.convert ? 256 : kernel.threads;
+    if (kernel.convert) launch(kernel.convert, convert_blocks(kernel.tile, B, N, d, threads), threads, 0);
+    launch(kernel.rows, row_blocks(kernel.tile, B, N) * splits, kernel.threads, kernel.shared);
+    if (splits > 1) launch(kernel.combine, combine_blocks(B, N, d, threads), threads, 0);
     return scratch;
 }
 
@@ -222,9 +224,11 @@ void attention(const Input& input) {
     check(cudaMemcpy(on_gpu.data, input.data, 3 * bytes, cudaMemcpyHostToDevice), "copying to the GPU");
     bool done = false;
 #if SPLIT
-    const bool few = input.N <= FEW_KEYS;
+    const bool few = input.N <= FEW_KEYS, many = input.N >= MANY_KEYS;
     const Compiled& fast = input.d == 32 ? (few ? split_32_few::compiled : split_32::compiled)
-                                         : (few ? split_64_few::compiled : split_64::compiled);
+                           : few         ? split_64_few::compiled
+                           : many        ? split_64_many::compiled
+                                         : split_64::compiled;
     size_t room, all;
     check(cudaMemGetInfo(&room, &all), "asking for the GPU's memory");
     if (input.N <= MOST_KEYS && scratch_bytes(fast, input) < room) {
