@@ -17,8 +17,9 @@ import numpy as np
 
 from hw4cli import __version__
 from hw4cli.casefile import Floats
-from hw4cli.errors import InputError, MachineError
+from hw4cli.errors import MachineError
 from hw4cli.gpu import Gpu
+from hw4cli.measured import RUN_SPREAD
 from hw4cli.meter import Meter
 from hw4cli.plan import Tile
 from hw4cli.resources import data_path
@@ -32,6 +33,7 @@ WARM_UP = 3  # runs
 FEWEST, MOST = 10, 100  # samples
 SECONDS = 4.0  # of samples, per kernel and case, after which it is enough
 SURE = 0.005  # half-width of the median's interval, relative to it
+CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
 CHECK_CHUNK = 1 << 24  # floats copied back at a time to be checked
 
 # Computes O (n, N, d) from inputs (n, 3, N, d), both on the GPU; returns where O is: the given outputs, or its own.
@@ -235,9 +237,10 @@ def record(
         "copy_gb_per_s": meter.copy_gb_per_s(),
         "method": {
             "timer": "CUDA events, kernels interleaved",
-            "cache": "L2 overwritten before each sample" if cold else "warm",
+            "cache": CACHE[cold],
             "warm_up": WARM_UP,
             "interval": "95 % of the median, order statistics",
+            "between_runs": RUN_SPREAD,
             "flops": "4*B*N*N*d",
             "gb_per_s": "Q, K, V and O once",
         },
@@ -259,41 +262,3 @@ def commit() -> str | None:
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-@dataclass(frozen=True)
-class Change:
-    """A kernel on a case, now and in an older record: "faster", "slower", "same" or "unsure"; ratio is new/old time."""
-
-    kernel: str
-    case: str
-    word: str
-    ratio: float
-
-
-def compare(rows: Sequence[Row], old: dict[str, Any], same: float = 0.01) -> list[Change]:
-    """What became faster or slower: sure where the medians' intervals are apart, "same" within 1 %.
-
-    Raises InputError if `old` is no record.
-    """
-    try:
-        before = {(row["kernel"], row["case"]): row for row in old["rows"] if row["status"] == "ok"}
-        assert all(row["low"] <= row["median"] <= row["high"] for row in before.values())
-    except (KeyError, TypeError, AssertionError):
-        raise InputError("the older record is not one that `hw4 bench --format json` wrote") from None
-    changes = []
-    for row in rows:
-        then = before.get((row.kernel, row.case))
-        if then is None or row.median is None or row.low is None or row.high is None:
-            continue
-        ratio = row.median / then["median"]
-        if abs(ratio - 1) <= same:
-            word = "same"
-        elif row.high < then["low"]:
-            word = "faster"
-        elif row.low > then["high"]:
-            word = "slower"
-        else:
-            word = "unsure"
-        changes.append(Change(row.kernel, row.case, word, ratio))
-    return changes

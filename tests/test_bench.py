@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli import tables
-from hw4cli.bench import FEWEST, MOST, Row, Trial, compare, median_interval
+from hw4cli.bench import CACHE, FEWEST, MOST, Row, Trial, median_interval
+from hw4cli.changes import check_comparable, compare
 from hw4cli.errors import InputError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -42,7 +43,7 @@ def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():
     assert trial(2000 * noisy[:FEWEST]).done()
 
 
-def row(kernel="flash", case="t28", median=10.0, spread=0.01, **changes):
+def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 64), **changes):
     values = {
         "median": median,
         "low": median * (1 - spread),
@@ -52,7 +53,7 @@ def row(kernel="flash", case="t28", median=10.0, spread=0.01, **changes):
         "max_error": 1e-6,
         **changes,
     }
-    return Row(kernel, case, (4, 16384, 64), "ok", **values)
+    return Row(kernel, case, shape, "ok", **values)
 
 
 def record(*rows):
@@ -67,17 +68,49 @@ def record(*rows):
 
 
 @pytest.mark.parametrize(
-    ("now", "spread", "word"),
-    [(10.05, 0.01, "same"), (8.0, 0.01, "faster"), (12.0, 0.01, "slower"), (10.5, 0.1, "unsure")],
+    ("now", "interval", "word"),
+    [
+        (10.05, 0.001, "same"),
+        (10.25, 0.001, "same"),  # no more than two runs of one kernel differ
+        (9.75, 0.001, "same"),
+        (8.0, 0.01, "faster"),
+        (12.0, 0.01, "slower"),
+        (10.45, 0.001, "slower"),
+        (10.45, 0.02, "unsure"),
+        (10.25, 0.02, "unsure"),
+        (12.0, 0.1, "unsure"),
+    ],
 )
-def test_a_comparison_is_sure_only_where_the_intervals_are_apart(now, spread, word):
-    (change,) = compare([row(median=now, spread=spread)], record(row(spread=spread)))
+def test_a_comparison_is_sure_only_beyond_the_intervals_and_the_spread_of_runs(now, interval, word):
+    (change,) = compare([row(median=now, spread=interval)], record(row(spread=interval)), spread=0.04)
     assert change.word == word
     assert change.ratio == pytest.approx(now / 10)
 
 
 def test_what_only_one_record_has_is_not_compared():
-    assert compare([row(kernel="new"), row(case="t01")], record(row())) == []
+    assert compare([row(kernel="new"), row(shape=(1, 2, 4))], record(row())) == []
+
+
+@pytest.mark.parametrize(("cold", "words"), [(True, "give --warm"), (False, "leave out --warm")])
+def test_warm_is_not_compared_with_cold(cold, words):
+    check_comparable(made(CACHE[cold]), "old.json", cold)
+    with pytest.raises(InputError, match=f"old.json was measured with another L2 cache .*: {words}"):
+        check_comparable(made(CACHE[not cold]), "old.json", cold)
+
+
+def made(cache):
+    return {**record(row()), "method": {"cache": cache}}
+
+
+def test_a_record_that_cannot_be_compared_is_refused_before_anything_is_measured(hw4, tmp_path):
+    old = tmp_path / "old.json"
+    for broken, words in (
+        (made(CACHE[False]), "give --warm"),
+        ({**made(CACHE[True]), "rows": [{"program": "./hw4", "status": "ok"}]}, "not a record that"),
+        ({**made(CACHE[True]), "rows": [{**vars(row()), "low": 11.0}]}, "not a record that"),
+    ):
+        old.write_text(json.dumps(broken))
+        fails(hw4("bench", "--cases", "t28", "--compare", old, env=NO_GPU), 2, "old.json", words)
 
 
 def test_tables_show_every_figure_and_a_dash_where_there_is_none():

@@ -22,7 +22,7 @@ FLOORS = [
     {"devices"},
     {"pipeline", "doctor", "identity", "results"},
     {"bench", "session"},
-    {"peers", "endtoend", "classroom"},
+    {"peers", "endtoend", "classroom", "changes"},
     {"cli.options", "cli.view", "cli.board"},
     {
         "cli.run",

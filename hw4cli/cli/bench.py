@@ -71,6 +71,9 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
     checked on each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
     t11-t13 --program ./hw4
 
+    With --compare: only what exceeds the spread from run to run is called faster or slower, and a warm record is not
+    compared with a cold one.
+
     Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
     _check_options(ctx, end_to_end)
@@ -134,12 +137,17 @@ def _bench_kernels(
     peers: str | None,
     older: Path | None,
 ) -> int:
-    from hw4cli.bench import compare, measure, record
+    from hw4cli.bench import measure, record
+    from hw4cli.changes import check_comparable, compare
     from hw4cli.gpu import Gpu
+    from hw4cli.measured import RUN_SPREAD
     from hw4cli.meter import Meter
     from hw4cli.tables import read_record
 
-    then = read_record(older) if older else None
+    then = None
+    if older:
+        then = read_record(older)
+        check_comparable(then, older, cold=not warm)
     chosen = _cases(ctx, cases, shapes)
     gpu = Gpu()
     meter = Meter(gpu)
@@ -157,6 +165,8 @@ def _bench_kernels(
         click.echo(f"hw4: {older} was measured on another GPU, {then['machine'].get('gpu')}", err=True)
     for change in changes:
         click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
+    if changes:
+        click.echo(f"faster and slower: by more than {RUN_SPREAD:.1%}, as much as runs of one kernel differ", err=True)
     bad = any(row.status != "ok" for row in rows) or any(change.word == "slower" for change in changes)
     return 1 if bad else 0
 
