@@ -31,12 +31,12 @@ def caption(record: dict[str, Any]) -> str:
 
 
 def as_list(rows: list[dict[str, Any]]) -> str:
-    """A line for each row that was timed, and a sentence for each that was not."""
+    """A line for each row that was timed, and a sentence for each that was not, or not as it should be."""
     shown = ["kernel", "case", "shape", "median", "spread", "tflops", "sgemm_percent", "max_error"]
     shown += ["registers", "shared_bytes", "occupancy"]
     places = [list(COLUMNS).index(key) for key in shown]
     timed = [[cells(row)[place] for place in places] for row in rows if row["status"] == "ok"]
-    rest = [f"\n- {row['kernel']} on {row['case']}: {row['reason']}\n" for row in rows if row["status"] != "ok"]
+    rest = [f"\n- {row['kernel']} on {row['case']}: {row['reason']}\n" for row in rows if row["reason"]]
     return markdown([COLUMNS[key] for key in shown], timed) + "".join(rest)
 
 

@@ -8,6 +8,7 @@ narrower than 1 % of it, or a cap is reached. The interval is the distribution-f
 
 import datetime
 import os
+import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,7 +21,7 @@ from hw4cli.casefile import Floats
 from hw4cli.errors import MachineError
 from hw4cli.gpu import Gpu
 from hw4cli.measured import RUN_SPREAD
-from hw4cli.meter import Meter
+from hw4cli.meter import Meter, Sample
 from hw4cli.plan import Tile
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
@@ -68,6 +69,8 @@ class Row:
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
+    host_ms: float | None = None  # medians, of handing over the work and of the flush that hides it
+    flush_ms: float | None = None
 
 
 @dataclass
@@ -78,14 +81,19 @@ class Trial:
     work: Work
     facts: dict[str, Any]
     max_error: float
-    samples: list[float] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def times(self) -> list[float]:
+        """The GPU's time of each sample."""
+        return [sample.gpu for sample in self.samples]
 
     def done(self) -> bool:
         """Whether the median is sure enough, or enough has been tried."""
         if len(self.samples) < FEWEST:
             return False
-        median, low, high = median_interval(self.samples)
-        enough = len(self.samples) >= MOST or sum(self.samples) > 1000 * SECONDS
+        median, low, high = median_interval(self.times)
+        enough = len(self.samples) >= MOST or sum(self.times) > 1000 * SECONDS
         return enough or (high - low) / 2 <= SURE * median
 
 
@@ -168,8 +176,8 @@ def _measure(
             meter.milliseconds(lambda trial=trial: trial.work(inputs, outputs), cold)  # type: ignore[misc]
     while waiting := [trial for trial in trials if not trial.done()]:
         for trial in waiting:
-            time = meter.milliseconds(lambda trial=trial: trial.work(inputs, outputs), cold)  # type: ignore[misc]
-            trial.samples.append(time)
+            sample = meter.sample(lambda trial=trial: trial.work(inputs, outputs), cold)  # type: ignore[misc]
+            trial.samples.append(sample)
     rows.update((trial.name, finish(trial, name, shape, sgemm)) for trial in trials)
     return [rows[subject.name] for subject in subjects]
 
@@ -199,13 +207,16 @@ def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, answer: Any) -> Compa
 
 def finish(trial: Trial, case: str, shape: Shape, sgemm: float | None) -> Row:
     """A trial's samples as a row."""
-    median, low, high = median_interval(trial.samples)
+    median, low, high = median_interval(trial.times)
+    host, flush = (statistics.median(getattr(x, part) for x in trial.samples) for part in ("host", "flush"))
+    late = sum(sample.late for sample in trial.samples)
     tflops = shape.flops / median / 1e9
     return Row(
         kernel=trial.name,
         case=case,
         shape=_triple(shape),
         status="ok",
+        reason=f"{late} sample(s) hold time of the host, {host:.2g} ms to hand over the work" if late else "",
         median=median,
         low=low,
         high=high,
@@ -214,6 +225,8 @@ def finish(trial: Trial, case: str, shape: Shape, sgemm: float | None) -> Row:
         sgemm_percent=100 * tflops / sgemm if sgemm else None,
         gb_per_s=16 * shape.elements / median / 1e6,
         max_error=trial.max_error,
+        host_ms=host,
+        flush_ms=flush,
         **trial.facts,
     )
 
@@ -237,6 +250,7 @@ def record(
         "copy_gb_per_s": meter.copy_gb_per_s(),
         "method": {
             "timer": "CUDA events, kernels interleaved",
+            "launches": "handed over while the cache is overwritten",
             "cache": CACHE[cold],
             "warm_up": WARM_UP,
             "interval": "95 % of the median, order statistics",

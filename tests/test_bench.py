@@ -13,6 +13,7 @@ from hw4cli import tables
 from hw4cli.bench import CACHE, FEWEST, MOST, Row, Trial, median_interval
 from hw4cli.changes import check_comparable, compare
 from hw4cli.errors import InputError
+from hw4cli.meter import Sample
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -31,7 +32,7 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says():
 
 
 def trial(samples):
-    return Trial("x", lambda inputs, outputs: outputs, {}, 0.0, list(samples))
+    return Trial("x", lambda inputs, outputs: outputs, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
 
 
 def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():

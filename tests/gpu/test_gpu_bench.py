@@ -1,6 +1,7 @@
 """`hw4 bench` and `hw4 kernels` on a GPU: right figures for right kernels, words for the others."""
 
 import json
+import time
 
 import pytest
 
@@ -31,6 +32,7 @@ def test_a_record_holds_every_kernels_figures_and_the_machines(hw4, tmp_path):
         assert row["max_error"] <= VARIANTS[row["kernel"]].error_bound
         assert 16 <= row["registers"] <= 255
         assert 0 < row["occupancy"] <= 1
+        assert 0 < row["host_ms"] < row["flush_ms"]
     assert record["copy_gb_per_s"] > 100
     assert record["machine"]["gpu"]
     assert record["commit"]
@@ -78,9 +80,34 @@ def test_peers_are_measured_in_the_same_run(hw4):
     assert result.returncode == 0, result.stdout + result.stderr
     kernels = [line.split(",")[0] for line in result.stdout.splitlines()[1:]]
     assert kernels == ["flash", "torch efficient", "torch math"]
+    assert "hold time of the host" not in result.stdout
 
 
 def test_the_ladder_tells_registers_and_occupancy(hw4):
     entries = json.loads(hw4("kernels", "--format", "json").stdout)
     assert [entry["kernel"] for entry in entries] == list(VARIANTS)
     assert all(entry["registers"] and entry["occupancy"] for entry in entries)
+
+
+def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, meter):
+    """A millisecond of Python before each of three launches is longer than any single flush."""
+    subject = kernel_subject(gpu, meter, "flash")
+
+    def prepare(shape):
+        work, facts = subject.prepare(shape)
+
+        def slow(inputs, outputs):
+            for _ in range(3):
+                time.sleep(0.001)
+                work(inputs, outputs)
+            return outputs
+
+        return slow, facts
+
+    fast, slow = measure(
+        meter, [subject, Subject("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None, cold=True
+    )
+    assert (fast.reason, slow.reason) == ("", "")
+    assert slow.host_ms > 3
+    assert slow.flush_ms > slow.host_ms
+    assert slow.median < 0.5
