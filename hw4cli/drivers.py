@@ -88,12 +88,19 @@ def cupy_fit(packages: dict[str, str], gpus: Sequence[NvidiaGpu]) -> list[Findin
         return [Finding("cupy", "warning", f"{found} clash: only one may be installed", remove)]
     package = next(iter(packages))
     lines = [Finding("cupy", "ok", found)]
+    if not gpus and _for_amd(package):
+        advice = f"pip uninstall -y {package}"
+        lines = [Finding("cupy", "warning", f"{found} is for AMD GPUs, on which hw4's kernels do not run yet", advice)]
     if gpus and _major(gpus[0].driver) < CUDA12_DRIVER:
         advice = f"update the NVIDIA driver to {CUDA12_DRIVER} or newer"
         lines = [Finding("cupy", "warning", f"{found}; the driver {gpus[0].driver} is too old for CUDA 12", advice)]
-    elif gpus and ("rocm" in package or (package == "cupy-cuda13x" and extra == "cuda12")):
+    elif gpus and (_for_amd(package) or (package == "cupy-cuda13x" and extra == "cuda12")):
         lines = [Finding("cupy", "warning", f"{found} does not fit: {why}", remove)]
     return lines
+
+
+def _for_amd(package: str) -> bool:
+    return "rocm" in package or package == "amd-cupy"
 
 
 def wanted_extra(gpus: Sequence[NvidiaGpu]) -> tuple[str, str]:
@@ -112,7 +119,7 @@ def _major(version: str) -> int:
 
 
 def amd(root: Path = Path("/")) -> list[Finding]:
-    """The AMD GPUs that the kernel's driver shows, whether we may use them, and the cupy for them."""
+    """The AMD GPUs that the kernel's driver shows, and whether programs of ours may use them: hw4 itself cannot yet."""
     kfd = root / "dev/kfd"
     if not kfd.exists():
         return [Finding("AMD GPU", "missing", "no /dev/kfd")]
@@ -125,9 +132,9 @@ def amd(root: Path = Path("/")) -> list[Finding]:
             versions.append(int(version[1]))
     names = [f"gfx{v // 10000}{v // 100 % 100:x}{v % 100:x}" for v in versions]
     lines = [Finding(f"AMD GPU {index}", "ok", name) for index, name in enumerate(names)]
-    if not any("rocm" in package or package == "amd-cupy" for package in cupy_packages()):
-        lines.append(Finding("cupy for AMD", "missing", "no cupy for ROCm is installed", "pip install '.[rocm]'"))
-    return lines or [Finding("AMD GPU", "missing", "/dev/kfd shows no GPU")]
+    if not lines:
+        return [Finding("AMD GPU", "missing", "/dev/kfd shows no GPU")]
+    return [*lines, Finding("hw4 on AMD", "missing", "its kernels do not run there yet; programs of your own may")]
 
 
 def counters(path: Path = Path("/proc/driver/nvidia/params")) -> list[Finding]:

@@ -146,6 +146,7 @@ def test_two_cupys_clash_and_the_advice_removes_both(examined, tmp_path):
         (["cupy-cuda13x"], [H200, NvidiaGpu("GTX 1080", "580.1", "8192", 6.1)], "warning", "cuda12"),
         (["cupy-cuda12x"], [NvidiaGpu("GTX 1080", "470.1", "8192", 6.1)], "warning", "525"),
         (["cupy-rocm-7-0"], [H200], "warning", "cuda13"),
+        (["cupy-rocm-7-0"], [], "warning", "kernels do not run yet pip uninstall -y cupy-rocm-7-0"),
         ([], [GTX_1080], "warning", "cuda12"),
         ([], [H200], "warning", "cuda13"),
         ([], [], "missing", "only needed with a GPU"),
@@ -267,7 +268,9 @@ def test_amd_gpus_are_told_by_their_architecture(tmp_path):
         folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
         folder.mkdir(parents=True)
         (folder / "properties").write_text(f"simd_count 8\ngfx_target_version {version}\n")
-    assert [line.found for line in amd(tmp_path)][:2] == ["gfx90a", "gfx1151"]
+    *gpus, last = amd(tmp_path)
+    assert [line.found for line in gpus] == ["gfx90a", "gfx1151"]
+    assert (last.state, last.found.split(";")[0]) == ("missing", "its kernels do not run there yet")
     assert amd(tmp_path / "nowhere")[0].state == "missing"
 
 
