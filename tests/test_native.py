@@ -75,17 +75,20 @@ PLANNER = """
 #include "launches.cuh"
 int main() {
     Tile tile;
-    for (int threads, B, N, d, sms; std::scanf("%d%d%d%d%d%d%d%d%d%d", &tile.br, &tile.bc, &tile.blocks, &tile.longest,
-                                               &tile.cost, &threads, &B, &N, &d, &sms) == 10;)
-        std::printf("%d %lld %lld %lld\\n", parts(tile, B, N, sms), convert_blocks(tile, B, N, d, threads),
-                    row_blocks(tile, B, N), combine_blocks(B, N, d, threads));
+    for (int converted, threads, B, N, d, sms; std::scanf("%d%d%d%d%d%d%d%d%d%d%d", &tile.br, &tile.bc, &tile.blocks,
+                                                          &tile.longest, &tile.cost, &converted, &threads, &B, &N, &d,
+                                                          &sms) == 11;) {
+        const int splits = parts(tile, B, N, sms);
+        std::printf("%d %lld %lld %lld %lld\\n", splits, scratch_bytes(tile, B, N, d, splits, converted),
+                    convert_blocks(tile, B, N, d, threads), row_blocks(tile, B, N), combine_blocks(B, N, d, threads));
+    }
 }
 """
 
 
 @pytest.fixture(scope="module")
 def planner(tmp_path_factory):
-    """The formulas of kernels/host/launches.cuh as a program: a line of numbers in, parts and blocks out."""
+    """The formulas of kernels/host/launches.cuh as a program: a line of numbers in, parts, scratch and blocks out."""
     folder = tmp_path_factory.mktemp("planner")
     (folder / "planner.cpp").write_text(PLANNER)
     command = ["g++", "-O3", "-std=c++17", "-Wall", "-Werror", f"-I{SOURCE.parent}", "-o", "planner", "planner.cpp"]
@@ -106,17 +109,18 @@ def test_every_case_is_launched_as_the_python_program_launches_it(planner, cc):
     kernels, questions, answers = compiled(cc), "", []
     for shape, kernel, chip in itertools.product(shapes, ("flash", "split"), chips):
         if name := chosen(kernel, shape, kernels):
-            tile, (d, threads, *_) = kernels[name]
+            tile, (d, threads, _, converted) = kernels[name]
             others = 256 if kernel == "split" else threads  # threads of the launches before and after
-            questions += f"{' '.join(map(str, tile))} {others} {shape.B} {shape.N} {d} {chip.sms}\n"
+            questions += f"{' '.join(map(str, tile))} {converted} {others} {shape.B} {shape.N} {d} {chip.sms}\n"
             answers.append((kernel, shape, chip.sms, VARIANTS[kernel].plan(shape, chip)))
     told = subprocess.run([planner], input=questions, check=True, capture_output=True, text=True).stdout.splitlines()
     for (kernel, shape, sms, plan), line in zip(answers, told, strict=True):
-        splits, convert, rows, combine = map(int, line.split())
+        splits, scratch, convert, rows, combine = map(int, line.split())
         blocks = {"convert": convert, kernel: rows * splits, "combine": combine}
         launched = {launch.symbol.split("_")[-1]: launch.grid for launch in plan.launches}
         assert (splits, {step: blocks[step] for step in launched}) == (plan.splits, launched), (kernel, shape, sms)
         assert ("combine" in launched) == (splits > 1)
+        assert scratch == plan.scratch if kernel == "split" else scratch >= plan.scratch
 
 
 @pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
@@ -139,8 +143,8 @@ def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path):
     assert "warning" not in log, log
     spills = [int(stores) for stores in re.findall(r" (\d+) bytes spill stores, \d+ bytes spill loads", log)]
     assert len(spills) == (19 if cc in (90, 100) else 4)  # two of flash, three of split, for each head size and tile
-    # For split's 128x64 nvcc needs three registers more than NVRTC, which has none to spare, on sm_90.
-    assert max(spills) <= (16 if cc == 90 else 0), log
+    # On sm_90 nvcc needs a few registers more than NVRTC for split's 128x64, which already takes all 255.
+    assert max(spills) <= (32 if cc == 90 else 0), log
 
 
 def test_make_builds_it_as_the_assignment_does():

@@ -53,8 +53,6 @@ struct Compiled {  // a kernel, compiled for a head size and a tile
 // Elsewhere split's error may be too large for d = 64, or tensor cores are no gain.
 #define SPLIT (TARGET == 900 || TARGET == 1000)
 
-constexpr size_t RANGE_BYTES = 128;  // of scratch, where split leaves the largest |Q|, |K| and |V|
-
 #define NAME flash_32
 #define FLASH 1
 #define D 32
@@ -183,13 +181,8 @@ int parts(const Compiled& kernel, const Input& input) {
     return parts(kernel.tile, input.B, input.N, sms);
 }
 
-// Bytes of scratch: the range, the keys' terms, for each row and part two numbers, as whole 16 bytes, and O if there are
-// parts.
 size_t scratch_bytes(const Compiled& kernel, const Input& input) {
-    const long long splits = parts(kernel, input), rows = splits * input.B * input.N;
-    const long long stats = (rows + 1) / 2 * 2 * 2 * sizeof(float);
-    return RANGE_BYTES + tiled_keys(kernel.tile, input.B, input.N) * kernel.converted + stats +
-           (splits > 1 ? rows * input.d * sizeof(float) : 0);
+    return scratch_bytes(kernel.tile, input.B, input.N, input.d, parts(kernel, input), kernel.converted);
 }
 
 struct Arrays { float *data, *o; };  // on the GPU: the input, and O

@@ -1,5 +1,5 @@
-// How many blocks a kernel is launched with, and into how many parts the keys are cut. hw4cli/variants.py has the same
-// formulas; a test compares both on all cases. Plain C++, so that the test needs no GPU.
+// How many blocks a kernel is launched with, into how many parts the keys are cut, and how much scratch that takes.
+// hw4cli/variants.py has the same formulas; a test compares both on all cases. Plain C++, so that the test needs no GPU.
 
 #pragma once
 #include <algorithm>
@@ -10,6 +10,7 @@ struct Tile {
 };
 
 constexpr int MOST_PARTS = 8;
+constexpr long long RANGE_BYTES = 128;  // of scratch, where split leaves the largest |Q|, |K| and |V|
 
 inline long long ceil_div(long long a, long long b) { return (a + b - 1) / b; }
 
@@ -45,4 +46,11 @@ inline int parts(const Tile& tile, int B, int N, int sms) {
     int fewest = least;
     while (efficiency(fewest) < 0.98 * best) ++fewest;
     return fewest;
+}
+
+// Bytes of scratch: the range, the keys' terms (`converted` bytes a key), for each row and part two numbers, as whole 16
+// bytes, and O if there are parts.
+inline long long scratch_bytes(const Tile& tile, int B, int N, int d, int parts, int converted) {
+    const long long rows = (long long)parts * B * N, stats = ceil_div(rows * 8, 16) * 16;
+    return RANGE_BYTES + tiled_keys(tile, B, N) * converted + stats + (parts > 1 ? rows * d * 4 : 0);
 }
