@@ -317,7 +317,7 @@ VARIANTS = {
         ),
         Variant(
             "float4",
-            "16-byte loads, half-warps share rows: the kernel of the course's best report",
+            "16-byte loads, half-warps share rows: tiles and threads of the course's best report",
             error_bound=5e-5,
             tile=lambda shape, chip: {
                 "BR": _largest(

@@ -1,4 +1,4 @@
-// float4: the kernel of the course's best report.
+// float4: after the course's best report.
 //
 // Idea:     Load four floats at a time. Half a warp owns two rows and each of its lanes 2 x BC/16 scores, so
 //           a float4 of Q or K serves several of them; in P V a lane owns one float4 column of four rows.
@@ -10,7 +10,9 @@
 // Limits:   With 48 KB: BR = 128 to d = 64, 64 to d = 96, then 32. BC must be a multiple of 16. 1024 threads
 //           leave 64 registers to each and one block to a multiprocessor, which idles at each barrier; none
 //           is left to sum P V tile by tile, so N equal values lose digits (1e-3 at N = 32768).
-// Source:   The course's rank-1 report (128 x 32 tiles, one warp = 4 rows, half-warp groups, float4 loads).
+// Source:   The course's rank-1 report (128 x 32 tiles, one warp = 4 rows, half-warp groups, float4 loads). Its own
+//           kernel differs: 16 KB of shared memory, where Q takes 32 KB more here, and 54 registers; here a lane
+//           owns keys, and the softmax is done once a tile.
 // Before:   warp. 16-byte loads; a half-warp, not a warp, shares a row; a swizzle replaces the padding.
 
 #include "common.cuh"

@@ -1,8 +1,10 @@
 """The pages keep up with the program: every command, kernel and exit status is told, every link leads somewhere."""
 
+import json
 import re
 
 import click
+import pytest
 from helpers import ROOT
 
 from hw4cli.cli import cli
@@ -38,3 +40,19 @@ def test_every_command_tells_its_help_and_its_options(hw4):
         result = hw4(name, "--help")
         assert result.returncode == 0
         assert all(option.help for option in cli.commands[name].params if isinstance(option, click.Option)), name
+
+
+def test_what_the_ladder_says_was_measured_is_what_the_record_says():
+    record = json.loads((ROOT / "benchmarks/h200-ladder.json").read_text())
+    rows = {row["kernel"]: row for row in record["rows"]}
+    sections = dict(
+        re.findall(r"^## (\w+)\n(.*?)(?=^#)", (ROOT / "docs/ladder.md").read_text(), re.MULTILINE | re.DOTALL)
+    )
+    for name in ("naive", "smallbr", "shared", "warp", "float4", "flash"):
+        told = re.search(r"\*Measured\* ([\d., /msTFLOP]+)", " ".join(sections[name].split()))[1]
+        figures = re.findall(r"([\d.]+) (ms|TFLOP/s)", told)
+        assert figures, name
+        for number, unit in figures:
+            places = len(number.partition(".")[2])
+            true = rows[name]["median" if unit == "ms" else "tflops"]
+            assert float(number) == pytest.approx(true, abs=0.51 * 10**-places), (name, number)
