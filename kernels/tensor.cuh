@@ -175,15 +175,15 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     note(scratch, 0, load_queries(r, q + batch * in_stride + (long long)row0 * D, N - row0, scale * LOG2E), noted_q);
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
-    // O goes to its place; l and BIAS - m, until they are divided, to scratch. The addresses are computed where they are
-    // needed: kept, they would cost registers.
+    // O goes to its place; l and BIAS - m, until they are divided, to scratch. (INBLOCK: few keys are one part, one sum.) The
+    // addresses are computed where they are needed: kept, they would cost registers.
     auto put_away = [&](bool again, bool last) {
-        float* to = o + batch * out_stride + (long long)row0 * D;
-        if (INBLOCK) return put(r, to, nullptr, N - row0, false, true);  // few keys: one part, one sum
+        if (INBLOCK) return put(r, o + batch * out_stride + (long long)row0 * D, nullptr, N - row0, false, true);
         const Partials partials(scratch, B, N, splits);
-        const long long row = (part * (long long)B + batch) * N + row0;
-        if (splits > 1) to = partials.O + row * D;
-        put(r, to, partials.stats + row, N - row0, again, last && splits == 1);
+        const long long rows = (long long)B * N, row_at = (long long)batch * N + row0;
+        float* parts = partials.O + (part * rows + row_at) * D;
+        float* to = splits > 1 ? parts : o + batch * out_stride + (long long)row0 * D;
+        put(r, to, partials.stats + part * rows + row_at, N - row0, again, last && splits == 1);
     };
     const unsigned k_lane = swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     const unsigned v_lane = swizzle(lane & 15, lane >> 4) + 2 * TERM;

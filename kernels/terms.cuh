@@ -123,14 +123,15 @@ struct Tops {
 
 // ---- Scratch behind the terms
 
-// l and BIAS - m of each row and part of the keys; then, if there are several parts, O of each. O is read 16 bytes at a time,
-// so what comes before it is rounded up to 16 bytes: B, N and splits may all be odd.
+// l and BIAS - m of each row and part of the keys; then, if there are several parts, O of each. O is read 16 bytes at a
+// time, so a pair of numbers is left out before it where the number of pairs is odd.
 struct Partials {
     float2* stats;
     float* O;
     __device__ __forceinline__ Partials(void* scratch, int B, int N, int splits) {
+        const int odd = splits & B & N & 1;
         stats = (float2*)((char*)scratch + RANGE + (INBLOCK ? 0 : (long long)B * ceil_div(N, BC) * STAGE));
-        O = (float*)(stats + ((long long)splits * B * N + 1) / 2 * 2);
+        O = (float*)(stats + splits * ((long long)B * N) + odd);
     }
 };
 static_assert(RANGE % 16 == 0 && STAGE % 16 == 0, "what comes before O is whole 16-byte chunks");
