@@ -18,7 +18,7 @@ FLOORS = [
     {"journal", "slurm", "submission"},
     {"standings", "scoreboard"},
     {"accuracy", "generate", "judge", "meter", "probe", "surroundings", "tables"},
-    {"choice"},
+    {"choice", "trial"},
     {"devices"},
     {"pipeline", "doctor", "identity", "results"},
     {"bench", "session"},
