@@ -17,6 +17,7 @@ from hw4cli.cli.kernels import kernels
 from hw4cli.cli.rescore import rescore
 from hw4cli.cli.run import run
 from hw4cli.cli.scoreboard import scoreboard
+from hw4cli.cli.selftest import selftest
 from hw4cli.cli.verify import verify
 from hw4cli.errors import Hw4Error, MachineError
 
@@ -55,7 +56,7 @@ def cli() -> None:
     """
 
 
-for command in (run, gen, judge, rescore, scoreboard, verify, info, kernels, bench, doctor):
+for command in (run, gen, judge, rescore, scoreboard, verify, info, kernels, bench, selftest, doctor):
     cli.add_command(command)
 
 
