@@ -3,6 +3,7 @@
 `make results` writes it. An installed package has no records, and a run has no time to read them.
 """
 
+import decimal
 import json
 from collections import defaultdict
 from collections.abc import Iterable
@@ -67,11 +68,17 @@ def run_spread(records: Records) -> float:
     return max(max(times) / min(times) - 1 for times in medians.values())
 
 
+def rounded_up(x: float) -> float:
+    """A positive number in three digits, never less than it is."""
+    digits = decimal.Context(prec=3, rounding=decimal.ROUND_CEILING)
+    return float(digits.create_decimal_from_float(x))
+
+
 def source(records: list[dict[str, Any]]) -> str:
     """The text of hw4cli/measured.py."""
     error_lines, rank_lines = "", ""
     for name, sizes in errors(records).items():
-        shown = ", ".join(f"{d}: {error!r}" for d, error in sizes.items())
+        shown = ", ".join(f"{d}: {rounded_up(error)!r}" for d, error in sizes.items())
         error_lines += f'    "{name}": {{{shown}}},\n'
     for cc, ranks in fastest(records).items():
         shown = "".join(f"        {d}: ({json.dumps(kernels)[1:-1]}),\n" for d, kernels in ranks.items())
