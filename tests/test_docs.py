@@ -7,7 +7,7 @@ import click
 import pytest
 from helpers import ROOT
 
-from hw4cli.cli import cli
+from hw4cli.cli import COMMANDS, cli
 from hw4cli.variants import VARIANTS
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/RE
 
 def test_the_readme_names_every_command_but_the_default():
     text = (ROOT / "README.md").read_text()
-    assert [name for name in cli.commands if name != "run" and f"hw4 {name}" not in text] == []
+    assert [name for name in COMMANDS if name != "run" and f"hw4 {name}" not in text] == []
 
 
 def test_the_two_commands_are_on_the_first_screen():
@@ -36,10 +36,18 @@ def test_every_link_to_a_file_leads_to_one():
 
 
 def test_every_command_tells_its_help_and_its_options(hw4):
-    for name in cli.commands:
+    for name in COMMANDS:
         result = hw4(name, "--help")
         assert result.returncode == 0
-        assert all(option.help for option in cli.commands[name].params if isinstance(option, click.Option)), name
+        command = cli.get_command(click.Context(cli), name)
+        assert all(option.help for option in command.params if isinstance(option, click.Option)), name
+
+
+def test_the_list_of_commands_holds_the_first_sentence_of_each_help():
+    for name, sentence in COMMANDS.items():
+        whole = " ".join(cli.get_command(click.Context(cli), name).help.split())
+        assert whole.startswith(sentence), name
+        assert sentence.endswith("."), name
 
 
 def test_what_the_ladder_says_was_measured_is_what_the_record_says():

@@ -2,10 +2,12 @@
 
 import ast
 import json
+import os
 import resource
 import subprocess
 import sys
 
+import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
@@ -70,11 +72,11 @@ def test_every_module_imports_only_from_lower_floors():
             assert FLOOR[imported] < FLOOR[room(path)], f"{room(path)} imports {imported}"
 
 
-def modules_after(*args, tmp_path):
-    """The top-level packages that a command has imported when it ends."""
+def modules_after(*args, tmp_path, **env):
+    """The modules that a command has imported when it ends."""
     script = (
         "import sys, json, atexit\n"
-        "atexit.register(lambda: json.dump(sorted({m.split('.')[0] for m in sys.modules}), open(sys.argv[-1], 'w')))\n"
+        "atexit.register(lambda: json.dump(sorted(sys.modules), open(sys.argv[-1], 'w')))\n"
         f"from hw4cli.cli import run_command\nassert run_command({list(map(str, args))!r}) == 0"
     )
     found = tmp_path / "modules.json"
@@ -82,6 +84,7 @@ def modules_after(*args, tmp_path):
         [sys.executable, "-c", script, str(found)],
         check=True,
         cwd=ROOT,
+        env={**os.environ, **env},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
@@ -91,8 +94,28 @@ def modules_after(*args, tmp_path):
 THIRD_PARTY_WE_KNOW = {"numpy", "click", "rich", "psutil", "cupy", "hypothesis", "pytest", "torch", "scipy"}
 
 
-def test_help_imports_click_and_nothing_else_heavy(tmp_path):
-    assert modules_after("--help", tmp_path=tmp_path) & THIRD_PARTY_WE_KNOW == {"click"}
+def commands_of(modules):
+    return {name.removeprefix("hw4cli.cli.") for name in modules if name.startswith("hw4cli.cli.")}
+
+
+WITHOUT_A_COMMAND = {
+    "--help": (["--help"], {}),
+    "--version": (["--version"], {}),
+    "completion": ([], {"_HW4_COMPLETE": "bash_complete", "COMP_WORDS": "hw4 ju", "COMP_CWORD": "1"}),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_COMMAND)
+def test_what_calls_no_command_imports_none_and_nothing_heavy_but_click(tmp_path, name):
+    args, env = WITHOUT_A_COMMAND[name]
+    found = modules_after(*args, tmp_path=tmp_path, **env)
+    assert commands_of(found) == set()
+    assert found & THIRD_PARTY_WE_KNOW == {"click"}
+
+
+def test_a_command_imports_no_other_command(tmp_path):
+    found = modules_after("judge", "--help", tmp_path=tmp_path)
+    assert {f"cli.{name}" for name in commands_of(found)} & FLOORS[FLOOR["cli.run"]] == {"cli.judge"}
 
 
 def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):

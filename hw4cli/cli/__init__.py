@@ -1,46 +1,79 @@
-"""The command line: each command parses, calls one function and prints. Nothing heavy is imported until it runs."""
+"""The command line: each command parses, calls one function and prints. Its module is imported when it is called."""
 
 import io
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hw4cli import __version__
-from hw4cli.cli.bench import bench
-from hw4cli.cli.doctor import doctor
-from hw4cli.cli.gen import gen
-from hw4cli.cli.info import info
-from hw4cli.cli.judge import judge
-from hw4cli.cli.kernels import kernels
-from hw4cli.cli.rescore import rescore
-from hw4cli.cli.run import run
-from hw4cli.cli.scoreboard import scoreboard
-from hw4cli.cli.selftest import selftest
-from hw4cli.cli.verify import verify
 from hw4cli.errors import Hw4Error, MachineError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 MACHINE, INTERRUPTED = MachineError.exit_code, 130
 
 
-class DefaultGroup(click.Group):
-    """A group whose first word may be left out: `hw4 IN OUT` is `hw4 run IN OUT`."""
+# The command `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME; its docstring begins with this sentence.
+COMMANDS = {
+    "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
+    "gen": "Make test cases and their answers.",
+    "judge": "Run a program on CASES (default: all thirty) and judge it by the assignment's rules.",
+    "rescore": "Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.",
+    "scoreboard": "Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.",
+    "verify": "Compare OUTPUT with ANSWER, element by element.",
+    "info": "Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges.",
+    "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
+    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
+    "selftest": "Test the kernels on random shapes and data.",
+    "doctor": "Tell what this machine has and lacks, and what to do about it.",
+}
+
+
+class LazyGroup(click.Group):
+    """The commands of COMMANDS; `hw4 IN OUT` is `hw4 run IN OUT`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; None if there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, and import none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The commands and options that a word may become, and import none of them."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=help) for name, help in COMMANDS.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `run` in front unless a command, or an option of the group itself, comes first."""
         own = {"--help", "-h", "--version"}
-        if args and args[0] not in own | set(self.commands) and not ctx.resilient_parsing:
+        if args and args[0] not in own | set(COMMANDS) and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], self.commands, n=1, cutoff=0.75)
+            close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
             if close and not args[0].startswith("-") and not Path(args[0]).exists():
                 raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
 
-@click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hw4", message="%(prog)s %(version)s")
 def cli() -> None:
     """FlashAttention forward, from file to file: O = softmax(QKᵀ/√d)V for each of B batches.
@@ -54,10 +87,6 @@ def cli() -> None:
     Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file,
     3 the machine cannot (no GPU, memory, space, cases), 130 interrupted.
     """
-
-
-for command in (run, gen, judge, rescore, scoreboard, verify, info, kernels, bench, selftest, doctor):
-    cli.add_command(command)
 
 
 def run_command(args: list[str] | None = None) -> int:
