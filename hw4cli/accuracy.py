@@ -8,9 +8,9 @@ import math
 from dataclasses import dataclass, field
 
 from hw4cli.casefile import Magnitudes
+from hw4cli.cpu import KEYS
 from hw4cli.measured import ERRORS
 from hw4cli.plan import CHIPS, Chip, ceil_div
-from hw4cli.reference import KEYS
 from hw4cli.variants import MOST_PARTS, VARIANTS, sums
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less

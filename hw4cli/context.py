@@ -1,15 +1,20 @@
-"""CUDA's context, made while Python imports: both take some 0.2 s, and neither needs the other."""
+"""CUDA's context, made while Python imports: both take 0.2 s and more, and neither needs the other."""
 
 import ctypes
 import threading
+
+_begun = False
 
 
 def make_context() -> None:
     """Start making the first GPU's primary context, which cupy will use, in a thread; silent where there is no GPU.
 
-    ctypes lets other threads run while the driver works.
+    The first call does; ctypes lets other threads run while the driver works.
     """
-    threading.Thread(target=_make, daemon=True).start()
+    global _begun
+    if not _begun:
+        _begun = True
+        threading.Thread(target=_make, daemon=True).start()
 
 
 def _make() -> None:

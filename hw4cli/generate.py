@@ -85,8 +85,9 @@ def best_oracle() -> tuple[Oracle, str]:
     On the GPU it is the kernel `float64`, which shares no code with the others, and which the tests hold against the
     CPU's oracle.
     """
+    from hw4cli.cpu import workers
     from hw4cli.gpu import Gpu
-    from hw4cli.reference import exact_attention, workers
+    from hw4cli.reference import exact_attention
     from hw4cli.variants import FALLBACK
 
     try:

@@ -16,7 +16,7 @@ MAX_BLOCKS = 2**31 - 1
 class Chip:
     """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
     what a block may use, and what a multiprocessor has for all its blocks; and whether warp groups multiply there
-    (wgmma), and the compiler knows it."""
+    (wgmma)."""
 
     cc: int
     sms: int

@@ -4,7 +4,6 @@ The two share only the cutting of the work into tasks: the oracle keeps whole ro
 two passes, the other walks tiles of keys with the online softmax, as the kernels do.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
@@ -14,17 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.casefile import FLOAT32, Floats
+from hw4cli.cpu import KEYS, QUERIES, workers
 
 Real = NDArray[np.floating[Any]]
 
-# A tile of 1024 queries by 512 keys is 2 MB of float32: it stays in the L2 cache, and the BLAS is at its best.
-QUERIES, KEYS = 1024, 512
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
-
-
-def workers() -> int:
-    """The number of cores that this process may use (a Slurm job sees its own)."""
-    return len(os.sched_getaffinity(0))
 
 
 def tiled_attention(block: Floats, dtype: Any = np.float32) -> Floats:

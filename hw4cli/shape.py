@@ -6,6 +6,7 @@ from hw4cli.errors import InputError
 
 HEADER_BYTES = 12  # int32 B, N, d
 MAX_D = 128
+LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d that the assignment states
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Shape:
         notes = []
         if not 2 <= self.B <= 14000:
             notes.append(f"B = {self.B} is outside 2 … 14000")
-        if self.N & (self.N - 1) or not 128 <= self.N <= 32768:
+        if self.N not in LENGTHS:
             notes.append(f"N = {self.N} is not a power of two from 128 to 32768")
-        if self.d not in (32, 64):
+        if self.d not in HEAD_SIZES:
             notes.append(f"d = {self.d} is neither 32 nor 64")
         if self.elements >= 56_000_000:
             notes.append(f"B·N·d = {self.elements:,} is not under 56,000,000")

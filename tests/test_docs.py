@@ -7,7 +7,8 @@ import click
 import pytest
 from helpers import ROOT
 
-from hw4cli.cli import COMMANDS, cli
+from hw4cli.cli import cli
+from hw4cli.commands import COMMANDS
 from hw4cli.variants import VARIANTS
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]

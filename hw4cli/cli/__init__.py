@@ -10,28 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli import __version__
+from hw4cli.commands import COMMANDS, OWN_OPTIONS
 from hw4cli.errors import Hw4Error, MachineError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 MACHINE, INTERRUPTED = MachineError.exit_code, 130
-
-
-# The command `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME; its docstring begins with this sentence.
-COMMANDS = {
-    "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
-    "gen": "Make test cases and their answers.",
-    "judge": "Run a program on CASES (default: all thirty) and judge it by the assignment's rules.",
-    "rescore": "Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.",
-    "scoreboard": "Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.",
-    "verify": "Compare OUTPUT with ANSWER, element by element.",
-    "info": "Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges.",
-    "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
-    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
-    "selftest": "Test the kernels on random shapes and data.",
-    "doctor": "Tell what this machine has and lacks, and what to do about it.",
-}
 
 
 class LazyGroup(click.Group):
@@ -62,8 +47,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `run` in front unless a command, or an option of the group itself, comes first."""
-        own = {"--help", "-h", "--version"}
-        if args and args[0] not in own | set(COMMANDS) and not ctx.resilient_parsing:
+        if args and args[0] not in {*OWN_OPTIONS, *COMMANDS} and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)

@@ -1,0 +1,24 @@
+"""The commands by name, and what a command line will need: known before click is imported."""
+
+# `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME; its docstring begins with this sentence.
+COMMANDS = {
+    "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
+    "gen": "Make test cases and their answers.",
+    "judge": "Run a program on CASES (default: all thirty) and judge it by the assignment's rules.",
+    "rescore": "Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.",
+    "scoreboard": "Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.",
+    "verify": "Compare OUTPUT with ANSWER, element by element.",
+    "info": "Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges.",
+    "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
+    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
+    "selftest": "Test the kernels on random shapes and data.",
+    "doctor": "Tell what this machine has and lacks, and what to do about it.",
+}
+OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
+
+
+def wants_gpu(words: list[str]) -> bool:
+    """Whether a command line asks to compute, as `hw4 IN OUT` does, and not on the CPU."""
+    if not words or words[0] in OWN_OPTIONS or (words[0] in COMMANDS and words[0] != "run"):
+        return False
+    return not {"cpu", "--device=cpu", "-h", "--help"} & set(words)
