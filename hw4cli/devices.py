@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,10 +13,10 @@ from hw4cli.choice import Choice, candidates
 from hw4cli.gpu import Gpu
 from hw4cli.plan import Plan
 from hw4cli.reference import tiled_attention
-from hw4cli.shape import Shape
+from hw4cli.shape import HEAD_SIZES, LENGTHS, Shape
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.stream import Bytes
-from hw4cli.variants import FALLBACK
+from hw4cli.variants import FALLBACK, VARIANTS
 
 BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
 
@@ -78,11 +79,24 @@ class CudaDevice:
         self._watch = watch
         kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
+        self._asked = kernel, max_error
+        self.gpu.companions = self._companions
         with watch("compile"):
             self._plan = self.plan(self.choice.first, group)
             while self.group.B > 1 and self._lane_bytes() > self._room():
                 self.group = Shape(self.group.B // 2, shape.N, shape.d)
                 self._plan = self.plan(self.choice.first, self.group.B)
+
+    def _companions(self) -> Iterable[Plan]:
+        """What the assignment's other files start with on this GPU, if this file's kernel is among it."""
+        kernel, max_error = self._asked
+        plans = []
+        for shape in (Shape(1, N, d) for d in HEAD_SIZES for N in LENGTHS):
+            kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
+            first = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error).first
+            plans.append(VARIANTS[first].plan(shape, self.gpu.chip))
+        own = VARIANTS[self.choice.first].plan(self.group, self.gpu.chip).options
+        return plans if own in {plan.options for plan in plans} else []
 
     @property
     def batches(self) -> int:

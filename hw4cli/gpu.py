@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from hw4cli.casefile import Floats
+from hw4cli.cupyparts import load
 from hw4cli.errors import MachineError
+from hw4cli.machinecode import Kernel, MachineCode
+from hw4cli.nvrtc import CompileError
 from hw4cli.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
-from hw4cli.resources import kernel_source
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
 
@@ -41,10 +43,13 @@ class Gpu:
             sms=attributes["MultiProcessorCount"],
             shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
             shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
-            # cupy names the architecture, too, and NVRTC takes it twice from 12.9 on.
-            warpgroups=cc == 90 and self.cupy.cuda.nvrtc.getVersion() >= (12, 9),
+            warpgroups=cc == 90,
         )
         self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        in_memory = os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0")
+        driver = self.cupy.cuda.runtime.driverGetVersion()
+        self.code = MachineCode(cc, driver, None if in_memory else kernel_cache())
+        self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
         self._compiled = cache(self._compile)
 
     def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
@@ -63,7 +68,7 @@ class Gpu:
             if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
                 raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
         n, _, N, d = inputs.shape
-        scratch = self.cupy.empty(plan.scratch, self.cupy.uint8)
+        scratch = self.cupy.ndarray(plan.scratch, np.uint8)
         if plan.finds_range:
             scratch.data.memset_async(0, RANGE_BYTES)
         pointer, part = inputs.data.ptr, N * d * inputs.itemsize
@@ -85,8 +90,8 @@ class Gpu:
     def range_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
         """The magnitudes of inputs as three uint32 on the GPU, by the plan that ran or else now; does not wait."""
         if plan.finds_range:
-            return scratch[:12].view(self.cupy.uint32)
-        largest = self.cupy.empty(3, self.cupy.uint32)
+            return scratch[:12].view(np.uint32)
+        largest = self.cupy.ndarray(3, np.uint32)
         self.magnitudes(inputs, largest)
         return largest
 
@@ -114,7 +119,7 @@ class Gpu:
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
-        return self.cupy.empty(shape, self.cupy.float32)
+        return self.cupy.ndarray(shape, np.float32)
 
     def upload(self, block: Floats) -> Any:
         """A copy of an array on the GPU."""
@@ -147,21 +152,22 @@ class Gpu:
         return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
 
     def _compile(self, variant: str, options: tuple[str, ...], symbols: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
-        """The compiled functions, one a launch; cupy keeps the machine code in its cache on disk."""
-        cupy = self.cupy
+        """The compiled functions, one a launch; the machine code is kept on disk."""
+        kernel = _kernel(variant, options)
         try:
-            code = kernel_source(variant) + "\n" + kernel_source("magnitudes")
-            module = cupy.RawModule(code=code, options=("-std=c++17", f"-DRANGE_CHUNK={RANGE_CHUNK}", *options))
-            functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
-            self._magnitudes = module.get_function("magnitudes")
-        except cupy.cuda.compiler.CompileException as error:
+            code = self.code.get(kernel, lambda: (_kernel(plan.variant, plan.options) for plan in self.companions()))
+            with _as_file(code) as path:
+                module = self.cupy.RawModule(path=path)
+                functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
+                self._magnitudes = module.get_function("magnitudes")
+        except CompileError as error:
             lines = [line for line in str(error).splitlines() if "error" in line]
             raise MachineError(
                 f"kernel {variant} does not compile for compute capability {self.chip.cc / 10}: "
                 f"{lines[0] if lines else error}"
             ) from None
         except (RuntimeError, ImportError, OSError) as error:
-            raise MachineError(f"kernel {variant} cannot be compiled: {str(error).splitlines()[0]}") from None
+            raise MachineError(f"kernel {variant} cannot be loaded: {str(error).splitlines()[0]}") from None
         for function, (_, shared) in zip(functions, symbols, strict=True):
             if shared > SHARED_DEFAULT:
                 function.max_dynamic_shared_size_bytes = shared
@@ -174,7 +180,7 @@ def import_cupy() -> Any:
     if folder:
         os.environ["CUPY_CACHE_DIR"] = str(folder)
     try:
-        import cupy
+        return load()
     except ImportError as error:
         if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
             raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
@@ -183,7 +189,18 @@ def import_cupy() -> Any:
         ) from None
     except OSError as error:
         raise MachineError(f"cupy is installed but does not load: {error}") from None
-    return cupy
+
+
+@contextmanager
+def _as_file(code: bytes) -> Iterator[str]:
+    """A path from which machine code can be loaded; it takes no place on any disk."""
+    with os.fdopen(os.memfd_create("hw4"), "wb", buffering=0) as file:
+        file.write(code)
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
+    return variant, (f"-DRANGE_CHUNK={RANGE_CHUNK}", *options)
 
 
 def _cuda_message(error: Exception) -> str:
@@ -192,7 +209,7 @@ def _cuda_message(error: Exception) -> str:
 
 
 def kernel_cache() -> Path | None:
-    """The folder, made if need be, where cupy is to keep compiled kernels.
+    """The folder, made if need be, where compiled kernels are kept, ours and cupy's.
 
     It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written; or None.
     """

@@ -144,7 +144,7 @@ class Meter:
             "multiprocessors": self.gpu.chip.sms,
             "driver": driver or f"CUDA {_version(runtime.driverGetVersion())}",
             "cuda": _version(runtime.runtimeGetVersion()),
-            "nvrtc": ".".join(map(str, self.cupy.cuda.nvrtc.getVersion())),
+            "nvrtc": self.gpu.code.compiler.version,
             "cupy": self.cupy.__version__,
         }
 

@@ -11,9 +11,9 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "stopwatch", "context", "measured"},
-    {"shape", "finding", "exits", "gpuwatch"},
-    {"casefile", "plan", "drivers", "process"},
+    {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured"},
+    {"shape", "finding", "exits", "gpuwatch", "nvrtc"},
+    {"casefile", "plan", "drivers", "process", "machinecode"},
     {"variants"},
     {"patterns", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream"},
     {"record", "step"},

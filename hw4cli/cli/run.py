@@ -53,7 +53,7 @@ def run(
 
         make_context()
     from hw4cli import pipeline
-    from hw4cli.reference import workers
+    from hw4cli.cpu import workers
 
     def say(sentence: str) -> None:
         if not quiet:

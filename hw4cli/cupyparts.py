@@ -1,0 +1,73 @@
+"""As much of cupy as a run needs, in 0.1 s; the rest is imported when something asks for it.
+
+`cupy/__init__.py` imports fft, linalg, random and much more that RawModule does without. Here the module `cupy` is made
+and a few of its submodules are imported, but `__init__.py` is run only when an attribute is missing, and in the same
+module, so that whoever imports cupy later finds it whole. That depends on how a version of cupy is built: those that
+were not tested so are imported as usual.
+"""
+
+import importlib
+import importlib.util
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+TESTED = {"14.2.0"}
+
+
+def load() -> Any:
+    """The module cupy, its parts or the whole. Raises what `import cupy` raises."""
+    if "cupy" in sys.modules:
+        return sys.modules["cupy"]
+    spec = importlib.util.find_spec("cupy")
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError("No module named 'cupy'", name="cupy")
+    cupy = importlib.util.module_from_spec(spec)
+    rest = _Rest(cupy)
+    sys.modules["cupy"] = cupy
+    try:
+        _import_parts(cupy)
+    except Exception:
+        rest.run()  # as if nothing had been tried: what it finds imported already, it does not import again
+    else:
+        cupy.__dict__["__getattr__"] = rest
+    return cupy
+
+
+def _import_parts(cupy: ModuleType) -> None:
+    version = importlib.import_module("cupy._version").__version__
+    if version not in TESTED:
+        raise ImportError(f"cupy {version} was not tested so")
+    # In this order: cupy.cuda and the core import each other.
+    cupy.ndarray = importlib.import_module("cupy._core.core").ndarray  # type: ignore[attr-defined]
+    importlib.import_module("cupy.cuda")
+    cupy.RawModule = importlib.import_module("cupy._core.raw").RawModule  # type: ignore[attr-defined]
+
+
+class _Rest:
+    """The module's `__getattr__`: runs its `__init__.py` when an attribute is missing, once."""
+
+    def __init__(self, cupy: ModuleType) -> None:
+        self._cupy, self._begun, self._lock = cupy, False, threading.RLock()
+
+    def __call__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__version__":  # asked for by the import system itself
+            raise AttributeError(name)
+        self.run()
+        try:
+            return self._cupy.__dict__[name]
+        except KeyError:
+            raise AttributeError(f"module 'cupy' has no attribute {name!r}") from None
+
+    def run(self) -> None:
+        """Run `__init__.py`, unless that has been done, or is going on."""
+        with self._lock:
+            if self._begun:
+                return
+            self._begun = True
+            try:
+                self._cupy.__spec__.loader.exec_module(self._cupy)  # type: ignore[union-attr]
+            except BaseException:
+                sys.modules.pop("cupy", None)
+                raise
