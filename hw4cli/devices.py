@@ -129,6 +129,10 @@ class CudaDevice:
         with self.told():
             return CudaLane(self)
 
+    def finish(self) -> None:
+        """Wait until the kernels are compiled that the next runs will need."""
+        self.gpu.code.finish()
+
     def told(self) -> AbstractContextManager[None]:
         """Turns what cupy raises into MachineErrors."""
         return self.gpu.errors_told(self._plan, self.group)
@@ -195,3 +199,6 @@ class CpuDevice:
     def lane(self) -> CpuLane:
         """A new lane."""
         return CpuLane(self, self._group, self._watch)
+
+    def finish(self) -> None:
+        """There is nothing to wait for."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Kernel = tuple[str, tuple[str, ...]]  # a variant's name, and the compiler's options for its macros
 OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space")
 DIGEST_BYTES = 32  # SHA-256, at the start of a file
+COMPANION_SECONDS = 30.0  # after which a companion is given up
 
 
 class MachineCode:
@@ -33,6 +34,7 @@ class MachineCode:
         self.cc, self.driver, self.folder = cc, driver, folder
         self._library = library or find(driver, cc)
         self._loaded: Compiler | None = None
+        self._helpers: list[subprocess.Popen[bytes]] = []
 
     @property
     def compiler(self) -> Compiler:
@@ -41,24 +43,35 @@ class MachineCode:
         return self._loaded
 
     def get(self, kernel: Kernel, companions: Callable[[], Iterable[Kernel]] = tuple) -> bytes:
-        """A kernel's code; where it must be compiled, what is missing of its companions is compiled, too.
+        """A kernel's code; where it must be compiled, the compiling of what is missing of its companions is begun.
 
-        Raises CompileError, and MachineError if there is no compiler.
+        `finish` waits for those. Raises CompileError, and MachineError if there is no compiler.
         """
         code = self._kept(kernel)
         if code is not None:
             return code
-        helpers = self._compile_elsewhere(other for other in companions() if other != kernel)
+        self._compile_elsewhere(other for other in companions() if other != kernel)
         try:
-            code = self.compile(kernel)
-            for helper in helpers:
-                helper.wait()
+            return self.compile(kernel)
         except BaseException:
-            for helper in helpers:
+            for helper in self._helpers:
                 helper.kill()
-                helper.wait()
+            self.finish()
             raise
-        return code
+
+    def finish(self) -> None:
+        """Wait until all companions are compiled."""
+        if not self._helpers:
+            return
+        import subprocess
+
+        while self._helpers:
+            try:
+                self._helpers[-1].wait(COMPANION_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._helpers[-1].kill()
+            else:
+                self._helpers.pop()
 
     def compile(self, kernel: Kernel) -> bytes:
         """Compile a kernel, and keep its code. Raises as `get` does."""
@@ -99,18 +112,17 @@ class MachineCode:
         facts = json.dumps([_source(name), OPTIONS, options, self.cc, compiler])
         return Path(self.folder or "") / f"hw4-{hashlib.sha256(facts.encode()).hexdigest()[:40]}.cubin"
 
-    def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> "list[subprocess.Popen[bytes]]":
+    def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> None:
         """Start to compile kernels that are missing, in other processes, as many as there are other cores."""
-        import subprocess  # only where something is missing: 6 ms
+        import subprocess  # here, because it takes 6 ms
 
         missing = [kernel for kernel in dict.fromkeys(kernels) if self._kept(kernel) is None] if self.folder else []
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # NVRTC would open the GPU, and does not need it
-        helpers = []
         for kernel in missing[: workers() - 1]:
             order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
             with suppress(OSError):  # no more processes are allowed: this one compiles what it needs
-                helpers.append(subprocess.Popen([*_this_module(), order], env=env, stderr=subprocess.DEVNULL))
-        return helpers
+                command = [*_this_module(), order]
+                self._helpers.append(subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL))
 
 
 def _source(name: str) -> str:

@@ -48,6 +48,7 @@ def run(
             Stream(shape, plan, device, files, choice.first, choose, watch).run()
         if sentence := choice.exceptions_told():
             say(sentence)
+    device.finish()
     return shape, choice
 
 

@@ -65,6 +65,9 @@ class Device(Protocol):
     def lane(self) -> Lane:
         """A new lane."""
 
+    def finish(self) -> None:
+        """Wait for what was begun beside the groups."""
+
 
 @dataclass(frozen=True)
 class Layout:

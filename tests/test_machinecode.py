@@ -63,8 +63,9 @@ def test_a_damaged_file_is_compiled_again(tmp_path, monkeypatch, kept, damage):
 
 def test_companions_are_compiled_at_the_same_time_and_kept(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 8)
-    code = code_in(tmp_path).get(naive(4), lambda: [naive(4), naive(8), naive(12), naive(8)])
-    assert code == kept[1]
+    kernels = code_in(tmp_path)
+    assert kernels.get(naive(4), lambda: [naive(4), naive(8), naive(12), naive(8)]) == kept[1]
+    kernels.finish()
     monkeypatch.setattr(MachineCode, "compile", None)
     for d in (4, 8, 12):
         assert code_in(tmp_path).get(naive(d)).startswith(b"\x7fELF")
