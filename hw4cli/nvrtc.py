@@ -106,4 +106,17 @@ def _loaded(names: list[str]) -> Any:
         else:
             library.nvrtcGetErrorString.restype = ctypes.c_char_p
             return library
+    if names and (found := _by_pathfinder()) is not None and str(found) not in names:
+        return _loaded([str(found)])
     raise MachineError(f"NVRTC does not load: {reason} (pip install '.[cuda13]' or '.[cuda12]', see README)")
+
+
+def _by_pathfinder() -> Path | None:
+    """Where NVIDIA's own search finds NVRTC; it comes with cupy, knows more places, and takes 0.1 s."""
+    try:
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        path = load_nvidia_dynamic_lib("nvrtc").abs_path
+    except (ImportError, RuntimeError, OSError):
+        return None
+    return Path(path) if path else None

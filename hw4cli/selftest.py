@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from hw4cli.accuracy import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.casefile import FLOAT32, Floats, Magnitudes, magnitudes
+from hw4cli.cpu import workers
 from hw4cli.errors import MachineError
 from hw4cli.gpu import Gpu
 from hw4cli.plan import CHIPS, Chip, Plan, ceil_div
-from hw4cli.reference import exact_attention, tiled_attention, workers
+from hw4cli.reference import exact_attention, tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.trial import Trial
 from hw4cli.variants import FALLBACK, VARIANTS

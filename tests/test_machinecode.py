@@ -148,10 +148,16 @@ def test_a_toolkit_is_taken_where_no_package_brings_the_compiler(places):
     assert find(13000, 90) == places / "cuda/lib64/libnvrtc.so.13"
 
 
+def test_where_we_find_no_compiler_the_search_that_comes_with_cupy_is_asked():
+    pytest.importorskip("cuda.pathfinder")
+    assert nvrtc.Compiler(Path("/none/libnvrtc.so.13"), 13000, 90).version
+
+
 @pytest.mark.parametrize(
     ("library", "driver", "words"),
     [(Path("/none/libnvrtc.so.13"), 13000, "libnvrtc.so.13"), (None, 11080, "older than CUDA 12")],
 )
-def test_no_compiler_is_one_sentence(library, driver, words):
+def test_no_compiler_is_one_sentence(monkeypatch, library, driver, words):
+    monkeypatch.setattr(nvrtc, "_by_pathfinder", lambda: None)
     with pytest.raises(MachineError, match=rf"NVRTC does not load: .*{words}.* \(pip install"):
         nvrtc.Compiler(library, driver, 90)
