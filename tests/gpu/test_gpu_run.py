@@ -112,6 +112,26 @@ def test_a_read_only_home_is_no_obstacle(hw4, case, tmp_path):
     assert list(tmp_path.glob("hw4-kernels-*/*"))
 
 
+def test_a_run_imports_no_more_of_cupy_than_it_needs(case, tmp_path):
+    script = (
+        "import sys; from hw4cli.cli import run_command\n"
+        "assert run_command(['--device', 'cuda', *sys.argv[1:]]) == 0\n"
+        "assert not {'cupy.fft', 'cupy.linalg', 'cupy.random'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, case[0], tmp_path / "out"], cwd=ROOT, check=True)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 8, reason="needs a core for each kernel")
+def test_the_first_run_compiles_what_the_assignments_other_files_need(hw4, tmp_path):
+    env = {"CUPY_CACHE_DIR": str(tmp_path / "cache")}
+    kept = []
+    for N, d in ((128, 32), (128, 64), (2048, 32), (2048, 64), (8192, 64)):
+        hw4("--device", "cuda", write_case(tmp_path / "in", random_block(2, N, d)), tmp_path / "out", env=env)
+        kept.append(sorted((tmp_path / "cache").iterdir()))
+    assert kept[0]
+    assert kept[1:] == kept[:-1]
+
+
 def test_several_processes_may_compile_at_once(case, tmp_path):
     command = [sys.executable, "-m", "hw4cli", "--device", "cuda", str(case[0])]
     env = {**os.environ, "CUPY_CACHE_DIR": str(tmp_path / "cache")}
