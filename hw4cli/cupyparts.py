@@ -10,6 +10,8 @@ import importlib
 import importlib.util
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -39,10 +41,46 @@ def _import_parts(cupy: ModuleType) -> None:
     version = importlib.import_module("cupy._version").__version__
     if version not in TESTED:
         raise ImportError(f"cupy {version} was not tested so")
-    # In this order: cupy.cuda and the core import each other.
-    cupy.ndarray = importlib.import_module("cupy._core.core").ndarray  # type: ignore[attr-defined]
-    importlib.import_module("cupy.cuda")
-    cupy.RawModule = importlib.import_module("cupy._core.raw").RawModule  # type: ignore[attr-defined]
+    with _without_libraries():
+        # In this order: cupy.cuda and the core import each other.
+        cupy.ndarray = importlib.import_module("cupy._core.core").ndarray  # type: ignore[attr-defined]
+        importlib.import_module("cupy.cuda")
+        cupy.RawModule = importlib.import_module("cupy._core.raw").RawModule  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _without_libraries() -> Iterator[None]:
+    """Let cupy find none of CUDA's other libraries meanwhile: it would start a process and load cuBLAS for cuTENSOR."""
+    if "cuda.pathfinder" in sys.modules:
+        yield
+        return
+    pathfinder = sys.modules["cuda.pathfinder"] = _Pathfinder("cuda.pathfinder")
+    try:
+        yield
+    finally:
+        del sys.modules["cuda.pathfinder"]
+        pathfinder.finds_nothing = False
+
+
+class _Pathfinder(ModuleType):
+    """Stands for NVIDIA's search for libraries, which finds nothing at first, and is imported when it is asked later."""
+
+    finds_nothing = True
+
+    class NotFound(Exception):
+        """A library that was not looked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not self.finds_nothing:
+            return getattr(importlib.import_module("cuda.pathfinder"), name)
+        if name == "DynamicLibNotFoundError":
+            return self.NotFound
+        if name == "load_nvidia_dynamic_lib":
+            return self._load
+        raise AttributeError(name)
+
+    def _load(self, library: str) -> None:
+        raise self.NotFound(f"{library} was not looked for")
 
 
 class _Rest:

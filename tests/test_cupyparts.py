@@ -59,3 +59,13 @@ def test_no_cupy_is_no_module():
         "except ModuleNotFoundError as error: assert error.name == 'cupy' and 'cupy' not in sys.modules\n"
         "else: raise SystemExit(1)"
     )
+
+
+def test_no_process_is_started_and_no_library_of_cudas_looked_for():
+    script = "seen = []\nsys.addaudithook(lambda event, args: seen.append((event, args[:1])))\ncupyparts.load()\n"
+    out = run(f"{script}print(*(x for x in seen if x[0] in ('subprocess.Popen', 'ctypes.dlopen')))")
+    assert not out.strip()
+    found = run(
+        "cupyparts.load()\nimport cupy_backends.cuda.libs as libs\nprint(libs._pathfinder.load_nvidia_dynamic_lib)"
+    )
+    assert "not looked for" not in found
