@@ -63,24 +63,24 @@ def _without_libraries() -> Iterator[None]:
 
 
 class _Pathfinder(ModuleType):
-    """Stands for NVIDIA's search for libraries, which finds nothing at first, and is imported when it is asked later."""
+    """Stands for NVIDIA's search for libraries: finds nothing at first; who asks later gets the real one."""
 
     finds_nothing = True
 
-    class NotFound(Exception):
+    class NotFoundError(Exception):
         """A library that was not looked for."""
 
     def __getattr__(self, name: str) -> Any:
         if not self.finds_nothing:
             return getattr(importlib.import_module("cuda.pathfinder"), name)
         if name == "DynamicLibNotFoundError":
-            return self.NotFound
+            return self.NotFoundError
         if name == "load_nvidia_dynamic_lib":
             return self._load
         raise AttributeError(name)
 
     def _load(self, library: str) -> None:
-        raise self.NotFound(f"{library} was not looked for")
+        raise self.NotFoundError(f"{library} was not looked for")
 
 
 class _Rest:
