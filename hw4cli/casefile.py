@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.shape import Shape
+from hw4cli.words import counted
 
 Floats = NDArray[np.float32]
 Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
@@ -74,13 +75,14 @@ class InputFile:
     def _checked_shape(self) -> Shape:
         size = os.fstat(self._file.fileno()).st_size
         if size < HEADER.size:
-            raise InputError(f"{self.path} has {size} bytes, but the header alone (B, N, d) takes {HEADER.size}")
+            found = counted(size, "byte")
+            raise InputError(f"{self.path} has {found}, but the header alone (B, N, d) takes {HEADER.size}")
         shape = Shape(*HEADER.unpack(self._file.read(HEADER.size)))
         shape.check(str(self.path))
         if size != shape.input_bytes:
             less = size < shape.input_bytes
             raise InputError(
-                f"{self.path} is {abs(size - shape.input_bytes):,} bytes too {'short' if less else 'long'}: "
+                f"{self.path} is {counted(abs(size - shape.input_bytes), 'byte')} too {'short' if less else 'long'}: "
                 f"its header (B, N, d) = {shape} asks for {shape.input_bytes:,} bytes, the file has {size:,}"
             )
         return shape

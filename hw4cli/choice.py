@@ -16,6 +16,7 @@ from hw4cli.errors import InputError
 from hw4cli.measured import FASTEST
 from hw4cli.plan import CHIPS, Chip
 from hw4cli.variants import DEFAULT, FALLBACK, VARIANTS
+from hw4cli.words import counted
 
 AUTO = "auto"
 ASKED = "asked for"
@@ -105,7 +106,7 @@ class Choice:
     def told(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
         used = [
-            f"{count} batch(es) by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
+            f"{_batches(count)} by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
         ]
         return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
 
@@ -115,10 +116,10 @@ class Choice:
         others = [(name, count) for name, count, _ in self._in_order() if self.kernels.index(name) > usual]
         if not others:
             return None
-        counts = " and ".join(f"{count} in {name}" for name, count in others)
+        counts = " and ".join(f"{count:,} in {name}" for name, count in others)
         return (
-            f"{sum(count for _, count in others)} batch(es) have values too large for {self.kernels[usual]} "
-            f"and were computed more exactly: {counts}"
+            f"{_batches(sum(count for _, count in others))} had values too large for {self.kernels[usual]}: "
+            f"computed more exactly, {counts}"
         )
 
     def _sufficient(self, found: Magnitudes) -> str | None:
@@ -135,6 +136,10 @@ class Choice:
 def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
     """The CPU's two computations; their bounds depend on no chip."""
     return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, CHIPS[90], allowed)
+
+
+def _batches(count: int) -> str:
+    return counted(count, "batch", "batches")
 
 
 def rounded_up(x: float) -> str:

@@ -21,6 +21,7 @@ from hw4cli.record import Standing
 from hw4cli.session import Listener, SessionPlan, judge_session, not_run, set_aside
 from hw4cli.submission import STAMP, BrokenError, Submission, program_of, scan
 from hw4cli.verdict import Verdict
+from hw4cli.words import counted
 
 BUILD_SECONDS = 120.0
 LOOK_SECONDS = 2.0  # between two looks at an array's journals: each asks Slurm once
@@ -205,7 +206,7 @@ class Classroom:
         make_folder(log)
         job = slurm.submit(options, _script(waiting, tasks, arguments), tasks, parallel, log)
         note.write_text(job)
-        self.listener.says(f"Slurm's job {job}: {len(waiting)} submissions, {parallel} at a time")
+        self.listener.says(f"Slurm's job {job}: {counted(len(waiting), 'submission')}, {parallel} at a time")
         self._watch(job, left)
         for member in left:
             self._failed(member, self._why_not(member, log / f"{job}_{waiting.index(member) % tasks}.txt"))
@@ -243,7 +244,7 @@ class Classroom:
             one = self._standing(member)
             faults = [result.reason for result in one.results.values() if result.verdict is Verdict.JE]
             if one.note or faults:
-                return one.note or f"{len(faults)} case(s) could not be judged: {faults[0]}"
+                return one.note or f"{counted(len(faults), 'case')} could not be judged: {faults[0]}"
         words = log.read_text(errors="replace").splitlines() if log.is_file() else []
         return f"its task ended before all was judged: {slurm.slurm_words(words)}"
 

@@ -15,6 +15,7 @@ from hw4cli import surroundings
 from hw4cli.drivers import NO_GPU_HERE, amd, counters, nvidia
 from hw4cli.finding import Finding, UnansweredError, ask, end_all, tool
 from hw4cli.shape import Shape
+from hw4cli.words import counted
 
 TRIAL = Shape(2, 130, 32)  # a row more than two tiles: the tails are tried, too
 TRIAL_ERROR = 2e-5  # of a kernel in float32 on such a case
@@ -153,7 +154,7 @@ def try_out(python: Sequence[str], env: Mapping[str, str] | None) -> Verdict:
     if got.shape != expected.shape or not np.abs(got - expected).max() <= TOLERANCE:
         raise UnansweredError("a small case comes out wrong")
     reason = re.search(r"^hw4: (.*); using the CPU$", told, re.MULTILINE)
-    return Verdict("cpu", f"the CPU, {workers()} core(s)", reason[1]) if reason else Verdict("gpu", "")
+    return Verdict("cpu", f"the CPU, {counted(workers(), 'core')}", reason[1]) if reason else Verdict("gpu", "")
 
 
 def probe(python: Sequence[str], env: Mapping[str, str] | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from hw4cli.errors import Hw4Error
+from hw4cli.words import printable
 
 # e_machine of an ELF file (elf(5)), and what platform.machine() calls it.
 MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
@@ -58,16 +59,16 @@ def cuda_error(stderr: str) -> str | None:
     if line is None:
         return None
     meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
-    return f"{_printable(line)} ({meaning})" if meaning else _printable(line)
+    return f"{_quotable(line)} ({meaning})" if meaning else _quotable(line)
 
 
 def _last_line(text: str) -> str:
-    return next((_printable(line) for line in reversed(text.splitlines()) if line.strip()), "")
+    return next((_quotable(line) for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def _printable(line: str) -> str:
-    """A line that does not steer the terminal that shows it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in line.strip()[:200])
+def _quotable(line: str) -> str:
+    """A program's line as it can be quoted."""
+    return printable(line.strip()[:200].replace("\t", " "))
 
 
 def _signal_name(number: int) -> str:
@@ -96,7 +97,7 @@ def _why_not(path: Path, error: OSError) -> str:
         words = line.decode(errors="replace").split()
         if line.endswith(b"\r"):
             return "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"
-        name = _printable(words[0]) if words else ""
+        name = _quotable(words[0]) if words else ""
         return f"its first line names the interpreter {name or '(none)'}, which cannot be run here"
     if start.startswith(b"\x7fELF"):
         machine = MACHINES.get(int.from_bytes(start[18:20], "little"), "another kind of machine")

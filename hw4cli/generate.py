@@ -9,6 +9,7 @@ from hw4cli.casefile import Floats, InputFile, NewFile, check_finite
 from hw4cli.errors import InputError, MachineError
 from hw4cli.shape import Shape
 from hw4cli.suite import Advance, Case, file_sha256, write_input
+from hw4cli.words import counted
 
 BLOCK_BYTES = 32 << 20
 Oracle = Callable[[Floats], Floats]
@@ -93,5 +94,5 @@ def best_oracle() -> tuple[Oracle, str]:
     try:
         gpu = Gpu()
     except MachineError:
-        return exact_attention, f"float64 on {workers()} CPU core(s)"
+        return exact_attention, f"float64 on {counted(workers(), 'CPU core')}"
     return lambda block: gpu.attention(block, FALLBACK), f"float64 on {gpu.name}"

@@ -18,6 +18,7 @@ from hw4cli.nvrtc import CompileError
 from hw4cli.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
+from hw4cli.words import counted
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
@@ -141,8 +142,8 @@ class Gpu:
             needed = 4 * 4 * shape.elements + plan.scratch
             free = cuda.runtime.memGetInfo()[0]
             raise MachineError(
-                f"the GPU has no room for {shape.B} batch(es) of N={shape.N}, d={shape.d} with kernel {plan.variant}: "
-                f"{needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
+                f"the GPU has no room for {counted(shape.B, 'batch', 'batches')} of N={shape.N}, d={shape.d} "
+                f"with kernel {plan.variant}: {needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
             ) from None
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
             raise MachineError(f"the GPU failed in kernel {plan.variant}: {_cuda_message(error)}") from None

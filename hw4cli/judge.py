@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import stat
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,14 +25,11 @@ from hw4cli.staging import Stage, absolute, staged
 from hw4cli.step import Order, execute
 from hw4cli.suite import Case, names
 from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
+from hw4cli.words import counted, tell
 
 COMPARE_CHUNK = 1 << 16  # floats: two such chunks and their difference stay in the cache while they are compared
 UNREADABLE = "the output cannot be read: its permissions forbid it"
 FILE_SLACK = 64 << 20  # bytes that a program's files may be larger than its output
-
-
-def _tell(words: str) -> None:
-    print(f"hw4: {words}", file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Settings:
     launcher: tuple[str, ...] = ()
     repeat: int = 0
     parent: Path | None = None
-    say: Callable[[str], None] = _tell
+    say: Callable[[str], None] = tell
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:
@@ -71,8 +67,7 @@ def size_problem(found: int, shape: Shape) -> str | None:
     if difference == 0:
         return None
     rows, rest = divmod(abs(difference), 4 * shape.d)
-    count, unit = (rows, "row") if not rest and rows else (abs(difference), "byte")
-    amount = f"{count:,} {unit}{'s' if count > 1 else ''}"
+    amount = counted(rows, "row") if not rest and rows else counted(abs(difference), "byte")
     return (
         f"output is {amount} too {'long' if difference > 0 else 'short'}: "
         f"{found:,} bytes instead of {shape.output_bytes:,}"
@@ -87,8 +82,7 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
     if missing:
         where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
         raise MachineError(
-            f"{len(missing)} of {len(selected)} cases are not in {folder}: make them with "
-            f"`hw4 gen {names(missing)}{where}`"
+            f"{folder} lacks {len(missing)} of {counted(len(selected), 'case')}: run `hw4 gen {names(missing)}{where}`"
         )
 
 

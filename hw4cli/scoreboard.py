@@ -13,6 +13,7 @@ from hw4cli import __version__, suite
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.resources import data_path
 from hw4cli.verdict import KILL_AFTER, Verdict
+from hw4cli.words import counted
 
 CLASS = {Verdict.AC: "ac", Verdict.TLE: "tle", Verdict.TLE_PLUS: "plus", Verdict.NA: "na", Verdict.JE: "je"}
 SHADES = 10
@@ -80,15 +81,12 @@ def _text(text: object) -> str:
 
 
 def _facts(standings: Sequence[Standing], cases: int, now: datetime) -> str:
-    def count(number: int, noun: str) -> str:
-        return f"{number} {noun}{'' if number == 1 else 's'}"
-
     date = f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
     gpus = {
         _text(gpu["name"]) for one in standings if isinstance(gpu := one.session.get("gpu"), dict) and "name" in gpu
     }
     where = " · judged on " + " and ".join(sorted(gpus)) if gpus else ""
-    return f"{count(len(standings), 'user')} · {count(cases, 'case')}{where} · {date}"
+    return f"{counted(len(standings), 'user')} · {counted(cases, 'case')}{where} · {date}"
 
 
 def _head(standings: Sequence[Standing], cases: Sequence[str]) -> str:

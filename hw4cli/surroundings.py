@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hw4cli.finding import Finding, UnansweredError, ask
+from hw4cli.words import counted
 
 PR_GET_CHILD_SUBREAPER = 37
 NETWORK = ("nfs", "lustre", "gpfs", "beegfs", "cifs", "ceph", "fuse.sshfs")
@@ -30,7 +31,7 @@ def cache() -> list[Finding]:
         found = f"CUPY_CACHE_DIR={wanted} cannot be written: using {folder}"
         return [Finding(name, "warning", found, advice)]
     sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
-    found = f"{folder}, {len(sizes)} file(s), {sum(sizes) / 1e6:.1f} MB"
+    found = f"{folder}, {counted(len(sizes), 'file')}, {sum(sizes) / 1e6:.1f} MB"
     kind = filesystem(folder)
     if kind.startswith(NETWORK):
         return [Finding(name, "warning", f"{found}, on {kind}: slow to start from", advice)]
@@ -98,7 +99,7 @@ def process_control() -> list[Finding]:
 def processor() -> list[Finding]:
     """The cores that we may use, and those that there are."""
     mine, all_cores = len(os.sched_getaffinity(0)), os.cpu_count()
-    return [Finding("processor", "ok", f"{mine} of {all_cores} core(s), {platform.machine()}")]
+    return [Finding("processor", "ok", f"{mine} of {counted(all_cores or mine, 'core')}, {platform.machine()}")]
 
 
 def memory() -> list[Finding]:

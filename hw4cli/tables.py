@@ -10,6 +10,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.record import Result, Standing
+from hw4cli.words import printable
 
 Cells = Sequence[Sequence[str]]
 NUMBER = re.compile(r"-|[\d.,]+(e[-+]?\d+)?%?")
@@ -91,11 +92,6 @@ def markdown(header: Sequence[str], rows: Cells) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def printable(text: str) -> str:
-    """Text that cannot steer the terminal that shows it."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def escaped(text: str) -> str:

@@ -70,8 +70,8 @@ def test_an_absurd_header_is_refused(tmp_path, header, word):
         (lambda data: b"", "0 bytes"),
         (lambda data: data[:11], "11 bytes"),
         (lambda data: data[:12], "too short"),
-        (lambda data: data[:-1], "1 bytes too short"),
-        (lambda data: data + b"x", "1 bytes too long"),
+        (lambda data: data[:-1], "1 byte too short"),
+        (lambda data: data + b"x", "1 byte too long"),
     ],
 )
 def test_a_file_of_the_wrong_size_is_refused(tmp_path, change, word):

@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured"},
+    {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured", "words"},
     {"shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode"},
     {"variants"},

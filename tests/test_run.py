@@ -48,7 +48,7 @@ def test_quiet_prints_nothing_and_timing_tells_the_stages(hw4, case, tmp_path):
     seconds = {line[:9].strip(): line[9:18] for line in stages}
     assert list(seconds) == ["start", "read", "copy in", "kernel", "copy out", "write", "total"]
     assert all(0 <= float(seconds[stage]) <= float(seconds["total"]) for stage in seconds)
-    assert re.fullmatch(r"kernel: 3 batch\(es\) by float32, error at most [\de.-]+; allowed 0.004; .*CPU.*", kernel)
+    assert re.fullmatch(r"kernel: 3 batches by float32, error at most [\de.-]+; allowed 0.004; .*CPU.*", kernel)
 
 
 def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, case, tmp_path):
@@ -82,7 +82,7 @@ def test_scores_beyond_float32_are_computed_in_float64_and_told(hw4, tmp_path):
 def test_a_smaller_error_is_had_for_the_asking_and_nothing_is_said(hw4, case, tmp_path, asked, kernel, error):
     result = hw4("--device", "cpu", "--max-error", asked, "--timing", case, tmp_path / "out")
     assert result.returncode == 0
-    assert result.stderr.splitlines()[-1].startswith(f"kernel: 3 batch(es) by {kernel}, ")
+    assert result.stderr.splitlines()[-1].startswith(f"kernel: 3 batches by {kernel}, ")
     assert not any(line.startswith("hw4: ") for line in result.stderr.splitlines())
     got = read_output(tmp_path / "out", Shape(3, 130, 32))
     assert np.abs(got - definition(random_block(3, 130, 32))).max() <= error
@@ -108,7 +108,7 @@ def test_only_the_batches_that_need_it_are_computed_in_float64(hw4, tmp_path):
     result = hw4("--device", "cpu", "--timing", source, tmp_path / "out")
     lines = [line for line in result.stderr.splitlines() if line.startswith("hw4: ")]
     assert len(lines) == 1
-    assert "42 batch(es) have values too large for float32" in lines[0]
+    assert "42 batches had values too large for float32" in lines[0]
     assert np.abs(read_output(tmp_path / "out", Shape(50, 512, 128)) - definition(block)).max() < 2e-5
 
 
@@ -138,8 +138,8 @@ BAD_INPUTS = {
     "empty": (damaged(lambda data: b""), "0 bytes"),
     "11 bytes": (damaged(lambda data: data[:11]), "11 bytes"),
     "header only": (damaged(lambda data: data[:12]), "too short"),
-    "one byte short": (damaged(lambda data: data[:-1]), "1 bytes too short"),
-    "one byte long": (damaged(lambda data: data + b"."), "1 bytes too long"),
+    "one byte short": (damaged(lambda data: data[:-1]), "1 byte too short"),
+    "one byte long": (damaged(lambda data: data + b"."), "1 byte too long"),
     "B zero": (header(0, 6, 8), "B is 0"),
     "N negative": (header(2, -6, 8), "N is -6"),
     "d zero": (header(2, 6, 0), "d is 0"),

@@ -12,6 +12,7 @@ import click
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
 from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.words import tell
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -123,5 +124,5 @@ def _forget_stdout() -> None:
 
 
 def _problem(sentence: str, code: int) -> int:
-    click.echo(f"hw4: {sentence}", err=True)
+    tell(sentence)
     return code

@@ -11,6 +11,7 @@ from hw4cli.cli.options import FILE, command_of, folder_option, shapes_option
 from hw4cli.errors import InputError, MachineError
 from hw4cli.shape import Shape
 from hw4cli.variants import DEFAULT, VARIANTS
+from hw4cli.words import printable, tell
 
 if TYPE_CHECKING:
     from hw4cli.bench import Row, Subject
@@ -117,9 +118,7 @@ def _bench_programs(
     rows: list[endtoend.Row] = []
     for case in selected:
         click.echo(f"{case.name} …", err=True)
-        rows += endtoend.measure(
-            contestants, case, folder, runs, cold, lambda text: click.echo(f"hw4: {text}", err=True)
-        )
+        rows += endtoend.measure(contestants, case, folder, runs, cold, tell)
     result = endtoend.record(contestants, [*rows, *endtoend.sums(rows)], runs, cold)
     _publish(result, form, output)
     return 0 if all(row.status == "ok" for row in rows) else 1
@@ -160,9 +159,9 @@ def _bench_kernels(
     _publish(record(meter, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
     if then and not changes:
-        click.echo(f"hw4: {older} has no kernel on a case of this run: nothing is compared", err=True)
+        tell(f"{older} has no kernel on a case of this run: nothing is compared")
     if then and then["machine"].get("gpu") != gpu.name:
-        click.echo(f"hw4: {older} was measured on another GPU, {then['machine'].get('gpu')}", err=True)
+        tell(f"{older} was measured on another GPU, {then['machine'].get('gpu')}")
     for change in changes:
         click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
     if changes:
@@ -207,7 +206,7 @@ def _subjects(
         try:
             subjects += torch_subjects(gpu)
         except MachineError as reason:
-            click.echo(f"hw4: {reason}", err=True)
+            tell(reason)
     return subjects
 
 
@@ -222,7 +221,7 @@ def _formatted(result: dict[str, Any], form: str) -> str:
     if result.get("kind") == "end-to-end":
         header, cells, who = tables.PROGRAM_COLUMNS, tables.program_cells, "program"
     lines = [cells(row) for row in result["rows"] if row["status"] == "ok"]
-    told = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in result["rows"] if r["reason"]]
+    told = [printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]]
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in told)
     return tables.plain(header, lines) + "".join(f"{line}\n" for line in told)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hw4cli.record import Rules, Standing
-from hw4cli.tables import printable
+from hw4cli.words import printable
 
 SIGNS = {
     "AC": (".", "green"),

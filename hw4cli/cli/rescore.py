@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.options import FILE, limits_option, rules_options
+from hw4cli.words import counted, printable, tell
 
 if TYPE_CHECKING:
     from hw4cli.record import Rules, Standing
@@ -51,7 +52,7 @@ def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
     from hw4cli.cli.view import CaseTable
 
     if len(standings) > 1:
-        rows = [list(map(tables.printable, tables.standing_cells(one))) for one in standings]
+        rows = [tables.standing_cells(one) for one in standings]
         click.echo(tables.plain(tables.STANDING_COLUMNS, rows), nl=False)
         return
     [one] = standings
@@ -64,7 +65,6 @@ def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
 
 def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") -> None:
     """The verdicts that the rules have changed, as many as one wants to read."""
-    from hw4cli.tables import printable
 
     def who(one: "Standing") -> tuple[str, str]:
         return one.user, str(one.session.get("started"))
@@ -75,7 +75,7 @@ def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") ->
         for case, result in now.results.items()
         if case in then.results and result.verdict is not then.results[case].verdict
     ]
-    click.echo(f"\n{len(changes) or 'no'} verdict(s) changed")
+    click.echo(f"\n{counted(len(changes), 'verdict') if changes else 'no verdict'} changed")
     for change in changes[:CHANGES_SHOWN]:
         click.echo(f"  {printable(change)}")
     if len(changes) > CHANGES_SHOWN:
@@ -83,13 +83,7 @@ def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") ->
 
 
 def _tell_unknown(standings: "Sequence[Standing]") -> None:
-    from hw4cli.tables import printable
-
     unknown = [f"{one.user} {case}" for one in standings for case, result in one.results.items() if result.unknown]
     if unknown:
         names = ", ".join(unknown[:CHANGES_SHOWN]) + (", …" if len(unknown) > CHANGES_SHOWN else "")
-        click.echo(
-            f"hw4: {len(unknown)} case(s) were killed before the longer limit, and stay TLE+ until they run again: "
-            f"{printable(names)}",
-            err=True,
-        )
+        tell(f"{counted(len(unknown), 'case')} killed before the longer limit, and TLE+ until run again: {names}")

@@ -10,6 +10,7 @@ import click
 from hw4cli.cli.options import FILE, finite
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
+from hw4cli.words import tell
 
 
 @click.command()
@@ -57,7 +58,7 @@ def run(
 
     def say(sentence: str) -> None:
         if not quiet:
-            click.echo(f"hw4: {sentence}", err=True)
+            tell(sentence)
 
     devices = {
         "auto": pipeline.auto(kernel, max_error, say),

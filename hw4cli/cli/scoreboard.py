@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.options import FILE, limits_option, rules_options
+from hw4cli.words import printable
 
 if TYPE_CHECKING:
     from hw4cli.record import Rules, Standing
@@ -42,7 +43,7 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool
     else:
         print_board(standings, rules)
     if html is not None:
-        click.echo(f"wrote {html}", err=True)
+        click.echo(printable(f"wrote {html}"), err=True)
 
 
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:

@@ -7,6 +7,7 @@ import click
 from hw4cli.cli.options import FILE, finite, shape_option
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
+from hw4cli.words import printable
 
 
 @click.command()
@@ -39,7 +40,7 @@ def verify(output: Path, answer: Path, shape: Shape | None, tolerance: float) ->
     if sizes[1] == 0 or sizes[1] % 4:
         raise InputError(f"{answer} has {sizes[1]:,} bytes, which is no answer: it must be float32 numbers")
     if sizes[0] != sizes[1]:
-        click.echo(f"wrong: {output} has {sizes[0]:,} bytes, the answer {sizes[1]:,}")
+        click.echo(printable(f"wrong: {output} has {sizes[0]:,} bytes, the answer {sizes[1]:,}"))
         return 1
     try:
         result = compare_files(output, answer, Comparison(tolerance))

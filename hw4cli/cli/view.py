@@ -16,8 +16,9 @@ from hw4cli.classroom import ClassListener
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
-from hw4cli.tables import RESULT_COLUMNS, printable, result_cells
+from hw4cli.tables import RESULT_COLUMNS, result_cells
 from hw4cli.verdict import Verdict
+from hw4cli.words import counted, printable, tell
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
 INDENT = 6  # of a reason that stands below its row
@@ -68,7 +69,7 @@ class CaseTable(Listener):
     def say(self, words: str) -> None:
         """Tell on stderr what the judge waits for."""
         self._live.stop()
-        click.echo(f"hw4: {words}", err=True)
+        tell(words)
         if self._live.console.is_terminal:
             self._live.start()
 
@@ -103,7 +104,7 @@ class CaseTable(Listener):
         else:
             print_summary(standing)
         if self._kept:
-            click.echo(f"hw4: {self._kept} case(s) are as the journal has them, and were not run again", err=True)
+            tell(f"{counted(self._kept, 'case')} not run again: the journal has the results")
 
     def _row(self, cells: Sequence[str], style: str = "", verdict: str = "") -> Text:
         left, right = LEFT.format(*cells[:2]), RIGHT.format(*cells[3:], time=self._time)
@@ -152,7 +153,7 @@ class ClassRows(ClassListener):
     def says(self, words: str) -> None:
         """Tell on stderr what there is to be said."""
         self._live.stop()
-        click.echo(f"hw4: {printable(words)}", err=True)
+        tell(words)
 
 
 class _Turn(Listener):
@@ -172,6 +173,7 @@ def print_summary(standing: Standing) -> None:
     click.echo(f"{standing.passed} of {len(standing.cases)} cases AC, score {score}")
     click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
     if faults:
-        click.echo(f"{faults} case(s) could not be judged and are not counted")
+        click.echo(f"{counted(faults, 'case')} not counted: the judge failed there")
     if lacking := results.missing(standing):
-        click.echo(f"{len(lacking)} case(s) are not judged yet, and count as not accepted: {' '.join(lacking)}")
+        told = f"{counted(len(lacking), 'case')} not judged yet, counted as not accepted: {' '.join(lacking)}"
+        click.echo(printable(told))

@@ -37,7 +37,7 @@ def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why
         assert np.abs(got - exact_attention(block)).max() <= SAFE
         expected = next(name for name in kernels if bound(name, (3, 3, 3), d, 512, gpu.chip) <= SAFE)
         last = said.splitlines()[-1]
-        assert last.startswith(f"kernel: 20 batch(es) by {expected}, error at most ")
+        assert last.startswith(f"kernel: 20 batches by {expected}, error at most ")
         assert last.endswith(f"allowed 0.004; preferred {kernels[0]}: {why}")
         assert not re.search("^hw4: ", said, re.MULTILINE)
 
@@ -94,7 +94,7 @@ def test_one_batch_out_of_range_changes_its_own_group_and_no_other_byte(hw4, tmp
     plain, _ = run(hw4, tmp_path, block)
     block[100, :2] *= 30
     mixed, said = run(hw4, tmp_path, block)
-    assert said.startswith("hw4: 85 batch(es) have values too large for ")
+    assert said.startswith("hw4: 85 batches had values too large for ")
     assert len(said.splitlines()) == 1
     others = [*range(85), *range(170, 300)]
     assert np.array_equal(plain[others], mixed[others])

@@ -30,7 +30,7 @@ def test_auto_uses_the_gpu_without_a_word(hw4, case, tmp_path):
     *stages, kernel = result.stderr.splitlines()
     named = [line[:9].strip() for line in stages]
     assert named == ["start", "compile", "read", "copy in", "kernel", "copy out", "write", "total"]
-    assert kernel.startswith("kernel: 7 batch(es) by ")
+    assert kernel.startswith("kernel: 7 batches by ")
     got = read_output(tmp_path / "out", Shape(7, 130, 64))
     assert np.abs(got - exact_attention(block)).max() < SAFE
 
@@ -60,7 +60,7 @@ def test_too_little_gpu_memory_is_one_sentence_and_leaves_the_old_output(hw4, ca
     result = hw4("--device", "cuda", case[0], tmp_path / "out", env={"CUPY_GPU_MEMORY_LIMIT": "100000"})
     assert result.returncode == 3
     assert len(result.stderr.splitlines()) == 1
-    assert "the GPU has no room for 7 batch(es) of N=130, d=64" in result.stderr
+    assert "the GPU has no room for 7 batches of N=130, d=64" in result.stderr
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
@@ -99,7 +99,7 @@ def test_only_the_groups_that_need_it_are_computed_in_float64(hw4, tmp_path):
     block[5] *= np.float32(1e20)
     source = write_case(tmp_path / "in", block)
     result = hw4("--device", "cuda", source, tmp_path / "out")
-    assert "85 batch(es)" in result.stderr
+    assert "85 batches" in result.stderr
     got, expected = read_output(tmp_path / "out", Shape(300, 512, 64)), exact_attention(block)
     assert np.abs(np.delete(got - expected, 5, axis=0)).max() < SAFE
     assert np.abs(got[5] / expected[5] - 1).max() < 1e-6
