@@ -89,8 +89,10 @@ def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
     wall, problem = attempt.wall, attempt.problem or _wrong(attempt, rules.tolerance)
     if wall is not None and attempt.killed and wall < limit:
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell if it ends within {limit:g} s"
-    if wall is not None and (attempt.killed or wall > limit + KILL_AFTER):
+    if wall is not None and attempt.killed:
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s, the limit is {limit:g} s"
+    if wall is not None and wall > limit + KILL_AFTER:  # by a limit that is shorter than it was then
+        return Verdict.TLE_PLUS, f"ended after {wall:.2f} s, more than {KILL_AFTER:g} s past the limit of {limit:g} s"
     if wall is not None and wall > limit:
         outcome = f"output wrong: {problem}" if problem else "output correct"
         return Verdict.TLE, f"{wall:.2f}/{limit:.2f} s, {outcome}"

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from hw4cli import __version__, tables
+from hw4cli import __version__, suite, tables
 from hw4cli.casefile import write_text
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.verdict import Verdict
+from hw4cli.words import counted
 
 SCHEMA = 1
 SESSION = ("program", "program_sha256", "host", "gpu", "started", "version", "settings")
@@ -72,6 +73,13 @@ def _standing(one: Standing) -> dict[str, Any]:
 def missing(one: Standing) -> list[str]:
     """The cases that count and have no result."""
     return [case for case in one.cases if case not in one.results]
+
+
+def of_the_suite(cases: Sequence[str]) -> str:
+    """What a score of fewer cases than the suite has leaves open, in words; "" of all of them."""
+    whole = suite.cases()
+    some = sum(case in whole for case in cases)
+    return "" if some == len(whole) else f"{some} of the suite's {counted(len(whole), 'case')}"
 
 
 def _result(result: Result) -> dict[str, Any]:
@@ -170,6 +178,8 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
     rows = [list(map(tables.escaped, tables.standing_cells(one))) for one in standings]
     text = "# Results\n\n" + tables.markdown(tables.STANDING_COLUMNS, rows)
     text += f"\nRanked by {'the cases passed, then Time' if rules.rank_by == 'passed' else 'Time + Penalty'}.\n"
+    if standings and (part := of_the_suite(standings[0].cases)):
+        text += f"Scores are at most these: judged were {part}.\n"
     for one in standings:
         shown = [
             result

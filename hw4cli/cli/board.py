@@ -8,6 +8,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hw4cli.record import Rules, Standing
+from hw4cli.results import of_the_suite
+from hw4cli.verdict import POINTS
 from hw4cli.words import printable
 
 SIGNS = {
@@ -69,6 +71,8 @@ def _print_below(console: Console, standings: Sequence[Standing], rules: Rules) 
         legend.append(sign, style).append(f" {word}   ")
     by = {"time": "Time + Penalty", "passed": "Passed, then Time"}[rules.rank_by]
     console.print(legend.append(f"ranked by {by}"), soft_wrap=True)
+    if part := of_the_suite(standings[0].cases):
+        console.print(f"Score: of {POINTS}, at most; {part} judged", soft_wrap=True)
     for one in standings:
         close = [case for case, result in one.results.items() if result.borderline]
         first = one.note.strip().partition("\n")[0]

@@ -17,7 +17,7 @@ from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, result_cells
-from hw4cli.verdict import Verdict
+from hw4cli.verdict import POINTS, Verdict
 from hw4cli.words import counted, printable, tell
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
@@ -167,13 +167,22 @@ class _Turn(Listener):
 def print_summary(standing: Standing) -> None:
     """Print what a standing comes to: the cases accepted, score, Time and Penalty, and what is not known."""
     faults = sum(result.verdict is Verdict.JE for result in standing.results.values())
-    score = "not known" if standing.score is None else standing.score
     total = standing.time + standing.penalty
     click.echo()
-    click.echo(f"{standing.passed} of {len(standing.cases)} cases AC, score {score}")
+    click.echo(f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {_score(standing)}")
     click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
     if faults:
         click.echo(f"{counted(faults, 'case')} not counted: the judge failed there")
     if lacking := results.missing(standing):
         told = f"{counted(len(lacking), 'case')} not judged yet, counted as not accepted: {' '.join(lacking)}"
         click.echo(printable(told))
+
+
+def _score(standing: Standing) -> str:
+    """The score in words: of how many points, and what cases that nobody asked for leave open."""
+    if standing.score is None:
+        return "score not known"
+    part = results.of_the_suite(standing.cases)
+    return (
+        f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
+    )
