@@ -24,6 +24,10 @@ RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
 RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
 
+# What NVIDIA's driver makes for its GPUs: on Linux, under Windows (WSL 2), on a Jetson.
+DEVICES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
+NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
+
 
 class Gpu:
     """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works."""
@@ -37,7 +41,10 @@ class Gpu:
             device = self.cupy.cuda.Device()
             attributes = device.attributes
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
-            raise MachineError(f"no GPU can be used: {_cuda_message(error)}") from None
+            # Without a driver, CUDA blames the driver's version.
+            told = nvidia_gpu_is_here() or self.cupy.cuda.runtime.is_hip
+            why = _cuda_message(error) if told else NO_NVIDIA_GPU
+            raise MachineError(f"no GPU can be used: {why}") from None
         cc = int(device.compute_capability)
         self.chip = Chip(
             cc=cc,
@@ -185,6 +192,8 @@ def import_cupy() -> Any:
     except ImportError as error:
         if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
             raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
+        if not nvidia_gpu_is_here():
+            raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
         raise MachineError(
             "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see README)"
         ) from None
@@ -202,6 +211,11 @@ def _as_file(code: bytes) -> Iterator[str]:
 
 def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
     return variant, (f"-DRANGE_CHUNK={RANGE_CHUNK}", *options)
+
+
+def nvidia_gpu_is_here() -> bool:
+    """Whether the machine shows an NVIDIA GPU to us: where there is none, no package helps."""
+    return any(map(os.path.exists, DEVICES))
 
 
 def _cuda_message(error: Exception) -> str:

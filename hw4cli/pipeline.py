@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hw4cli.casefile import InputFile, Magnitudes, NewFile, check_different, check_finite
-from hw4cli.choice import Choice, on_cpu
+from hw4cli.choice import AUTO, Choice, on_cpu
 from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
@@ -83,7 +83,7 @@ def auto(kernel: str, max_error: float | None, say: Say) -> OpenDevice:
         try:
             return cuda(kernel, max_error)(shape, group, watch)
         except MachineError as reason:
-            say(f"{reason}; using the CPU")
+            say(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
             return cpu(max_error)(shape, group, watch)
 
     return open_device

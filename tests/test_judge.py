@@ -154,7 +154,7 @@ def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
     assert "(320, 128, 32)" in row
     assert " AC " in row
     assert float(row.split()[-1]) < 5e-5
-    assert "1 of 1 cases AC, score 60" in result.stdout
+    assert "1 of 1 case AC, score at most 60 of 60: 1 of the suite's 30 cases judged" in result.stdout
     assert "+ Penalty 0.00 s" in result.stdout
 
 
@@ -164,7 +164,7 @@ def test_a_program_with_arguments_is_judged_and_what_is_wrong_costs(hw4, folder,
     assert result.returncode == 1
     assert "NA" in result.stdout
     assert "exit code 5" in result.stdout
-    assert "score 57" in result.stdout
+    assert "score at most 57 of 60" in result.stdout
     assert "Penalty 60.00 s" in result.stdout
 
 

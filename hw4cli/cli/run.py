@@ -38,14 +38,24 @@ from hw4cli.words import tell
 )
 @click.option("--timing", is_flag=True, help="Tell on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@click.pass_context
 def run(
-    inputfile: Path, outputfile: Path, device: str, kernel: str, max_error: float | None, timing: bool, quiet: bool
+    ctx: click.Context,
+    inputfile: Path,
+    outputfile: Path,
+    device: str,
+    kernel: str,
+    max_error: float | None,
+    timing: bool,
+    quiet: bool,
 ) -> None:
     """Compute attention: read INPUTFILE, write OUTPUTFILE.
 
     This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is whole;
     until then, and after any error, an older OUTPUTFILE stays as it was.
     """
+    if device == "cpu" and kernel != "auto":
+        raise click.UsageError(f"--kernel {kernel} is for the GPU and does not go with --device cpu", ctx)
     # Batches are spread over the cores by us; the BLAS of NumPy would do the same once more.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # importing makes many objects and no garbage: 10 ms less to the start
