@@ -4,7 +4,10 @@ import errno
 import os
 import platform
 import re
+import shlex
+import shutil
 import signal
+import stat
 from pathlib import Path
 
 from hw4cli.errors import Hw4Error
@@ -12,6 +15,9 @@ from hw4cli.words import printable
 
 # e_machine of an ELF file (elf(5)), and what platform.machine() calls it.
 MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+
+INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
+SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
 
 CUDA_ERROR = re.compile(
     r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b.*?(error|fail|illegal|invalid|out of memory)"
@@ -42,11 +48,27 @@ class StartError(Hw4Error):
     """The program is missing, not executable, or no program of this machine."""
 
 
+# Signals that end nobody: they are ignored unless a program wants them, or stop it for a while.
+HARMLESS = {
+    *(signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+}
+
+
+def signal_of(status: int) -> int | None:
+    """The signal that an exit status tells of where a shell, or another who runs a program for us, stands between:
+    128 + n is signal n. None for what no signal makes: 255 is `return -1`, and 127 a command that was not found."""
+    number = status - 128
+    return number if number in signal.valid_signals() - HARMLESS else None
+
+
 def exit_problem(exit_code: int, stderr: str, max_file: int | None = None) -> str | None:
     """What a program's exit (-n: signal n) says against it, with its own words; None if it ended well."""
     if exit_code == 0:
         return None
     what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+    if number := signal_of(exit_code):
+        what += f", which is how a shell tells of signal {_signal_name(number)}"
     if exit_code == -signal.SIGXFSZ and max_file is not None:
         what += f", for writing a file of more than {max_file:,} bytes"
     words = cuda_error(stderr) or _last_line(stderr)
@@ -81,16 +103,55 @@ def _signal_name(number: int) -> str:
 
 def start_problem(program: str, error: OSError) -> str:
     """Why the system would not start a program, in a sentence."""
-    return f"{program} cannot be started: {_why_not(Path(program), error)}"
+    return f"{program} cannot be started: {_out_of_reach(program) or _refused(Path(program), error)}"
 
 
-def _why_not(path: Path, error: OSError) -> str:
-    if path.is_dir():
+def program_problem(program: str) -> str | None:
+    """Why a program, named as in a shell, could not be started, as far as it is seen without trying; or None."""
+    problem = _out_of_reach(program)
+    return f"{program} cannot be started: {problem}" if problem else None
+
+
+def _out_of_reach(program: str) -> str | None:
+    """What keeps everyone from starting a program: it is not there, a folder, or not executable. None if nothing."""
+    if shutil.which(program):
+        return None
+    if "/" not in program:
+        if not Path(program).is_file():
+            return "there is no such program on PATH"
+        here = _out_of_reach(f"./{program}")
+        return f"it is not on PATH; the file in this folder is ./{program}{', and ' + here if here else ''}"
+    path = Path(program)
+    try:
+        mode = path.stat().st_mode
+    except PermissionError:
+        return "a folder on its path is closed to us"
+    except OSError:
+        return "it is a link that leads nowhere" if path.is_symlink() else "there is no such file"
+    if stat.S_ISDIR(mode):
         return "it is a folder"
-    if not path.exists():
-        return "there is no such file"
-    if not os.access(path, os.X_OK):
-        return f"it is not executable (chmod +x {path.name})"
+    if not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
+        return f"it is not executable ({_advice(path)})"
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        return "nothing can be executed where it lies (mounted noexec)"
+    return "its permissions let others execute it, but not us"
+
+
+def _advice(path: Path) -> str:
+    """What makes a program of a file that is not executable; chmod alone does not where the system would not know who
+    is to read it."""
+    chmod, interpreter = f"chmod +x {shlex.quote(path.name)}", INTERPRETERS.get(path.suffix)
+    if path.suffix in SOURCES:
+        return "it is source code: build it first"
+    if interpreter and not _first_bytes(path).startswith(b"#!"):
+        return (
+            f"{chmod}, with #!/usr/bin/env {interpreter} in its first line; or name both: '{interpreter} {path.name}'"
+        )
+    return chmod
+
+
+def _refused(path: Path, error: OSError) -> str:
+    """What in a file made the system refuse to execute it."""
     start = _first_bytes(path)
     if start.startswith(b"#!"):
         line = start[2:].partition(b"\n")[0]

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from hw4cli.errors import MachineError
-from hw4cli.exits import StartError
+from hw4cli.exits import StartError, signal_of
 from hw4cli.process import Run
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/run/nvidia")
@@ -69,7 +69,8 @@ def unwrap(run: Run, program: str) -> Run:
         raise StartError(f"{program} cannot be started in the sandbox: {said.rpartition(': ')[2]}")
     if run.exit_code == 1 and said.startswith("bwrap: "):
         raise MachineError(f"the sandbox cannot be made: {said}")
-    return replace(run, exit_code=128 - run.exit_code) if run.exit_code > 128 else run
+    number = signal_of(run.exit_code)
+    return replace(run, exit_code=-number) if number else run
 
 
 def _devices() -> list[str]:

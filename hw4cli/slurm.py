@@ -20,6 +20,7 @@ from hw4cli.exits import start_problem
 from hw4cli.gpuwatch import Sight
 from hw4cli.process import Run
 from hw4cli.step import MARK, Order, reported
+from hw4cli.words import printable
 
 END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes up to KillWait, 30 s
 NOT_STARTED = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}  # srun's own failures, else 1 as a program's
@@ -68,11 +69,12 @@ def judge_inside(options: Sequence[str], arguments: Sequence[str]) -> int:
     def pass_on(line: str) -> None:
         seen.append(line)
         if not LEVEL.match(line):
-            print(line, file=sys.stderr, flush=True)
+            print(printable(line), file=sys.stderr, flush=True)
 
     code, _ = _talk(command, {**os.environ, **NOT_STARTED}, None, pass_on, every_line=True)
-    slurms = [line for line in seen if LEVEL.match(line) and not OWN_EXIT.search(line)]
-    if code in OUR_CODES and not (slurms and code > 1):  # srun itself may end with 2 or 130, too
+    slurms = [found[2] for line in seen if (found := LEVEL.match(line)) and not OWN_EXIT.search(line)]
+    # srun itself may end with 2 or 130, too, and with 1 after a fatal error.
+    if code in OUR_CODES and not (slurms and code > 1) and "fatal" not in slurms:
         return code
     raise MachineError(f"Slurm did not run the judge to its end ({_ending(code)}): {slurm_words(seen)}")
 

@@ -245,9 +245,9 @@ def test_slurm_that_is_not_there_is_told(desk, folder, tmp_path):
     submit(desk, "ann", hw4="#!/bin/true\n")
     path = {"PATH": str(tmp_path)}
     words = ("judge", "t01", "--dir", folder)
-    fails(run_hw4(*words, "--srun", "-p x", env=path), 3, "srun cannot be started: there is no such file")
+    fails(run_hw4(*words, "--srun", "-p x", env=path), 3, "srun cannot be started: there is no such program on PATH")
     array = ("--class", "submissions", "--output", "out", "--slurm", "-p x")
-    fails(run_hw4(*words, *array, env=path), 3, "scontrol cannot be started: there is no such file")
+    fails(run_hw4(*words, *array, env=path), 3, "scontrol cannot be started: there is no such program on PATH")
 
 
 def test_any_launcher_that_runs_a_command_will_do(desk, folder):

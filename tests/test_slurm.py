@@ -212,7 +212,7 @@ def test_the_kill_is_in_the_step_and_leaves_nothing_alive(cluster, tiny, tmp_pat
         ("srun -p nvidia --gres=gpu:9", "Requested node configuration is not available"),
         ("srun -p nvidia --gres=tpu:1", "Invalid generic resource (gres) specification"),
         ("srun --no-such-option", "unrecognized option"),
-        ("no-such-launcher -x", "no-such-launcher cannot be started: there is no such file"),
+        ("no-such-launcher -x", "no-such-launcher cannot be started: there is no such program on PATH"),
         ("srun -p nvidia -n2 --overcommit", "the launcher started the program 2 times"),
         ("true", "true did not run the program (exit code 0): it said nothing"),
     ],
