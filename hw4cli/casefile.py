@@ -219,10 +219,17 @@ class NewFile:
         return 0o666 & ~umask
 
 
+def check_place(path: Path) -> None:
+    """Raise InputError if a file cannot be at a place: before the work whose result goes there."""
+    NewFile(path)
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder unless it is there. InputError if that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder} is no folder: it, or what it lies in, is a file") from None
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
+    "completion": "Print the script that completes hw4's words on the Tab key.",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
 

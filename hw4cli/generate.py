@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.casefile import Floats, InputFile, NewFile, check_finite
-from hw4cli.errors import InputError, MachineError
+from hw4cli.casefile import Floats, InputFile, NewFile, check_finite, check_place
+from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 from hw4cli.suite import Advance, Case, file_sha256, write_input
 from hw4cli.words import counted
@@ -50,10 +50,10 @@ class Job:
 
 
 def check_space(jobs: list[Job]) -> None:
-    """Raise MachineError if a job's folder has no room for what will be written into it."""
+    """Raise InputError if a file cannot be where a job writes it, MachineError if its folder has no room for it."""
+    for path in (path for job in jobs for path in (job.input, job.answer) if path):
+        check_place(path)
     for folder in {job.input.resolve().parent for job in jobs}:
-        if not folder.is_dir():
-            raise InputError(f"the folder {folder} does not exist")
         needed = sum(job.bytes for job in jobs if job.input.resolve().parent == folder)
         free = shutil.disk_usage(folder).free
         if needed > free:

@@ -95,7 +95,9 @@ def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
         return Verdict.TLE_PLUS, f"ended after {wall:.2f} s, more than {KILL_AFTER:g} s past the limit of {limit:g} s"
     if wall is not None and wall > limit:
         outcome = f"output wrong: {problem}" if problem else "output correct"
-        return Verdict.TLE, f"{wall:.2f}/{limit:.2f} s, {outcome}"
+        # Two digits, unless more are needed to tell them apart.
+        digits = 2 if round(limit, 2) == limit and wall - limit > 0.005 else 4
+        return Verdict.TLE, f"{wall:.{digits}f}/{limit:.{digits}f} s, {outcome}"
     if problem:
         return Verdict.NA, problem
     return Verdict.AC, attempt.note or ""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-WIDTH = 50  # characters of the timeline
+BAR, SHORTEST_BAR = 50, 10  # characters of the timeline
 
 
 class Stopwatch:
@@ -38,21 +38,24 @@ class Stopwatch:
         self.origin = now - since_process_start()
         self.spans = {stage: [(self.origin, now)], **self.spans}
 
-    def table(self) -> str:
-        """A line a stage: the time in which it was at work, and when; then the total."""
+    def table(self, width: int | None = None) -> str:
+        """A line a stage: the time in which it was at work, and when; then the total. The timeline takes what `width`
+        leaves, and goes where that is little."""
         total = time.perf_counter() - self.origin
+        room = BAR if width is None else min(BAR, width - len(f"{'':<9} {0:8.3f} s  ||"))
         lines = []
         for stage, spans in self.spans.items():
             merged = union(spans)
             busy = sum(end - start for start, end in merged)
-            lines.append(f"{stage:<9} {busy:8.3f} s  {self._bar(merged, total)}")
+            bar = f"  {self._bar(merged, total, room)}" if room >= SHORTEST_BAR else ""
+            lines.append(f"{stage:<9} {busy:8.3f} s{bar}")
         return "\n".join([*lines, f"{'total':<9} {total:8.3f} s"])
 
-    def _bar(self, spans: list[tuple[float, float]], total: float) -> str:
-        cells = [" "] * WIDTH
+    def _bar(self, spans: list[tuple[float, float]], total: float, room: int) -> str:
+        cells = [" "] * room
         for start, end in spans:
-            first, last = (int((moment - self.origin) / total * WIDTH) for moment in (start, end))
-            for cell in range(max(0, first), min(WIDTH - 1, last) + 1):
+            first, last = (int((moment - self.origin) / total * room) for moment in (start, end))
+            for cell in range(max(0, first), min(room - 1, last) + 1):
                 cells[cell] = "█"
         return f"|{''.join(cells)}|"
 

@@ -7,7 +7,7 @@ the way from bits to floats is ours, one rounding each, so no NumPy version or p
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,13 +67,20 @@ def select(words: Iterable[str]) -> list[Case]:
         last = last if dash else first
         for name in (first, last):
             if name not in order:
-                raise InputError(f"there is no case {name!r}: the suite has {order[0]} to {order[-1]}")
+                raise InputError(f"there is no case {name!r}: {_meant(name, order)}")
         if order.index(first) > order.index(last):
             raise InputError(f"the range of cases {word} is empty: its end comes before its start")
         chosen.update(order[order.index(first) : order.index(last) + 1])
     if not chosen:
         raise InputError("no case is named: give names such as t01 or t01-t10")
     return [case for name, case in cases().items() if name in chosen]
+
+
+def _meant(name: str, order: Sequence[str]) -> str:
+    """The case that was meant, told by its number, or those that there are."""
+    number = re.fullmatch(r"t?0*(\d+)", name, re.IGNORECASE)
+    meant = f"t{int(number[1]):02}" if number else ""
+    return f"did you mean {meant}?" if meant in order else f"the suite has {order[0]} to {order[-1]}"
 
 
 def names(selected: Iterable[Case]) -> str:

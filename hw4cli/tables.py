@@ -10,10 +10,12 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.record import Result, Standing
-from hw4cli.words import printable
+from hw4cli.words import printable, wrapped
 
 Cells = Sequence[Sequence[str]]
 NUMBER = re.compile(r"-|[\d.,]+(e[-+]?\d+)?%?")
+GAP = "  "  # between columns
+MOST_INDENT = 9  # of the lines below a row's first
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",
@@ -77,15 +79,38 @@ def program_cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def plain(header: Sequence[str], rows: Cells) -> str:
-    """A table of aligned columns for a terminal; numbers to the right."""
-    lines = [header, *rows]
+def plain(header: Sequence[str], rows: Cells, width: int | None = None) -> str:
+    """A table of aligned columns for a terminal; numbers to the right.
+
+    Where it would be wider than `width`, a row takes several lines: columns that do not fit stand below, and the words
+    of one that never fits are wrapped. No number is cut.
+    """
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    right = [all(NUMBER.fullmatch(line[column]) for line in lines[1:]) for column in range(len(header))]
+    indent = " " * min(widths[0] + len(GAP), MOST_INDENT)
+    bands = _bands(widths, width, len(indent))
 
-    def aligned(text: str, width: int) -> str:
-        return text.rjust(width) if NUMBER.fullmatch(text) else text.ljust(width)
+    def shown(line: Sequence[str], band: Sequence[int]) -> str:
+        if len(band) == 1 and width is not None and widths[band[0]] > width - len(indent):
+            return wrapped(line[band[0]], width, indent)
+        cells = (line[c].rjust(widths[c]) if right[c] else line[c].ljust(widths[c]) for c in band)
+        return ((indent if band[0] else "") + GAP.join(cells)).rstrip()
 
-    return "".join("  ".join(map(aligned, line, widths)).rstrip() + "\n" for line in lines)
+    texts = (shown(line, band) for line in lines for band in bands)
+    return "".join(f"{text}\n" for text in texts if text.strip())
+
+
+def _bands(widths: Sequence[int], width: int | None, indent: int) -> list[list[int]]:
+    """The columns, in the order of the lines that a row of the table takes."""
+    bands, used = [[0]], widths[0]
+    for column in range(1, len(widths)):
+        used += len(GAP) + widths[column]
+        if width is not None and used > width:
+            bands.append([])
+            used = indent + widths[column]
+        bands[-1].append(column)
+    return bands
 
 
 def markdown(header: Sequence[str], rows: Cells) -> str:

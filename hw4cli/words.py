@@ -1,6 +1,13 @@
-"""Words for people: what comes from outside made printable, numbers with their nouns, sentences on stderr."""
+"""Words for people: printable whatever they quote, numbers with their nouns, lines as wide as the terminal."""
 
+import os
+import re
 import sys
+from contextlib import suppress
+from typing import TextIO
+
+FALLBACK_COLUMNS = 80  # of a terminal that does not tell
+WORD = re.compile(r"\s*(?:`[^`]*`\S*|\S+)")  # what stands in backquotes is for copying, and stays whole
 
 
 def printable(text: object) -> str:
@@ -13,7 +20,32 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+def columns(stream: TextIO | None) -> int | None:
+    """The width of the terminal behind a stream, COLUMNS if that is set; None where there is no terminal, but a file or
+    a program that wants lines whole."""
+    if stream is None or not stream.isatty():
+        return None
+    with suppress(ValueError):
+        return max(1, int(os.environ.get("COLUMNS", "")))
+    with suppress(OSError):
+        return os.get_terminal_size(stream.fileno()).columns or FALLBACK_COLUMNS
+    return FALLBACK_COLUMNS
+
+
+def wrapped(text: str, width: int | None, indent: str = "", first: str | None = None) -> str:
+    """Text in lines of at most `width` columns that break between words, each behind `indent` (the first behind
+    `first`). A word that is longer stays whole: a number or a path that is cut is none."""
+    lines = [indent if first is None else first]
+    for place, word in enumerate(WORD.findall(text)):
+        if place and width is not None and len(lines[-1]) + len(word) > width:
+            lines.append(indent)
+            word = word.lstrip()
+        lines[-1] += word
+    return "\n".join(lines)
+
+
 def tell(sentence: object) -> None:
     """Print a sentence, which may quote anything, as the command's own on stderr."""
     if sys.stderr:
-        print(f"hw4: {printable(sentence)}", file=sys.stderr, flush=True)
+        text = wrapped(printable(sentence), columns(sys.stderr), " " * 5, first="hw4: ")
+        print(text, file=sys.stderr, flush=True)

@@ -1,8 +1,13 @@
 """What the tests share: the command as a real process, small cases, and attention by the definition."""
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +48,23 @@ def start_hw4(*args, env=None):
         text=True,
         start_new_session=True,
     )
+
+
+def on_a_terminal(width, *args, env=None):
+    """Run `hw4 ARGS` on a terminal so many columns wide, which takes no colours unless TERM is set; the exit code, and
+    what the terminal gets."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
+        ours = {name: value for name, value in hw4_env().items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
+        words = [sys.executable, "-m", "hw4cli", *map(str, args)]
+        os.execvpe(words[0], words, {**ours, "TERM": "dumb", **(env or {})})
+    shown = b""
+    with suppress(OSError):  # the other side has closed
+        while part := os.read(terminal, 65536):
+            shown += part
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
 
 
 def write_case(path, block):

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers import ROOT, fails
+from helpers import ROOT, fails, on_a_terminal
 
 from hw4cli.doctor import compiler
 from hw4cli.drivers import NvidiaGpu, amd, counters, cupy_fit
@@ -285,34 +285,15 @@ def test_a_pipe_gets_plain_whole_lines(hw4):
 
 
 @pytest.mark.parametrize("extra", [{}, {"NO_COLOR": "1"}])
-def test_a_terminal_gets_80_columns_and_colour_unless_it_wants_none(extra, tmp_path):
-    shown = on_a_terminal([sys.executable, "-m", "hw4cli", "doctor"], extra)
+def test_a_terminal_gets_80_columns_and_colour_unless_it_wants_none(extra):
+    code, shown = on_a_terminal(80, "doctor", env={**NO_GPU, "TERM": "xterm", **extra})
+    assert code == 0
     assert ("\x1b[32m" in shown) == (not extra)
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "hw4 will run on" in plain
     assert "  ok       Python" in plain
     whole = [word for line in plain.splitlines() if len(line) > 80 for word in line.split() if len(word) > 40]
     assert all(len(line) <= 80 or whole for line in plain.splitlines())
-
-
-def on_a_terminal(command, extra):
-    """What a command writes to a terminal of 80 columns."""
-    pid, terminal = os.forkpty()
-    if pid == 0:
-        env = {key: value for key, value in os.environ.items() if key not in {"NO_COLOR", "FORCE_COLOR"}}
-        env |= {**NO_GPU, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "80", **extra}
-        os.execve(command[0], command, env)
-    shown = b""
-    while True:
-        try:
-            part = os.read(terminal, 65536)
-        except OSError:  # the other side has closed
-            break
-        if not part:
-            break
-        shown += part
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, shown
-    return shown.decode()
 
 
 FACTS = {"cupy": "14.2.0", "nvrtc": "13.2", "headers": "/cuda/include", "hip": False, "gpu": "NVIDIA H200", "cc": "9.0"}

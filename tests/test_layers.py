@@ -25,6 +25,7 @@ FLOORS = [
     {"pipeline", "doctor", "identity", "results"},
     {"bench", "session"},
     {"peers", "endtoend", "classroom", "changes"},
+    {"cli.console", "cli.params", "cli.sections"},
     {"cli.options", "cli.view", "cli.board"},
     {
         "cli.run",
@@ -38,6 +39,7 @@ FLOORS = [
         "cli.kernels",
         "cli.bench",
         "cli.selftest",
+        "cli.completion",
     },
     {"cli"},
     {"entry"},

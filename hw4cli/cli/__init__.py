@@ -39,23 +39,32 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """The commands and options that a word may become, and import none of them."""
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
+        """What the first word may become: commands, of which none is imported, and what `run` takes."""
         from click.shell_completion import CompletionItem
 
+        from hw4cli.cli.completion import first_word
+
         found = [CompletionItem(name, help=help) for name, help in COMMANDS.items() if name.startswith(incomplete)]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return first_word(found + click.Command.shell_complete(self, ctx, incomplete), self, ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `run` in front unless a command, or an option of the group itself, comes first."""
-        if args and args[0] not in {*OWN_OPTIONS, *COMMANDS} and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
-            if close and not args[0].startswith("-") and not Path(args[0]).exists():
-                raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
+        if args and args[0] not in {*OWN_OPTIONS, *COMMANDS}:
+            if not (args[0].startswith("-") or Path(args[0]).exists() or ctx.resilient_parsing):
+                self._check_not_meant(args, ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+    def _check_not_meant(self, args: list[str], ctx: click.Context) -> None:
+        """Raise UsageError where the first word is no file and looks like a command's name, or stands alone."""
+        from difflib import get_close_matches
+
+        close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
+        if close:
+            raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
+        if len(args) == 1:
+            raise click.UsageError(f"there is no command and no file {args[0]!r}", ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,13 +73,12 @@ def cli() -> None:
     """FlashAttention forward, from file to file: O = softmax(QKᵀ/√d)V for each of B batches.
 
     \b
-    hw4 INPUTFILE OUTPUTFILE     compute (the same as hw4 run)
-    hw4 gen t01-t10              make test cases and their answers
-    hw4 judge t01-t10            run the program on them, and judge it
+    hw4 INPUTFILE OUTPUTFILE  compute (as hw4 run does)
+    hw4 gen t01-t10           make cases and their answers
+    hw4 judge t01-t10         run hw4 on them, and judge it
 
-    \b
-    Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file,
-    3 the machine cannot (no GPU, memory, space, cases), 130 interrupted.
+    Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file, 3 the machine cannot (no GPU, memory,
+    space, cases), 130 interrupted.
     """
 
 

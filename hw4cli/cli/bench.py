@@ -2,16 +2,19 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hw4cli.cli.options import FILE, command_of, folder_option, shapes_option
-from hw4cli.errors import InputError, MachineError
+from hw4cli.cli.params import OneOf, Whole, complete_cases, complete_command
+from hw4cli.cli.sections import Sections
+from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 from hw4cli.variants import DEFAULT, VARIANTS
-from hw4cli.words import printable, tell
+from hw4cli.words import columns, printable, tell, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.bench import Row, Subject
@@ -31,31 +34,47 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
 
 KERNELS_ONLY = {"kernels", "shapes", "tiles", "warm", "peers", "older"}
 PROGRAMS_ONLY = {"programs", "folder", "runs", "cold"}
+ALL = "all"
 
 
-@click.command()
-@click.argument("kernels", nargs=-1)
-@click.option("--cases", default="", help="Cases of the suite, such as t22,t28-t30.")
+@click.command(
+    cls=Sections,
+    sections={
+        "On what": ["cases", "shapes"],
+        "Kernels": ["tiles", "warm", "peers", "older"],
+        "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
+        "Results": ["form", "output"],
+    },
+)
+@click.argument("kernels", nargs=-1, type=OneOf([*VARIANTS, ALL]), metavar="[KERNELS]...")
+@click.option(
+    "--cases",
+    metavar="CASES",
+    default="",
+    shell_complete=complete_cases,
+    help="Cases of the suite, such as t22,t28-t30.",
+)
 @shapes_option("A shape; may be given several times.")
 @click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
-@click.option("--peers", type=click.Choice(["torch"]), help="Measure others' attention in the same run.")
+@click.option("--peers", type=OneOf(["torch"]), help="Measure others' attention in the same run.")
 @click.option("--compare", "older", type=FILE, help="Say what became faster or slower since this record.")
-@click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases instead of kernels.")
+@click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases, not kernels.")
 @click.option(
     "--program",
     "programs",
     multiple=True,
     metavar="COMMAND",
-    help="End to end: a command that takes INPUTFILE OUTPUTFILE, to compare hw4 with; may be given several times.",
+    shell_complete=complete_command,
+    help="A command that takes INPUTFILE OUTPUTFILE, to compare hw4 with; may be given several times.",
 )
-@folder_option("End to end: where the cases are (see hw4 gen).")
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="End to end: runs of each program.")
-@click.option("--cold", is_flag=True, help="End to end: drop the input from the page cache before each run.")
+@folder_option("Where the cases are (see hw4 gen).")
+@click.option("--runs", type=Whole(1), default=5, show_default=True, help="Runs of each program.")
+@click.option("--cold", is_flag=True, help="Drop the input from the page cache before each run.")
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "csv", "markdown"]),
+    type=OneOf(["table", "json", "csv", "markdown"]),
     default="table",
     show_default=True,
     help="How to print the results.",
@@ -77,7 +96,11 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
 
     Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
+    from hw4cli.casefile import check_place
+
     _check_options(ctx, end_to_end)
+    if output:
+        check_place(output)
     mine = PROGRAMS_ONLY if end_to_end else KERNELS_ONLY
     run = _bench_programs if end_to_end else _bench_kernels
     return run(ctx=ctx, cases=cases, form=form, output=output, **{name: others[name] for name in mine})
@@ -194,10 +217,7 @@ def _subjects(
 ) -> "list[Subject]":
     from hw4cli.bench import kernel_subject
 
-    names = list(VARIANTS) if kernels == ("all",) else kernels
-    for name in names:
-        if name not in VARIANTS:
-            raise InputError(f"there is no kernel {name!r}: the ladder has {', '.join(VARIANTS)}")
+    names = VARIANTS if ALL in kernels else dict.fromkeys(kernels)
     choices: list[dict[str, int] | None] = [*tiles] or [None]
     subjects = [kernel_subject(gpu, meter, name, tile) for name in names for tile in choices]
     if peers == "torch":
@@ -224,4 +244,5 @@ def _formatted(result: dict[str, Any], form: str) -> str:
     told = [printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]]
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in told)
-    return tables.plain(header, lines) + "".join(f"{line}\n" for line in told)
+    width = columns(sys.stdout)
+    return tables.plain(header, lines, width) + "".join(f"{wrapped(line, width)}\n" for line in told)

@@ -1,16 +1,16 @@
 """A ranking in the terminal: a line a user, a sign a case."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from hw4cli.cli.console import stdout_console
 from hw4cli.record import Rules, Standing
 from hw4cli.results import of_the_suite
 from hw4cli.verdict import POINTS
-from hw4cli.words import printable
+from hw4cli.words import printable, wrapped
 
 SIGNS = {
     "AC": (".", "green"),
@@ -20,36 +20,41 @@ SIGNS = {
     "JE": ("J", "magenta"),
     "not run": ("-", "dim"),
 }
-LONGEST_USER = 40  # characters of a name that are shown where there is room
+HEADER = ["Rank", "Passed", "Time", "Penalty", "Score"]
+PIPE_WIDTH = 10_000  # a pipe cuts nothing off
+LEAST_USER, LONGEST_USER = 8, 40  # characters of a name that are shown, the most where there is room
 
 
 def print_board(standings: Sequence[Standing], rules: Rules) -> None:
     """Print the ranking, and below it the signs' meaning and what is to be said of single users."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=10_000)  # a pipe cuts nothing off
-    console.print(_table(standings, console))
-    _print_below(console, standings, rules)
+    console, width = stdout_console()
+    for line in _rows(standings, width or PIPE_WIDTH):
+        console.print(line, soft_wrap=True)
+    _print_below(console, width, standings, rules)
 
 
-def _table(standings: Sequence[Standing], console: Console) -> Table:
-
+def _rows(standings: Sequence[Standing], width: int) -> Iterator[Text]:
+    """The table's lines: a user, numbers, signs; the signs on a line of their own where they would not fit."""
     cases = standings[0].cases
     users = [_shown(one.user) for one in standings]
-    header = ("Rank", "Passed", "Time", "Penalty", "Score")
-    numbers = [_numbers(one) for one in standings]
+    table = [HEADER, *map(_numbers, standings)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     tens = "".join(case[:9].ljust(10) for case in cases[::10]).rstrip()  # stands above every tenth sign
-    taken = sum(max(map(len, column)) + 1 for column in zip(header, *numbers, strict=True))
-    room = console.width - taken - max(len(cases), len(tens)) - 1
-    widest = max(user.cell_len for user in users)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("User", width=max(8, min(widest, LONGEST_USER, room)), no_wrap=True, overflow="ellipsis")
-    for name in header:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(_shown(tens), no_wrap=True)
-    for user, row, one in zip(users, numbers, standings, strict=True):
-        table.add_row(user, *row, _strip(one))
-    return table
+    room = width - sum(widths) - len(widths)
+    beside = room - 1 - max(len(cases), len(tens))
+    longest = min(LONGEST_USER, max(user.cell_len for user in users))
+    name = max(LEAST_USER, min(longest, room if beside < LEAST_USER else beside))
+    signs = [_shown(tens), *map(_strip, standings)]
+    for user, numbers, strip, style in zip(
+        [Text("User"), *users], table, signs, ["bold", *[""] * len(users)], strict=True
+    ):
+        user.truncate(name, overflow="ellipsis", pad=True)
+        line = Text(" ").join([user, *(Text(one.rjust(size)) for one, size in zip(numbers, widths, strict=True))])
+        if beside < LEAST_USER:
+            yield Text.assemble(line, style=style)
+            yield Text.assemble("  ", strip, style=style)
+        else:
+            yield Text.assemble(line, " ", strip, style=style)
 
 
 def _numbers(one: Standing) -> list[str]:
@@ -64,20 +69,21 @@ def _strip(one: Standing) -> Text:
     return Text.assemble(*((sign * count, style) for (sign, style), count in runs))
 
 
-def _print_below(console: Console, standings: Sequence[Standing], rules: Rules) -> None:
+def _print_below(console: Console, width: int | None, standings: Sequence[Standing], rules: Rules) -> None:
     """The legend, the rules, and what is to be said of single users."""
     legend = Text("\n")
     for word, (sign, style) in SIGNS.items():
         legend.append(sign, style).append(f" {word}   ")
     by = {"time": "Time + Penalty", "passed": "Passed, then Time"}[rules.rank_by]
-    console.print(legend.append(f"ranked by {by}"), soft_wrap=True)
+    console.print(legend.append(f"ranked by {by}"), soft_wrap=width is None)
     if part := of_the_suite(standings[0].cases):
-        console.print(f"Score: of {POINTS}, at most; {part} judged", soft_wrap=True)
+        console.print(wrapped(f"Score: of {POINTS}, at most; {part} judged", width))
     for one in standings:
         close = [case for case, result in one.results.items() if result.borderline]
         first = one.note.strip().partition("\n")[0]
         for note in filter(None, (first, close and f"borderline in {' '.join(close)}")):
-            console.print(_shown(f"{one.user}: {note}"), soft_wrap=True)
+            told = wrapped(printable(f"{one.user}: {note}"), width, "  ", first="")
+            console.print(Text(told), soft_wrap=True)
 
 
 def _shown(text: str) -> Text:

@@ -1,13 +1,13 @@
 """`hw4 doctor`: what this machine has and lacks."""
 
 import json
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hw4cli.cli.options import command_of, folder_option
+from hw4cli.words import printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.doctor import Report
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 SCHEMA = 1
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "cyan"}
 MARK = len("missing  ")
-PIPE_WIDTH = 10_000  # whoever searches the lines finds each of them whole
 CANNOT = 3
 
 
@@ -57,11 +56,12 @@ def document(report: "Report") -> dict[str, Any]:
 
 def show(report: "Report") -> None:
     """The report for people: groups, aligned columns, advice under what it is for."""
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
-    width = console.width if console.is_terminal else PIPE_WIDTH
+    from hw4cli.cli.console import stdout_console
+
+    console, width = stdout_console()
+    console.soft_wrap = True
     names = max(len(line.name) for lines in report.groups.values() for line in lines)
     for group, lines in report.groups.items():
         console.print(Text(group, style="bold"))
@@ -69,16 +69,9 @@ def show(report: "Report") -> None:
             head = Text(f"  {line.state:<{MARK}}", style=COLOURS[line.state])
             indent = " " * (len(head) + names + 2)
             console.print(head.append(f"{line.name:<{names}}  ", style="default"), end="")
-            console.print(Text(wrapped(line.found, width, indent).lstrip(" ")))
+            console.print(Text(wrapped(printable(line.found), width, indent).lstrip(" ")))
             if line.advice:
-                console.print(Text(wrapped(f"→ {line.advice}", width, " " * len(indent[: MARK + 2]))))
+                console.print(Text(wrapped(printable(f"→ {line.advice}"), width, " " * (MARK + 2))))
         console.print()
     style = "bold green" if report.verdict.on else "bold red"
-    console.print(Text(wrapped(str(report.verdict), width, ""), style=style))
-
-
-def wrapped(text: str, width: int, indent: str) -> str:
-    """A text in lines of at most `width` columns, each indented; paths and options stay whole."""
-    return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )
+    console.print(Text(wrapped(printable(report.verdict), width), style=style))

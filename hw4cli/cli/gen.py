@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.cli.options import FILE, folder_option, shape_option
+from hw4cli.cli.params import Whole, complete_cases
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
+from hw4cli.words import counted, printable
 
 if TYPE_CHECKING:
     from hw4cli.generate import Job
 
 
 @click.command()
-@click.argument("cases", nargs=-1)
+@click.argument("cases", nargs=-1, shell_complete=complete_cases)
 @shape_option("A random case of this shape instead of named ones.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For --shape.")
+@click.option("--seed", type=Whole(min=0), default=0, show_default=True, help="For --shape.")
 @click.option("-o", "--output", type=FILE, help="The input file of --shape.")
 @folder_option("Where named cases go.")
 @click.option("--no-answers", is_flag=True, help="Make inputs only.")
@@ -70,7 +72,7 @@ def _make_all(jobs: "list[Job]", asked: int) -> None:
     from hw4cli.generate import best_oracle, check_space, make
 
     if len(jobs) < asked:
-        click.echo(f"{asked - len(jobs)} of {asked} cases are there already", err=True)
+        click.echo(f"{asked - len(jobs)} of {counted(asked, 'case')} there already", err=True)
     if not jobs:
         return
     check_space(jobs)
@@ -78,10 +80,11 @@ def _make_all(jobs: "list[Job]", asked: int) -> None:
     if any(job.answer for job in jobs):
         click.echo(f"answers: {what}", err=True)
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         for job in jobs:
-            task = progress.add_task(job.input.name, total=job.bytes)
+            task = progress.add_task(printable(job.input.name), total=job.bytes)
             make(job, oracle, lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]
             progress.remove_task(task)
-            progress.console.print(f"{job.input}  {job.shape}  {job.bytes / 1e6:.1f} MB", highlight=False)
+            words = f"{printable(job.input)}  {job.shape}  {job.bytes / 1e6:.1f} MB"
+            progress.console.print(words, highlight=False, markup=False, soft_wrap=True)

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import DAY, FILE, command_of, finite, folder_option, limits_option, rules_options, words_of
-from hw4cli.errors import Hw4Error
+from hw4cli.cli.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
+from hw4cli.cli.sections import Sections
+from hw4cli.errors import Hw4Error, InputError
+from hw4cli.exits import program_problem
 
 if TYPE_CHECKING:
     from hw4cli.record import Standing
@@ -18,46 +21,68 @@ if TYPE_CHECKING:
     from hw4cli.suite import Case
 
 
-@click.command()
-@click.argument("cases", nargs=-1)
+@click.command(
+    cls=Sections,
+    sections={
+        "What to judge": ["program", "folder", "repeat", "warmup"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by"],
+        "Where it runs": ["sandbox", "srun", "launcher"],
+        "Results": ["output", "resume", "user", "as_json"],
+        "A class": ["submissions", "only", "build_limit", "slurm", "parallel"],
+    },
+)
+@click.argument("cases", nargs=-1, shell_complete=complete_cases)
 @folder_option("Where the cases are (see hw4 gen).")
 @click.option(
     "--program",
     metavar="COMMAND",
+    shell_complete=complete_command,
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
-@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs of each case.")
-@click.option("--warmup", type=click.IntRange(0, 1000), default=0, show_default=True, help="Runs before, discarded.")
+@click.option("--repeat", type=Whole(1, 1000), default=1, show_default=True, help="Runs of each case.")
+@click.option("--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs before, discarded.")
 @limits_option("Another time limit; may be given several times.")
 @rules_options(tolerance=5e-3, penalty=60, rank_by="time")
 @click.option(
     "--sandbox",
-    type=click.Choice(["none", "bwrap"]),
+    type=OneOf(["none", "bwrap"]),
     default="none",
     show_default=True,
     help="bwrap hides the file system and the network from the program (bubblewrap).",
 )
 @click.option(
-    "--output", type=FILE, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
+    "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
 @click.option("--resume", is_flag=True, help="Go on with the journal in DIR: run only what it has not.")
 @click.option("--user", help="Whose program it is.  [default: who is logged in]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 @click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
-@click.option("--launcher", metavar="COMMAND", help="Start each run behind a command: 'srun -p nvidia --gres=gpu:1'.")
-@click.option("--class", "submissions", type=FILE, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4.")
-@click.option("--only", multiple=True, metavar="USER", help="Of the class only this one; may be given several times.")
+@click.option(
+    "--launcher",
+    metavar="COMMAND",
+    shell_complete=complete_command,
+    help="Start each run behind a command: 'srun -p nvidia --gres=gpu:1'.",
+)
+@click.option(
+    "--class", "submissions", type=FOLDER, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="USER",
+    shell_complete=complete_user,
+    help="Of the class only this one; may be given several times.",
+)
 @click.option(
     "--build-limit",
-    type=click.FloatRange(1, DAY),
-    callback=finite,
+    type=Number(1, DAY),
     default=120,
     show_default=True,
     metavar="SECONDS",
     help="How long a submission may take to build.",
 )
 @click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'.")
-@click.option("--parallel", type=click.IntRange(1), default=1, show_default=True, help="Tasks of the array at a time.")
+@click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time.")
 @click.pass_context
 def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_json: bool, **options: Any) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
@@ -75,6 +100,7 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
     if srun is not None:
         from hw4cli.slurm import judge_inside
 
+        _selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
         return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
     if submissions is not None:
         return _judge_class(ctx, submissions, as_json, **options)
@@ -147,7 +173,7 @@ def _judge_class(
     from hw4cli.cli.board import print_board
     from hw4cli.cli.view import ClassRows
 
-    output = options["output"]
+    output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
     plan = _plan(ctx, elsewhere=slurm is not None, **options)
     make_folder(output)
     with ClassRows(quiet=as_json) as rows:
@@ -155,11 +181,11 @@ def _judge_class(
         session = replace(plan, settings=settings)
         room = Classroom(ClassPlan(submissions, output, session, options["only"], options["build_limit"]), rows)
         try:
-            if slurm is None:
+            if array is None:
                 whole = room.judge()
             else:
                 arguments = _arguments(ctx, "slurm", "parallel", "only", "resume", "as_json")
-                whole = room.judge_as_array(words_of(slurm, "--slurm", ctx), parallel, arguments)
+                whole = room.judge_as_array(array, parallel, arguments)
         except (KeyboardInterrupt, Hw4Error):
             with suppress(Hw4Error):  # nobody may be judged yet
                 room.write()
@@ -201,10 +227,12 @@ def _plan(
     from hw4cli.session import SessionPlan
 
     selected = _selected(cases, limits)
+    words = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
+    if words and not elsewhere and (problem := program_problem(words[0])):
+        raise InputError(f"the launcher {problem}")
     check_present(selected, folder)
     if sandbox == "bwrap" and not launcher and not elsewhere:
         check_sandbox()
-    words = tuple(words_of(launcher, "--launcher", ctx)) if launcher else ()
     return SessionPlan(
         user=user,
         command=command,

@@ -1,15 +1,18 @@
 """`hw4 kernels`: the ladder as a table."""
 
 import json
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.cli.params import OneOf
 from hw4cli.errors import MachineError
 from hw4cli.plan import CHIPS, Chip, Variant
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
+from hw4cli.words import columns, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.meter import Meter
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["table", "json", "markdown"]),
+    type=OneOf(["table", "json", "markdown"]),
     default="table",
     show_default=True,
     help="How to print the table.",
@@ -44,20 +47,24 @@ def kernels(d: int, form: str) -> None:
     try:
         gpu = Gpu()
         meter, chip, name = Meter(gpu), gpu.chip, gpu.name
-        click.echo(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}", err=True)
+        _note(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}")
     except MachineError as reason:
         meter, chip, name = None, CHIPS[90], ""
-        click.echo(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0", err=True)
+        _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
     order, why = candidates(AUTO, chip, name, d)
-    click.echo(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}", err=True)
+    _note(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
     rows = [entry(variant, d, chip, meter) for variant in VARIANTS.values()]
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
         return
     header = [*rows[0]]
     lines = [["-" if value is None else str(value) for value in row.values()] for row in rows]
-    show = tables.markdown if form == "markdown" else tables.plain
-    click.echo(show(header, lines), nl=False)
+    text = tables.markdown(header, lines) if form == "markdown" else tables.plain(header, lines, columns(sys.stdout))
+    click.echo(text, nl=False)
+
+
+def _note(text: str) -> None:
+    click.echo(wrapped(text, columns(sys.stderr)), err=True)
 
 
 def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import math
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
+from hw4cli.cli.params import FOLDER, Number, OneOf, complete_cases
 from hw4cli.errors import InputError
+from hw4cli.exits import program_problem
 from hw4cli.shape import Shape
 
 # A file's name; whether it can be read or written is found out, and told in our words, where that is done.
 FILE = click.Path(readable=False, path_type=Path)
-DAY = 86400.0  # seconds
+DAY = 86400  # seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -28,13 +29,6 @@ def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
     shape = Shape(B, N, d)
     shape.check("--shape")
     return shape
-
-
-def finite(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """A callback that refuses NaN, which no range excludes."""
-    if isinstance(value, float) and math.isnan(value):
-        raise click.BadParameter("nan is not a number", ctx, param)
-    return value
 
 
 def shape_option(help: str) -> Callable[[Command], Command]:
@@ -58,7 +52,7 @@ def shapes_option(help: str) -> Callable[[Command], Command]:
 def folder_option(help: str) -> Callable[[Command], Command]:
     """--dir, the folder of the cases, given to the command as `folder`."""
     default = Path("testcases")
-    return click.option("--dir", "folder", type=FILE, default=default, show_default=True, help=help)
+    return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)
 
 
 def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
@@ -74,8 +68,8 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
         return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
     words = words_of(program, "--program", ctx)
-    if shutil.which(words[0]) is None:
-        raise InputError(f"the program {words[0]} does not exist or cannot be executed")
+    if problem := program_problem(words[0]):
+        raise InputError(problem)
     return words, None
 
 
@@ -94,6 +88,8 @@ def limits_option(help: str) -> Callable[[Command], Command]:
     """--limit CASES=SECONDS, any number of times, given to the command as `limits`: seconds by the case's name."""
 
     def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+        if not values or ctx.resilient_parsing:  # in which the shell's user waits for a completion
+            return {}
         from hw4cli import suite
 
         limits = {}
@@ -108,7 +104,15 @@ def limits_option(help: str) -> Callable[[Command], Command]:
             limits.update({case.name: seconds for case in suite.select([words])})
         return limits
 
-    return click.option("--limit", "limits", multiple=True, metavar="CASES=SECONDS", callback=parse, help=help)
+    return click.option(
+        "--limit",
+        "limits",
+        multiple=True,
+        metavar="CASES=SECONDS",
+        callback=parse,
+        help=help,
+        shell_complete=complete_cases,
+    )
 
 
 def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:
@@ -117,15 +121,14 @@ def rules_options(tolerance: float | None, penalty: float | None, rank_by: str |
 
     def options(command: Command) -> Command:
         for name, default, kind, help in (
-            ("--rank-by", rank_by, click.Choice(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
-            ("--penalty", penalty, click.FloatRange(0, 1e9), "Seconds a case that is not AC."),
-            ("--tolerance", tolerance, click.FloatRange(0, 1e30), "Largest error that is right."),
+            ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
+            ("--penalty", penalty, Number(0, 10**9), "Seconds a case that is not AC."),
+            ("--tolerance", tolerance, Number(0, 1e30), "Largest error that is right."),
         ):
             shown = default is not None
             command = click.option(
                 name,
                 type=kind,
-                callback=finite,
                 default=default,
                 show_default=shown,
                 help=help if shown else help + as_judged,

@@ -1,25 +1,29 @@
 """`hw4 rescore`: decide again, by other rules, what was judged before. Nothing runs."""
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, limits_option, rules_options
-from hw4cli.words import counted, printable, tell
+from hw4cli.cli.options import limits_option, rules_options
+from hw4cli.cli.params import FOLDER
+from hw4cli.words import columns, counted, printable, tell
 
 if TYPE_CHECKING:
     from hw4cli.record import Rules, Standing
 
 CHANGES_SHOWN = 20
+LONGEST_USER = 24  # characters of a name on a terminal
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=FILE)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @limits_option("Another time limit; may be given several times.")
 @rules_options(tolerance=None, penalty=None, rank_by=None)
-@click.option("--output", type=FILE, metavar="DIR", help="Write the results there.  [default: where the journal is]")
+@click.option("--output", type=FOLDER, metavar="DIR", help="Write the results there.  [default: where the journal is]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> None:
     """Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.
@@ -52,8 +56,9 @@ def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
     from hw4cli.cli.view import CaseTable
 
     if len(standings) > 1:
-        rows = [tables.standing_cells(one) for one in standings]
-        click.echo(tables.plain(tables.STANDING_COLUMNS, rows), nl=False)
+        width = columns(sys.stdout)
+        rows = [tables.standing_cells(_shortened(one) if width else one) for one in standings]
+        click.echo(tables.plain(tables.STANDING_COLUMNS, rows, width), nl=False)
         return
     [one] = standings
     judged = [one.results[case] for case in one.cases if case in one.results]
@@ -61,6 +66,12 @@ def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
         for result in judged:
             table.judged(result)
         table.ended(one)
+
+
+def _shortened(one: "Standing") -> "Standing":
+    """A standing whose texts leave a terminal's lines to the numbers."""
+    user = one.user if len(one.user) <= LONGEST_USER else f"{one.user[: LONGEST_USER - 1]}…"
+    return replace(one, user=user, note=one.note.strip().partition("\n")[0])
 
 
 def _print_changes(before: "Sequence[Standing]", after: "Sequence[Standing]") -> None:

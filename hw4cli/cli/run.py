@@ -2,15 +2,17 @@
 
 import gc
 import os
+import sys
 import time
 from pathlib import Path
 
 import click
 
-from hw4cli.cli.options import FILE, finite
+from hw4cli.cli.options import FILE
+from hw4cli.cli.params import Number, OneOf
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
-from hw4cli.words import tell
+from hw4cli.words import columns, tell, wrapped
 
 
 @click.command()
@@ -18,22 +20,22 @@ from hw4cli.words import tell
 @click.argument("outputfile", type=FILE)
 @click.option(
     "--device",
-    type=click.Choice(["auto", "cuda", "cpu"]),
+    type=OneOf(["auto", "cuda", "cpu"]),
     default="auto",
     show_default=True,
     help="Where to compute; auto is the GPU if there is one, else the CPU.",
 )
 @click.option(
     "--kernel",
-    type=click.Choice(["auto", *VARIANTS]),
+    type=OneOf(["auto", *VARIANTS]),
+    metavar="KERNEL",
     default="auto",
     show_default=True,
-    help="Which kernel of the ladder computes on the GPU; auto is the fastest that is exact enough.",
+    help="Which kernel of the ladder computes on the GPU (see hw4 kernels); auto is the fastest that is exact enough.",
 )
 @click.option(
     "--max-error",
-    type=click.FloatRange(0, min_open=True),
-    callback=finite,
+    type=Number(0, min_open=True),
     help="How far an element may be from the exact answer.  [default: 0.004, provably]",
 )
 @click.option("--timing", is_flag=True, help="Tell on stderr where the time went.")
@@ -82,5 +84,6 @@ def run(
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
     if timing:
-        click.echo(watch.table(), err=True)
-        click.echo(choice.told(), err=True)
+        width = columns(sys.stderr)
+        click.echo(watch.table(width), err=True)
+        click.echo(wrapped(choice.told(), width, " " * 8, first=""), err=True)

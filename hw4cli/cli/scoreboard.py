@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.options import FILE, limits_option, rules_options
+from hw4cli.cli.params import FOLDER
 from hw4cli.words import printable
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=FILE)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--html", type=FILE, metavar="FILE", help="Write the board as a page, too: one file, to open or to publish."
 )

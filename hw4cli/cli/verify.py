@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from hw4cli.cli.options import FILE, finite, shape_option
+from hw4cli.cli.options import FILE, shape_option
+from hw4cli.cli.params import Number
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 from hw4cli.words import printable
@@ -16,8 +17,7 @@ from hw4cli.words import printable
 @shape_option("To tell places as batch, row, column.  [default: that of the input beside ANSWER]")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0, 1e30),
-    callback=finite,
+    type=Number(0, 1e30),
     default=5e-3,
     show_default=True,
     help="Largest error that is right.",

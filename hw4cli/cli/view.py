@@ -1,8 +1,8 @@
 """How judged cases are shown: a table that grows, the running case below it on a terminal; plain lines in a pipe."""
 
+import sys
 import time
 from collections.abc import Callable, Sequence
-from textwrap import wrap
 from typing import Self
 
 import click
@@ -13,14 +13,16 @@ from rich.text import Text
 
 from hw4cli import results
 from hw4cli.classroom import ClassListener
+from hw4cli.cli.console import stdout_console
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, result_cells
 from hw4cli.verdict import POINTS, Verdict
-from hw4cli.words import counted, printable, tell
+from hw4cli.words import columns, counted, printable, tell, wrapped
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
+WIDE = 64  # columns that a row takes with the spread of its times
 INDENT = 6  # of a reason that stands below its row
 COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "magenta"}
 
@@ -36,8 +38,8 @@ class CaseTable(Listener):
         self._now: tuple[Case, str, float] | None = None
         self._begun = False
         self._kept = 0  # cases that were not run again
-        self._time = 19 if repeated else 8
-        self._console = Console(highlight=False, quiet=as_json)
+        self._console, self._width = stdout_console(quiet=as_json)
+        self._time = 19 if repeated and (self._width is None or self._width >= WIDE) else 8
         rows_are_seen = self._console.is_terminal and not as_json
         self._live = Live(
             console=self._console if rows_are_seen else Console(stderr=True),
@@ -86,15 +88,17 @@ class CaseTable(Listener):
         self._head()
         self._kept += kept
         *cells, reason = map(printable, result_cells(result))
-        row, width = self._row(cells, verdict=COLOURS[result.verdict]), self._console.width
+        if len(cells[3]) > self._time:
+            cells[3], _, spread = cells[3].partition(" ")
+            reason = f"times {spread}{', ' + reason if reason else ''}"
+        row = self._row(cells, verdict=COLOURS[result.verdict])
         if not reason:
             self._print(row)
-        elif not self._console.is_terminal or row.cell_len + 2 + cell_len(reason) <= width:
+        elif self._width is None or row.cell_len + 2 + cell_len(reason) <= self._width:
             self._print(row.append("  " + reason))
         else:
             self._print(row)
-            for line in wrap(reason, max(20, width - INDENT)):
-                self._print(Text(" " * INDENT + line))
+            self._print(Text(wrapped(reason, self._width, " " * INDENT)))
 
     def ended(self, standing: Standing) -> None:
         """Print what it all comes to."""
@@ -119,7 +123,7 @@ class ClassRows(ClassListener):
     manager. `quiet`: no rows."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self._console = Console(highlight=False, quiet=quiet)
+        self._console, self._width = stdout_console(quiet)
         self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
 
     def __enter__(self) -> Self:
@@ -144,7 +148,7 @@ class ClassRows(ClassListener):
         words = "judged before" if kept else ""
         words = standing.note.partition("\n")[0] or words
         row = f"{standing.user:<20} {standing.passed:>3}/{len(standing.cases)} {standing.time:>9.2f} s  {words}"
-        self._console.print(Text(printable(row.rstrip())), soft_wrap=True)
+        self._console.print(Text(wrapped(printable(row.rstrip()), self._width, " " * INDENT, first="")), soft_wrap=True)
 
     def failed(self, user: str, words: str) -> None:
         """Tell on stderr of a student who could not be judged."""
@@ -168,14 +172,17 @@ def print_summary(standing: Standing) -> None:
     """Print what a standing comes to: the cases accepted, score, Time and Penalty, and what is not known."""
     faults = sum(result.verdict is Verdict.JE for result in standing.results.values())
     total = standing.time + standing.penalty
-    click.echo()
-    click.echo(f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {_score(standing)}")
-    click.echo(f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s")
+    lines = [
+        f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {_score(standing)}",
+        f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s",
+    ]
     if faults:
-        click.echo(f"{counted(faults, 'case')} not counted: the judge failed there")
+        lines.append(f"{counted(faults, 'case')} not counted: the judge failed there")
     if lacking := results.missing(standing):
-        told = f"{counted(len(lacking), 'case')} not judged yet, counted as not accepted: {' '.join(lacking)}"
-        click.echo(printable(told))
+        lines.append(f"{counted(len(lacking), 'case')} not judged yet, counted as not accepted: {' '.join(lacking)}")
+    click.echo()
+    for line in lines:
+        click.echo(wrapped(printable(line), columns(sys.stdout)))
 
 
 def _score(standing: Standing) -> str:

@@ -1,0 +1,98 @@
+"""Kinds of values that several commands take: what is wrong with one, and what completes one that is half typed.
+
+Completing must be quick: nothing heavy is imported for it.
+"""
+
+import math
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.resources import data_path
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    Items = list[CompletionItem[str]]
+
+
+def items(values: Iterable[str], type: str = "plain") -> "Items":
+    """What a shell is to offer; of the types "file" and "dir" it looks for names by itself."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(value, type) for value in values]
+
+
+class Number(click.FloatRange):
+    """A number in a range; NaN is none."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. BadParameter if it is none, or out of the range."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", param, ctx)
+        return number
+
+
+class Whole(click.IntRange):
+    """A whole number in a range."""
+
+    name = "integer"
+
+
+class OneOf(click.Choice[str]):
+    """One of some words. A word that is none is told with the one that was meant, if one is close."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What is wrong with a word."""
+        from difflib import get_close_matches
+
+        wrong = super().get_invalid_choice_message(value, ctx)
+        close = get_close_matches(str(value), self.choices, n=1)
+        return f"{wrong} Did you mean {close[0]!r}?" if close else wrong
+
+
+class FolderName(click.Path):
+    """A folder's name; whether there is one is for the command to find out."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+        """The folders that begin so."""
+        return items([incomplete], "dir")
+
+
+FOLDER = FolderName(readable=False, path_type=Path)
+
+
+def complete_command(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+    """Complete a program's name where it is a file."""
+    return items([incomplete], "file")
+
+
+def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+    """Complete cases and ranges of cases, with commas between them or not: t0, t01-t1, t05,t2."""
+    import tomllib
+
+    cases: list[str] = []
+    with suppress(OSError, ValueError, LookupError):  # a damaged suite is for the command to tell
+        cases = list(tomllib.loads(data_path("testcases/suite.toml").read_text(encoding="utf-8"))["cases"])
+    before, comma, word = incomplete.rpartition(",")
+    first, dash, _ = word.partition("-")
+    found = cases
+    if dash:
+        found = [f"{first}-{last}" for last in cases[cases.index(first) + 1 :]] if first in cases else []
+    elif word in cases[:-1]:
+        found = [word, f"{word}-"]  # two, so that the shell does not take the word for finished
+    return items(before + comma + one for one in found if one.startswith(word))
+
+
+def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+    """Complete a student's name: the folders of the --class that stands before it."""
+    folder, found = ctx.params.get("submissions"), list[str]()
+    with suppress(OSError):
+        found = [path.name for path in folder.iterdir() if path.is_dir()] if folder else []
+    return items(name for name in sorted(found) if name.startswith(incomplete) and not name.startswith("."))
