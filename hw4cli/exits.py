@@ -106,10 +106,17 @@ def start_problem(program: str, error: OSError) -> str:
     return f"{program} cannot be started: {_out_of_reach(program) or _refused(Path(program), error)}"
 
 
-def program_problem(program: str) -> str | None:
-    """Why a program, named as in a shell, could not be started, as far as it is seen without trying; or None."""
-    problem = _out_of_reach(program)
-    return f"{program} cannot be started: {problem}" if problem else None
+def program_problem(program: str, script: str = "") -> str | None:
+    """Why a program, named as in a shell, could not be started, as far as it is seen without trying; or None.
+
+    `script` is its first argument, which an interpreter would look for in the folder where it is run.
+    """
+    if problem := _out_of_reach(program):
+        return f"{program} cannot be started: {problem}"
+    wanted = INTERPRETERS.get(Path(script).suffix)
+    if wanted and Path(program).name.startswith(wanted) and not Path(script).is_file():
+        return f"{program} cannot run {script}: there is no such file"
+    return None
 
 
 def _out_of_reach(program: str) -> str | None:

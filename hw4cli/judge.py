@@ -75,7 +75,10 @@ def size_problem(found: int, shape: Shape) -> str | None:
 
 
 def check_present(selected: Sequence[Case], folder: Path) -> None:
-    """Raise MachineError, with the command that makes them, if cases or answers are not in the folder."""
+    """Raise MachineError, with the command that makes them, if cases or answers are not in the folder; InputError if it
+    is none."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file: name the folder of the cases")
     missing = [
         case for case in selected if not (case.input_path(folder).is_file() and case.answer_path(folder).is_file())
     ]

@@ -116,7 +116,7 @@ def _bands(widths: Sequence[int], width: int | None, indent: int) -> list[list[i
 def markdown(header: Sequence[str], rows: Cells) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(map(printable, line)) + " |" for line in lines) + "\n"
 
 
 def escaped(text: str) -> str:

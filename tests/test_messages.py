@@ -66,6 +66,8 @@ def case(tmp_path_factory):
         (["judge", "--launcher", ""], "--launcher is empty"),
         (["judge", "--class", "a", "--output", "b", "--slurm", ""], "--slurm is empty"),
         (["judge", "t99", "--srun", "-p x"], "there is no case 't99'"),
+        (["judge", "t01", "--program", "python3 mime.py"], "python3 cannot run mime.py: there is no such file"),
+        (["judge", "t01", "--dir", __file__], "test_messages.py is a file: name the folder of the cases"),
     ],
 )
 def test_a_wrong_word_is_told_with_what_was_meant(here, args, words):

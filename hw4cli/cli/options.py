@@ -68,7 +68,7 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
         return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
     words = words_of(program, "--program", ctx)
-    if problem := program_problem(words[0]):
+    if problem := program_problem(*words[:2]):
         raise InputError(problem)
     return words, None
 
