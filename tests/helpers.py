@@ -10,10 +10,12 @@ import termios
 from contextlib import suppress
 from pathlib import Path
 
+import click
 import numpy as np
 
 from hw4cli import suite
 from hw4cli.casefile import HEADER
+from hw4cli.cli import cli
 from hw4cli.shape import Shape
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +67,17 @@ def on_a_terminal(width, *args, env=None):
             shown += part
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
+
+
+def fits(text, width):
+    """Whether no line is wider, but for words that are themselves."""
+    return all(len(line) <= width or len(line.split()) == 1 for line in text.splitlines())
+
+
+def commands():
+    """The commands by their names."""
+    ctx = click.Context(cli)
+    return {name: cli.get_command(ctx, name) for name in cli.list_commands(ctx)}
 
 
 def write_case(path, block):

@@ -11,7 +11,7 @@ import time
 import click
 import pytest
 from click.shell_completion import BashComplete
-from helpers import ROOT, fails, hw4_env
+from helpers import ROOT, commands, fails, hw4_env
 
 from hw4cli.cli import cli
 from hw4cli.variants import VARIANTS
@@ -76,7 +76,7 @@ def test_a_classs_students_are_completed(here):
 
 
 def test_every_option_of_every_command_is_completed():
-    for name, command in cli.commands.items():
+    for name, command in commands().items():
         options = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
         assert {option for option in options if option.startswith("--")} <= set(offered(name, "--")), name
 

@@ -3,25 +3,18 @@
 import re
 from dataclasses import replace
 
-import click
 import pytest
 from boards import ATTACK, RIGHT, write, write_class
-from helpers import on_a_terminal, random_block, run_hw4, write_case
+from helpers import fits, on_a_terminal, random_block, run_hw4, write_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw4cli import tables
-from hw4cli.cli import cli
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.words import wrapped
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 WIDTHS = [60, 80]
-
-
-def fits(text, width):
-    """Whether no line is wider, but for words that are themselves."""
-    return all(len(line) <= width or len(line.split()) == 1 for line in text.splitlines())
 
 
 def is_whole(shown, plain):
@@ -89,13 +82,6 @@ def test_the_times_of_repeated_runs_fit(tmp_path, width):
     assert fits(shown, width), shown
     assert "0.62" in shown
     assert "[0.51 0.73]" in shown
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_help_fits(width):
-    for name, command in [("hw4", cli), *cli.commands.items()]:
-        shown = command.get_help(click.Context(command, info_name=name, terminal_width=width))
-        assert fits(shown, width), shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)

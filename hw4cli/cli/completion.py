@@ -36,14 +36,15 @@ def completion(ctx: click.Context, shell: str) -> None:
     click.echo(kind(ctx.find_root().command, {}, "hw4", "_HW4_COMPLETE").source(), nl=False)
 
 
-def first_word(commands: "Items", run: click.Command, ctx: click.Context, incomplete: str) -> "Items":
+def first_word(commands: "Items", group: click.Group, ctx: click.Context, incomplete: str) -> "Items":
     """What the first word may be: one of the commands, or, since `run` may be left out, its options or a file.
 
     A shell that is told to look for files itself gets nothing else. Where there are commands, too, it gets the files
     from us: names that the command's own letters begin, so that none needs quotes for what is put in.
     """
     if incomplete.startswith("-"):
-        known = {item.value for item in commands}
+        known, run = {item.value for item in commands}, group.get_command(ctx, "run")
+        assert run is not None
         with click.Context(run, ctx, "run", resilient_parsing=True) as inner:
             return [*commands, *(item for item in run.shell_complete(inner, incomplete) if item.value not in known)]
     if not commands:
