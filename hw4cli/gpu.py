@@ -42,8 +42,7 @@ class Gpu:
             attributes = device.attributes
         except self.cupy.cuda.runtime.CUDARuntimeError as error:
             # Without a driver, CUDA blames the driver's version.
-            told = nvidia_gpu_is_here() or self.cupy.cuda.runtime.is_hip
-            why = _cuda_message(error) if told else NO_NVIDIA_GPU
+            why = _cuda_message(error) if nvidia_gpu_is_here() else NO_NVIDIA_GPU
             raise MachineError(f"no GPU can be used: {why}") from None
         cc = int(device.compute_capability)
         self.chip = Chip(

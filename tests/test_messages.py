@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 from boards import RIGHT, write
@@ -82,7 +83,7 @@ def test_bench_tells_of_a_bad_output_before_it_asks_for_a_gpu(here, tmp_path, na
 def test_bench_tells_of_a_bad_older_record_before_it_asks_for_a_gpu(here, tmp_path):
     old = tmp_path / "old.json"
     old.write_text(json.dumps({"machine": {}, "rows": [{"kernel": "flash", "status": "ok"}]}))
-    fails(here("bench", "--cases", "t01", "--compare", old), 2, "the older record")
+    fails(here("bench", "--cases", "t01", "--compare", old), 2, "is not a record that")
 
 
 def test_gen_tells_of_a_bad_output_before_it_looks_for_a_gpu(here, tmp_path):
@@ -116,6 +117,23 @@ def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path
     (tmp_path / "nvidiactl").touch()
     with pytest.raises(MachineError, match=r"cupy is not installed \(pip install"):
         gpu.import_cupy()
+
+
+def test_a_machine_without_a_gpu_is_not_told_that_its_driver_is_old(monkeypatch, tmp_path):
+    class Refusal(RuntimeError):
+        pass
+
+    def count():
+        raise Refusal("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+
+    runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=Refusal)
+    monkeypatch.setattr(gpu, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
+    with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
+        gpu.Gpu()
+    (tmp_path / "nvidiactl").touch()
+    with pytest.raises(MachineError, match="driver version is insufficient"):
+        gpu.Gpu()
 
 
 # Programs that cannot be started.
