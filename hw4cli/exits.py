@@ -56,8 +56,8 @@ HARMLESS = {
 
 
 def signal_of(status: int) -> int | None:
-    """The signal that an exit status tells of where a shell, or another who runs a program for us, stands between:
-    128 + n is signal n. None for what no signal makes: 255 is `return -1`, and 127 a command that was not found."""
+    """The signal that ended a program whose exit status comes from a shell or a sandbox: 128 + n stands for signal n.
+    None where no signal that ends a program has the number: 255 is `return -1`, 127 a command that was not found."""
     number = status - 128
     return number if number in signal.valid_signals() - HARMLESS else None
 
@@ -68,7 +68,7 @@ def exit_problem(exit_code: int, stderr: str, max_file: int | None = None) -> st
         return None
     what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
     if number := signal_of(exit_code):
-        what += f", which is how a shell tells of signal {_signal_name(number)}"
+        what += f", a shell's report of signal {_signal_name(number)}"
     if exit_code == -signal.SIGXFSZ and max_file is not None:
         what += f", for writing a file of more than {max_file:,} bytes"
     words = cuda_error(stderr) or _last_line(stderr)

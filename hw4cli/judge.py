@@ -25,7 +25,7 @@ from hw4cli.staging import Stage, absolute, staged
 from hw4cli.step import Order, execute
 from hw4cli.suite import Case, names
 from hw4cli.verdict import KILL_AFTER, TOLERANCE, Comparison
-from hw4cli.words import counted, tell
+from hw4cli.words import counted, print_message
 
 COMPARE_CHUNK = 1 << 16  # floats: two such chunks and their difference stay in the cache while they are compared
 UNREADABLE = "the output cannot be read: its permissions forbid it"
@@ -45,7 +45,7 @@ class Settings:
     launcher: tuple[str, ...] = ()
     repeat: int = 0
     parent: Path | None = None
-    say: Callable[[str], None] = tell
+    say: Callable[[str], None] = print_message
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:

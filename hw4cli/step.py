@@ -21,7 +21,7 @@ from hw4cli.exits import StartError
 from hw4cli.gpuwatch import Sight, gpu_lock, watched
 from hw4cli.process import Run, run_program
 from hw4cli.staging import environment
-from hw4cli.words import tell
+from hw4cli.words import print_message
 
 MARK = "hw4-report "  # a report's line begins so: a launcher may print lines of its own
 
@@ -85,7 +85,7 @@ def _interrupted(*_: Any) -> NoReturn:
 
 def _report(order: Order) -> dict[str, Any]:
     try:
-        run, sight = execute(order, os.environ, tell)
+        run, sight = execute(order, os.environ, print_message)
     except StartError as error:
         return {"problem": str(error)}
     except (Hw4Error, OSError, ValueError) as error:

@@ -6,8 +6,9 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-FALLBACK_COLUMNS = 80  # of a terminal that does not tell
-WORD = re.compile(r"\s*(?:`[^`]*`\S*|\S+)")  # what stands in backquotes is for copying, and stays whole
+FALLBACK_COLUMNS = 80  # of a terminal whose width is unknown
+# A command in backquotes is for copying, and stays whole; compilers quote `so', which is none.
+WORD = re.compile(r"\s*(?:`[^`']*`\S*|\S+)")
 
 
 def printable(text: object) -> str:
@@ -25,8 +26,9 @@ def columns(stream: TextIO | None) -> int | None:
     a program that wants lines whole."""
     if stream is None or not stream.isatty():
         return None
-    with suppress(ValueError):
-        return max(1, int(os.environ.get("COLUMNS", "")))
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
     with suppress(OSError):
         return os.get_terminal_size(stream.fileno()).columns or FALLBACK_COLUMNS
     return FALLBACK_COLUMNS
@@ -44,7 +46,7 @@ def wrapped(text: str, width: int | None, indent: str = "", first: str | None = 
     return "\n".join(lines)
 
 
-def tell(sentence: object) -> None:
+def print_message(sentence: object) -> None:
     """Print a sentence, which may quote anything, as the command's own on stderr."""
     if sys.stderr:
         text = wrapped(printable(sentence), columns(sys.stderr), " " * 5, first="hw4: ")

@@ -221,7 +221,7 @@ def test_bad_requests_are_one_sentence(hw4, tmp_path):
     fails(hw4("bench", "--end-to-end"), 2, "--cases")
     fails(hw4("bench", "--end-to-end", "--cases", "t99"), 2, "no case 't99'")
     fails(hw4("bench", "--end-to-end", "--cases", "t01", "--dir", tmp_path), 3, f"hw4 gen t01 --dir {tmp_path}")
-    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--program", "no-such"), 2, "no-such does not exist")
+    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--program", "no-such"), 2, "no such program on PATH")
     fails(hw4("bench", "--end-to-end", "--cases", "t01", "--program", " "), 2, "--program is empty")
     fails(hw4("bench", "--end-to-end", "--cases", "t01", "--runs", 0), 2, "--runs")
     fails(hw4("bench", "--end-to-end", "flash", "--cases", "t01"), 2, "a kernel's name does not go with --end-to-end")

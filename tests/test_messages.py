@@ -120,13 +120,13 @@ def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path
 
 
 def test_a_machine_without_a_gpu_is_not_told_that_its_driver_is_old(monkeypatch, tmp_path):
-    class Refusal(RuntimeError):
+    class RefusalError(RuntimeError):
         pass
 
     def count():
-        raise Refusal("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+        raise RefusalError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
 
-    runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=Refusal)
+    runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=RefusalError)
     monkeypatch.setattr(gpu, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
     monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
@@ -226,8 +226,8 @@ def test_a_sandboxed_program_that_returns_minus_one_is_not_ended_by_a_signal():
     assert unwrap(Run(1.0, exit_code=139), "hw4").exit_code == -11
 
 
-def test_what_a_shell_tells_of_a_signal_is_told_as_that():
-    assert exit_problem(139, "") == "exit code 139, which is how a shell tells of signal 11 (SIGSEGV)"
+def test_an_exit_code_that_a_shell_made_of_a_signal_names_the_signal():
+    assert exit_problem(139, "") == "exit code 139, a shell's report of signal 11 (SIGSEGV)"
     assert exit_problem(-11, "") == "ended by signal 11 (SIGSEGV)"
     assert exit_problem(255, "bye\n") == "exit code 255: bye"
 

@@ -174,7 +174,7 @@ def test_behind_a_launcher_the_clock_starts_in_the_step(cluster, folder, held, t
     [
         ("echo CUDA error: out of memory >&2; exit 3", Verdict.NA, "exit code 3: CUDA error: out of memory"),
         ("exit 125", Verdict.NA, "exit code 125"),
-        ("exit 139", Verdict.NA, "exit code 139"),
+        ("exit 139", Verdict.NA, "exit code 139, a shell's report of signal 11 (SIGSEGV)"),
         ("kill -SEGV $$", Verdict.NA, "ended by signal 11 (SIGSEGV)"),
         ("true", Verdict.NA, "no output file"),
         ("echo hw4-report {} ; true", Verdict.NA, "no output file"),

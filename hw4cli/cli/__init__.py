@@ -12,7 +12,7 @@ import click
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
 from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.words import tell
+from hw4cli.words import print_message
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -132,5 +132,5 @@ def _forget_stdout() -> None:
 
 
 def _problem(sentence: str, code: int) -> int:
-    tell(sentence)
+    print_message(sentence)
     return code

@@ -14,7 +14,7 @@ from hw4cli.cli.sections import Sections
 from hw4cli.errors import MachineError
 from hw4cli.shape import Shape
 from hw4cli.variants import DEFAULT, VARIANTS
-from hw4cli.words import columns, printable, tell, wrapped
+from hw4cli.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.bench import Row, Subject
@@ -141,7 +141,7 @@ def _bench_programs(
     rows: list[endtoend.Row] = []
     for case in selected:
         click.echo(f"{case.name} …", err=True)
-        rows += endtoend.measure(contestants, case, folder, runs, cold, tell)
+        rows += endtoend.measure(contestants, case, folder, runs, cold, print_message)
     result = endtoend.record(contestants, [*rows, *endtoend.sums(rows)], runs, cold)
     _publish(result, form, output)
     return 0 if all(row.status == "ok" for row in rows) else 1
@@ -182,9 +182,9 @@ def _bench_kernels(
     _publish(record(meter, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
     if then and not changes:
-        tell(f"{older} has no kernel on a case of this run: nothing is compared")
+        print_message(f"{older} has no kernel on a case of this run: nothing is compared")
     if then and then["machine"].get("gpu") != gpu.name:
-        tell(f"{older} was measured on another GPU, {then['machine'].get('gpu')}")
+        print_message(f"{older} was measured on another GPU, {then['machine'].get('gpu')}")
     for change in changes:
         click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
     if changes:
@@ -226,7 +226,7 @@ def _subjects(
         try:
             subjects += torch_subjects(gpu)
         except MachineError as reason:
-            tell(reason)
+            print_message(reason)
     return subjects
 
 

@@ -10,7 +10,7 @@ import click
 
 from hw4cli.cli.options import limits_option, rules_options
 from hw4cli.cli.params import FOLDER
-from hw4cli.words import columns, counted, printable, tell
+from hw4cli.words import columns, counted, print_message, printable
 
 if TYPE_CHECKING:
     from hw4cli.record import Rules, Standing
@@ -97,4 +97,6 @@ def _tell_unknown(standings: "Sequence[Standing]") -> None:
     unknown = [f"{one.user} {case}" for one in standings for case, result in one.results.items() if result.unknown]
     if unknown:
         names = ", ".join(unknown[:CHANGES_SHOWN]) + (", …" if len(unknown) > CHANGES_SHOWN else "")
-        tell(f"{counted(len(unknown), 'case')} killed before the longer limit, and TLE+ until run again: {names}")
+        print_message(
+            f"{counted(len(unknown), 'case')} killed before the longer limit, and TLE+ until run again: {names}"
+        )

@@ -12,7 +12,7 @@ from hw4cli.cli.options import FILE
 from hw4cli.cli.params import Number, OneOf
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
-from hw4cli.words import columns, tell, wrapped
+from hw4cli.words import columns, print_message, wrapped
 
 
 @click.command()
@@ -70,7 +70,7 @@ def run(
 
     def say(sentence: str) -> None:
         if not quiet:
-            tell(sentence)
+            print_message(sentence)
 
     devices = {
         "auto": pipeline.auto(kernel, max_error, say),

@@ -19,7 +19,7 @@ from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, result_cells
 from hw4cli.verdict import POINTS, Verdict
-from hw4cli.words import columns, counted, printable, tell, wrapped
+from hw4cli.words import columns, counted, print_message, printable, wrapped
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
 WIDE = 64  # columns that a row takes with the spread of its times
@@ -71,7 +71,7 @@ class CaseTable(Listener):
     def say(self, words: str) -> None:
         """Tell on stderr what the judge waits for."""
         self._live.stop()
-        tell(words)
+        print_message(words)
         if self._live.console.is_terminal:
             self._live.start()
 
@@ -108,7 +108,7 @@ class CaseTable(Listener):
         else:
             print_summary(standing)
         if self._kept:
-            tell(f"{counted(self._kept, 'case')} not run again: the journal has the results")
+            print_message(f"{counted(self._kept, 'case')} not run again: the journal has the results")
 
     def _row(self, cells: Sequence[str], style: str = "", verdict: str = "") -> Text:
         left, right = LEFT.format(*cells[:2]), RIGHT.format(*cells[3:], time=self._time)
@@ -157,7 +157,7 @@ class ClassRows(ClassListener):
     def says(self, words: str) -> None:
         """Tell on stderr what there is to be said."""
         self._live.stop()
-        tell(words)
+        print_message(words)
 
 
 class _Turn(Listener):
