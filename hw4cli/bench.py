@@ -28,6 +28,7 @@ from hw4cli.shape import Shape
 from hw4cli.suite import uniform
 from hw4cli.variants import FALLBACK
 from hw4cli.verdict import Comparison
+from hw4cli.words import counted
 
 SCHEMA = 1
 WARM_UP = 3  # runs
@@ -216,7 +217,7 @@ def finish(trial: Trial, case: str, shape: Shape, sgemm: float | None) -> Row:
         case=case,
         shape=_triple(shape),
         status="ok",
-        reason=f"{late} sample(s) hold time of the host, {host:.2g} ms to hand over the work" if late else "",
+        reason=f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to hand over the work" if late else "",
         median=median,
         low=low,
         high=high,

@@ -25,6 +25,7 @@ from hw4cli.reference import exact_attention, tiled_attention
 from hw4cli.shape import Shape
 from hw4cli.trial import Trial
 from hw4cli.variants import FALLBACK, VARIANTS
+from hw4cli.words import counted
 
 POISON, UNWRITTEN = 0xFF, 0xFFFFFFFF  # the byte that memory is filled with; a float of it, a NaN that no GPU computes
 GUARD = 1024  # floats of poison before and behind arrays on the GPU
@@ -61,7 +62,7 @@ class OnCpu:
     """The computation of `--device cpu`, in float32 and in float64."""
 
     def __init__(self) -> None:
-        self.name, self.chip = f"{workers()} CPU core(s)", CHIPS[90]
+        self.name, self.chip = counted(workers(), "CPU core"), CHIPS[90]
 
     def compute(self, kernel: str, block: Floats) -> Floats:
         """O of a block; see Subject."""
@@ -206,7 +207,7 @@ def _refuse(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0) -> 
     """Raise WrongError, saying what is wrong and where first, if any element from a batch on is bad."""
     if bad.any():
         place = shape.place(batch * shape.N * shape.d + int(bad.argmax()))
-        raise WrongError(f"{np.count_nonzero(bad):,} element(s) {what}, the first in {place}")
+        raise WrongError(f"{counted(int(np.count_nonzero(bad)), 'element')} {what}, the first in {place}")
 
 
 def _check_oracle(block: Floats, answers: Floats, chip: Chip) -> None:

@@ -92,7 +92,7 @@ def test_a_host_that_is_slower_than_the_longest_flush_is_told(gpu):
     assert sample.late
     trial = Trial("slow", lambda *_: None, {}, 0.0, [meter.sample(work, cold=True) for _ in range(3)])
     row = finish(trial, "t01", Shape(320, 128, 32), None)
-    assert row.reason == "3 sample(s) hold time of the host, 51 ms to hand over the work"
+    assert row.reason == "3 samples with time of the host, 51 ms to hand over the work"
     assert row.host_ms > row.flush_ms
 
 

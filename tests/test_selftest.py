@@ -19,6 +19,7 @@ from hw4cli.reference import exact_attention, tiled_attention
 from hw4cli.selftest import UNWRITTEN, OnCpu, Summary, allowed, examine, outcomes
 from hw4cli.shape import Shape
 from hw4cli.trial import Trial, draw
+from hw4cli.words import counted
 
 
 def without_key(block, key):
@@ -62,8 +63,8 @@ FAULTS = {
     "takes Q for K": lambda block, answer: tiled_attention(block[:, [1, 0, 2]]),
 }
 WORDS = {
-    "leaves an element unwritten": "element(s) not written",
-    "gives other bits every time": "element(s) other in a second run",
+    "leaves an element unwritten": " not written",
+    "gives other bits every time": " other in a second run",
 }
 
 
@@ -89,7 +90,7 @@ def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
     )
     assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--case", str(number)]) == 1
     told = capsys.readouterr().out
-    assert WORDS.get(fault, "element(s) off by ") in told
+    assert WORDS.get(fault, " off by ") in told
     wrong, command = (line.strip() for line in told.splitlines() if "wrong: " in line or "hw4 selftest" in line)
     assert wrong.startswith(f"wrong: {draw(1, number, 'cpu')}: ")
     assert run_command(shlex.split(command)[1:]) == 1
@@ -119,7 +120,7 @@ def test_each_batch_is_held_to_the_bound_for_its_own_values(monkeypatch):
 
     monkeypatch.setattr(OnCpu, "compute", compute)
     outcome = examine(Scaled("float32", Shape(2, 40, 32), "uniform", 1), OnCpu())
-    assert "1 element(s) off by" in outcome.wrong
+    assert "1 element off by" in outcome.wrong
     assert "the first in batch 0, row 0, column 0" in outcome.wrong
 
 
@@ -196,7 +197,7 @@ def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
     assert run_command(["selftest", "--device", "cpu", "--case", "0", "--json"]) == 1
     (wrong,) = json.loads(capsys.readouterr().out)["wrong"]
     trial = draw(0, 0, "cpu")
-    assert wrong.pop("reason").startswith("1 element(s) off by nan")
+    assert wrong.pop("reason").startswith("1 element off by nan")
     shape = [trial.shape.B, trial.shape.N, trial.shape.d]
     assert wrong == {"kernel": trial.kernel, "shape": shape, "data": trial.kind, "command": trial.command}
 
@@ -208,7 +209,7 @@ def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
     first, last = err.splitlines()[1], out.splitlines()[-1]
     assert first == "wrong: hw4 selftest --seed 0 --case 0 --kernel float32 --device cpu"
     assert first.removeprefix("wrong: ") in out
-    assert last.startswith(f"{out.count('wrong: ')} case(s), {out.count('wrong: ')} wrong (seed 0")
+    assert last.startswith(f"{counted(out.count('wrong: '), 'case')}, {out.count('wrong: ')} wrong (seed 0")
 
 
 def test_ctrl_c_tells_what_was_found_so_far():

@@ -107,7 +107,7 @@ def test_a_kernel_that_reads_beyond_its_input_meets_nan():
         whole = inputs.values.base
         outputs.values[-1, -1] += 0 * whole[-selftest.GUARD]
 
-    assert "8 element(s) " in examine(ON_GPU, OnGpu(FakeGpu(also))).wrong
+    assert "8 elements " in examine(ON_GPU, OnGpu(FakeGpu(also))).wrong
 
 
 def test_a_wrong_range_of_the_input_is_found():

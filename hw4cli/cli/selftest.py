@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import finite
+from hw4cli.cli.params import Number, OneOf, Whole
 from hw4cli.errors import MachineError
 from hw4cli.variants import VARIANTS
+from hw4cli.words import columns, counted
 
 if TYPE_CHECKING:
     from hw4cli.selftest import Outcome, Subject, Summary
@@ -27,20 +28,17 @@ EVERY = 10.0  # seconds between two lines that tell how far it is, where there i
 @click.option(
     "--minutes",
     metavar="M",
-    type=click.FloatRange(0, 10_000, min_open=True),
-    callback=finite,
+    type=Number(0, 10_000, min_open=True),
     default=1.0,
     show_default=True,
     help="How long to go on drawing cases.",
 )
-@click.option(
-    "--seed", metavar="S", type=click.IntRange(min=0), default=0, show_default=True, help="Another seed, other cases."
-)
-@click.option("--case", "number", metavar="N", type=click.IntRange(min=0), help="Make this one case of the seed.")
-@click.option("--kernel", type=click.Choice(ORDER), help="Test this one kernel.  [default: all]")
+@click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True, help="Another seed, other cases.")
+@click.option("--case", "number", metavar="N", type=Whole(min=0), help="Make this one case of the seed.")
+@click.option("--kernel", type=OneOf(ORDER), metavar="KERNEL", help="Test this one kernel.  [default: all]")
 @click.option(
     "--device",
-    type=click.Choice(["cuda", "cpu"]),
+    type=OneOf(["cuda", "cpu"]),
     default="cuda",
     show_default=True,
     help="What to test; the CPU computes in float32 or float64.",
@@ -69,7 +67,7 @@ def selftest(
     summary, start, interrupted = Summary(), time.monotonic(), False
     try:
         if number is None:
-            click.echo(f"testing {subject.name} for {minutes:g} minute(s)", err=True)
+            click.echo(f"testing {subject.name} for {minutes:g} minute{'' if minutes == 1 else 's'}", err=True)
             with _watched(summary, 60 * minutes) as tell:
                 for outcome in outcomes(subject, drawn, 60 * minutes):
                     summary.add(outcome)
@@ -116,7 +114,7 @@ def _watched(summary: "Summary", seconds: float) -> "Iterator[Callable[[Outcome]
 
         def tell(outcome: "Outcome") -> None:
             nonlocal lines
-            passed, state = time.monotonic() - start, f"{summary.cases} cases, {len(summary.wrong)} wrong"
+            passed, state = time.monotonic() - start, f"{counted(summary.cases, 'case')}, {len(summary.wrong)} wrong"
             progress.update(task, completed=passed, description=state)
             if outcome.wrong:
                 console.print(f"wrong: {outcome.trial.command}")
@@ -163,11 +161,13 @@ def text(found: dict[str, Any]) -> str:
         [name, str(row["right"]), f"{row['max_error']:.1e}", f"{row['share_of_allowed']:.0%}"]
         for name, row in found["kernels"].items()
     ]
-    lines = [plain(["kernel", "right", "max error / |V|", "of what is allowed"], rows)] if rows else []
+    lines = (
+        [plain(["kernel", "right", "max error / |V|", "of what is allowed"], rows, columns(sys.stdout))] if rows else []
+    )
     for one in found["wrong"]:
         shape = "({}, {}, {})".format(*one["shape"])
         lines.append(f"wrong: {one['kernel']} on {shape}, {one['data']}: {one['reason']}\n  {one['command']}\n")
-    lines += [f"skipped: {times} case(s), {reason}\n" for reason, times in found["skipped"].items()]
+    lines += [f"skipped: {counted(times, 'case')}, {reason}\n" for reason, times in found["skipped"].items()]
     verdict = f"{len(found['wrong'])} wrong" if found["wrong"] else "all right" if found["cases"] else "nothing tested"
     where = f"seed {found['seed']}, {found['seconds']:.0f} s on {found['device']}"
-    return "".join([*lines, f"{found['cases']} case(s), {verdict} ({where})\n"])
+    return "".join([*lines, f"{counted(found['cases'], 'case')}, {verdict} ({where})\n"])
