@@ -11,7 +11,7 @@ import time
 import click
 import pytest
 from click.shell_completion import BashComplete
-from helpers import ROOT, commands, fails, hw4_env
+from helpers import commands, fails, hw4_env
 
 from hw4cli.cli import cli
 from hw4cli.variants import VARIANTS
@@ -112,7 +112,8 @@ def shell_env(tmp_path):
     """An environment in which `hw4` is on PATH, and no file of the user's is read."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/hw4"
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m hw4cli "$@"\n')
+    python_path = hw4_env()["PYTHONPATH"]
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={python_path!r} exec {sys.executable} -m hw4cli "$@"\n')
     program.chmod(0o755)
     path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(tmp_path), "TERM": "dumb", "LC_ALL": "C.UTF-8"}
