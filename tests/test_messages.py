@@ -110,7 +110,10 @@ def test_a_kernel_that_the_cpu_does_not_have_is_told_where_there_is_no_gpu(hw4, 
 
 
 def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "cupy", None)
+    def missing():
+        raise ModuleNotFoundError("No module named 'cupy'", name="cupy")
+
+    monkeypatch.setattr(gpu, "load", missing)
     monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
         gpu.import_cupy()

@@ -40,13 +40,25 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
-        """What the first word may become: commands, of which none is imported, and what `run` takes."""
+        """What the first word may become: a command, of which none is imported, or what `run` takes.
+
+        A shell that is told to look for files itself gets nothing else. Where there are commands, too, it gets the
+        files from us: names that the command's own letters begin, so that none needs quotes for what is put in.
+        """
         from click.shell_completion import CompletionItem
 
-        from hw4cli.cli.completion import first_word
-
-        found = [CompletionItem(name, help=help) for name, help in COMMANDS.items() if name.startswith(incomplete)]
-        return first_word(found + click.Command.shell_complete(self, ctx, incomplete), self, ctx, incomplete)
+        if incomplete.startswith("-"):
+            run = self.get_command(ctx, "run")
+            assert run is not None
+            with click.Context(run, ctx, "run", resilient_parsing=True) as inner:
+                found = [*click.Command.shell_complete(self, ctx, incomplete), *run.shell_complete(inner, incomplete)]
+            return list({item.value: item for item in found}.values())
+        commands = [CompletionItem(name, help=help) for name, help in COMMANDS.items() if name.startswith(incomplete)]
+        if not commands:
+            return [CompletionItem(incomplete, type="file")]
+        paths = sorted(Path().glob(f"{incomplete}*")) if incomplete else []
+        names = [path.name + "/" * path.is_dir() for path in paths if path.name.isprintable()]
+        return [*commands, *map(CompletionItem, names)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `run` in front unless a command, or an option of the group itself, comes first."""

@@ -1,17 +1,8 @@
 """`hw4 completion`: the script that lets a shell complete hw4's commands, options, cases, kernels and files."""
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import click
 
-from hw4cli.cli.params import OneOf, items
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-    Items = list[CompletionItem[str]]
+from hw4cli.cli.params import OneOf
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -34,27 +25,3 @@ def completion(ctx: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     click.echo(kind(ctx.find_root().command, {}, "hw4", "_HW4_COMPLETE").source(), nl=False)
-
-
-def first_word(commands: "Items", group: click.Group, ctx: click.Context, incomplete: str) -> "Items":
-    """What the first word may be: one of the commands, or, since `run` may be left out, its options or a file.
-
-    A shell that is told to look for files itself gets nothing else. Where there are commands, too, it gets the files
-    from us: names that the command's own letters begin, so that none needs quotes for what is put in.
-    """
-    if incomplete.startswith("-"):
-        known, run = {item.value for item in commands}, group.get_command(ctx, "run")
-        assert run is not None
-        with click.Context(run, ctx, "run", resilient_parsing=True) as inner:
-            return [*commands, *(item for item in run.shell_complete(inner, incomplete) if item.value not in known)]
-    if not commands:
-        return items([incomplete], "file")
-    return [*commands, *items(_files(incomplete))]
-
-
-def _files(incomplete: str) -> Sequence[str]:
-    """The files and folders here whose names begin so; hidden ones and none at all are not offered."""
-    if not incomplete:
-        return []
-    found = [path.name + "/" * path.is_dir() for path in Path().glob(f"{incomplete}*")]
-    return sorted(name for name in found if name.isprintable())
