@@ -1,10 +1,13 @@
 """The command as a fixture."""
 
 import os
+from subprocess import CompletedProcess
 
 import pytest
 from boards import write_class
 from helpers import run_hw4
+
+from hw4cli.cli import run_command
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
 # depend on the one around them.
@@ -26,3 +29,15 @@ def page(tmp_path_factory):
     result = run_hw4("scoreboard", write_class(folder / "hw4"), "--html", path)
     assert result.returncode == 0, result.stderr
     return path
+
+
+@pytest.fixture
+def hw4_here(tmp_path, monkeypatch, capsys):
+    """Run `hw4 ARGS` in a folder of its own, in this process: for mistakes that are told at once."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args):
+        code = run_command([str(arg) for arg in args])
+        return CompletedProcess(args, code, *capsys.readouterr())
+
+    return run
