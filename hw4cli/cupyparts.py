@@ -44,8 +44,11 @@ def _import_parts(cupy: ModuleType) -> None:
     with _without_libraries():
         # In this order: cupy.cuda and the core import each other.
         cupy.ndarray = importlib.import_module("cupy._core.core").ndarray  # type: ignore[attr-defined]
-        importlib.import_module("cupy.cuda")
+        cuda = importlib.import_module("cupy.cuda")
         cupy.RawModule = importlib.import_module("cupy._core.raw").RawModule  # type: ignore[attr-defined]
+    # As __init__.py does, which will do it again: without pools, each array would wait for the GPU.
+    cuda.set_allocator(cuda.MemoryPool().malloc)
+    cuda.set_pinned_memory_allocator(cuda.PinnedMemoryPool().malloc)
 
 
 @contextmanager

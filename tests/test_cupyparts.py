@@ -44,6 +44,13 @@ def test_whoever_needs_more_finds_the_whole(use):
     )
 
 
+def test_memory_comes_from_pools_as_it_does_of_the_whole():
+    run(
+        "cuda = cupyparts.load().cuda\nassert cuda.get_allocator().__self__.__class__ is cuda.MemoryPool\n"
+        "import cupy; assert cupy.matmul and cuda.get_allocator() == cupy.get_default_memory_pool().malloc"
+    )
+
+
 def test_what_there_is_not_is_missing_as_usual():
     run("cupy = cupyparts.load()\nassert not hasattr(cupy, 'nonsense') and not hasattr(cupy, '__wrapped__')")
 
