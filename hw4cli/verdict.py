@@ -6,6 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 from hw4cli.casefile import Floats
+from hw4cli.errormap import ErrorMap
 from hw4cli.shape import Shape
 
 TOLERANCE = 5e-3
@@ -30,9 +31,11 @@ class Comparison:
 
     An element is right if it is a number within `tolerance` of the answer; NaN and Inf are never right.
     `first` and `worst` are indices into the file, counted in elements; a non-finite element is worse than any error.
+    `errors`, if given, notes which rows and columns are wrong.
     """
 
     tolerance: float = TOLERANCE
+    errors: ErrorMap | None = None
     count: int = 0
     wrong: int = 0
     not_finite: int = 0
@@ -60,6 +63,8 @@ class Comparison:
         self._note_worst(error, finite)
         if self.first is None and wrong.any():
             self.first = self.count + int(wrong.argmax())
+        if self.errors is not None and wrong.any():
+            self.errors.add(self.count, wrong, finite)
         self.wrong += int(wrong.sum())
         self.not_finite += int(finite.size - finite.sum())
         self.count += got.size

@@ -13,7 +13,7 @@ from helpers import ROOT, random_block, write_case
 FLOORS = [
     {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured", "words"},
     {"shape", "finding", "exits", "gpuwatch", "nvrtc"},
-    {"casefile", "plan", "drivers", "process", "machinecode"},
+    {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
     {"variants"},
     {"patterns", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream"},
     {"record", "step"},
