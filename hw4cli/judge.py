@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli import patterns
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
+from hw4cli.diagnosis.explain import explain
+from hw4cli.diagnosis.size import explain_size
+from hw4cli.errormap import ErrorMap
 from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.exits import StartError, cuda_error, exit_problem
 from hw4cli.process import Run
@@ -127,7 +129,7 @@ def _checked(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: Path)
         return replace(attempt, problem="; ".join(words) or None)
     if not comparison.right:
         source, answer = case.input_path(folder), case.answer_path(folder)
-        words.append(patterns.explain(stage.output, answer, source, case.shape, attempt.tolerance) or "")
+        words.append(str(explain(stage.output, answer, source, case.shape, comparison)))
     error = math.inf if comparison.not_finite else comparison.max_error
     return replace(attempt, wrong="; ".join(filter(None, words)) or None, max_error=error)
 
@@ -201,7 +203,8 @@ def output_problem(
     if not place.st_mode & stat.S_IXUSR or not status.st_mode & stat.S_IRUSR or not os.access(output, os.R_OK):
         return UNREADABLE, None
     problem = size_problem(status.st_size, case.shape)
+    answer = case.answer_path(folder)
     if problem:
-        return problem, None
-    comparison = compare_files(output, case.answer_path(folder), Comparison(tolerance))
+        return "; ".join(filter(None, (problem, explain_size(output, answer, case.shape, tolerance)))), None
+    comparison = compare_files(output, answer, Comparison(tolerance, ErrorMap(case.shape)))
     return None if comparison.right else comparison.reason(case.shape), comparison

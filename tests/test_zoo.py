@@ -155,6 +155,18 @@ ZOO = {
     ),
     "writes NaN": ("open(output, 'wb').write(b'\\xff' * 2560)", NA, "640 of 640 elements are NaN or Inf"),
     "writes zeros": ("open(output, 'wb').write(bytes(2560))", NA, "the whole output is zeros"),
+    "writes float64": (
+        "from array import array; right(); values = array('d', array('f', open(output, 'rb').read()))\n"
+        "open(output, 'wb').write(values)",
+        NA,
+        "its numbers are right if they are read as float64",
+    ),
+    "copies its input": ("open(output, 'wb').write(open(source, 'rb').read())", NA, "it is as long as the input"),
+    "copies V": (
+        "data = open(source, 'rb').read()[12:]; open(output, 'wb').write(data[2560:3840] + data[-1280:])",
+        NA,
+        "the wrong rows are what comes out with V copied to O",
+    ),
     "writes too little": ("right(); os.truncate(output, 2528)", NA, "1 row too short: 2,528 bytes instead of 2,560"),
     "writes too much": ("right(); open(output, 'ab').write(b'.')", NA, "1 byte too long"),
     "writes nothing": ("pass", NA, "no output file"),

@@ -1,0 +1,84 @@
+"""Mistakes in the formula: each gives rows of O from a sample, and what to say after "what comes out …"."""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+
+import numpy as np
+
+from hw4cli.diagnosis.evidence import Doubles
+from hw4cli.diagnosis.sample import Sample, dot_products, softmax
+from hw4cli.errormap import TILES
+
+# The words, and the rows when they are asked for: most of it is made of what the sample keeps.
+Mistake = tuple[str, Callable[[], Doubles]]
+
+PARTS = (16, 32, 64, 96)  # columns that a program for another d may have looked at
+
+
+def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
+    """Wrong scales, a softmax that is none, keys that do not count."""
+    s, raw, (N, d) = sample.scores, sample.raw, sample.k.shape
+    attend, mix = sample.attend, sample.mix
+    keys, own = np.arange(N), sample.rows[:, None]
+
+    @cache
+    def largest() -> Doubles:
+        return np.asarray(s.max(axis=1, keepdims=True))
+
+    def kept(keep: np.ndarray, scores: Doubles = s) -> Doubles:
+        return attend(np.where(keep, scores, -np.inf))
+
+    def with_zeros(count: int) -> Doubles:
+        """`count` more keys whose scores and values are 0."""
+        m = np.maximum(largest(), 0)
+        p = np.exp(s - m)
+        return mix(p / (p.sum(axis=1, keepdims=True) + count * np.exp(-m)))
+
+    yield "without the factor 1/sqrt(d)", lambda: attend(raw)
+    yield "with 1/d instead of 1/sqrt(d)", lambda: attend(raw / d)
+    yield "with sqrt(d) instead of 1/sqrt(d)", lambda: attend(raw * math.sqrt(d))
+    yield "with 1/sqrt(N) instead of 1/sqrt(d)", lambda: attend(raw / math.sqrt(N))
+    for other in (32, 64, 128):
+        if other != d:
+            yield f"with 1/sqrt({other}), though d is {d}", partial(attend, raw / math.sqrt(other))
+    yield "with the sign of the scores reversed", lambda: attend(-s)
+    yield "with 2^S instead of e^S", lambda: attend(s * math.log(2))
+    yield "with e^S of scores that were multiplied by log2(e), as for exp2", lambda: attend(s / math.log(2))
+    yield "when all keys weigh the same (the mean of V)", lambda: mix(np.full_like(s, 1 / N))
+    yield "when rows are not divided by their sum l", lambda: mix(np.exp(s - largest()))
+    yield (
+        "when rows are not divided by their sum l, nor their maximum subtracted",
+        lambda: mix(np.exp(s - largest())) * np.exp(largest()),
+    )
+    yield "without the softmax (S times V)", lambda: mix(s)
+    yield "without the softmax and the factor 1/sqrt(d) (QKᵀ times V)", lambda: mix(raw)
+    yield "with the softmax twice", lambda: attend(softmax(s))
+    yield "with a causal mask (keys up to the row's own only)", lambda: kept(keys <= own)
+    yield "with a causal mask that leaves out the row's own key", lambda: kept(keys < own)
+    yield "with a causal mask the wrong way round (keys from the row's own on)", lambda: kept(keys >= own)
+    if N > 1:
+        yield "without the last key", lambda: kept(keys < N - 1)
+        yield "without the first key", lambda: kept(keys > 0)
+        yield "with one key of zeros too many (or a sum l that begins at 1)", lambda: with_zeros(1)
+    for padding, tiles in _paddings(N).items():
+        if padding > 1:
+            words = f"with {padding} keys of zeros behind the last (tiles of {tiles} keys)"
+            yield words, partial(with_zeros, padding)
+    for part in PARTS:
+        if part < d:
+            short = dot_products(sample.q[:, :part], sample.k[:, :part]).astype(np.float64)
+            for divisor in (d, part):
+                words = f"when QKᵀ adds up the first {part} of {d} columns only"
+                if divisor == part:
+                    words += f" and is divided by sqrt({part})"
+                yield words, partial(attend, short / math.sqrt(divisor))
+
+
+def _paddings(N: int) -> dict[int, str]:
+    """How many keys are missing in the last tile, and for which tiles."""
+    found: dict[int, list[str]] = {}
+    for tile in TILES:
+        if N % tile:
+            found.setdefault(-N % tile, []).append(str(tile))
+    return {padding: " or ".join(tiles) for padding, tiles in found.items()}
