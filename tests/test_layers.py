@@ -29,7 +29,7 @@ FLOORS = [
     {"pipeline", "doctor", "identity", "results"},
     {"bench", "session"},
     {"peers", "endtoend", "classroom", "changes"},
-    {"cli.console", "cli.params", "cli.sections"},
+    {"cli.console", "cli.params", "cli.sections", "cli.errorview"},
     {"cli.options", "cli.view", "cli.board"},
     {
         "cli.run",

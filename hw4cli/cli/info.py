@@ -1,30 +1,60 @@
 """`hw4 info`: what an input file holds."""
 
+import json
 from pathlib import Path
 
 import click
 
+from hw4cli import __version__
 from hw4cli.cli.options import FILE
+from hw4cli.shape import Shape
+
+SCHEMA = 1
 
 
 @click.command()
 @click.argument("file", type=FILE)
-def info(file: Path) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/verify.md.")
+def info(file: Path, as_json: bool) -> None:
     """Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges."""
     from hw4cli.casefile import InputFile
 
     with InputFile(file) as inputs:
-        shape, found = inputs.shape, inputs.ranges()
+        shape, ranges = inputs.shape, inputs.ranges()
+    notes = shape.notes()
+    outside = [name for name, (low, high) in ranges.items() if low < -3 or high > 3]
+    if outside:
+        notes.append(f"{', '.join(outside)} leave [-3, 3]")
+    if as_json:
+        _print_document(file, shape, ranges, notes)
+    else:
+        _print(shape, ranges, notes)
+
+
+def _print(shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
     click.echo(f"(B, N, d)  {shape}")
     click.echo(f"size       {shape.input_bytes:,} bytes; the output will have {shape.output_bytes:,}")
     click.echo(f"work       {shape.flops / 1e9:,.2f} GFLOP (4·B·N²·d)")
-    for name, (low, high) in found.items():
+    for name, (low, high) in ranges.items():
         click.echo(f"{name}          {low:.6g} … {high:.6g}")
-    notes = shape.notes()
-    outside = [name for name, (low, high) in found.items() if low < -3 or high > 3]
-    if outside:
-        notes.append(f"{', '.join(outside)} leave [-3, 3]")
     for note in notes:
         click.echo(f"note       outside the assignment: {note}")
     if not notes:
         click.echo("note       within the assignment's ranges")
+
+
+def _print_document(file: Path, shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
+    """The same as JSON; docs/verify.md describes the fields."""
+    document = {
+        "schema": SCHEMA,
+        "kind": "hw4-info",
+        "version": __version__,
+        "file": str(file),
+        "shape": [shape.B, shape.N, shape.d],
+        "input_bytes": shape.input_bytes,
+        "output_bytes": shape.output_bytes,
+        "flops": shape.flops,
+        "ranges": ranges,
+        "outside": notes,
+    }
+    click.echo(json.dumps(document, indent=1))

@@ -1,20 +1,51 @@
 """`hw4 verify`: compare an output with its answer."""
 
+import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli import __version__
 from hw4cli.cli.options import FILE, shape_option
 from hw4cli.cli.params import Number
 from hw4cli.errors import InputError
 from hw4cli.shape import Shape
-from hw4cli.words import printable
+from hw4cli.words import columns, printable, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.diagnosis.explain import Diagnosis
+    from hw4cli.verdict import Comparison
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was compared and what came of it; `comparison` is None where the sizes differ."""
+
+    output: Path
+    answer: Path
+    source: Path | None
+    shape: Shape | None
+    sizes: tuple[int, int]
+    reason: str
+    comparison: "Comparison | None"
+    diagnosis: "Diagnosis"
+
+    @property
+    def right(self) -> bool:
+        """Whether every element is right."""
+        return self.comparison is not None and self.comparison.right
 
 
 @click.command()
 @click.argument("output", type=FILE)
 @click.argument("answer", type=FILE)
-@shape_option("To tell places as batch, row, column.  [default: that of the input beside ANSWER]")
+@click.option("--input", "source", type=FILE, metavar="FILE", help="The input.  [default: t07 beside t07.out]")
+@shape_option("To tell places as batch, row, column where there is no input.")
 @click.option(
     "--tolerance",
     type=Number(0, 1e30),
@@ -22,49 +53,167 @@ from hw4cli.words import printable
     show_default=True,
     help="Largest error that is right.",
 )
-def verify(output: Path, answer: Path, shape: Shape | None, tolerance: float) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/verify.md.")
+def verify(
+    output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, as_json: bool
+) -> int:
     """Compare OUTPUT with ANSWER, element by element.
+
+    If OUTPUT is wrong, a map shows where, and the mistake that makes just such an output is named, if it is one
+    of those that are known: for that, the input is needed.
 
     Exit status 0 if every element is a number within the tolerance, 1 if not.
     """
-    from hw4cli.judge import compare_files
+    found = _verified(output, answer, source, shape, tolerance)
+    if as_json:
+        click.echo(json.dumps(_document(found, tolerance), indent=1, allow_nan=False))
+    else:
+        _show(found)
+    return 0 if found.right else 1
+
+
+def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float) -> Verification:
+    from hw4cli.diagnosis.explain import Diagnosis, explain
+    from hw4cli.diagnosis.size import explain_size
+    from hw4cli.errormap import ErrorMap
+    from hw4cli.judge import compare_files, size_problem
     from hw4cli.verdict import Comparison
 
     for path in (output, answer):
         if not path.is_file():
             raise InputError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
+    if _is_input(answer):
+        raise InputError(f"{answer} is an input: the answer that belongs to it, such as {answer}.out, is needed")
+    source, shape = _input_of(answer, source, shape)
     sizes = output.stat().st_size, answer.stat().st_size
-    shape = shape or _shape_beside(answer)
     if shape and shape.output_bytes != sizes[1]:
         raise InputError(f"{answer} has {sizes[1]:,} bytes, but an answer of shape {shape} has {shape.output_bytes:,}")
     if sizes[1] == 0 or sizes[1] % 4:
         raise InputError(f"{answer} has {sizes[1]:,} bytes, which is no answer: it must be float32 numbers")
     if sizes[0] != sizes[1]:
-        click.echo(printable(f"wrong: {output} has {sizes[0]:,} bytes, the answer {sizes[1]:,}"))
-        return 1
+        reason = f"{output} has {sizes[0]:,} bytes, the answer {sizes[1]:,}"
+        if shape:
+            words = size_problem(sizes[0], shape), explain_size(output, answer, shape, tolerance)
+            reason = "; ".join(filter(None, words))
+        return Verification(output, answer, source, shape, sizes, reason, None, Diagnosis())
     try:
-        result = compare_files(output, answer, Comparison(tolerance))
+        result = compare_files(output, answer, Comparison(tolerance, ErrorMap(shape) if shape else None))
     except ValueError as error:
         raise InputError(f"{answer}: {error}") from None
-    click.echo(f"elements    {result.count:,}")
-    click.echo(f"wrong       {result.wrong:,}")
-    click.echo(f"NaN or Inf  {result.not_finite:,}")
-    click.echo(f"max error   {result.max_error:.3g}")
-    for label, index in (("first wrong", result.first), ("worst", result.worst)):
-        if index is not None:
-            click.echo(f"{label:<11} {shape.place(index) if shape else f'element {index:,}'}")
-    click.echo("right" if result.right else f"wrong: {result.reason(shape)}")
-    return 0 if result.right else 1
+    diagnosis = explain(output, answer, source, shape, result) if shape else Diagnosis()
+    return Verification(output, answer, source, shape, sizes, result.reason(shape), result, diagnosis)
 
 
-def _shape_beside(answer: Path) -> Shape | None:
-    """The shape of the input that lies beside its answer, as gen leaves them: t07 beside t07.out."""
+def _is_input(path: Path) -> bool:
     from hw4cli.casefile import InputFile
 
-    if answer.suffix != ".out":
-        return None
     try:
-        with InputFile(answer.with_suffix("")) as inputs:
-            return inputs.shape
+        with InputFile(path):
+            return True
     except InputError:
+        return False
+
+
+def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[Path | None, Shape | None]:
+    """The input and its shape: that which is named, or lies beside its answer, as gen leaves them (t07, t07.out)."""
+    from hw4cli.casefile import InputFile
+
+    beside = answer.with_suffix("") if answer.suffix == ".out" else None
+    for path in (source, beside):
+        try:
+            if path:
+                with InputFile(path) as inputs:
+                    if shape in (None, inputs.shape):
+                        return path, inputs.shape
+                    if source:
+                        raise InputError(f"{source} has shape {inputs.shape}, but --shape says {shape}")
+        except InputError:
+            if source:
+                raise
+    return None, shape
+
+
+def _show(found: Verification) -> None:
+    """What was found, for people: numbers, places, a map, the verdict."""
+    from hw4cli.cli.errorview import draw, width
+
+    result, shape = found.comparison, found.shape
+    if result:
+        click.echo(f"elements    {result.count:,}")
+        click.echo(f"wrong       {result.wrong:,}")
+        click.echo(f"NaN or Inf  {result.not_finite:,}")
+        click.echo(f"max error   {result.max_error:.3g}")
+        for label, index in (("first wrong", result.first), ("worst", result.worst)):
+            if index is not None:
+                click.echo(f"{label:<11} {shape.place(index) if shape else f'element {index:,}'}")
+        if result.errors and not result.right:
+            click.echo()
+            click.echo("\n".join(draw(result.errors, width())))
+            click.echo()
+    if found.right:
+        click.echo("right")
+        return
+    for words in (f"wrong: {found.reason}", found.diagnosis.where, found.diagnosis.mistake or _unknown(found)):
+        if words:
+            click.echo(wrapped(printable(words), columns(sys.stdout), "  ", first=""))
+
+
+def _unknown(found: Verification) -> str | None:
+    """Why no mistake is named."""
+    if found.comparison is None:
         return None
+    if found.diagnosis.strange_input:
+        return f"{found.source} does not give this answer: no known mistake can be tried"
+    return "no known mistake makes this" if found.source else "to look for known mistakes, name the input: --input FILE"
+
+
+def _document(found: Verification, tolerance: float) -> dict[str, Any]:
+    """The same as JSON; docs/verify.md describes the fields."""
+    result, shape = found.comparison, found.shape
+
+    def place(index: int | None) -> dict[str, int] | None:
+        if index is None:
+            return None
+        where = {"element": index}
+        if shape:
+            rows, where["column"] = divmod(index, shape.d)
+            where["batch"], where["row"] = divmod(rows, shape.N)
+        return where
+
+    return {
+        "schema": SCHEMA,
+        "kind": "hw4-verify",
+        "version": __version__,
+        "output": str(found.output),
+        "answer": str(found.answer),
+        "input": str(found.source) if found.source else None,
+        "shape": [shape.B, shape.N, shape.d] if shape else None,
+        "bytes": {"output": found.sizes[0], "answer": found.sizes[1]},
+        "tolerance": tolerance,
+        "right": found.right,
+        "reason": found.reason,
+        "mistake": found.diagnosis.mistake,
+        "where": found.diagnosis.where,
+        "elements": result.count if result else None,
+        "wrong": result.wrong if result else None,
+        "not_finite": result.not_finite if result else None,
+        "max_error": result.max_error if result else None,
+        "first": place(result.first) if result else None,
+        "worst": place(result.worst) if result else None,
+        "map": _map(found),
+    }
+
+
+def _map(found: Verification) -> dict[str, Any] | None:
+    from hw4cli.cli.errorview import LINES, UNKNOWN
+
+    errors = found.comparison.errors if found.comparison else None
+    if found.right or errors is None or not errors.mapped:
+        return None
+    grid = errors.grid(LINES, UNKNOWN)
+    return {
+        "batches": grid.batches,
+        "rows": grid.rows,
+        "wrong": grid.wrong.tolist(),
+        "not_finite": grid.not_finite.tolist(),
+    }
