@@ -11,6 +11,7 @@ import stat
 import struct
 import tempfile
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -31,7 +32,7 @@ PART_SUFFIX = ".hw4-part"
 RANGE_BYTES = 32 << 20  # read at a time where a file is only looked at
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> FileIO:
     """Open a file for reading; InputError if it is missing, unreadable, or no regular file."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):

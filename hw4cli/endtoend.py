@@ -198,7 +198,7 @@ def read_once(path: Path) -> None:
     """Read a file to its end, so that the page cache holds it."""
     buffer = bytearray(READ_CHUNK)
     with open_regular(path) as file:
-        while file.readinto(buffer):  # type: ignore[attr-defined]
+        while file.readinto(buffer):
             pass
 
 

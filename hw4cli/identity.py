@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hw4cli.suite import Case, file_sha256
+from hw4cli.checksums import file_sha256
+from hw4cli.suite import Case
 
 
 def program_sha256(command: Sequence[str], sources: Iterable[Path] = ()) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
+from hw4cli.checksums import answer_sha256, verify
 from hw4cli.diagnosis.explain import explain
 from hw4cli.diagnosis.size import explain_size
 from hw4cli.errormap import ErrorMap
@@ -85,10 +86,15 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
         case for case in selected if not (case.input_path(folder).is_file() and case.answer_path(folder).is_file())
     ]
     if missing:
-        where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
         raise MachineError(
-            f"{folder} lacks {len(missing)} of {counted(len(selected), 'case')}: run `hw4 gen {names(missing)}{where}`"
+            f"{folder} lacks {len(missing)} of {counted(len(selected), 'case')}: run {_gen(missing, folder)}"
         )
+
+
+def _gen(selected: Sequence[Case], folder: Path) -> str:
+    """The command that makes these cases in this folder."""
+    where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
+    return f"`hw4 gen {names(selected)}{where}`"
 
 
 def judge_case(case: Case, command: Sequence[str], folder: Path, settings: Settings = Settings()) -> Attempt:
@@ -178,13 +184,21 @@ def fingerprint(path: Path) -> tuple[int, int, int]:
 
 
 def check_case(case: Case, folder: Path) -> None:
-    """Raise InputError if the case's files are not what the suite says they are, by header and sizes."""
-    with InputFile(case.input_path(folder)) as inputs:
+    """Raise InputError if the case's files are not the suite's input, by header, size and SHA-256, and the answer that
+    `hw4 gen` made for it. An answer whose making is not recorded is taken by its size."""
+    source, answer = case.input_path(folder), case.answer_path(folder)
+    with InputFile(source) as inputs:
         if inputs.shape != case.shape:
-            raise InputError(f"{inputs.path} has shape {inputs.shape}, but {case.name} is {case.shape}")
-    problem = size_problem(case.answer_path(folder).stat().st_size, case.shape)
-    if problem:
-        raise InputError(f"the answer {case.answer_path(folder)} is damaged: {problem}")
+            raise InputError(f"{source} has shape {inputs.shape}, but {case.name} is {case.shape}")
+    if problem := size_problem(answer.stat().st_size, case.shape):
+        raise InputError(f"the answer {answer} is damaged: {problem}")
+    if case.sha256 and not verify(source, case.sha256):
+        raise InputError(f"{source} is not the suite's {case.name}: run {_gen([case], folder)}")
+    made = answer_sha256(answer, case.sha256)
+    if made and not verify(answer, made):
+        raise InputError(
+            f"the answer {answer} has changed since it was made: make it again with {_gen([case], folder)}"
+        )
 
 
 def output_problem(

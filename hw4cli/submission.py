@@ -14,10 +14,10 @@ from pathlib import Path
 
 from hw4cli import sandbox
 from hw4cli.casefile import write_text
+from hw4cli.checksums import file_sha256
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.process import run_program
 from hw4cli.staging import PREFIX, environment, remove
-from hw4cli.suite import file_sha256
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results

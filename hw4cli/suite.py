@@ -128,9 +128,3 @@ def write_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: s
                 f"{path} came out other than the suite says (SHA-256 {digest.hexdigest()[:12]}…, not {sha256}): "
                 "please report this with the versions of Python and NumPy"
             )
-
-
-def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -12,8 +12,8 @@ from helpers import ROOT, definition, fails, folder_is_clean, read_output, run_h
 
 from hw4cli import suite
 from hw4cli.casefile import InputFile
+from hw4cli.checksums import RECORD, file_sha256
 from hw4cli.shape import Shape
-from hw4cli.suite import file_sha256
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -21,7 +21,7 @@ CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 def test_named_cases_and_their_answers_are_written(hw4, tmp_path):
     result = hw4("gen", "t01", "t03", "--dir", tmp_path / "new", env=CPU)
     assert result.returncode == 0, result.stderr
-    folder_is_clean(tmp_path / "new", "t01", "t01.out", "t03", "t03.out")
+    folder_is_clean(tmp_path / "new", RECORD, "t01", "t01.out", "t03", "t03.out")
     for name in ("t01", "t03"):
         case = suite.cases()[name]
         assert file_sha256(tmp_path / "new" / name) == case.sha256
@@ -47,6 +47,21 @@ def test_what_is_there_is_kept_unless_it_is_damaged_or_forced(hw4, tmp_path):
     assert (tmp_path / "t02").stat().st_mtime_ns > middle
 
 
+def test_a_wrong_answer_of_the_right_size_is_made_again(hw4, tmp_path):
+    assert hw4("gen", "t02", "--dir", tmp_path, env=CPU).returncode == 0
+    right = (tmp_path / "t02.out").read_bytes()
+    (tmp_path / "t02.out").write_bytes(bytes(len(right)))
+    assert "already" not in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
+    assert (tmp_path / "t02.out").read_bytes() == right
+
+
+def test_an_answer_whose_making_is_not_recorded_is_made_again(hw4, tmp_path):
+    assert hw4("gen", "t02", "--dir", tmp_path, env=CPU).returncode == 0
+    (tmp_path / RECORD).unlink()
+    assert "already" not in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
+    assert "1 of 1 cases are there already" in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
+
+
 def test_a_random_case_of_any_shape(hw4, tmp_path):
     assert hw4("gen", "--shape", "3,129,20", "--seed", 5, "-o", tmp_path / "my", env=CPU).returncode == 0
     assert hw4("gen", "--shape", "3,129,20", "--seed", 5, "-o", tmp_path / "twin", "--no-answers").returncode == 0
@@ -60,7 +75,7 @@ def test_a_random_case_of_any_shape(hw4, tmp_path):
 
 def test_no_answers_makes_inputs_only(hw4, tmp_path):
     assert hw4("gen", "t01", "--no-answers", "--dir", tmp_path).returncode == 0
-    folder_is_clean(tmp_path, "t01")
+    folder_is_clean(tmp_path, RECORD, "t01")
 
 
 def test_bad_requests_are_one_sentence(hw4, tmp_path):

@@ -101,6 +101,24 @@ def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
     assert judge_case(case, command, tmp_path).verdict is Verdict.JE
 
 
+@pytest.mark.parametrize("file", ["t01", "t01.out"])
+def test_an_input_or_answer_of_the_right_size_that_is_not_the_suites_is_the_judges_failure(
+    folder, program, tmp_path, file
+):
+    case = suite.cases()["t01"]
+    for path in folder.iterdir():
+        shutil.copy(path, tmp_path)
+    command = [str(program(RIGHT, case.answer_path(tmp_path)))]
+    assert judge_case(case, command, tmp_path).verdict is Verdict.AC
+    with (tmp_path / file).open("r+b") as damaged:
+        damaged.seek(12)
+        damaged.write(b"\0\0\0\0")
+    result = judge_case(case, command, tmp_path)
+    assert result.verdict is Verdict.JE
+    assert f"{tmp_path / file} " in result.reason
+    assert f"`hw4 gen t01 --dir {tmp_path}`" in result.reason
+
+
 @pytest.mark.parametrize("damaged", ["answer", "answer[:-4]", "permissions"])
 def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
     case, folder = tiny

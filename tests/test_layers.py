@@ -14,7 +14,7 @@ FLOORS = [
     {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured", "words"},
     {"shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
-    {"variants"},
+    {"variants", "checksums"},
     {"sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream", "diagnosis", "diagnosis.evidence"},
     {"diagnosis.sample", "diagnosis.size"},
     {"diagnosis.formulas", "diagnosis.placing", "diagnosis.rounding", "diagnosis.overflow"},
