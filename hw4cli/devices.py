@@ -1,6 +1,7 @@
 """The devices that groups of batches stream through: a GPU, and the CPU."""
 
 import math
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -133,6 +134,9 @@ class CudaDevice:
         """Wait until the kernels are compiled that the next runs will need."""
         self.gpu.code.finish()
 
+    def cancel(self) -> None:
+        """A kernel that runs cannot be stopped."""
+
     def told(self) -> AbstractContextManager[None]:
         """Turns what cupy raises into MachineErrors."""
         return self.gpu.errors_told(self._plan, self.group)
@@ -167,7 +171,8 @@ class CpuLane:
         needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
         if needed == self._kernel:
             with self._watch("kernel"):
-                result = tiled_attention(block, np.float64 if self._kernel == FALLBACK else np.float32)
+                wide = np.float64 if self._kernel == FALLBACK else np.float32
+                result = tiled_attention(block, wide, self._device.cancelled)
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
 
@@ -181,6 +186,7 @@ class CpuDevice:
 
     def __init__(self, choice: Choice, shape: Shape, group: int, watch: Stopwatch) -> None:
         self.choice = choice
+        self.cancelled = threading.Event()
         self._group, self._watch = Shape(group, shape.N, shape.d), watch
 
     @property
@@ -202,3 +208,7 @@ class CpuDevice:
 
     def finish(self) -> None:
         """There is nothing to wait for."""
+
+    def cancel(self) -> None:
+        """End the computation that is under way within a tile's time."""
+        self.cancelled.set()

@@ -4,8 +4,9 @@ The two share only the cutting of the work into tasks: the oracle keeps whole ro
 two passes, the other walks tiles of keys with the online softmax, as the kernels do.
 """
 
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -20,13 +21,14 @@ Real = NDArray[np.floating[Any]]
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
-def tiled_attention(block: Floats, dtype: Any = np.float32) -> Floats:
+def tiled_attention(block: Floats, dtype: Any = np.float32, stop: threading.Event | None = None) -> Floats:
     """O = softmax(QKᵀ/sqrt(d))V of each batch, tiled, with the online softmax (Milakov & Gimelshein 2018, alg. 3).
 
     `block` is (n, 3, N, d) float32, the result (n, N, d) float32. dtype=float64 computes wider, for scores that
-    leave float32's range. Memory beyond the arrays: about 5 MB a core.
+    leave float32's range. Memory beyond the arrays: about 5 MB a core. Raises CancelledError within a tile's time
+    after `stop` is set.
     """
-
+    stop = stop or threading.Event()
     wide = block.astype(dtype, copy=False)
 
     def task(batches: slice, rows: slice, out: Floats) -> None:
@@ -36,6 +38,8 @@ def tiled_attention(block: Floats, dtype: Any = np.float32) -> Floats:
         l = np.zeros_like(m)  # noqa: E741
         o = np.zeros_like(q)
         for start in range(0, k.shape[1], KEYS):
+            if stop.is_set():
+                raise CancelledError
             s = q @ k[:, start : start + KEYS].swapaxes(1, 2)
             m_new = np.maximum(m, s.max(axis=2, keepdims=True))
             s -= m_new
@@ -47,7 +51,7 @@ def tiled_attention(block: Floats, dtype: Any = np.float32) -> Floats:
             m = m_new
         out[:] = o / l
 
-    return _in_parallel(task, block, QUERIES)
+    return _in_parallel(task, block, QUERIES, stop)
 
 
 def exact_attention(block: Floats) -> Floats:
@@ -69,8 +73,13 @@ def exact_attention(block: Floats) -> Floats:
     return _in_parallel(task, block, max(1, ORACLE_BYTES // (8 * block.shape[2])))
 
 
-def _in_parallel(task: Callable[[slice, slice, Floats], None], block: Floats, rows: int) -> Floats:
-    """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each."""
+def _in_parallel(
+    task: Callable[[slice, slice, Floats], None], block: Floats, rows: int, stop: threading.Event | None = None
+) -> Floats:
+    """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
+
+    On Ctrl-C, or where a task fails, those that run are told to stop, and the others never begin.
+    """
     n, _, N, d = block.shape
     out = np.empty((n, N, d), FLOAT32)
     batch_step = max(1, min(rows // N, -(-n // workers())))
@@ -81,6 +90,8 @@ def _in_parallel(task: Callable[[slice, slice, Floats], None], block: Floats, ro
             for future in futures:
                 future.result()
         except BaseException:
+            if stop:
+                stop.set()
             pool.shutdown(cancel_futures=True)
             raise
     return out

@@ -14,13 +14,16 @@ order in which it does what it is told. Group g uses lane g mod L. A lane goes r
 
 Nobody waits for ever: pieces are taken in the file's order, so the oldest group that is not yet written has all its
 pieces with readers whose lane is free, or is with a writer; and every wait ends when any stage has failed. The first
-failure, Ctrl-C included, stops all threads and is raised where `stream` was called.
+failure, Ctrl-C included, stops all threads and is raised where `Stream.run` was called.
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 import numpy as np
@@ -68,6 +71,9 @@ class Device(Protocol):
     def finish(self) -> None:
         """Wait for what was begun beside the groups."""
 
+    def cancel(self) -> None:
+        """Let computations that are under way end soon, if that can be; what they leave is not used."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -86,6 +92,8 @@ class Layout:
 # Groups of 32 MB keep any GPU busy, and four of them fit any GPU.
 GROUP_BYTES, PIECE_BYTES, SMALLEST_PIECE = 32 << 20, 2 << 20, 1 << 20
 LANES, READERS, WRITERS = 4, 4, 2
+
+GRACE = 5.0  # seconds after a failure in which threads may end; one that cannot (a dead file server) is left behind
 
 
 def layout(shape: Shape, cores: int) -> Layout:
@@ -134,48 +142,52 @@ class Stream:
         self._pieces = self._all_pieces()
         self._computing: deque[int] = deque()
         self._left = self._groups  # groups not yet taken by a writer
-        self._alive = 0  # threads at work
+        self._ended = 0  # threads that did their part
+        self._an_end: SimpleQueue[None] = SimpleQueue()  # gets an entry as each thread ends
         self._error: BaseException | None = None
         self._changed = threading.Condition()
 
     def run(self) -> None:
-        """Stream the whole file; raises the first error of any stage."""
+        """Stream the whole file; raises the first error of any stage.
+
+        Ctrl-C is raised in this thread, between any two of its steps. So it takes no lock before it has failed, waits
+        for a queue, whose `get` is a single step, and leaves it to the threads to count themselves.
+        """
         work = [self._read_pieces] * self.plan.readers + [self._write_groups] * self.plan.writers
         threads = [threading.Thread(target=self._guarded, args=(stage,), daemon=True) for stage in work]
-        # Not by join: where Ctrl-C interrupts it, Python 3.11 takes the thread for ended though it runs on.
         try:
             for thread in threads:
-                with self._changed:
-                    thread.start()
-                    self._alive += 1
-            self._wait_for_all()
-        except BaseException as error:  # Ctrl-C reaches this thread only
+                thread.start()
+            while self._ended < len(threads) and self._error is None:
+                # Not for long: Ctrl-C that comes just before `get` is seen when it returns.
+                with suppress(Empty):
+                    self._an_end.get(timeout=0.1)
+        except BaseException as error:
             self._fail(error)
-            self._wait_for_all()
+        deadline = time.monotonic() + GRACE
         for thread in threads:
-            if thread.ident:
-                thread.join()
+            if thread.ident:  # else it was not launched, or does nothing now
+                thread.join(max(0.0, deadline - time.monotonic()))
         if self._error:
             raise self._error
 
-    def _wait_for_all(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._alive == 0)
-
     def _guarded(self, stage: Callable[[], None]) -> None:
+        with self._changed:
+            if self._error is not None:
+                return  # started too late: perhaps nobody waits for this thread
         try:
             stage()
         except BaseException as error:
             self._fail(error)
-        finally:
-            with self._changed:
-                self._alive -= 1
-                self._changed.notify_all()
+        with self._changed:
+            self._ended += 1
+        self._an_end.put(None)
 
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
+        self.device.cancel()
 
     def _wait(self, ready: Callable[[], bool]) -> bool:
         """Wait, holding the lock, until something is so; False if a stage has failed."""

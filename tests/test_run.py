@@ -10,8 +10,9 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
-from helpers import ROOT, definition, fails, folder_is_clean, random_block, read_output, run_hw4, write_case
+from helpers import ROOT, definition, fails, folder_is_clean, random_block, read_output, run_hw4, start_hw4, write_case
 
 from hw4cli.shape import Shape
 
@@ -259,6 +260,22 @@ def test_interrupted_in_the_middle_it_leaves_nothing_behind(tmp_path, stop):
     assert stderr.strip() == "hw4: interrupted"
     assert (tmp_path / "out").read_bytes() == b"old"
     folder_is_clean(tmp_path, "in", "out")
+
+
+def test_ctrl_c_in_a_long_computation_ends_it_within_a_second_of_processor_time(tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 49152, 64))  # 600 GFLOP in a single group
+    process = start_hw4("--device", "cpu", source, tmp_path / "out")
+    seconds = psutil.Process(process.pid).cpu_times
+    while process.poll() is None and sum(seconds()[:2]) < 2:
+        time.sleep(0.05)
+    before = sum(seconds()[:2])
+    process.send_signal(signal.SIGINT)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 130
+    assert usage.ru_utime + usage.ru_stime - before < 1
+    assert process.stderr.read().strip() == "hw4: interrupted"
+    folder_is_clean(tmp_path, "in")
 
 
 def test_info_tells_header_ranges_and_what_is_outside_the_assignment(hw4, tmp_path):

@@ -1,0 +1,105 @@
+"""A device for the pipeline that is slow, moody and sometimes broken, and a run over it in memory."""
+
+import random
+import threading
+import time
+
+import numpy as np
+
+from hw4cli.stopwatch import Stopwatch
+from hw4cli.stream import Files, Stream
+
+PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
+
+
+class Moody:
+    """A device whose "attention" is the first third of a batch, plus 1 by the kernel "fast", 2 by "slow" and 3 by
+    "slowest", after random delays; watches its own use."""
+
+    def __init__(self, shape, plan, delay=0.0, fail=None, lanes=None, seed=0):
+        self.shape, self.plan, self.delay, self.fail, self.most = shape, plan, delay, fail, lanes
+        self.random = random.Random(seed)
+        self.computed = []  # (kernel, batches) of each start
+        self.cancelled = threading.Event()
+
+    def pause(self, stage):
+        if self.delay:
+            time.sleep(self.random.random() * self.delay)
+        if self.fail and self.fail[0] == stage:
+            self.fail = (stage, self.fail[1] - 1)
+            if self.fail[1] < 0:
+                raise OSError(f"{stage} failed")
+
+    def cancel(self):
+        self.cancelled.set()
+
+    @property
+    def batches(self):
+        return self.plan.group
+
+    def lanes(self, wanted):
+        return min(wanted, self.most or wanted)
+
+    def buffer(self, size):
+        self.pause("buffer")
+        return np.full(size, 0xEE, np.uint8)
+
+    def lane(self):
+        return MoodyLane(self)
+
+
+class MoodyLane:
+    def __init__(self, device):
+        self.device = device
+        self.batch = 12 * device.shape.N * device.shape.d
+        self.space = np.zeros(device.plan.group * self.batch, np.uint8)
+        self.filled, self.again = 0, False
+        self.lock = threading.Lock()
+
+    def copy_in(self, buffer, offset):
+        self.device.pause("copy in")
+        self.space[offset : offset + len(buffer)] = buffer
+        with self.lock:
+            self.filled += len(buffer)
+            self.again = False
+
+    def start(self, batches, kernel):
+        self.device.pause("start")
+        self.device.computed.append((kernel, batches))
+        if not self.again:
+            assert self.filled == batches * self.batch, "started before all pieces were in, or with a stranger's"
+        self.filled, self.again = 0, False
+        thirds = self.space[: batches * self.batch].reshape(batches, 3, -1)
+        self.result = (thirds[:, 0] + PLUS[kernel]).reshape(-1)
+
+    def finish(self):
+        self.device.pause("finish")
+        self.again = True  # until new pieces come in, a start is a repetition
+        return 1.0, 2.0, 3.0
+
+    def copy_out(self, offset, buffer):
+        self.device.pause("copy out")
+        buffer[:] = self.result[offset : offset + len(buffer)]
+
+
+def run(shape, plan, device, source=None, choose=lambda *_: "fast", read=None, write=None):
+    """Stream random bytes through a device; returns the input and the output."""
+    size = 12 * shape.elements
+    source = np.random.default_rng(0).integers(0, 256, size, np.uint8) if source is None else source
+    target = np.zeros(size // 3, np.uint8)
+
+    def copy_from(buffer, offset):
+        device.pause("read")
+        buffer[:] = source[offset : offset + len(buffer)]
+
+    def copy_to(buffer, offset):
+        device.pause("write")
+        target[offset : offset + len(buffer)] = buffer
+
+    stream = Stream(shape, plan, device, Files(read or copy_from, write or copy_to), "fast", choose, Stopwatch())
+    stream.run()
+    return source, target
+
+
+def expected(shape, source, plus=1):
+    return (source.reshape(shape.B, 3, -1)[:, 0] + np.uint8(plus)).reshape(-1)
