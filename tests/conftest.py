@@ -1,6 +1,7 @@
 """The command as a fixture."""
 
 import os
+import signal
 from subprocess import CompletedProcess
 
 import pytest
@@ -14,6 +15,11 @@ from hw4cli.cli import run_command
 for name in list(os.environ):
     if name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON") or name.startswith(("SLURM_", "SBATCH_")):
         del os.environ[name]
+
+# Nor on signals that are ignored around them (`make test &` in a script, nohup), which the command respects.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture

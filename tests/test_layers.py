@@ -11,7 +11,19 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "stopwatch", "commands", "context", "cpu", "cupyparts", "measured", "words"},
+    {
+        "",
+        "errors",
+        "resources",
+        "stopwatch",
+        "commands",
+        "context",
+        "cpu",
+        "cupyparts",
+        "measured",
+        "words",
+        "interrupts",
+    },
     {"shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
     {"variants", "checksums"},

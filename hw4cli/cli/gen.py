@@ -10,6 +10,7 @@ import click
 from hw4cli.cli.options import FILE, folder_option, shape_option
 from hw4cli.cli.params import Whole, complete_cases
 from hw4cli.errors import InputError
+from hw4cli.interrupts import Importing
 from hw4cli.shape import Shape
 from hw4cli.words import counted, printable
 
@@ -43,9 +44,10 @@ def gen(
     `hw4 gen --shape 4,200,64 -o my.in` makes a random case of any shape, with its answer in my.in.out.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
-    from hw4cli import suite
-    from hw4cli.casefile import make_folder
-    from hw4cli.generate import Job
+    with Importing():
+        from hw4cli import suite
+        from hw4cli.casefile import make_folder
+        from hw4cli.generate import Job
 
     if shape and not cases:
         if output is None:
@@ -66,10 +68,11 @@ def gen(
 
 def _make_all(jobs: "list[Job]", asked: int) -> None:
     """Make the jobs under a progress bar on a terminal, a line each elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    with Importing():
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from hw4cli.generate import best_oracle, check_space, make
+        from hw4cli.generate import best_oracle, check_space, make
 
     if len(jobs) < asked:
         click.echo(f"{asked - len(jobs)} of {counted(asked, 'case')} there already", err=True)

@@ -10,6 +10,7 @@ from hw4cli.cli.options import FILE
 from hw4cli.shape import Shape
 
 SCHEMA = 1
+from hw4cli.interrupts import Importing
 
 
 @click.command()
@@ -17,7 +18,8 @@ SCHEMA = 1
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/verify.md.")
 def info(file: Path, as_json: bool) -> None:
     """Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges."""
-    from hw4cli.casefile import InputFile
+    with Importing():
+        from hw4cli.casefile import InputFile
 
     with InputFile(file) as inputs:
         shape, ranges = inputs.shape, inputs.ranges()

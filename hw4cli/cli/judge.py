@@ -14,6 +14,7 @@ from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, comp
 from hw4cli.cli.sections import Sections
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.exits import program_problem
+from hw4cli.interrupts import Importing
 
 if TYPE_CHECKING:
     from hw4cli.record import Standing
@@ -144,9 +145,10 @@ def _arguments(ctx: click.Context, *without: str) -> list[str]:
 
 
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
-    from hw4cli.cli.view import CaseTable
-    from hw4cli.resources import own_files
-    from hw4cli.session import judge_session
+    with Importing():
+        from hw4cli.cli.view import CaseTable
+        from hw4cli.resources import own_files
+        from hw4cli.session import judge_session
 
     command, env = command_of(program, ctx)
     plan = _plan(ctx, user=user or _login(), command=command, env=env, **options)
@@ -167,11 +169,12 @@ def exit_status(standing: "Standing") -> int:
 def _judge_class(
     ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
 ) -> int:
-    from hw4cli import results
-    from hw4cli.casefile import make_folder
-    from hw4cli.classroom import ClassPlan, Classroom
-    from hw4cli.cli.board import print_board
-    from hw4cli.cli.view import ClassRows
+    with Importing():
+        from hw4cli import results
+        from hw4cli.casefile import make_folder
+        from hw4cli.classroom import ClassPlan, Classroom
+        from hw4cli.cli.board import print_board
+        from hw4cli.cli.view import ClassRows
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
     plan = _plan(ctx, elsewhere=slurm is not None, **options)

@@ -10,6 +10,7 @@ import click
 
 from hw4cli.cli.options import FILE
 from hw4cli.cli.params import Number, OneOf
+from hw4cli.interrupts import Importing
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
 from hw4cli.words import columns, print_message, wrapped
@@ -61,12 +62,13 @@ def run(
     # Batches are spread over the cores by us; the BLAS of NumPy would do the same once more.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # importing makes many objects and no garbage: 10 ms less to the start
-    if device != "cpu":
-        from hw4cli.context import make_context
+    with Importing():
+        if device != "cpu":
+            from hw4cli.context import make_context
 
-        make_context()
-    from hw4cli import pipeline
-    from hw4cli.cpu import workers
+            make_context()
+        from hw4cli import pipeline
+        from hw4cli.cpu import workers
 
     def say(sentence: str) -> None:
         if not quiet:

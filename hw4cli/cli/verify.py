@@ -12,6 +12,7 @@ from hw4cli import __version__
 from hw4cli.cli.options import FILE, shape_option
 from hw4cli.cli.params import Number
 from hw4cli.errors import InputError
+from hw4cli.interrupts import Importing
 from hw4cli.shape import Shape
 from hw4cli.words import columns, printable, wrapped
 
@@ -73,11 +74,12 @@ def verify(
 
 
 def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float) -> Verification:
-    from hw4cli.diagnosis.explain import Diagnosis, explain
-    from hw4cli.diagnosis.size import explain_size
-    from hw4cli.errormap import ErrorMap
-    from hw4cli.judge import compare_files, size_problem
-    from hw4cli.verdict import Comparison
+    with Importing():
+        from hw4cli.diagnosis.explain import Diagnosis, explain
+        from hw4cli.diagnosis.size import explain_size
+        from hw4cli.errormap import ErrorMap
+        from hw4cli.judge import compare_files, size_problem
+        from hw4cli.verdict import Comparison
 
     for path in (output, answer):
         if not path.is_file():
