@@ -1,34 +1,31 @@
-"""The binary format of the assignment: read, write and check it. Little-endian, no padding.
+"""The binary format of the assignment: read and check it. Little-endian, no padding.
 
 An input is int32 B, N, d, then for each batch Q, K and V (N×d float32 each, row-major).
 An output is, for each batch, O (N×d float32), without a header.
 """
 
-import errno
 import os
-import re
 import stat
 import struct
-import tempfile
 from collections.abc import Iterator
 from io import FileIO
+from itertools import product
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.errors import Hw4Error, InputError, os_error
+from hw4cli.errors import InputError, os_error
 from hw4cli.shape import Shape
 from hw4cli.words import counted
 
 Floats = NDArray[np.float32]
+Place = tuple[int, int, int]  # batch, part (0 is Q, 1 is K, 2 is V), row
 Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 
 HEADER = struct.Struct("<iii")  # B, N, d
 FLOAT32 = np.dtype("<f4")
-PART_SUFFIX = ".hw4-part"
 RANGE_BYTES = 32 << 20  # read at a time where a file is only looked at
 
 
@@ -52,7 +49,9 @@ def read_exactly(file: BinaryIO, out: NDArray[Any], offset: int, path: Path) -> 
         while filled < len(view):
             count = os.preadv(file.fileno(), [view[filled:]], offset + filled)
             if not count:
-                raise InputError(f"{path} became shorter while it was being read")
+                found, size = offset + filled, os.fstat(file.fileno()).st_size
+                short = f"ends after {found:,} of its {size:,} bytes" if found < size else "became shorter"
+                raise InputError(f"{path} {short} while it was being read")
             filled += count
     except OSError as error:
         raise os_error(error, f"read {path}") from None
@@ -78,7 +77,9 @@ class InputFile:
         if size < HEADER.size:
             found = counted(size, "byte")
             raise InputError(f"{self.path} has {found}, but the header alone (B, N, d) takes {HEADER.size}")
-        shape = Shape(*HEADER.unpack(self._file.read(HEADER.size)))
+        header = np.empty(HEADER.size, np.uint8)
+        read_exactly(self._file, header, 0, self.path)
+        shape = Shape(*HEADER.unpack(header.tobytes()))
         shape.check(str(self.path))
         if size != shape.input_bytes:
             less = size < shape.input_bytes
@@ -104,15 +105,37 @@ class InputFile:
         for start, stop in batch_spans(self.shape, max_bytes):
             yield start, self.batches(start, stop)
 
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Place, Floats]]:
+        """Batches start … stop-1 in order, in bounded memory: (place of its first element, array of batches, parts,
+        rows and columns). Several batches together, or some rows of Q, K or V where a batch is large."""
+        shape = self.shape
+        row_bytes = 4 * shape.d
+        together, rows = RANGE_BYTES // (3 * shape.N * row_bytes), max(1, RANGE_BYTES // row_bytes)
+        if together:
+            for batch in range(start, stop, together):
+                yield (batch, 0, 0), self.batches(batch, min(batch + together, stop))
+            return
+        for batch, part, row in product(range(start, stop), range(3), range(0, shape.N, rows)):
+            piece = np.empty((1, 1, min(rows, shape.N - row), shape.d), FLOAT32)
+            self.read(piece, ((3 * batch + part) * shape.N + row) * row_bytes)
+            yield (batch, part, row), piece
+
     def ranges(self) -> dict[str, tuple[float, float]]:
         """The smallest and largest element of Q, of K and of V; InputError at a NaN or Inf, saying where."""
         low, high = np.full(3, np.inf), np.full(3, -np.inf)
-        for first, block in self.blocks(RANGE_BYTES):
-            check_finite(block, first, self.path)
-            flat = block.reshape(len(block), 3, -1)
-            low = np.minimum(low, flat.min(axis=(0, 2)))
-            high = np.maximum(high, flat.max(axis=(0, 2)))
+        for place, piece in self.pieces(0, self.shape.B):
+            parts = slice(place[1], place[1] + piece.shape[1])
+            flat = piece.reshape(*piece.shape[:2], -1)
+            smallest, largest = flat.min(axis=(0, 2)), flat.max(axis=(0, 2))
+            if not (np.isfinite(smallest).all() and np.isfinite(largest).all()):
+                check_finite(piece, place, self.path)
+            low[parts], high[parts] = np.minimum(low[parts], smallest), np.maximum(high[parts], largest)
         return {part: (float(a), float(b)) for part, a, b in zip("QKV", low, high, strict=True)}
+
+    def check_finite(self, start: int, stop: int) -> None:
+        """Raise InputError, saying where, if batches start … stop-1 hold NaN or Inf."""
+        for place, piece in self.pieces(start, stop):
+            check_finite(piece, place, self.path)
 
     def __enter__(self) -> Self:
         return self
@@ -137,117 +160,14 @@ def magnitudes(block: Floats) -> Magnitudes:
     return q, k, v
 
 
-def check_finite(block: Floats, first_batch: int, path: Path) -> None:
-    """Raise InputError, saying where, if a block (n, 3, N, d) that starts at first_batch holds NaN or Inf."""
-    if all(value < np.inf for value in magnitudes(block)):
+def check_finite(block: Floats, place: Place, path: Path) -> None:
+    """Raise InputError, saying where, if an array of batches, parts, rows and columns holds NaN or Inf; `place` is that
+    of its first element."""
+    if np.isfinite(block.min()) and np.isfinite(block.max()):
         return
-    batch, part, row, column = (int(i) for i in np.argwhere(~np.isfinite(block))[0])
-    value = block[batch, part, row, column]
+    found = tuple(int(i) for i in np.argwhere(~np.isfinite(block))[0])
+    batch, part, row = (first + i for first, i in zip(place, found, strict=False))
     raise InputError(
-        f"{path} holds {value} in {'QKV'[part]} of batch {first_batch + batch}, row {row}, column {column}: "
+        f"{path} holds {block[found]} in {'QKV'[part]} of batch {batch}, row {row}, column {found[3]}: "
         "every element must be a finite number"
     )
-
-
-class NewFile:
-    """A file that appears at its place only when it is whole: written beside it, renamed at the end.
-
-    Use it as a context manager. On any exception, Ctrl-C included, the new bytes vanish and what was at `path`
-    before stays as it was. Raises MachineError if it cannot be written, InputError if `path` is no place for a file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if path.is_dir():
-            raise InputError(f"{path} is a directory, but the output must be a file")
-        if re.match(r"/(dev/(?!shm/)|proc/)", str(path.absolute())):
-            # Behind /dev/stdout may be a redirection's file, which a rename would take away from its writer.
-            raise InputError(f"{path} is no place for a file: name a regular one")
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is a device or a pipe, but the output must be a regular file")
-        # A link keeps pointing where it pointed: the file behind it is what is replaced.
-        self._target = path.resolve()
-        if not self._target.parent.is_dir():
-            raise InputError(f"the folder {self._target.parent} of the output {path} does not exist")
-
-    def __enter__(self) -> Self:
-        folder, name = self._target.parent, self._target.name
-        try:
-            handle, part = tempfile.mkstemp(prefix=f".{name[:100]}.", suffix=PART_SUFFIX, dir=folder)
-        except OSError as error:
-            raise os_error(error, f"write into {folder}") from None
-        self._part = Path(part)
-        self._file = os.fdopen(handle, "wb", buffering=0)
-        return self
-
-    def write(self, data: NDArray[Any]) -> None:
-        """Append the bytes of a contiguous array."""
-        view = data.data.cast("B")
-        try:
-            while view:
-                view = view[self._file.write(view) :]
-        except OSError as error:
-            raise _write_error(error, self.path) from None
-
-    def write_at(self, data: NDArray[Any], offset: int) -> None:
-        """Write the bytes of a contiguous array at an offset; any number of threads at once."""
-        view, done = data.data.cast("B"), 0
-        try:
-            while done < len(view):
-                done += os.pwrite(self._file.fileno(), view[done:], offset + done)
-        except OSError as error:
-            raise _write_error(error, self.path) from None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        try:
-            self._file.close()
-            if kind is None:
-                self._part.chmod(self._mode())
-                self._part.replace(self._target)
-        except OSError as error:
-            raise _write_error(error, self.path) from None
-        finally:
-            self._part.unlink(missing_ok=True)
-
-    def _mode(self) -> int:
-        """The permissions of the file that is replaced, or those that a new file gets."""
-        if self._target.exists():
-            return stat.S_IMODE(self._target.stat().st_mode)
-        umask = os.umask(0)
-        os.umask(umask)
-        return 0o666 & ~umask
-
-
-def check_place(path: Path) -> None:
-    """Raise InputError if a file cannot be at a place: before the work whose result goes there."""
-    NewFile(path)
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder unless it is there. InputError if that cannot be."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder} is no folder: it, or what it lies in, is a file") from None
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, as UTF-8; what no text can hold becomes a question mark."""
-    with NewFile(path) as file:
-        file.write(np.frombuffer(text.encode(errors="replace"), np.uint8))
-
-
-def _write_error(error: OSError, path: Path) -> Hw4Error:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return os_error(error, f"write {path} (its disk is full: free some space, or write elsewhere)")
-    return os_error(error, f"write {path}")
-
-
-def check_different(source: Path, target: Path) -> None:
-    """Raise InputError if the output would replace the input."""
-    if target.exists() and target.samefile(source):
-        raise InputError(f"the output {target} is the input file itself: choose another name")

@@ -18,8 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hw4cli.casefile import open_regular, write_text
+from hw4cli.casefile import open_regular
 from hw4cli.errors import Hw4Error, os_error
+from hw4cli.newfile import write_text
 
 RECORD = ".hw4-sums.json"
 SCHEMA = 1

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, results, slurm, standings
-from hw4cli.casefile import make_folder
 from hw4cli.errors import Hw4Error, InputError, MachineError, os_error
+from hw4cli.newfile import make_folder
 from hw4cli.record import Standing
 from hw4cli.session import Listener, SessionPlan, judge_session, not_run, set_aside
 from hw4cli.submission import STAMP, BrokenError, Submission, program_of, scan

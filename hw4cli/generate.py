@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.casefile import Floats, InputFile, NewFile, check_finite, check_place
+from hw4cli.casefile import Floats, InputFile, check_finite
 from hw4cli.checksums import answer_sha256, note_answer, note_file, verify
 from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.newfile import NewFile, check_place
 from hw4cli.shape import Shape
 from hw4cli.suite import Advance, Case, write_input
 from hw4cli.words import counted
@@ -85,7 +86,7 @@ def write_answer(source: Path, target: Path, oracle: Oracle, advance: Advance) -
     digest = hashlib.sha256()
     with InputFile(source) as inputs, NewFile(target) as output:
         for first, block in inputs.blocks(BLOCK_BYTES):
-            check_finite(block, first, source)
+            check_finite(block, (first, 0, 0), source)
             answer = oracle(block)
             output.write(answer)
             digest.update(answer.data)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hw4cli.casefile import InputFile, Magnitudes, NewFile, check_different, check_finite
+from hw4cli.casefile import InputFile, Magnitudes
 from hw4cli.choice import AUTO, Choice, on_cpu
 from hw4cli.errors import MachineError
+from hw4cli.newfile import NewFile, check_different
 from hw4cli.shape import Shape
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.stream import Device, Files, Stream, layout
@@ -29,9 +30,10 @@ def run(
     """
     with InputFile(source) as inputs:
         shape = inputs.shape
+        new = NewFile(target)
         check_different(source, target)
         plan = layout(shape, cores)
-        with NewFile(target) as output:
+        with new as output:
             device, choice = open_device(shape, plan.group, watch)
             plan = replace(plan, group=device.batches)
             gc.enable()  # whoever called us may have done without while everything was imported
@@ -39,7 +41,7 @@ def run(
 
             def choose(first: int, batches: int, found: Magnitudes) -> str:
                 if not all(map(math.isfinite, found)):
-                    check_finite(inputs.batches(first, first + batches), first, source)
+                    inputs.check_finite(first, first + batches)
                 kernel = choice.kernel_for(found)
                 choice.note(kernel, batches, found)
                 return kernel

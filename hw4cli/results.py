@@ -14,7 +14,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from hw4cli import __version__, suite, tables
-from hw4cli.casefile import write_text
+from hw4cli.newfile import write_text
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.verdict import Verdict
 from hw4cli.words import counted

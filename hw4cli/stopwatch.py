@@ -5,7 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from hw4cli.owner import start_ticks
 
 BAR, SHORTEST_BAR = 50, 10  # characters of the timeline
 
@@ -73,7 +74,5 @@ def union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def since_process_start() -> float:
     """Seconds since the kernel started this process, the interpreter's own start included (to 10 ms)."""
-    stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
-    # The name in field 2 may hold blanks; starttime is field 22, counted from field 3 behind the name.
-    started = int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    started = (start_ticks(os.getpid()) or 0) / os.sysconf("SC_CLK_TCK")
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started

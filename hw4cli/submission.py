@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from hw4cli import sandbox
-from hw4cli.casefile import write_text
 from hw4cli.checksums import file_sha256
 from hw4cli.errors import InputError, MachineError, os_error
+from hw4cli.newfile import write_text
 from hw4cli.process import run_program
 from hw4cli.staging import PREFIX, environment, remove
 

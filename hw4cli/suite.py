@@ -17,8 +17,9 @@ import numpy as np
 from numpy.random import PCG64  # imported here: in the middle of the work its import could swallow a Ctrl-C
 from numpy.typing import NDArray
 
-from hw4cli.casefile import FLOAT32, HEADER, Floats, NewFile
+from hw4cli.casefile import FLOAT32, HEADER, Floats
 from hw4cli.errors import InputError, MachineError
+from hw4cli.newfile import NewFile
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 

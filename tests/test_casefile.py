@@ -10,8 +10,9 @@ from helpers import random_block, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.casefile import InputFile, NewFile, batch_spans, check_finite, magnitudes
-from hw4cli.errors import InputError, MachineError
+from hw4cli import casefile
+from hw4cli.casefile import InputFile, batch_spans, check_finite, magnitudes
+from hw4cli.errors import InputError
 from hw4cli.shape import Shape
 
 shapes = st.builds(Shape, st.integers(1, 6), st.integers(1, 40), st.integers(1, 32).map(lambda x: 4 * x))
@@ -89,66 +90,42 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path):
             list(inputs.blocks(1 << 20))
 
 
+def test_a_file_whose_size_is_not_what_can_be_read_is_told():
+    """Files of /sys say that they have 4096 bytes, and give a few."""
+    with pytest.raises(InputError, match=r"^/sys/class/net/lo/mtu ends after \d of its 4,096 bytes"):
+        InputFile(Path("/sys/class/net/lo/mtu"))
+
+
+@pytest.mark.parametrize("max_bytes", [1, 100, 1000, 10**6])
+def test_ranges_are_those_of_the_whole_file_however_much_is_read_at_a_time(tmp_path, monkeypatch, max_bytes):
+    monkeypatch.setattr(casefile, "RANGE_BYTES", max_bytes)
+    block = random_block(3, 7, 8)
+    block[1, 0, 2, 3], block[2, 1, 6, 7], block[0, 2, 0, 0] = -11, 12, -13
+    with InputFile(write_case(tmp_path / "in", block)) as inputs:
+        found = inputs.ranges()
+    assert found == {part: (block[:, i].min(), block[:, i].max()) for i, part in enumerate("QKV")}
+    block[2, 1, 6, 5] = np.nan
+    with (
+        InputFile(write_case(tmp_path / "in", block)) as inputs,
+        pytest.raises(InputError, match="holds nan in K of batch 2, row 6, column 5"),
+    ):
+        inputs.ranges()
+    with InputFile(tmp_path / "in") as inputs:
+        inputs.check_finite(0, 2)
+        with pytest.raises(InputError, match="holds nan in K of batch 2, row 6, column 5"):
+            inputs.check_finite(1, 3)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_nan_and_inf_are_found_and_placed(part, bad):
     block = random_block(3, 7, 8)
     block[2, part, 6, 5] = bad
     with pytest.raises(InputError, match=f"{'QKV'[part]} of batch 12, row 6, column 5"):
-        check_finite(block, 10, Path("in"))
+        check_finite(block, (10, 0, 0), Path("in"))
 
 
 def test_magnitudes_are_the_largest_absolute_values():
     block = random_block(3, 7, 8)
     block[1, 0, 2, 3], block[0, 1, 1, 1], block[2, 2, 0, 0] = -11, 12, -3.5e38 * 0.9
     assert magnitudes(block) == (11, 12, pytest.approx(3.5e38 * 0.9))
-
-
-def test_a_new_file_appears_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "out"
-    path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), NewFile(path) as file:
-        file.write(np.zeros(1000, np.float32))
-        assert path.read_bytes() == b"old"
-        raise KeyboardInterrupt
-    assert path.read_bytes() == b"old"
-    with NewFile(path) as file:
-        file.write(np.frombuffer(b"new!", np.uint8))
-    assert path.read_bytes() == b"new!"
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
-
-
-def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_keeps_its_own(tmp_path):
-    previous = os.umask(0o027)
-    try:
-        for mode in (0o640, 0o604):
-            with NewFile(tmp_path / "out") as file:
-                file.write(np.zeros(1, np.float32))
-            assert (tmp_path / "out").stat().st_mode & 0o777 == mode
-            (tmp_path / "out").chmod(0o604)
-    finally:
-        os.umask(previous)
-
-
-def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):
-    target, link = tmp_path / "target", tmp_path / "link"
-    target.write_bytes(b"old")
-    link.symlink_to(target)
-    with NewFile(link) as file:
-        file.write(np.frombuffer(b"new", np.uint8))
-    assert link.is_symlink()
-    assert target.read_bytes() == b"new"
-
-
-def test_a_device_is_no_output(tmp_path):
-    for name in ("/dev/null", "/dev/stdout", "/proc/self/fd/1"):
-        with pytest.raises(InputError, match="no place for a file"):
-            NewFile(Path(name))
-    (tmp_path / "link").symlink_to("/dev/null")
-    with pytest.raises(InputError, match="device"):
-        NewFile(tmp_path / "link")
-
-
-def test_a_folder_without_room_is_told(tmp_path):
-    with pytest.raises((InputError, MachineError), match="folder"), NewFile(tmp_path / "none" / "out"):
-        pass

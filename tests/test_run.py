@@ -292,6 +292,23 @@ def test_info_tells_header_ranges_and_what_is_outside_the_assignment(hw4, tmp_pa
     assert "within the assignment's ranges" in hw4("info", regular).stdout
     fails(hw4("info", with_nan(tmp_path / "nan")), 2, "V of batch 1")
     fails(hw4("info", tmp_path), 2, "is a directory")
+    fails(hw4("info", "/sys/class/net/lo/mtu"), 2, "/sys/class/net/lo/mtu ends after")
+
+
+def test_info_looks_at_a_batch_of_a_gigabyte_in_bounded_memory(tmp_path):
+    shape = Shape(1, 1 << 20, 96)
+    with (tmp_path / "in").open("wb") as file:
+        file.write(struct.pack("<iii", shape.B, shape.N, shape.d))
+        file.seek(shape.input_bytes - 4)
+        file.write(struct.pack("<f", 2.5))
+    script = (
+        "import sys; from hw4cli.cli import run_command; run_command(['info', sys.argv[1]])\n"
+        "print(*(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "in")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "V          0 … 2.5" in result.stdout
+    assert int(result.stderr) < 200_000, "kilobytes at most"
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])  # what could not be written is still there at the end, or not

@@ -96,7 +96,7 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
 
     Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
-    from hw4cli.casefile import check_place
+    from hw4cli.newfile import check_place
 
     _check_options(ctx, end_to_end)
     if output:
@@ -195,7 +195,7 @@ def _bench_kernels(
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
     """Print a record, and write it to a file if there is to be one."""
-    from hw4cli.casefile import write_text
+    from hw4cli.newfile import write_text
 
     click.echo(_formatted(result, form), nl=False)
     if output:

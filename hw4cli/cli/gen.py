@@ -46,8 +46,8 @@ def gen(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
         from hw4cli import suite
-        from hw4cli.casefile import make_folder
         from hw4cli.generate import Job
+        from hw4cli.newfile import make_folder
 
     if shape and not cases:
         if output is None:

@@ -171,10 +171,10 @@ def _judge_class(
 ) -> int:
     with Importing():
         from hw4cli import results
-        from hw4cli.casefile import make_folder
         from hw4cli.classroom import ClassPlan, Classroom
         from hw4cli.cli.board import print_board
         from hw4cli.cli.view import ClassRows
+        from hw4cli.newfile import make_folder
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
     plan = _plan(ctx, elsewhere=slurm is not None, **options)

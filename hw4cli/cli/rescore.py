@@ -34,7 +34,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
     """
     from hw4cli import results, standings
-    from hw4cli.casefile import make_folder
+    from hw4cli.newfile import make_folder
 
     entries = standings.read(folder)
     judged = standings.as_judged(entries)

@@ -50,7 +50,7 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:
     from datetime import datetime
 
-    from hw4cli.casefile import write_text
+    from hw4cli.newfile import write_text
     from hw4cli.scoreboard import page
 
     write_text(path, page(standings, rules, title, datetime.now().astimezone()))
