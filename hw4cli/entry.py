@@ -10,6 +10,7 @@ def main() -> None:
     """Run the command line and exit."""
     interrupts.end_at_once()
     from hw4cli.commands import wants_gpu
+    from hw4cli.errors import lack
 
     try:
         if wants_gpu(sys.argv[1:]):
@@ -23,6 +24,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print("hw4: interrupted", file=sys.stderr)
         code = interrupts.EXIT_CODE
+    except (ImportError, MemoryError, RuntimeError) as error:
+        words = lack(error)
+        if words is None:
+            raise
+        print(f"hw4: {words}", file=sys.stderr)
+        code = 3
     # All is written and closed. Taking everything down piece by piece would cost some 10 ms, 25 more where CUDA was at
     # work, and Ctrl-C meanwhile would be a traceback.
     os._exit(code)

@@ -17,6 +17,16 @@ class MachineError(Hw4Error):
     """The machine cannot do it: no GPU, no memory, no space, no permission (exit code 3)."""
 
 
+def lack(error: BaseException) -> str | None:
+    """What the machine lacks, memory or threads, if an error says so in whatever words; None if it does not."""
+    words = str(error)
+    if isinstance(error, MemoryError) or "Cannot allocate memory" in words or "failed to map segment" in words:
+        return "this machine has not enough memory for that, or a limit leaves too little (ulimit -v)"
+    if "can't start new thread" in words:
+        return "this machine starts no more threads: a limit (ulimit -u, ulimit -v, a container's) leaves too few"
+    return None
+
+
 def os_error(error: OSError, doing: str) -> MachineError:
     """An operating system's error as a sentence, for example "cannot write out.bin: No space left on device"."""
     return MachineError(f"cannot {doing}: {error.strerror or error}")

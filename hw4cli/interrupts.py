@@ -31,14 +31,9 @@ def raise_from_now_on() -> None:
     _replace(_end, _raise)
 
 
-class Importing:
-    """A with-block in which a command imports: the signals that raise KeyboardInterrupt end the process instead."""
-
-    def __enter__(self) -> None:
-        _replace(_raise, _end)
-
-    def __exit__(self, *_: object) -> None:
-        _replace(_end, _raise)
+def end_at_once_again() -> None:
+    """From now on the signals that raised KeyboardInterrupt end the process."""
+    _replace(_raise, _end)
 
 
 def _replace(old: object, new: object) -> None:

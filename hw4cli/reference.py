@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from hw4cli.casefile import FLOAT32, Floats
 from hw4cli.cpu import KEYS, QUERIES, workers
+from hw4cli.importing import check_memory
 
 Real = NDArray[np.floating[Any]]
 
+WORKER_BYTES = 48 << 20  # of address space that a thread takes: its stack, a buffer of the BLAS, tiles
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
@@ -80,6 +82,7 @@ def _in_parallel(
 
     On Ctrl-C, or where a task fails, those that run are told to stop, and the others never begin.
     """
+    check_memory(workers() * WORKER_BYTES)
     n, _, N, d = block.shape
     out = np.empty((n, N, d), FLOAT32)
     batch_step = max(1, min(rows // N, -(-n // workers())))

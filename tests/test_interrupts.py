@@ -9,7 +9,7 @@ import time
 import pytest
 from helpers import ROOT, folder_is_clean, hw4_env, random_block, start_hw4, write_case
 
-from hw4cli import interrupts
+from hw4cli.importing import Importing
 
 
 def stopped_after(seconds, command, **settings):
@@ -81,7 +81,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(tmp_path, ignored)
 
 def test_without_the_commands_handlers_importing_changes_nothing():
     before = signal.getsignal(signal.SIGINT)
-    with interrupts.Importing():
+    with Importing():
         assert signal.getsignal(signal.SIGINT) is before
     assert signal.getsignal(signal.SIGINT) is before
 

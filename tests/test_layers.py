@@ -12,7 +12,7 @@ from helpers import ROOT, random_block, write_case
 
 FLOORS = [
     {"", "errors", "resources", "owner", "commands", "context", "cpu", "cupyparts", "measured", "words", "interrupts"},
-    {"stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
+    {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
     {"variants", "checksums"},
     {"sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream", "diagnosis", "diagnosis.evidence"},

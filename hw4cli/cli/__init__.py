@@ -11,7 +11,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
-from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.errors import Hw4Error, MachineError, lack
 from hw4cli.words import print_message
 
 if TYPE_CHECKING:
@@ -122,17 +122,17 @@ def _run(args: list[str] | None) -> int:
         return _problem(f"{error.format_message().rstrip('.')}{help_of}", error.exit_code)
     except Hw4Error as error:
         return _problem(str(error), error.exit_code)
-    except MemoryError:
-        return _problem("this machine has not enough memory for that", MACHINE)
     except (click.Abort, KeyboardInterrupt):
         return _problem("interrupted", INTERRUPTED)
     except BrokenPipeError:
         _forget_stdout()
         return 1
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _problem(f"{where}{error.strerror or error}", MACHINE)
-    except (RuntimeError, ValueError) as error:
+    except (OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
+        if words := lack(error):
+            return _problem(words, MACHINE)
+        if isinstance(error, OSError):
+            where = f"{error.filename}: " if error.filename else ""
+            return _problem(f"{where}{error.strerror or error}", MACHINE)
         if "Symlink loop" in str(error) or "null byte" in str(error):
             return _problem(f"a file's name leads nowhere: {error}", 2)
         raise

@@ -12,6 +12,7 @@ from hw4cli.cli.options import FILE, command_of, folder_option, shapes_option
 from hw4cli.cli.params import OneOf, Whole, complete_cases, complete_command
 from hw4cli.cli.sections import Sections
 from hw4cli.errors import MachineError
+from hw4cli.importing import Importing
 from hw4cli.shape import Shape
 from hw4cli.variants import DEFAULT, VARIANTS
 from hw4cli.words import columns, print_message, printable, wrapped
@@ -127,8 +128,9 @@ def _bench_programs(
     runs: int,
     cold: bool,
 ) -> int:
-    from hw4cli import endtoend, suite
-    from hw4cli.judge import check_present
+    with Importing():
+        from hw4cli import endtoend, suite
+        from hw4cli.judge import check_present
 
     if not cases:
         raise click.UsageError("name the cases, as in --cases t01,t11-t13", ctx)
@@ -159,12 +161,13 @@ def _bench_kernels(
     peers: str | None,
     older: Path | None,
 ) -> int:
-    from hw4cli.bench import measure, record
-    from hw4cli.changes import check_comparable, compare
-    from hw4cli.gpu import Gpu
-    from hw4cli.measured import RUN_SPREAD
-    from hw4cli.meter import Meter
-    from hw4cli.tables import read_record
+    with Importing():
+        from hw4cli.bench import measure, record
+        from hw4cli.changes import check_comparable, compare
+        from hw4cli.gpu import Gpu
+        from hw4cli.measured import RUN_SPREAD
+        from hw4cli.meter import Meter
+        from hw4cli.tables import read_record
 
     then = None
     if older:

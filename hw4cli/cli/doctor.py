@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.options import command_of, folder_option
+from hw4cli.importing import Importing
 from hw4cli.words import printable, wrapped
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def doctor(ctx: click.Context, folder: Path, as_json: bool) -> int:
     on the GPU or on the CPU; 3 if not. "warning" is something to mend; "missing" is not here, and the line says
     what for it would be needed.
     """
-    from hw4cli.doctor import examine
+    with Importing():
+        from hw4cli.doctor import examine
 
     command, env = command_of(None, ctx)
     report = examine(command[:-1], env, folder)

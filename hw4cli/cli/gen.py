@@ -10,7 +10,7 @@ import click
 from hw4cli.cli.options import FILE, folder_option, shape_option
 from hw4cli.cli.params import Whole, complete_cases
 from hw4cli.errors import InputError
-from hw4cli.interrupts import Importing
+from hw4cli.importing import Importing
 from hw4cli.shape import Shape
 from hw4cli.words import counted, printable
 

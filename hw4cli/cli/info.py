@@ -7,7 +7,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.cli.options import FILE
-from hw4cli.interrupts import Importing
+from hw4cli.importing import Importing
 from hw4cli.shape import Shape
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, comp
 from hw4cli.cli.sections import Sections
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.exits import program_problem
-from hw4cli.interrupts import Importing
+from hw4cli.importing import Importing
 
 if TYPE_CHECKING:
     from hw4cli.record import Standing

@@ -9,6 +9,7 @@ import click
 
 from hw4cli.cli.params import OneOf
 from hw4cli.errors import MachineError
+from hw4cli.importing import Importing
 from hw4cli.plan import CHIPS, Chip, Variant
 from hw4cli.shape import Shape
 from hw4cli.variants import VARIANTS
@@ -37,10 +38,11 @@ def kernels(d: int, form: str) -> None:
     (benchmarks/), "proven" the largest that there can be (docs/accuracy.md). With a GPU, also the registers and the
     occupancy there.
     """
-    from hw4cli import tables
-    from hw4cli.choice import AUTO, candidates
-    from hw4cli.gpu import Gpu
-    from hw4cli.meter import Meter
+    with Importing():
+        from hw4cli import tables
+        from hw4cli.choice import AUTO, candidates
+        from hw4cli.gpu import Gpu
+        from hw4cli.meter import Meter
 
     meter: Meter | None
     Shape(1, 1, d).check("--d")

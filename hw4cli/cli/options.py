@@ -13,6 +13,7 @@ import click
 from hw4cli.cli.params import FOLDER, Number, OneOf, complete_cases
 from hw4cli.errors import InputError
 from hw4cli.exits import program_problem
+from hw4cli.importing import Importing
 from hw4cli.shape import Shape
 
 # A file's name; whether it can be read or written is found out, and told in our words, where that is done.
@@ -90,7 +91,8 @@ def limits_option(help: str) -> Callable[[Command], Command]:
     def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
         if not values or ctx.resilient_parsing:  # in which the shell's user waits for a completion
             return {}
-        from hw4cli import suite
+        with Importing():
+            from hw4cli import suite
 
         limits = {}
         for value in values:

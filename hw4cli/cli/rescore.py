@@ -10,6 +10,7 @@ import click
 
 from hw4cli.cli.options import limits_option, rules_options
 from hw4cli.cli.params import FOLDER
+from hw4cli.importing import Importing
 from hw4cli.words import columns, counted, print_message, printable
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
 
     A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
     """
-    from hw4cli import results, standings
-    from hw4cli.newfile import make_folder
+    with Importing():
+        from hw4cli import results, standings
+        from hw4cli.newfile import make_folder
 
     entries = standings.read(folder)
     judged = standings.as_judged(entries)

@@ -10,7 +10,7 @@ import click
 
 from hw4cli.cli.options import FILE
 from hw4cli.cli.params import Number, OneOf
-from hw4cli.interrupts import Importing
+from hw4cli.importing import Importing
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
 from hw4cli.words import columns, print_message, wrapped

@@ -8,6 +8,7 @@ import click
 
 from hw4cli.cli.options import FILE, limits_option, rules_options
 from hw4cli.cli.params import FOLDER
+from hw4cli.importing import Importing
 from hw4cli.words import printable
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool
     Passed is the number of cases that are AC, Time their sum in seconds, Penalty a set time for each other case; a
     JE, the judge's own failure, costs nothing and leaves score and rank open. Nothing is run or changed.
     """
-    from hw4cli.cli.board import print_board
-    from hw4cli.standings import as_judged, changed, decide, read
+    with Importing():
+        from hw4cli.cli.board import print_board
+        from hw4cli.standings import as_judged, changed, decide, read
 
     entries = read(folder)
     rules = changed(as_judged(entries), **wanted)

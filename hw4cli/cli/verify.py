@@ -12,7 +12,7 @@ from hw4cli import __version__
 from hw4cli.cli.options import FILE, shape_option
 from hw4cli.cli.params import Number
 from hw4cli.errors import InputError
-from hw4cli.interrupts import Importing
+from hw4cli.importing import Importing
 from hw4cli.shape import Shape
 from hw4cli.words import columns, printable, wrapped
 

@@ -1,0 +1,72 @@
+"""Where a process may have little memory, or start no threads: one sentence and status 3, wherever it fails."""
+
+import os
+import resource
+
+import pytest
+from helpers import random_block, run_hw4, write_case
+
+MEGABYTE = 1 << 20
+# Root may start as many processes as it likes: a user without processes, who may read and write what root may.
+NOBODY = ["setpriv", "--reuid=45678", "--regid=45678", "--clear-groups"]
+NOBODY += ["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
+ONE_PROCESS = [*(NOBODY if os.geteuid() == 0 else []), "prlimit", "--nproc=1"]
+
+
+@pytest.fixture
+def case(tmp_path):
+    return write_case(tmp_path / "case", random_block(3, 130, 32))
+
+
+def environment(folder):
+    return {"CUDA_VISIBLE_DEVICES": "-1", "HOME": str(folder / "home")}
+
+
+def commands(case, folder):
+    return {
+        "run": ["--device", "cpu", case, folder / "out"],
+        "info": ["info", case],
+        "verify": ["verify", case, case],
+        "gen": ["gen", "--shape", "2,100,32", "-o", folder / "new"],
+        "kernels": ["kernels"],
+        "judge": ["judge", "t01", "--dir", folder],
+        "doctor": ["doctor"],
+    }
+
+
+def lacks(result, folder, words):
+    """One sentence with these words, status 3, and no file half-made."""
+    *before, last = result.stderr.splitlines()
+    assert all(line.startswith("answers: ") for line in before), result.stderr
+    assert last.startswith("hw4: ")
+    assert words in last
+    assert result.returncode == 3
+    assert {path.name for path in folder.iterdir()} <= {"case", "new", "home"}
+
+
+@pytest.mark.parametrize(
+    ("name", "megabytes"),
+    [("run", 24), ("run", 60), ("run", 100), ("run", 220), ("run", 260), ("gen", 240)]
+    + [(name, 100) for name in ("info", "verify", "gen", "kernels", "judge", "doctor")],
+)
+def test_too_little_address_space_is_one_sentence(case, tmp_path, name, megabytes):
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * MEGABYTE, megabytes * MEGABYTE))
+
+    result = run_hw4(*commands(case, tmp_path)[name], preexec_fn=little_memory, env=environment(tmp_path))
+    if result.returncode or megabytes < 200:  # how much is enough is not the question
+        lacks(result, tmp_path, "ulimit -v")
+
+
+@pytest.mark.parametrize("name", ["run", "gen", "doctor"])
+def test_no_more_threads_is_one_sentence(case, tmp_path, name):
+    result = run_hw4(*commands(case, tmp_path)[name], prefix=ONE_PROCESS, env=environment(tmp_path))
+    lacks(result, tmp_path, "ulimit -u")
+
+
+@pytest.mark.parametrize(("name", "status"), [("info", 0), ("verify", 0), ("kernels", 0), ("judge", 3)])
+def test_what_needs_no_threads_works_without_them(case, tmp_path, name, status):
+    result = run_hw4(*commands(case, tmp_path)[name], prefix=ONE_PROCESS, env=environment(tmp_path))
+    assert result.returncode == status, result.stderr
+    assert "OpenBLAS" not in result.stderr
+    assert "ulimit" not in result.stderr
