@@ -18,11 +18,14 @@ from numpy.random import PCG64  # imported here: in the middle of the work its i
 from numpy.typing import NDArray
 
 from hw4cli.casefile import FLOAT32, HEADER, Floats
+from hw4cli.checksums import SHA256
 from hw4cli.errors import InputError, MachineError
 from hw4cli.newfile import NewFile
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 
+DAY = 86400.0  # seconds: no limit is longer
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")  # of a case: a file's name, without the - of ranges
 CHUNK = 1 << 18  # floats generated at a time: they stay in the cache until they are hashed and written
 Advance = Callable[[int], None]  # told the bytes done, for a progress bar
 
@@ -48,12 +51,63 @@ class Case:
 
 @cache
 def cases() -> dict[str, Case]:
-    """All named cases, in the suite's order."""
-    table = tomllib.loads(data_path("testcases/suite.toml").read_text(encoding="utf-8"))
-    return {
-        name: Case(name, Shape(*row["shape"]), row["seed"], float(row["limit"]), row["sha256"])
-        for name, row in table["cases"].items()
-    }
+    """All named cases, in the suite's order. InputError if the suite is damaged."""
+    return read(data_path("testcases/suite.toml"))
+
+
+def read(path: Path) -> dict[str, Case]:
+    """The cases of a suite's file, in its order. InputError, saying where, if anything in it is not as it must be."""
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise InputError(f"{path} is nested too deep") from None
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    if unknown := table.keys() - {"cases"}:
+        raise InputError(f"{path}: hw4 knows only the table cases, not {min(unknown)!r}")
+    rows = table.get("cases", {})
+    _check(isinstance(rows, dict), path, f"cases is {rows!r}", "a table")
+    if not rows:
+        raise InputError(f"{path} has no cases")
+    found = {name: _case(path, name, row) for name, row in rows.items()}
+    first: dict[str, str] = {}
+    for case in found.values():
+        if (other := first.setdefault(case.sha256, case.name)) != case.name:
+            raise InputError(f"{path}, {case.name}: sha256 is that of {other}, too")
+    return found
+
+
+def _case(path: Path, name: str, row: Any) -> Case:
+    """A case from its row in the suite. InputError if a field is missing, unknown, or not what it must be."""
+    if not NAME.fullmatch(name) or name.endswith(".out"):
+        raise InputError(f"{path}: {name!r} is no name for a case: take letters, digits, _ and ., and no .out")
+    _check(isinstance(row, dict), path, f"{name} is {row!r}", "a table")
+    for key in ("shape", "seed", "limit", "sha256"):
+        if key not in row:
+            raise InputError(f"{path}, {name}: {key} is missing")
+    if unknown := row.keys() - {"shape", "seed", "limit", "sha256"}:
+        raise InputError(f"{path}, {name}: hw4 knows no {min(unknown)!r}")
+    shape, seed, limit, sha256 = row["shape"], row["seed"], row["limit"], row["sha256"]
+    where = f"{path}, {name}"
+    _check(isinstance(shape, list) and [type(n) for n in shape] == [int] * 3, where, f"shape is {shape!r}", "[B, N, d]")
+    _check(type(seed) is int and seed >= 0, where, f"seed is {seed!r}", "an integer from 0")
+    _check(
+        type(limit) in (int, float) and 0 < limit <= DAY,
+        where,
+        f"limit is {limit!r}",
+        "a number of seconds, a day at most",
+    )
+    _check(isinstance(sha256, str) and bool(SHA256.fullmatch(sha256)), where, f"sha256 is {sha256!r}", "64 hex digits")
+    case = Case(name, Shape(*shape), seed, float(limit), sha256)
+    case.shape.check(where)
+    return case
+
+
+def _check(good: bool, where: Path | str, found: str, wanted: str) -> None:
+    if not good:
+        raise InputError(f"{where}: {found}, but must be {wanted}")
 
 
 def select(words: Iterable[str]) -> list[Case]:

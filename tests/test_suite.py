@@ -6,7 +6,7 @@ import tomllib
 import numpy as np
 import pytest
 from helpers import ROOT
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hw4cli import suite
@@ -39,6 +39,83 @@ def test_the_committed_hashes_are_the_ones_first_published():
     assert table["t01"]["sha256"].startswith("4de41b605a04ba7f")
     assert table["t12"]["sha256"].startswith("025de9134097f182")
     assert table["t30"]["sha256"].startswith("3b722846effb5fd1")
+
+
+SUITE = (ROOT / "testcases/suite.toml").read_text()
+FIRST = next(line for line in SUITE.splitlines() if line.startswith("t01"))
+
+
+def edited(old, new):
+    """The suite after an edit of its first case."""
+    assert old in FIRST
+    return SUITE.replace(FIRST, FIRST.replace(old, new))
+
+
+SHA256 = suite.cases()["t01"].sha256
+DAMAGE = {
+    "nothing": ("", "has no cases"),
+    "no cases": ("[cases]", "has no cases"),
+    "another table": (SUITE + "[more]\n", "hw4 knows only the table cases, not 'more'"),
+    "cases that are no table": ("cases = 5", "cases is 5, but must be a table"),
+    "a line cut off": (edited(" }", ""), "line "),
+    "not UTF-8": (SUITE.encode().replace(b"#", b"\xff", 1), "utf-8"),
+    "a name twice": (SUITE + FIRST, "Cannot overwrite a value"),
+    "a deep nest": ("cases = " + "[" * 50_000, "nested too deep"),
+    "a case that is no table": (edited(FIRST, "t01 = 5"), "t01 is 5, but must be a table"),
+    "a name that is a path": (edited("t01", '"../t01"'), "'../t01' is no name"),
+    "a name that is a range": (edited("t01", "t01-t02"), "'t01-t02' is no name"),
+    "a name that an answer has": (edited("t01", '"t02.out"'), "'t02.out' is no name"),
+    "an empty name": (edited("t01", '""'), "'' is no name"),
+    "no shape": (edited("shape = [320, 128, 32], ", ""), "t01: shape is missing"),
+    "an unknown key": (edited("limit", "colour = 3, limit"), "t01: hw4 knows no 'colour'"),
+    "two numbers": (edited("320, ", ""), r"t01: shape is \[128, 32\]"),
+    "a shape of words": (edited("320", '"320"'), "t01: shape is"),
+    "a shape of fractions": (edited("320", "320.0"), "t01: shape is"),
+    "a shape of truths": (edited("320", "true"), "t01: shape is"),
+    "no batch": (edited("320", "0"), "t01: B is 0"),
+    "a head size that no kernel has": (edited("32]", "33]"), "t01: d is 33"),
+    "a negative seed": (edited("seed = 1", "seed = -1"), "t01: seed is -1"),
+    "a seed of letters": (edited("seed = 1", 'seed = "1"'), "t01: seed is '1'"),
+    "limit nan": (edited("limit = 2", "limit = nan"), "t01: limit is nan"),
+    "limit inf": (edited("limit = 2", "limit = inf"), "t01: limit is inf"),
+    "limit 0": (edited("limit = 2", "limit = 0"), "t01: limit is 0"),
+    "limit of more than a day": (edited("limit = 2", "limit = 1e6"), "t01: limit is 1000000"),
+    "limit true": (edited("limit = 2", "limit = true"), "t01: limit is True"),
+    "a short hash": (edited(SHA256, SHA256[:-1]), "t01: sha256 is"),
+    "a hash of capitals": (edited(SHA256, SHA256.upper()), "t01: sha256 is"),
+    "a hash that is a number": (edited(f'"{SHA256}"', "5"), "t01: sha256 is 5"),
+    "another case's hash": (edited(SHA256, suite.cases()["t02"].sha256), "t02: sha256 is that of t01, too"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_suite_is_one_sentence_that_says_where(tmp_path, damage):
+    text, words = DAMAGE[damage]
+    path = tmp_path / "suite.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=words) as error:
+        suite.read(path)
+    assert str(error.value).startswith(f"{path}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_suite_that_is_missing_or_a_folder_is_one_sentence(tmp_path):
+    for path in (tmp_path, tmp_path / "suite.toml"):
+        with pytest.raises(InputError, match=str(path)):
+            suite.read(path)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 400), removed=st.integers(0, 40), added=st.text(max_size=6))
+def test_an_edited_suite_is_read_or_refused(tmp_path, place, removed, added):
+    text = "\n".join(SUITE.splitlines()[3:6])
+    path = tmp_path / "suite.toml"
+    path.write_text(text[:place] + added + text[place + removed :])
+    try:
+        cases = suite.read(path)
+    except InputError:
+        return
+    assert all(0 < case.limit <= 86400 and case.seed >= 0 for case in cases.values())
 
 
 def pcg64(seed):
