@@ -66,6 +66,7 @@ class CudaLane:
         source = self._outputs.data.ptr + offset
         runtime.memcpyAsync(buffer.ctypes.data, source, size, runtime.memcpyDeviceToHost, self._stream.ptr)
         self._stream.synchronize()
+        self._device.progress.add(size)
 
 
 class CudaDevice:
@@ -77,7 +78,7 @@ class CudaDevice:
     def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
         self.gpu = Gpu()
         self.group = Shape(group, shape.N, shape.d)
-        self._watch = watch
+        self._watch, self.progress = watch, watch.progress
         kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
         self._asked = kernel, max_error
@@ -172,7 +173,10 @@ class CpuLane:
         if needed == self._kernel:
             with self._watch("kernel"):
                 wide = np.float64 if self._kernel == FALLBACK else np.float32
-                result = tiled_attention(block, wide, self._device.cancelled)
+                row_bytes = 4 * block.shape[3]
+                result = tiled_attention(
+                    block, wide, self._device.cancelled, lambda rows: self._watch.progress.add(rows * row_bytes)
+                )
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
 

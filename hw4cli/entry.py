@@ -22,13 +22,12 @@ def main() -> None:
         interrupts.raise_from_now_on()
         code = run_command()
     except KeyboardInterrupt:
-        print("hw4: interrupted", file=sys.stderr)
-        code = interrupts.EXIT_CODE
+        interrupts.exit_interrupted()
     except (ImportError, MemoryError, RuntimeError) as error:
         words = lack(error)
         if words is None:
             raise
-        print(f"hw4: {words}", file=sys.stderr)
+        os.write(2, f"hw4: {words}\n".encode())
         code = 3
     # All is written and closed. Taking everything down piece by piece would cost some 10 ms, 25 more where CUDA was at
     # work, and Ctrl-C meanwhile would be a traceback.

@@ -3,30 +3,36 @@
 import hashlib
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from hw4cli.casefile import Floats, InputFile, check_finite
 from hw4cli.checksums import answer_sha256, note_answer, note_file, verify
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.newfile import NewFile, check_place
+from hw4cli.progress import Advance
 from hw4cli.shape import Shape
-from hw4cli.suite import Advance, Case, write_input
+from hw4cli.suite import Case, write_input
 from hw4cli.words import counted
 
 BLOCK_BYTES = 32 << 20
-Oracle = Callable[[Floats], Floats]
+Oracle = Callable[[Floats, Advance], Floats]  # the second is told the rows done
 
 
 @dataclass(frozen=True)
 class Job:
-    """A case to make: where its input and (unless None) its answer go, and what the input's SHA-256 must be."""
+    """What to make of a case: its input and its answer, or only one of them (None), and where they go.
 
-    input: Path
+    `source` is the input's place, be it made or there; `sha256` is what its SHA-256 must be, None for a random case.
+    """
+
+    source: Path
     answer: Path | None
     shape: Shape
     seed: int
     sha256: str | None = None
+    input_wanted: bool = True
 
     @classmethod
     def of(cls, case: Case, folder: Path, answers: bool) -> "Job":
@@ -37,28 +43,30 @@ class Job:
     @property
     def bytes(self) -> int:
         """How much this job writes."""
-        return self.shape.input_bytes + (self.shape.output_bytes if self.answer else 0)
+        return self.input_wanted * self.shape.input_bytes + (self.shape.output_bytes if self.answer else 0)
 
-    def done(self) -> bool:
-        """Whether all of it is there already: the suite's input, and the answer that was made from it."""
-        try:
-            return self.sha256 is not None and verify(self.input, self.sha256) and self._has_answer(self.sha256)
-        except Hw4Error:
-            return False
+    def rest(self) -> "Job":
+        """What of this job is not there yet: the suite's input, the answer that was made from it."""
+        if self.sha256 is None:
+            return self
+        made = answer_sha256(self.answer, self.sha256) if self.answer else None
+        answer = None if made and self.answer and _is_there(self.answer, made) else self.answer
+        return replace(self, answer=answer, input_wanted=not _is_there(self.source, self.sha256))
 
-    def _has_answer(self, input_sha256: str) -> bool:
-        if self.answer is None:
-            return True
-        made = answer_sha256(self.answer, input_sha256)
-        return made is not None and verify(self.answer, made)
+
+def _is_there(path: Path, sha256: str) -> bool:
+    try:
+        return verify(path, sha256)
+    except Hw4Error:
+        return False
 
 
 def check_space(jobs: list[Job]) -> None:
     """Raise InputError if a file cannot be where a job writes it, MachineError if its folder has no room for it."""
-    for path in (path for job in jobs for path in (job.input, job.answer) if path):
+    for path in (path for job in jobs for path in (job.input_wanted and job.source, job.answer) if path):
         check_place(path)
-    for folder in {job.input.resolve().parent for job in jobs}:
-        needed = sum(job.bytes for job in jobs if job.input.resolve().parent == folder)
+    for folder in {job.source.resolve().parent for job in jobs}:
+        needed = sum(job.bytes for job in jobs if job.source.resolve().parent == folder)
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise MachineError(
@@ -66,32 +74,50 @@ def check_space(jobs: list[Job]) -> None:
             )
 
 
-def make(job: Job, oracle: Oracle, advance: Advance) -> None:
-    """Write a job's input and answer. `advance` is told the bytes written, which add up to `job.bytes`.
+@dataclass(frozen=True)
+class Step:
+    """The making of one file. `run` tells its argument of its progress, which adds up to `total`; equal parts of that
+    take equal time."""
+
+    path: Path
+    total: int
+    run: Callable[[Advance], None]
+
+
+def steps(job: Job, oracle: Oracle | None) -> list[Step]:
+    """How a job is done: its input by the byte, its answer, if it has one, by the row.
 
     What is made for the suite is recorded (hw4cli/checksums.py): a later run knows its own files again.
     """
-    job.shape.check(str(job.input))
-    write_input(job.input, job.shape, job.seed, advance, job.sha256)
+    job.shape.check(str(job.source))
+    made = [Step(job.source, job.shape.input_bytes, partial(_make_input, job))] if job.input_wanted else []
+    if job.answer and oracle:
+        made.append(Step(job.answer, job.shape.B * job.shape.N, partial(_make_answer, job, job.answer, oracle)))
+    return made
+
+
+def make(job: Job, oracle: Oracle, advance: Advance) -> None:
+    """Do all of a job."""
+    for step in steps(job, oracle):
+        step.run(advance)
+
+
+def _make_input(job: Job, advance: Advance) -> None:
+    write_input(job.source, job.shape, job.seed, advance, job.sha256)
     if job.sha256:
-        note_file(job.input, job.sha256)
-    if job.answer:
-        digest = write_answer(job.input, job.answer, oracle, advance)
-        if job.sha256:
-            note_answer(job.answer, digest, job.sha256)
+        note_file(job.source, job.sha256)
 
 
-def write_answer(source: Path, target: Path, oracle: Oracle, advance: Advance) -> str:
-    """Write the oracle's answer to an input file; returns the answer's SHA-256."""
+def _make_answer(job: Job, target: Path, oracle: Oracle, advance: Advance) -> None:
     digest = hashlib.sha256()
-    with InputFile(source) as inputs, NewFile(target) as output:
+    with InputFile(job.source) as inputs, NewFile(target) as output:
         for first, block in inputs.blocks(BLOCK_BYTES):
-            check_finite(block, (first, 0, 0), source)
-            answer = oracle(block)
+            check_finite(block, (first, 0, 0), job.source)
+            answer = oracle(block, advance)
             output.write(answer)
             digest.update(answer.data)
-            advance(answer.nbytes)
-    return digest.hexdigest()
+    if job.sha256:
+        note_answer(target, digest.hexdigest(), job.sha256)
 
 
 def best_oracle() -> tuple[Oracle, str]:
@@ -109,4 +135,10 @@ def best_oracle() -> tuple[Oracle, str]:
         gpu = Gpu()
     except MachineError:
         return exact_attention, f"float64 on {counted(workers(), 'CPU core')}"
-    return lambda block: gpu.attention(block, FALLBACK), f"float64 on {gpu.name}"
+
+    def on_gpu(block: Floats, advance: Advance) -> Floats:
+        answer: Floats = gpu.attention(block, FALLBACK)
+        advance(answer.shape[0] * answer.shape[1])
+        return answer
+
+    return on_gpu, f"float64 on {gpu.name}"

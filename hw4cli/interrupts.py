@@ -23,17 +23,17 @@ def end_at_once() -> None:
     """From now on the signals end the process; those that are ignored stay so."""
     for number in SIGNALS:
         if _signal.getsignal(number) != _signal.SIG_IGN:
-            _signal.signal(number, _end)
+            _signal.signal(number, exit_interrupted)
 
 
 def raise_from_now_on() -> None:
     """From now on the signals that ended the process raise KeyboardInterrupt."""
-    _replace(_end, _raise)
+    _replace(exit_interrupted, _raise)
 
 
 def end_at_once_again() -> None:
     """From now on the signals that raised KeyboardInterrupt end the process."""
-    _replace(_raise, _end)
+    _replace(_raise, exit_interrupted)
 
 
 def _replace(old: object, new: object) -> None:
@@ -42,9 +42,12 @@ def _replace(old: object, new: object) -> None:
             _signal.signal(number, new)
 
 
-def _end(*_: object) -> None:
-    os.write(2, b"hw4: interrupted\n")
-    os._exit(EXIT_CODE)
+def exit_interrupted(*_: object) -> None:
+    """End the process as one that was interrupted."""
+    try:
+        os.write(2, b"hw4: interrupted\n")
+    finally:  # stderr may be closed
+        os._exit(EXIT_CODE)
 
 
 def _raise(*_: object) -> None:

@@ -30,6 +30,7 @@ def run(
     """
     with InputFile(source) as inputs:
         shape = inputs.shape
+        watch.progress.total = shape.output_bytes
         new = NewFile(target)
         check_different(source, target)
         plan = layout(shape, cores)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hw4cli.casefile import FLOAT32, Floats
 from hw4cli.cpu import KEYS, QUERIES, workers
 from hw4cli.importing import check_memory
+from hw4cli.progress import Advance
 
 Real = NDArray[np.floating[Any]]
 
@@ -23,12 +24,14 @@ WORKER_BYTES = 48 << 20  # of address space that a thread takes: its stack, a bu
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
-def tiled_attention(block: Floats, dtype: Any = np.float32, stop: threading.Event | None = None) -> Floats:
+def tiled_attention(
+    block: Floats, dtype: Any = np.float32, stop: threading.Event | None = None, advance: Advance | None = None
+) -> Floats:
     """O = softmax(QKᵀ/sqrt(d))V of each batch, tiled, with the online softmax (Milakov & Gimelshein 2018, alg. 3).
 
     `block` is (n, 3, N, d) float32, the result (n, N, d) float32. dtype=float64 computes wider, for scores that
     leave float32's range. Memory beyond the arrays: about 5 MB a core. Raises CancelledError within a tile's time
-    after `stop` is set.
+    after `stop` is set. `advance` is told the rows done.
     """
     stop = stop or threading.Event()
     wide = block.astype(dtype, copy=False)
@@ -53,13 +56,13 @@ def tiled_attention(block: Floats, dtype: Any = np.float32, stop: threading.Even
             m = m_new
         out[:] = o / l
 
-    return _in_parallel(task, block, QUERIES, stop)
+    return _in_parallel(task, block, QUERIES, advance, stop)
 
 
-def exact_attention(block: Floats) -> Floats:
+def exact_attention(block: Floats, advance: Advance | None = None) -> Floats:
     """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64, rounded to float32 at the end.
 
-    `block` is (n, 3, N, d) float32, the result (n, N, d) float32.
+    `block` is (n, 3, N, d) float32, the result (n, N, d) float32. `advance` is told the rows done.
     """
 
     wide = block.astype(np.float64)
@@ -72,11 +75,15 @@ def exact_attention(block: Floats) -> Floats:
         p = np.exp(s, out=s)
         out[:] = (p @ v) / p.sum(axis=2, keepdims=True)
 
-    return _in_parallel(task, block, max(1, ORACLE_BYTES // (8 * block.shape[2])))
+    return _in_parallel(task, block, max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
 
 
 def _in_parallel(
-    task: Callable[[slice, slice, Floats], None], block: Floats, rows: int, stop: threading.Event | None = None
+    task: Callable[[slice, slice, Floats], None],
+    block: Floats,
+    rows: int,
+    advance: Advance | None,
+    stop: threading.Event | None = None,
 ) -> Floats:
     """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
 
@@ -86,12 +93,14 @@ def _in_parallel(
     n, _, N, d = block.shape
     out = np.empty((n, N, d), FLOAT32)
     batch_step = max(1, min(rows // N, -(-n // workers())))
-    spans = product(_spans(n, batch_step), _spans(N, rows))
+    spans = list(product(_spans(n, batch_step), _spans(N, rows)))
     with ThreadPoolExecutor(workers()) as pool:
         futures = [pool.submit(task, batches, part, out[batches, part]) for batches, part in spans]
         try:
-            for future in futures:
+            for future, (batches, part) in zip(futures, spans, strict=True):
                 future.result()
+                if advance:
+                    advance((batches.stop - batches.start) * (part.stop - part.start))
         except BaseException:
             if stop:
                 stop.set()

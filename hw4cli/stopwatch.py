@@ -1,4 +1,4 @@
-"""Where the seconds of a run went, stage by stage, and which stages ran at the same time."""
+"""Where the seconds of a run went, stage by stage, which stages ran at the same time, and how far it is."""
 
 import os
 import threading
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hw4cli.owner import start_ticks
+from hw4cli.progress import Progress
 
 BAR, SHORTEST_BAR = 50, 10  # characters of the timeline
 
@@ -16,6 +17,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.origin = time.perf_counter()
+        self.progress = Progress()  # in bytes of output
         self.spans: dict[str, list[tuple[float, float]]] = {}
         self._lock = threading.Lock()
 

@@ -7,7 +7,7 @@ the way from bits to floats is ours, one rounding each, so no NumPy version or p
 import hashlib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,13 +21,13 @@ from hw4cli.casefile import FLOAT32, HEADER, Floats
 from hw4cli.checksums import SHA256
 from hw4cli.errors import InputError, MachineError
 from hw4cli.newfile import NewFile
+from hw4cli.progress import Advance
 from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 
 DAY = 86400.0  # seconds: no limit is longer
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")  # of a case: a file's name, without the - of ranges
 CHUNK = 1 << 18  # floats generated at a time: they stay in the cache until they are hashed and written
-Advance = Callable[[int], None]  # told the bytes done, for a progress bar
 
 
 @dataclass(frozen=True)

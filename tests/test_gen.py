@@ -13,6 +13,8 @@ from helpers import ROOT, definition, fails, folder_is_clean, read_output, run_h
 from hw4cli import suite
 from hw4cli.casefile import InputFile
 from hw4cli.checksums import RECORD, file_sha256
+from hw4cli.generate import Job, steps
+from hw4cli.reference import exact_attention
 from hw4cli.shape import Shape
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -76,6 +78,40 @@ def test_a_random_case_of_any_shape(hw4, tmp_path):
 def test_no_answers_makes_inputs_only(hw4, tmp_path):
     assert hw4("gen", "t01", "--no-answers", "--dir", tmp_path).returncode == 0
     folder_is_clean(tmp_path, RECORD, "t01")
+
+
+def test_without_answers_no_gpu_is_opened(tmp_path):
+    script = (
+        "import sys; from hw4cli.cli import run_command\n"
+        "assert run_command(['gen', 't01', '--no-answers', '--dir', sys.argv[1]]) == 0\n"
+        "print(*sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert not {"cupy", "rich", "hw4cli.gpu"} & set(result.stdout.split())
+
+
+def test_only_the_part_of_a_case_that_is_missing_is_made(hw4, tmp_path):
+    assert hw4("gen", "t02", "--no-answers", "--dir", tmp_path).returncode == 0
+    before = (tmp_path / "t02").stat().st_mtime_ns
+    assert hw4("gen", "t02", "--dir", tmp_path, env=CPU).returncode == 0
+    folder_is_clean(tmp_path, RECORD, "t02", "t02.out")
+    assert (tmp_path / "t02").stat().st_mtime_ns == before
+    (tmp_path / "t02").unlink()
+    before = (tmp_path / "t02.out").stat().st_mtime_ns
+    assert hw4("gen", "t02", "--dir", tmp_path, env=CPU).returncode == 0
+    folder_is_clean(tmp_path, RECORD, "t02", "t02.out")
+    assert (tmp_path / "t02.out").stat().st_mtime_ns == before
+
+
+def test_the_progress_of_each_file_adds_up_in_units_that_take_equal_time(tmp_path):
+    job = Job(tmp_path / "in", tmp_path / "out", Shape(3, 700, 32), 1)
+    for step, total in zip(steps(job, exact_attention), (job.shape.input_bytes, 3 * 700), strict=True):
+        told = []
+        step.run(told.append)
+        assert sum(told) == step.total == total
+        assert len(told) > 1
 
 
 def test_bad_requests_are_one_sentence(hw4, tmp_path):

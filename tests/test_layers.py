@@ -11,7 +11,8 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "owner", "commands", "context", "cpu", "cupyparts", "measured", "words", "interrupts"},
+    {"", "errors", "resources", "owner", "progress", "interrupts", "words"},
+    {"commands", "context", "cpu", "cupyparts", "measured"},
     {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
     {"variants", "checksums"},
@@ -30,7 +31,7 @@ FLOORS = [
     {"bench", "session"},
     {"peers", "endtoend", "classroom", "changes"},
     {"cli.console", "cli.params", "cli.sections", "cli.errorview"},
-    {"cli.options", "cli.view", "cli.board"},
+    {"cli.options", "cli.view", "cli.board", "cli.bar"},
     {
         "cli.run",
         "cli.doctor",

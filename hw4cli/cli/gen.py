@@ -1,21 +1,24 @@
 """`hw4 gen`: test cases and their answers."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from hw4cli.cli.bar import Bar
 from hw4cli.cli.options import FILE, folder_option, shape_option
 from hw4cli.cli.params import Whole, complete_cases
 from hw4cli.errors import InputError
 from hw4cli.importing import Importing
+from hw4cli.progress import Progress
 from hw4cli.shape import Shape
 from hw4cli.words import counted, printable
 
 if TYPE_CHECKING:
     from hw4cli.generate import Job
+
+BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 
 
 @click.command()
@@ -63,31 +66,25 @@ def gen(
         raise click.UsageError(
             "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
         )
-    _make_all(jobs if force else [job for job in jobs if not job.done()], len(jobs))
+    _make_all(jobs if force else [job.rest() for job in jobs])
 
 
-def _make_all(jobs: "list[Job]", asked: int) -> None:
-    """Make the jobs under a progress bar on a terminal, a line each elsewhere."""
+def _make_all(jobs: "list[Job]") -> None:
+    """Make the jobs, each file under a bar of its own, and tell of each case."""
     with Importing():
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+        from hw4cli.generate import best_oracle, check_space, steps
 
-        from hw4cli.generate import best_oracle, check_space, make
-
-    if len(jobs) < asked:
-        click.echo(f"{asked - len(jobs)} of {counted(asked, 'case')} there already", err=True)
-    if not jobs:
-        return
-    check_space(jobs)
-    oracle, what = best_oracle()
-    if any(job.answer for job in jobs):
+    wanted = [job for job in jobs if job.bytes]
+    if len(wanted) < len(jobs):
+        click.echo(f"{len(jobs) - len(wanted)} of {counted(len(jobs), 'case')} there already", err=True)
+    check_space(wanted)
+    oracle = None
+    if any(job.answer for job in wanted):  # else no GPU is opened
+        oracle, what = best_oracle()
         click.echo(f"answers: {what}", err=True)
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
-        for job in jobs:
-            task = progress.add_task(printable(job.input.name), total=job.bytes)
-            make(job, oracle, lambda done, task=task: progress.advance(task, done))  # type: ignore[misc]
-            progress.remove_task(task)
-            words = f"{printable(job.input)}  {job.shape}  {job.bytes / 1e6:.1f} MB"
-            progress.console.print(words, highlight=False, markup=False, soft_wrap=True)
+    for number, job in enumerate(wanted, 1):
+        for step in steps(job, oracle):
+            progress = Progress(step.total)
+            with Bar(f"{printable(step.path.name)} ({number} of {len(wanted)})", progress, BAR_DELAY):
+                step.run(progress.add)
+        click.echo(f"{printable(job.source)}  {job.shape}  {job.bytes / 1e6:.1f} MB", err=True)

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import click
 
+from hw4cli.cli.bar import Bar
 from hw4cli.cli.options import FILE
 from hw4cli.cli.params import Number, OneOf
 from hw4cli.importing import Importing
 from hw4cli.stopwatch import Stopwatch
 from hw4cli.variants import VARIANTS
-from hw4cli.words import columns, print_message, wrapped
+from hw4cli.words import columns, wrapped
+
+BAR_DELAY = 2.0  # seconds: most runs are over by then
 
 
 @click.command()
@@ -70,18 +73,21 @@ def run(
         from hw4cli import pipeline
         from hw4cli.cpu import workers
 
+    watch = Stopwatch()
+    bar = Bar("computing", watch.progress, BAR_DELAY, wanted=not quiet)
+
     def say(sentence: str) -> None:
         if not quiet:
-            print_message(sentence)
+            bar.say(sentence)
 
     devices = {
         "auto": pipeline.auto(kernel, max_error, say),
         "cuda": pipeline.cuda(kernel, max_error),
         "cpu": pipeline.cpu(max_error),
     }
-    watch = Stopwatch()
     started = time.perf_counter()
-    shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
+    with bar:
+        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")

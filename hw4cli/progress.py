@@ -1,0 +1,19 @@
+"""How far a long computation is."""
+
+import threading
+from collections.abc import Callable
+
+Advance = Callable[[int], None]  # told how much more is done
+
+
+class Progress:
+    """How much is done, of how much: in bytes, rows, or whatever takes equal time. Any thread adds, any reads."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total, self.done = total, 0
+        self._lock = threading.Lock()
+
+    def add(self, amount: int) -> None:
+        """Some more is done."""
+        with self._lock:
+            self.done += amount
