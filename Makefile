@@ -57,7 +57,7 @@ results: $(python_for_run)  ## make the tables in README.md and docs/ from the r
 	PYTHONPATH=. $(PYTHON) benchmarks/results.py
 
 clean-cases:  ## remove the generated cases
-	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part
+	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part testcases/.hw4-sums.json
 
 clean:  ## remove the environment, builds and caches (see clean-cases)
 	rm -f hw4

@@ -14,7 +14,7 @@ import time
 
 SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 EXIT_CODE = 130
-CLEAN_UP = 2.0  # seconds after an interrupt in which further ones are ignored: they would cut the cleaning up short
+CLEAN_UP = 1.0  # seconds after an interrupt in which further ones are ignored: they would cut the cleaning up short
 
 _last = 0.0  # when KeyboardInterrupt was last raised
 

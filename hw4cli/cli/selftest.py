@@ -13,6 +13,7 @@ import click
 
 from hw4cli.cli.params import Number, OneOf, Whole
 from hw4cli.errors import MachineError
+from hw4cli.importing import Importing
 from hw4cli.variants import VARIANTS
 from hw4cli.words import columns, counted
 
@@ -55,8 +56,9 @@ def selftest(
     told as the command that repeats it. Exit status 0 if all are right, 1 if any is wrong, 3 if there is no GPU.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
-    from hw4cli.selftest import Summary, examine, outcomes
-    from hw4cli.trial import draw
+    with Importing():
+        from hw4cli.selftest import Summary, examine, outcomes
+        from hw4cli.trial import draw
 
     given = ctx.get_parameter_source("minutes") is click.core.ParameterSource.COMMANDLINE
     if number is not None and given:
