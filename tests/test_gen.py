@@ -61,7 +61,7 @@ def test_an_answer_whose_making_is_not_recorded_is_made_again(hw4, tmp_path):
     assert hw4("gen", "t02", "--dir", tmp_path, env=CPU).returncode == 0
     (tmp_path / RECORD).unlink()
     assert "already" not in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
-    assert "1 of 1 cases are there already" in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
+    assert "1 of 1 case there already" in hw4("gen", "t02", "--dir", tmp_path, env=CPU).stderr
 
 
 def test_a_random_case_of_any_shape(hw4, tmp_path):
