@@ -20,7 +20,7 @@ from hw4cli.progress import Advance
 
 Real = NDArray[np.floating[Any]]
 
-WORKER_BYTES = 48 << 20  # of address space that a thread takes: its stack, a buffer of the BLAS, tiles
+WORKER_BYTES = 128 << 20  # of address space that a thread takes: its stack, its heap, a buffer of the BLAS, tiles
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 

@@ -10,6 +10,7 @@ from helpers import fails, folder_is_clean
 
 from hw4cli import endtoend, suite, tables
 from hw4cli.casefile import InputFile
+from hw4cli.checksums import RECORD
 from hw4cli.endtoend import Program, Row, cached_share, evict, measure, named, read_once, record, sums
 from hw4cli.errors import InputError
 from hw4cli.generate import Job, make
@@ -206,7 +207,7 @@ def test_the_command_measures_hw4_last_and_writes_a_record(hw4, real, tmp_path, 
     ]
     assert float(rows[0]["ratio"]) == 1
     assert tables.read_record(tmp_path / "record.json")["kind"] == "end-to-end"
-    folder_is_clean(real, "t01", "t01.out")
+    folder_is_clean(real, RECORD, "t01", "t01.out")
 
 
 def test_a_wrong_program_makes_the_exit_status_1(hw4, real):

@@ -15,6 +15,7 @@ ONE_PROCESS = [*(NOBODY if os.geteuid() == 0 else []), "prlimit", "--nproc=1"]
 
 @pytest.fixture
 def case(tmp_path):
+    (tmp_path / "answer").write_bytes(bytes(4 * 3 * 130 * 32))
     return write_case(tmp_path / "case", random_block(3, 130, 32))
 
 
@@ -26,7 +27,7 @@ def commands(case, folder):
     return {
         "run": ["--device", "cpu", case, folder / "out"],
         "info": ["info", case],
-        "verify": ["verify", case, case],
+        "verify": ["verify", folder / "answer", folder / "answer"],
         "gen": ["gen", "--shape", "2,100,32", "-o", folder / "new"],
         "kernels": ["kernels"],
         "judge": ["judge", "t01", "--dir", folder],
@@ -41,7 +42,7 @@ def lacks(result, folder, words):
     assert last.startswith("hw4: ")
     assert words in last
     assert result.returncode == 3
-    assert {path.name for path in folder.iterdir()} <= {"case", "new", "home"}
+    assert {path.name for path in folder.iterdir()} <= {"answer", "case", "new", "home"}
 
 
 @pytest.mark.parametrize(
