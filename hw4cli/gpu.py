@@ -162,7 +162,7 @@ class Gpu:
         """The compiled functions, one a launch; the machine code is kept on disk."""
         kernel = _kernel(variant, options)
         try:
-            code = self.code.get(kernel, lambda: (_kernel(plan.variant, plan.options) for plan in self.companions()))
+            code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
             with _as_file(code) as path:
                 module = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
@@ -206,6 +206,11 @@ def _as_file(code: bytes) -> Iterator[str]:
     with tempfile.NamedTemporaryFile(prefix="hw4-", suffix=".cubin", buffering=0) as file:
         file.write(code)
         yield file.name
+
+
+def kernel_of(plan: Plan) -> Kernel:
+    """What is compiled for a plan."""
+    return _kernel(plan.variant, plan.options)
 
 
 def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:

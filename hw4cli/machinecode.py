@@ -112,17 +112,23 @@ class MachineCode:
         facts = json.dumps([_source(name), OPTIONS, options, self.cc, compiler])
         return Path(self.folder or "") / f"hw4-{hashlib.sha256(facts.encode()).hexdigest()[:40]}.cubin"
 
-    def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> None:
-        """Start to compile kernels that are missing, in other processes, as many as there are other cores."""
+    def missing(self, kernels: Iterable[Kernel]) -> list[Kernel]:
+        """Those kernels, each once, whose code is not kept yet, though it could be."""
+        return [kernel for kernel in dict.fromkeys(kernels) if self._kept(kernel) is None] if self.folder else []
+
+    def start(self, kernel: Kernel) -> "subprocess.Popen[bytes]":
+        """Start a process that compiles a kernel and keeps its code. Raises OSError if it may not be started."""
         import subprocess  # here, because it takes 6 ms
 
-        missing = [kernel for kernel in dict.fromkeys(kernels) if self._kept(kernel) is None] if self.folder else []
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # NVRTC would open the GPU, and does not need it
-        for kernel in missing[: workers() - 1]:
-            order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
-            with suppress(OSError):  # no more processes are allowed: this one compiles what it needs
-                command = [*_this_module(), order]
-                self._helpers.append(subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL))
+        order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
+        return subprocess.Popen([*_this_module(), order], env=env, stderr=subprocess.DEVNULL)
+
+    def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> None:
+        """Start to compile kernels that are missing, in other processes, as many as there are other cores."""
+        for kernel in self.missing(kernels)[: workers() - 1]:
+            with suppress(OSError):  # this process compiles what it needs
+                self._helpers.append(self.start(kernel))
 
 
 def _source(name: str) -> str:

@@ -1,11 +1,17 @@
 """The GPU tests share one opened GPU; without a GPU they are skipped, and say why."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from hw4cli.cpu import workers
 from hw4cli.errors import MachineError
-from hw4cli.gpu import Gpu
+from hw4cli.gpu import Gpu, kernel_of
+from hw4cli.shape import Shape
+from hw4cli.variants import VARIANTS
+
+MANY = 500  # tests, of which compiling would take most of the time
 
 
 def pytest_collection_modifyitems(items):
@@ -15,8 +21,20 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def gpu():
+def gpu(request):
     try:
-        return Gpu()
+        gpu = Gpu()
     except MachineError as reason:
         pytest.skip(str(reason))
+    shapes = {item.callspec.params.get("shape") for item in request.session.items if hasattr(item, "callspec")}
+    if len(request.session.items) > MANY:
+        compile_side_by_side(gpu, shapes - {None})
+    return gpu
+
+
+def compile_side_by_side(gpu, shapes):
+    """Compile what tests of these shapes need, a process for each core: one after the other it takes minutes."""
+    variants = [variant for variant in VARIANTS.values() if gpu.chip.cc >= variant.least_cc]
+    plans = (variant.plan(Shape(*shape), gpu.chip) for variant in variants for shape in sorted(shapes))
+    with ThreadPoolExecutor(workers()) as pool:
+        list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans))))
