@@ -19,9 +19,13 @@ MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64
 INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
 
+# What is searched is anybody's text: no expression here has a repetition before another that the same letters may
+# fill, which would take quadratic time.
+SEARCHED = 2000  # characters of a line: no error's name stands further behind
+CUDA_SUBJECT = re.compile(r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b", re.IGNORECASE)
+FAILURE = re.compile(r"error|fail|illegal|invalid|out of memory", re.IGNORECASE)  # of such a subject, behind it
 CUDA_ERROR = re.compile(
-    r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b.*?(error|fail|illegal|invalid|out of memory)"
-    r"|\b(cudaError\w+|CUDA_ERROR_\w+|hipError\w+)"
+    r"\b(cudaError\w+|CUDA_ERROR_\w+|hipError\w+)"
     r"|(illegal memory|misaligned) a|too many resources requested|no kernel image|unspecified launch failure",
     re.IGNORECASE,
 )
@@ -77,11 +81,16 @@ def exit_problem(exit_code: int, stderr: str, max_file: int | None = None) -> st
 
 def cuda_error(stderr: str) -> str | None:
     """The first line that tells of a CUDA error, with what it means where that is known."""
-    line = next((line for line in stderr.splitlines() if CUDA_ERROR.search(line)), None)
+    line = next((start for line in stderr.splitlines() if _tells_of_cuda(start := line[:SEARCHED])), None)
     if line is None:
         return None
     meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
     return f"{_quotable(line)} ({meaning})" if meaning else _quotable(line)
+
+
+def _tells_of_cuda(line: str) -> bool:
+    subject = CUDA_SUBJECT.search(line)
+    return bool(CUDA_ERROR.search(line) or (subject and FAILURE.search(line, subject.end())))
 
 
 def _last_line(text: str) -> str:
