@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import Self
 
 from hw4cli import sandbox
 from hw4cli.checksums import file_sha256
@@ -22,12 +24,38 @@ from hw4cli.staging import PREFIX, environment, remove
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
+MAX_ENTRIES = 10_000  # files and folders of a submission
 RESERVED = {"slurm", *(f"results.{end}" for end in ("json", "xml", "csv", "md"))}  # stand beside the students' folders
 ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
 
 
 class BrokenError(Exception):
     """A submission has no program that could be judged; why not, in a sentence for its author."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a folder holds, its folders' contents included: everything but folders, in order, with its status; the bytes
+    of it all, holes included; and whether there was more than MAX_ENTRIES, so that this is not all."""
+
+    entries: Sequence[tuple[Path, os.stat_result]]
+    size: int
+    crowded: bool
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Look through a folder. Links are not followed; what cannot be read is left out."""
+        found, places, seen = [], [str(folder)], 0
+        while places and seen <= MAX_ENTRIES:
+            with suppress(OSError), os.scandir(places.pop()) as entries:
+                for entry in islice(entries, MAX_ENTRIES + 1 - seen):
+                    seen += 1
+                    with suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            places.append(entry.path)
+                        else:
+                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+        return cls(sorted(found), sum(status.st_size for _, status in found), seen > MAX_ENTRIES)
 
 
 @dataclass(frozen=True)
@@ -38,38 +66,34 @@ class Submission:
     folder: Path
 
     @cached_property
-    def _entries(self) -> list[tuple[Path, os.stat_result]]:
-        """All that is in it but folders, in order; links are not followed, what cannot be read is left out."""
-        found, places = [], [str(self.folder)]
-        while places:
-            with suppress(OSError), os.scandir(places.pop()) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        places.append(entry.path)
-                    else:
-                        found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
-        return sorted(found)
+    def contents(self) -> Contents:
+        """All that is in it, looked through once."""
+        return Contents.of(self.folder)
+
+    @property
+    def excess(self) -> str | None:
+        """Why it is too large to be judged, in words; None if it is not."""
+        if self.contents.crowded:
+            return f"it holds more than {MAX_ENTRIES:,} files and folders"
+        if self.contents.size > MAX_BYTES:
+            return f"it is larger than {MAX_BYTES >> 20:,} MB: {self.contents.size >> 20:,} MB"
+        return None
 
     @property
     def files(self) -> list[Path]:
         """Its regular files."""
-        return [path for path, status in self._entries if stat.S_ISREG(status.st_mode)]
-
-    @property
-    def size(self) -> int:
-        """Bytes of its files, holes included."""
-        return sum(status.st_size for _, status in self._entries)
+        return [path for path, status in self.contents.entries if stat.S_ISREG(status.st_mode)]
 
     @cached_property
     def sha256(self) -> str:
         """A hash of the names in it, of where links lead, and of its files' bytes (their sizes, if it is too large)."""
-        whole = hashlib.sha256()
-        for path, status in self._entries:
+        whole, by_size = hashlib.sha256(), self.excess is not None
+        for path, status in self.contents.entries:
             content = str(status.st_size)
             with suppress(OSError):
                 if stat.S_ISLNK(status.st_mode):
                     content = str(path.readlink())
-                elif stat.S_ISREG(status.st_mode) and self.size <= MAX_BYTES:
+                elif stat.S_ISREG(status.st_mode) and not by_size:
                     content = file_sha256(path)
             whole.update(f"{path.relative_to(self.folder)}\0{content}\0".encode(errors="surrogateescape"))
         return whole.hexdigest()
@@ -134,8 +158,8 @@ def _check(program: Path, submission: Submission) -> None:
 def _copy(submission: Submission, target: Path) -> None:
     """A fresh copy, in which its owner may write."""
     remove(target)
-    if submission.size > MAX_BYTES:
-        raise BrokenError(f"it is larger than {MAX_BYTES >> 20:,} MB: {submission.size >> 20:,} MB")
+    if problem := submission.excess:
+        raise BrokenError(problem)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(submission.folder, target, symlinks=True)
