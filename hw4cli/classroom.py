@@ -7,6 +7,7 @@ the tasks of a Slurm array need no other way to tell the one who waits for them.
 import fcntl
 import os
 import shlex
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, results, slurm, standings
-from hw4cli.errors import Hw4Error, InputError, MachineError, os_error
+from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError, os_error
 from hw4cli.newfile import make_folder
 from hw4cli.record import Standing
-from hw4cli.session import Listener, SessionPlan, judge_session, not_run, set_aside
+from hw4cli.session import Listener, SessionPlan, holds_judging, judge_session, not_run, set_aside
 from hw4cli.submission import STAMP, BrokenError, Submission, program_of, scan
 from hw4cli.verdict import Verdict
 from hw4cli.words import counted
@@ -26,6 +27,7 @@ from hw4cli.words import counted
 BUILD_SECONDS = 120.0
 LOOK_SECONDS = 2.0  # between two looks at an array's journals: each asks Slurm once
 PATIENCE_SECONDS = 600.0  # with a Slurm that does not answer
+LOCK = ".lock"  # in the class's folder
 TASKS, JOB = "slurm", "job"  # in the class's folder: what the array's tasks said; in there, the array's number
 
 
@@ -38,6 +40,7 @@ class ClassPlan:
     session: SessionPlan
     only: Sequence[str] = ()
     build_seconds: float = BUILD_SECONDS
+    is_task: bool = False  # one of an array's: the judge that waits for the array has the class's lock
 
 
 class ClassListener:
@@ -70,6 +73,7 @@ class Classroom:
         ):
             raise InputError(f"{plan.output} lies among the submissions: keep the results elsewhere")
         self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
+        self._judged = 0  # members
 
     def _place(self, member: Submission) -> Path:
         return self.plan.output / member.user
@@ -90,7 +94,7 @@ class Classroom:
     def _is_complete(self, found: journal.Journal, member: Submission) -> bool:
         plan, settings = self.plan.session, found.header["settings"]
         wanted = {**self._facts(member), "sandbox": plan.settings.sandbox}
-        if found.header.get("fault") or {name: settings[name] for name in wanted} != wanted:
+        if found.in_doubt or found.header.get("fault") or {name: settings[name] for name in wanted} != wanted:
             return False
         if found.header.get("note"):
             return True
@@ -113,13 +117,50 @@ class Classroom:
 
     def judge(self) -> bool:
         """Judge the members one after the other, but for those who are done; whether all were judged. The failure of
-        one is told, and stops nobody."""
-        judged = [self._try(member, self._judge) for member in self._ready()]
+        one is told, and stops nobody. BusyError if another judge has the class; InputError if it is judged already, and
+        the plan does not say to go on or to begin anew."""
+        with self._lock():
+            judged = [self._try(member, self._judge) for member in self._ready()]
         return len(judged) == len(self.members) and all(judged)
 
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Have the class's folder to ourselves. The lock goes with the process, even one that is killed."""
+        if self.plan.is_task:
+            yield
+            return
+        with (self.plan.output / LOCK).open("a+") as file:
+            with suppress(OSError):  # some file systems have no locks
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    file.seek(0)
+                    who = file.read().strip()
+                    raise BusyError(f"another hw4 judge ({who}) works on {self.plan.output}: wait for it") from None
+            file.truncate(0)
+            print(f"process {os.getpid()} on {socket.gethostname()}", file=file, flush=True)
+            yield
+
+    def how_far(self) -> str:
+        """How many members are judged, and how to go on, in words."""
+        return f"{self._judged} of {len(self.members)} students are judged, --resume goes on"
+
     def _ready(self) -> list[Submission]:
-        """The members who can be judged: unless the plan says to resume, what was judged and built is put away."""
-        return [member for member in self.members if self.plan.session.resume or self._try(member, self._put_away)]
+        """The members who can be judged: if the plan says to begin anew, what was judged and built is put away."""
+        plan = self.plan.session
+        judged = [member for member in self.members if self._is_there(member)]
+        if judged and not (plan.resume or plan.restart):
+            raise InputError(
+                f"{self.plan.output} holds a judging of {len(judged)} of {len(self.members)} students: "
+                "--resume goes on with it, --restart keeps the old journals and begins anew"
+            )
+        return [member for member in self.members if plan.resume or self._try(member, self._put_away)]
+
+    def _is_there(self, member: Submission) -> bool:
+        try:
+            return holds_judging(self._place(member))
+        except OSError:
+            return False  # told when it is judged
 
     def _put_away(self, member: Submission) -> bool:
         set_aside(self._place(member))
@@ -132,7 +173,7 @@ class Classroom:
         try:
             return work(member)
         except Hw4Error as error:
-            self._failed(member, str(error))
+            self._failed(member, str(error), told_only=isinstance(error, BusyError))
         except OSError as error:
             self._failed(member, f"{os_error(error, 'judge it')}")
         except Exception as error:
@@ -151,6 +192,7 @@ class Classroom:
     def _tell(self, member: Submission, kept: bool) -> bool:
         """Tell of a member's standing; whether it is one, and not open."""
         one = self._standing(member)
+        self._judged += 1
         self.listener.judged(one, kept)
         return one.score is not None
 
@@ -171,10 +213,12 @@ class Classroom:
         plan = replace(plan, user=member.user, command=[str(program)], sources=member.files, facts=facts)
         judge_session(replace(plan, output=place, resume=True), listener)
 
-    def _failed(self, member: Submission, words: str) -> None:
+    def _failed(self, member: Submission, words: str, told_only: bool = False) -> None:
         """Tell of a failure; and write it down where nothing is written of this submission, so that nobody is missing
-        on the board, or there with what an older one did."""
+        on the board, or there with what an older one did. Not where another judge is writing it."""
         self.listener.failed(member.user, words)
+        if told_only:
+            return
         with suppress(Exception):
             path = self._place(member) / journal.NAME
             header = journal.read(path).header if path.exists() else {}
@@ -189,6 +233,10 @@ class Classroom:
         An array that an earlier call left behind is waited for first. Ctrl-C cancels the array. Raises MachineError,
         with Slurm's words, if Slurm does not take it.
         """
+        with self._lock():
+            return self._judge_as_array(options, parallel, arguments)
+
+    def _judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
         log, left = self.plan.output / TASKS, list(self.members)
         note = log / JOB
         job = note.read_text().strip() if note.is_file() else ""
@@ -263,7 +311,7 @@ def _locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise MachineError(f"another hw4 judge works in {folder}: wait for it") from None
+            raise BusyError(f"another hw4 judge works in {folder}: wait for it") from None
         yield
     finally:
         os.close(descriptor)
@@ -272,7 +320,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _script(members: Sequence[Submission], tasks: int, arguments: Sequence[str]) -> str:
     """What a task runs: hw4 on the member of its number, and on every `tasks`-th after that."""
     users = " ".join(shlex.quote(member.user) for member in members)
-    command = shlex.join([*slurm.python_words("entry"), "judge", "--resume", "--only"])
+    command = shlex.join([*slurm.python_words("entry"), "judge", "--task", "--resume", "--only"])
     return f"""#!/bin/sh
 set -- {users}
 shift "$SLURM_ARRAY_TASK_ID"

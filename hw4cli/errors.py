@@ -17,6 +17,10 @@ class MachineError(Hw4Error):
     """The machine cannot do it: no GPU, no memory, no space, no permission (exit code 3)."""
 
 
+class BusyError(MachineError):
+    """Another process has what is needed; nothing was done."""
+
+
 def lack(error: BaseException) -> str | None:
     """What the machine lacks, memory or threads, if an error says so in whatever words; None if it does not."""
     words = str(error)

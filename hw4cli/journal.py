@@ -1,8 +1,10 @@
 """The journal of a judging: JSON lines, one written as each run ends, from which everything else is made.
 
 A line is a header ({"kind": "header", "schema": 1, …}: who was judged, where, when) or a run ({"kind": "run", "key": …}
-and the fields of an Attempt). A journal is only ever added to, so that a crash loses at most the line in writing; such
-a broken last line is left out when it is read.
+and the fields of an Attempt). A journal is only ever added to, so that a crash loses at most the line in writing.
+
+A line that is cut short, or holds what no judge writes (journalfields), is damaged. It is left out and counted: what
+it held is not known, so nobody may take a case for one that was not run.
 """
 
 import json
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.journalfields import HEADER, NEEDED, RUN, wrong_fields
 from hw4cli.record import Attempt
 
 SCHEMA = 1
@@ -23,10 +26,19 @@ ATTEMPT_FIELDS = {field.name for field in fields(Attempt)}
 
 @dataclass
 class Journal:
-    """What a journal holds: its headers, the last one counting, and the attempts with their keys, in order."""
+    """What a journal holds: its headers, the last one counting, and the attempts with their keys, in order; and which
+    lines are `damaged` (from 1). `in_doubt` if one of these lies behind the last header, so that the session it begins
+    may have seen what is not known any more: a later session has judged it again."""
 
     headers: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[tuple[str, Attempt]] = field(default_factory=list)
+    damaged: list[int] = field(default_factory=list)
+    in_doubt: bool = False
+
+    def begin(self, header: Mapping[str, Any]) -> None:
+        """Add the header of a new session."""
+        self.headers.append(header)
+        self.in_doubt = False
 
     @property
     def header(self) -> Mapping[str, Any]:
@@ -37,8 +49,7 @@ class Journal:
         """The attempts that count, by case: those with the case's key in the header, or else with that of its last
         run. What ran before the program, the limit or the GPU changed is history; a repeat that ran again (after the
         judge's own failure) takes the place of the first."""
-        named = self.header.get("keys")
-        last = named if isinstance(named, dict) else {attempt.case: key for key, attempt in self.runs}
+        last = self.header.get("keys", {attempt.case: key for key, attempt in self.runs})
         chosen: dict[str, dict[int, Attempt]] = {}
         for key, attempt in self.runs:
             if last.get(attempt.case) == key:
@@ -68,36 +79,44 @@ def run(key: str, attempt: Attempt) -> dict[str, Any]:
 
 
 def read(path: Path) -> Journal:
-    """A journal's content. InputError if there is none, or it is of a newer schema or none of ours."""
+    """A journal's content. InputError if there is none, or it is of another schema."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     journal = Journal()
     for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        try:
-            line = json.loads(text)
-            _add(journal, line, f"{path}, line {number}")
-        except (ValueError, TypeError, AttributeError):
-            continue  # cut short by a crash
-        except LookupError as error:  # JSON, but not what we wrote
-            raise InputError(f"{path}, line {number} is damaged: {error!r}") from None
+        if text.strip() and not _add(journal, text, f"{path}, line {number}"):
+            journal.damaged.append(number)
+            journal.in_doubt = True
     return journal
 
 
-def _add(journal: Journal, line: dict[str, Any], where: str) -> None:
-    if line.get("kind") == "header":
-        if line.get("schema") != SCHEMA:
-            raise InputError(f"{where}: schema {line.get('schema')}, but this hw4 reads schema {SCHEMA}")
-        journal.headers.append(line)
-    elif line.get("kind") == "run":
+def _add(journal: Journal, text: bytes, where: str) -> bool:
+    """Add a line to what is known of a journal; False if it is damaged."""
+    try:
+        line = json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return False
+    kind = line.get("kind") if isinstance(line, dict) else None
+    if kind == "header" and type(schema := line.get("schema")) is int and not wrong_fields(line, HEADER):
+        if schema != SCHEMA:
+            raise InputError(f"{where}: schema {schema}, but this hw4 reads schema {SCHEMA}")
+        journal.begin(line)
+        return True
+    if kind == "run" and line.keys() >= set(NEEDED) and not wrong_fields(line, RUN):
         facts = {name: value for name, value in line.items() if name in ATTEMPT_FIELDS}
         facts["shape"] = tuple(facts["shape"])
         if facts.get("max_error") == "inf":
             facts["max_error"] = math.inf
         journal.runs.append((line["key"], Attempt(**facts)))
+        return True
+    return False
+
+
+def _no_number(word: str) -> Any:
+    """Python's JSON reads NaN and Infinity; JSON has none."""
+    raise ValueError(word)
 
 
 def _finite(line: Mapping[str, Any]) -> dict[str, Any]:

@@ -176,10 +176,12 @@ class Standing:
     passed: int
     time: float
     penalty: float
-    score: int | None  # None while a case is JE or missing
+    score: int | None  # None while a case is JE, or may be lost with a damaged line of the journal
     rank: int = 0
     note: str = ""  # why there are no results: it does not compile, say
     session: Mapping[str, Any] = field(default_factory=dict)  # the journal's header: program, host, gpu, settings
+    damaged: Sequence[int] = ()  # the journal's lines that cannot be read
+    lost: bool = False  # whether such a line may have held what counts, or all of the journal is damaged
 
 
 def standing(
@@ -189,13 +191,16 @@ def standing(
     rules: Rules = Rules(),
     note: str = "",
     session: Mapping[str, Any] | None = None,
+    damaged: Sequence[int] = (),
+    lost: bool = False,
 ) -> Standing:
     """A user's standing. Time is the sum over accepted cases, Penalty a set time for each that is judged or missing
-    and not accepted; a JE, the judge's own failure, costs nothing and leaves the score open."""
+    and not accepted; a JE, the judge's own failure, costs nothing and leaves the score open. So does a case without a
+    result where the journal has `lost` some."""
     by_case = {result.case: result for result in results if result.case in cases}
     accepted = [result for result in by_case.values() if result.verdict is Verdict.AC]
     faults = sum(result.verdict is Verdict.JE for result in by_case.values())
-    failed = len(cases) - len(accepted) - faults
+    failed = (len(by_case) if lost else len(cases)) - len(accepted) - faults
     return Standing(
         user=user,
         results=by_case,
@@ -203,10 +208,23 @@ def standing(
         passed=len(accepted),
         time=sum(result.wall or 0.0 for result in accepted),
         penalty=rules.penalty * failed,
-        score=None if faults else score(failed),
+        score=None if faults or lost else score(failed),
         note=note,
         session=session or {},
+        damaged=damaged,
+        lost=lost,
     )
+
+
+LINES_SHOWN = 5
+
+
+def damage(lines: Sequence[int], journal: object = "the journal") -> str:
+    """Which lines of a journal are damaged, in words; empty if none is."""
+    if not lines:
+        return ""
+    shown = ", ".join(map(str, lines[:LINES_SHOWN])) + (", …" if len(lines) > LINES_SHOWN else "")
+    return f"{journal} is damaged in line{'s' if len(lines) > 1 else ''} {shown}"
 
 
 def score(failed: int) -> int:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from hw4cli import __version__, suite, tables
 from hw4cli.newfile import write_text
-from hw4cli.record import Result, Rules, Standing
+from hw4cli.record import Result, Rules, Standing, damage
 from hw4cli.verdict import Verdict
 from hw4cli.words import counted
 
@@ -65,6 +65,7 @@ def _standing(one: Standing) -> dict[str, Any]:
         "note": one.note,
         "cases": list(one.cases),
         "missing": missing(one),
+        "damaged_lines": list(one.damaged),
         "session": {name: one.session.get(name) for name in SESSION},
         "results": [_result(one.results[case]) for case in one.cases if case in one.results],
     }
@@ -80,6 +81,11 @@ def of_the_suite(cases: Sequence[str]) -> str:
     whole = suite.cases()
     some = sum(case in whole for case in cases)
     return "" if some == len(whole) else f"{some} of the suite's {counted(len(whole), 'case')}"
+
+
+def why_missing(one: Standing) -> str:
+    """Why a user's cases without a result have none, as far as it is known."""
+    return one.note or (damage(one.damaged) if one.lost else "")
 
 
 def _result(result: Result) -> dict[str, Any]:
@@ -113,7 +119,7 @@ def comma_separated(standings: Sequence[Standing]) -> str:
     writer.writeheader()
     for one in standings:
         for case in one.cases:
-            row = _row(one.results[case]) if case in one.results else {"case": case, "reason": one.note}
+            row = _row(one.results[case]) if case in one.results else {"case": case, "reason": why_missing(one)}
             row = {"rank": one.rank or None, "user": one.user, **row}
             writer.writerow({name: _cell(value) if isinstance(value, str) else value for name, value in row.items()})
     return out.getvalue()
@@ -142,18 +148,23 @@ def junit(standings: Sequence[Standing]) -> str:
             suite.set("timestamp", _xml(str(started)))
         for case in one.cases:
             test = ElementTree.SubElement(suite, "testcase", classname=_xml(one.user), name=_xml(case))
-            _outcome(test, one.results.get(case), one.note)
+            _outcome(test, one.results.get(case), one)
         _count(suite, suite.findall("testcase"))
     _count(root, root.findall("testsuite/testcase"))
     ElementTree.indent(root, " ")
     return ElementTree.tostring(root, "unicode", xml_declaration=False) + "\n"
 
 
-def _outcome(test: ElementTree.Element, result: Result | None, note: str) -> None:
+def _outcome(test: ElementTree.Element, result: Result | None, one: Standing) -> None:
     test.set("time", f"{(result and result.wall) or 0:.3f}")
     if result is None:
-        outcome = {"type": "NA", "message": _xml(note)} if note else {"message": "not judged"}
-        ElementTree.SubElement(test, "failure" if note else "skipped", outcome)
+        why = _xml(why_missing(one))
+        if one.score is None and why:
+            ElementTree.SubElement(test, "error", type="JE", message=why)
+        elif why:
+            ElementTree.SubElement(test, "failure", type="NA", message=why)
+        else:
+            ElementTree.SubElement(test, "skipped", message="not judged")
     elif result.verdict is not Verdict.AC:
         tag = "error" if result.verdict is Verdict.JE else "failure"
         ElementTree.SubElement(test, tag, type=str(result.verdict), message=_xml(result.reason))
@@ -191,4 +202,6 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
             text += f"\n## {tables.escaped(one.user)}\n\n" + tables.markdown(tables.RESULT_COLUMNS, cells)
         if lacking := missing(one):
             text += f"\n{tables.escaped(one.user)} has no result in {' '.join(lacking)}.\n"
+        if one.damaged:
+            text += f"\n{tables.escaped(one.user)}: {damage(one.damaged)}.\n"
     return text

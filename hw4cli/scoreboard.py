@@ -119,14 +119,16 @@ def _row(place: int, one: Standing, best: Mapping[str, float]) -> str:
         colspan = max(1, len(one.cases))
         cells.append(f'<td class="note" colspan="{colspan}" title="{_text(one.note)}"><span>{first}</span></td>')
     else:
-        cells += [_cell(one.results.get(case), best.get(case)) for case in one.cases]
+        cells += [_cell(one, case, best.get(case)) for case in one.cases]
     return "".join(cells) + "</tr>\n"
 
 
-def _cell(result: Result | None, best: float | None) -> str:
+def _cell(one: Standing, case: str, best: float | None) -> str:
     """A case's cell: the time if it is accepted, else the verdict's word; the reason is its title."""
+    result = one.results.get(case)
     if result is None:
-        return '<td class="c none" title="not run, counts as not accepted">–</td>'
+        why = "no result, and the journal is damaged" if one.lost else "not run, counts as not accepted"
+        return f'<td class="c none" title="{why}">–</td>'
     styles = ["c", CLASS[result.verdict]]
     wall = result.wall or 0.0
     if result.verdict is Verdict.AC:

@@ -1,7 +1,8 @@
 """A session of judging: one user's program on all its cases, each run written into the journal as it ends.
 
 A session that was cut short (Ctrl-C, a crash, a full disk) is taken up again with `resume`: what the journal holds for
-the same program, case, limit and GPU is not run again.
+the same program, case, limit and GPU is not run again. With `restart` the older journal gets a numbered name. With
+neither, an older journal is the user's to decide on: nothing is run.
 """
 
 import fcntl
@@ -16,9 +17,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from hw4cli import __version__, identity, journal, results
-from hw4cli.errors import InputError, MachineError, os_error
+from hw4cli.errors import BusyError, InputError, os_error
 from hw4cli.judge import Settings, judge_case
-from hw4cli.record import Result, Rules, Standing, combine, rank, standing
+from hw4cli.record import Result, Rules, Standing, combine, damage, rank, standing
 from hw4cli.slurm import task_facts
 from hw4cli.suite import Case, cases
 
@@ -40,6 +41,7 @@ class SessionPlan:
     repeat: int = 1
     warmup: int = 0
     resume: bool = False
+    restart: bool = False
     settings: Settings = field(default_factory=Settings)
     sources: Sequence[Path] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -61,17 +63,18 @@ class Listener:
 def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
     """Judge a program on the plan's cases; with `output`, leave a journal and the results' files there.
 
-    What was in `output` is gone on with if the plan says `resume`, and else kept under a numbered name. Ctrl-C goes
-    through when what was judged is told and written. InputError or MachineError where nothing can be written.
+    Ctrl-C goes through when what was judged is told and written; its words say how far it is. InputError if `output`
+    holds a judging and the plan says neither `resume` nor `restart`, or is no folder; MachineError where nothing can be
+    written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:
-        path = stack.enter_context(_locked_journal(plan.output, plan.resume)) if plan.output else None
+        path = stack.enter_context(_locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
         session = _Session(plan, path, listener or Listener())
         try:
             session.run()
         except KeyboardInterrupt:
             session.close()
-            raise
+            raise KeyboardInterrupt(session.how_far()) from None
         return session.close()
 
 
@@ -84,9 +87,15 @@ def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: A
 
 def set_aside(output: Path) -> None:
     """Give a folder's journal, if there is one, a name of its own: what is judged next begins anew."""
-    if (output / journal.NAME).is_file():
-        with _locked_journal(output, resume=False) as path:
+    if holds_judging(output):
+        with _locked_journal(output, restart=True) as path:
             path.unlink()
+
+
+def holds_judging(output: Path) -> bool:
+    """Whether a folder has a journal with something in it."""
+    path = output / journal.NAME
+    return path.is_file() and path.stat().st_size > 0
 
 
 class _Session:
@@ -102,6 +111,8 @@ class _Session:
         self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
         before = self.journal.header
         older = before.get("keys") if before.get("program_sha256") == program else None
+        if self.journal.in_doubt:
+            settings.say(f"{damage(self.journal.damaged, path)}: what is missing is judged again")
         header = _header(
             plan.user,
             _all_cases(plan.cases, self.journal),
@@ -111,7 +122,7 @@ class _Session:
             settings={**_settings(plan), **plan.facts},
             keys={**(older or {}), **self.keys},
         )
-        self.journal.headers.append(header)
+        self.journal.begin(header)
         self._append(header)
 
     def run(self) -> None:
@@ -137,11 +148,21 @@ class _Session:
         if self.path:
             _append(self.path, line)
 
+    def how_far(self) -> str:
+        """How many cases are judged, and how to go on, in words."""
+        judged = self.journal.attempts()
+        done = sum(case.name in judged for case in self.plan.cases)
+        how = "--resume goes on" if self.path else "nothing is kept without --output"
+        return f"{done} of {len(self.plan.cases)} cases are judged, {how}"
+
     def close(self) -> Standing:
         """The standing until now; told, and written if there is where."""
         rules, header = self.plan.rules, self.journal.header
         judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
-        [one] = rank([standing(self.plan.user, judged, header["cases"], rules, session=header)], rules)
+        damaged = self.journal.damaged
+        lost = len(judged) < len(header["cases"]) and bool(damaged)
+        one = standing(self.plan.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost)
+        [one] = rank([one], rules)
         self.listener.ended(one)
         if self.plan.output:
             results.write(self.plan.output, [one], rules)
@@ -173,15 +194,15 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
 
 def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
     """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
-    named = {case.name for case in chosen}.union(*(header.get("cases") or () for header in old.headers))
+    named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
     known = [*cases(), *sorted(named.difference(cases()))]
     return [name for name in known if name in named]
 
 
 @contextmanager
-def _locked_journal(folder: Path, resume: bool) -> Iterator[Path]:
-    """The path of a folder's journal, with no other session writing it. Both are made where they are not; without
-    `resume`, an older journal first gets a name of its own."""
+def _locked_journal(folder: Path, resume: bool = False, restart: bool = False) -> Iterator[Path]:
+    """The path of a folder's journal, with no other session writing it. Both are made where they are not. With
+    `restart`, an older journal first gets a name of its own; InputError if it is there without `resume` either."""
     path = folder / journal.NAME
     with ExitStack() as held:
         try:
@@ -189,7 +210,11 @@ def _locked_journal(folder: Path, resume: bool) -> Iterator[Path]:
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is no regular file: remove it")
             _lock(held.enter_context(path.open("ab")), folder)
-            if not resume and path.stat().st_size:
+            if holds_judging(folder) and not resume:
+                if not restart:
+                    raise InputError(
+                        f"{folder} holds a judging: --resume goes on with it, --restart keeps it and begins anew"
+                    )
                 path.rename(next(name for name in _numbered(path) if not name.exists()))
                 _lock(held.enter_context(path.open("ab")), folder)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
@@ -209,7 +234,7 @@ def _lock(file: IO[bytes], folder: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise MachineError(
+        raise BusyError(
             f"another hw4 judge is writing into {folder}: wait for it, or choose another --output"
         ) from None
     except OSError:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, suite
 from hw4cli.errors import InputError
 from hw4cli.journal import Journal
-from hw4cli.record import RANKS, Attempt, Rules, Standing, combine, rank, standing
+from hw4cli.record import RANKS, Rules, Standing, combine, rank, standing
 
 
 @dataclass(frozen=True)
@@ -54,19 +53,16 @@ def entry(path: Path, name: str) -> Entry:
         found = journal.read(path)
     except InputError as error:
         return Entry(user, Journal(), str(error).replace(str(path), name))
-    except (LookupError, RecursionError) as error:  # JSON, but not what we wrote
-        return Entry(user, Journal(), f"{name} is damaged: {error!r}")
     damage = "" if found.headers or found.runs else f"{name} is empty or damaged"
-    return Entry(str(found.header.get("user") or user), found, damage)
+    return Entry(found.header.get("user") or user, found, damage)
 
 
 def as_judged(entries: Iterable[Entry]) -> Rules:
     """The rules of the judging, as they stand in the journals: a class is judged by the same."""
-    headers = [entry.journal.header for entry in entries]
-    settings = next((found for one in headers if isinstance(found := one.get("settings"), dict)), {})
-    kept: dict[str, Any] = {
-        name: value for name in ("tolerance", "penalty") if isinstance(value := settings.get(name), int | float)
-    }
+    settings: Mapping[str, Any] = next(
+        (entry.journal.header["settings"] for entry in entries if "settings" in entry.journal.header), {}
+    )
+    kept = {name: settings[name] for name in ("tolerance", "penalty") if name in settings}
     return Rules(**kept, rank_by=settings["rank_by"] if settings.get("rank_by") in RANKS else RANKS[0])
 
 
@@ -88,41 +84,21 @@ def _cases(journals: Iterable[Journal]) -> list[str]:
     for found in journals:
         named.update(attempt.case for _, attempt in found.runs)
         for header in found.headers:
-            named.update(_strings(header.get("cases")))
+            named.update(header.get("cases", ()))
     known = list(suite.cases())
     return [name for name in known if name in named] + sorted(named.difference(known))
 
 
-def _strings(value: Any) -> Sequence[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
 def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     """One user's standing. A note in the last header says why that program could not be run: older runs are history."""
-    header, damage = entry.journal.header, entry.damage
-    note = str(header.get("note") or "")
+    found, header, damage = entry.journal, entry.journal.header, entry.damage
+    note = header.get("note") or ""
     if header.get("fault"):  # the judge's own
         damage = damage or note
-    try:
-        attempts = {} if note else entry.journal.attempts()
-        for attempt in chain(*attempts.values()):
-            _check(attempt)
-        judged = [combine(runs, rules) for runs in attempts.values()]
-        one = standing(entry.user, judged, cases, rules, note, session=header)
-    except (AttributeError, TypeError, ValueError) as error:
-        damage = f"the journal is damaged: {error}"
-    if not damage:
-        return one
-    return replace(standing(entry.user, [], cases, rules, damage), score=None, penalty=0.0)  # not the program's fault
-
-
-def _check(attempt: Attempt) -> None:
-    """ValueError if a value is not of its kind: what is made of it must not fail for everyone else."""
-    numbers = (attempt.limit, attempt.wall or 0.0, attempt.max_error or 0.0)
-    words = (attempt.fault, attempt.problem, attempt.wrong, attempt.note)
-    if not (
-        [type(size) for size in attempt.shape] == [int, int, int]
-        and all(isinstance(number, int | float) for number in numbers)
-        and all(word is None or isinstance(word, str) for word in words)
-    ):
-        raise ValueError(f"a run of {attempt.case} holds what no judge writes")
+    if damage:  # not the program's fault
+        one = standing(entry.user, [], cases, rules, damage, damaged=found.damaged, lost=True)
+        return replace(one, lost=not header.get("fault"))
+    attempts = {} if note else found.attempts()
+    judged = [combine(runs, rules) for runs in attempts.values()]
+    lost = found.in_doubt or bool(found.damaged and not note and set(cases) - set(attempts))
+    return standing(entry.user, judged, cases, rules, note, session=header, damaged=found.damaged, lost=lost)

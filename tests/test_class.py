@@ -9,53 +9,12 @@ import time
 
 import psutil
 import pytest
+from classes import board, judge_class, knowing, submit
 from helpers import fails, run_hw4, start_hw4
 
-from hw4cli import journal, standings, suite
-from hw4cli.generate import Job, make
-from hw4cli.record import Attempt, Rules
-from hw4cli.reference import exact_attention
+from hw4cli import journal, suite
+from hw4cli.record import Attempt
 from hw4cli.submission import BrokenError, Submission, program_of, scan
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with t01 and its answer."""
-    folder = tmp_path_factory.mktemp("cases")
-    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
-    return folder
-
-
-@pytest.fixture
-def desk(tmp_path, folder, monkeypatch):
-    """An empty folder to work in, with `submissions` in it."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "submissions").mkdir()
-    return tmp_path
-
-
-def knowing(folder, log):
-    """The text of a program that knows the answer, and tells of each run."""
-    return f'#!/bin/sh\necho run >> {log}\ncp {folder}/t01.out "$2"\n'
-
-
-def submit(desk, user, **files):
-    """A submission of these files; `hw4` and `solution` are programs."""
-    place = desk / "submissions" / user
-    place.mkdir()
-    for name, text in files.items():
-        path = place / name.replace("_cu", ".cu")
-        path.write_text(text)
-        path.chmod(0o755 if name in ("hw4", "solution") else 0o644)
-    return place
-
-
-def judge_class(folder, *options):
-    return run_hw4("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder, *options)
-
-
-def board(desk):
-    return {one.user: one for one in standings.load(desk / "out", Rules())}
 
 
 def test_broken_submissions_are_told_and_stop_nobody(desk, folder, request):
@@ -134,11 +93,11 @@ def test_a_class_is_gone_on_with_and_only_what_changed_is_judged_anew(desk, fold
     assert log.read_text().count("run") == 5, "another limit is another judging"
 
 
-def test_without_resume_a_class_is_judged_anew_and_the_old_journals_are_kept(desk, folder):
+def test_asked_to_begin_anew_a_class_is_judged_anew_and_the_old_journals_are_kept(desk, folder):
     submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
     submit(desk, "ben", hw4=knowing(folder, desk / "runs"))
     assert judge_class(folder).returncode == 0
-    assert judge_class(folder, "--only", "ann").returncode == 0
+    assert judge_class(folder, "--only", "ann", "--restart").returncode == 0
     assert (desk / "runs").read_text().count("run") == 3
     assert (desk / "out" / "ann" / "journal-1.jsonl").exists()
     assert not (desk / "out" / "ben" / "journal-1.jsonl").exists()
@@ -176,11 +135,10 @@ def test_a_students_files_do_not_end_the_judging_of_the_others(desk, folder):
     result = judge_class(folder, "--resume")
     assert result.returncode == 3
     assert "Traceback" not in result.stderr
-    assert "hw4: ann: " in result.stderr
-    assert "is damaged" in result.stderr
+    assert "ann/journal.jsonl is damaged in line 3: what is missing is judged again" in result.stderr
     assert "hw4: eve: " in result.stderr
     assert board(desk)["ben"].passed == 1
-    assert board(desk)["ann"].score is None
+    assert board(desk)["ann"].score == 60
 
 
 def test_submissions_may_be_read_only_and_are_not_touched(desk, folder):
@@ -218,6 +176,7 @@ def test_ctrl_c_leaves_what_was_judged(desk, folder, tmp_path):
     process.terminate()
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
+    assert stderr.strip() == "hw4: interrupted: 1 of 2 students are judged, --resume goes on"
     assert "ann" in stdout
     names = [one["user"] for one in json.loads((desk / "out" / "results.json").read_text())["standings"]]
     assert names == ["ann", "ben"]

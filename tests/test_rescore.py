@@ -41,9 +41,9 @@ def single(tmp_path):
     return write(tmp_path / "out")
 
 
-def rescored(folder, *args):
+def rescored(folder, *args, status=0):
     result = run_hw4("rescore", folder, "--json", *args)
-    assert result.returncode == 0, result.stderr
+    assert result.returncode == status, result.stderr
     return json.loads(result.stdout)
 
 
@@ -116,7 +116,12 @@ def test_two_folders_of_one_user_are_both_told(tmp_path):
 
 def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
     write(tmp_path / "out", settings={"tolerance": "much", "penalty": None, "rank_by": ["luck"]})
-    assert rescored(tmp_path / "out")["rules"] == {"tolerance": 5e-3, "penalty": 60, "limits": {}, "rank_by": "time"}
+    assert rescored(tmp_path / "out", status=3)["rules"] == {
+        "tolerance": 5e-3,
+        "penalty": 60,
+        "limits": {},
+        "rank_by": "time",
+    }
 
 
 def test_results_go_elsewhere_if_asked(single, tmp_path):
@@ -128,9 +133,10 @@ def test_results_go_elsewhere_if_asked(single, tmp_path):
 def test_a_last_line_cut_short_by_a_crash_costs_its_run_alone(single):
     with (single / journal.NAME).open("r+") as file:
         file.truncate(len(file.read()) - 40)
-    document = rescored(single)
+    document = rescored(single, status=3)
     assert list(verdicts(document)) == ["t01", "t02", "t03"]
-    assert document["standings"][0]["missing"] == ["t04"]
+    [one] = document["standings"]
+    assert (one["missing"], one["damaged_lines"], one["score"], one["penalty"]) == (["t04"], [5], None, 120)
 
 
 def test_a_folder_without_a_journal_is_told(tmp_path, single):

@@ -174,7 +174,7 @@ def test_an_older_journal_is_kept_under_a_numbered_name(tiny, contestant, tmp_pa
     out = tmp_path / "out"
     texts = []
     for _ in range(3):
-        judge_session(plan_of(tiny, path, out, cases=tiny[0][:1]))
+        judge_session(plan_of(tiny, path, out, cases=tiny[0][:1], restart=True))
         texts.append((out / journal.NAME).read_text())
     assert [(out / name).read_text() for name in ("journal-1.jsonl", "journal-2.jsonl", "journal.jsonl")] == texts
 
@@ -308,7 +308,8 @@ def test_ctrl_c_ends_it_with_130_and_shows_and_writes_what_was_judged(folder, co
     wait_until(lambda: "t02" in ran())
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
-    assert (process.returncode, stderr.strip()) == (130, "hw4: interrupted")
+    told = "hw4: interrupted: 1 of 3 cases are judged, --resume goes on"
+    assert (process.returncode, stderr.strip()) == (130, told)
     assert re.search(r"^t01 .* AC ", stdout, re.MULTILINE)
     assert "2 cases not judged yet, counted as not accepted: t02 t03" in stdout
     assert sorted(p.name for p in out.iterdir()) == [
@@ -369,6 +370,8 @@ def test_a_bad_request_for_a_session_is_one_sentence(folder, contestant, tmp_pat
     (tmp_path / "file").write_text("mine")
     for words, told in (
         (["--resume"], "--resume needs --output"),
+        (["--restart"], "--restart needs --output"),
+        (["--resume", "--restart", "--output", tmp_path / "out"], "--resume and --restart do not go together"),
         (["--output", tmp_path / "file"], "is a file"),
         (["--limit", "t01"], "--limit"),
         (["--limit", "t01=0"], "--limit"),

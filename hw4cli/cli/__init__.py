@@ -122,8 +122,9 @@ def _run(args: list[str] | None) -> int:
         return _problem(f"{error.format_message().rstrip('.')}{help_of}", error.exit_code)
     except Hw4Error as error:
         return _problem(str(error), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return _problem("interrupted", INTERRUPTED)
+    except (click.Abort, KeyboardInterrupt) as error:
+        how_far = (error.__cause__ or error).args  # click makes one of the other
+        return _problem(": ".join(["interrupted", *map(str, how_far)]), INTERRUPTED)
     except BrokenPipeError:
         _forget_stdout()
         return 1

@@ -7,10 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from hw4cli.cli.console import stdout_console
-from hw4cli.record import Rules, Standing
+from hw4cli.errors import MachineError
+from hw4cli.record import Rules, Standing, damage
 from hw4cli.results import of_the_suite
 from hw4cli.verdict import POINTS
-from hw4cli.words import printable, wrapped
+from hw4cli.words import counted, print_message, printable, wrapped
 
 SIGNS = {
     "AC": (".", "green"),
@@ -21,6 +22,7 @@ SIGNS = {
     "not run": ("-", "dim"),
 }
 HEADER = ["Rank", "Passed", "Time", "Penalty", "Score"]
+NAMES_SHOWN = 10
 PIPE_WIDTH = 10_000  # a pipe cuts nothing off
 LEAST_USER, LONGEST_USER = 8, 40  # characters of a name that are shown, the most where there is room
 
@@ -31,6 +33,16 @@ def print_board(standings: Sequence[Standing], rules: Rules) -> None:
     for line in _rows(standings, width or PIPE_WIDTH):
         console.print(line, soft_wrap=True)
     _print_below(console, width, standings, rules)
+
+
+def tell_lost(standings: Sequence[Standing]) -> int:
+    """Tell on stderr whose results may be lost with a damaged journal; the exit status that goes with it, 0 or 3."""
+    lost = [one.user for one in standings if one.lost]
+    if not lost:
+        return 0
+    names = ", ".join(lost[:NAMES_SHOWN]) + (", …" if len(lost) > NAMES_SHOWN else "")
+    print_message(f"{len(lost)} of {counted(len(standings), 'journal')} damaged, judge with --resume: {names}")
+    return MachineError.exit_code
 
 
 def _rows(standings: Sequence[Standing], width: int) -> Iterator[Text]:
@@ -81,7 +93,8 @@ def _print_below(console: Console, width: int | None, standings: Sequence[Standi
     for one in standings:
         close = [case for case, result in one.results.items() if result.borderline]
         first = one.note.strip().partition("\n")[0]
-        for note in filter(None, (first, close and f"borderline in {' '.join(close)}")):
+        damaged = "" if first else damage(one.damaged)
+        for note in filter(None, (first, damaged, close and f"borderline in {' '.join(close)}")):
             told = wrapped(printable(f"{one.user}: {note}"), width, "  ", first="")
             console.print(Text(told), soft_wrap=True)
 

@@ -12,7 +12,7 @@ import click
 from hw4cli.cli.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
 from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
 from hw4cli.cli.sections import Sections
-from hw4cli.errors import Hw4Error, InputError
+from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError
 from hw4cli.exits import program_problem
 from hw4cli.importing import Importing
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "What to judge": ["program", "folder", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by"],
         "Where it runs": ["sandbox", "srun", "launcher"],
-        "Results": ["output", "resume", "user", "as_json"],
+        "Results": ["output", "resume", "restart", "user", "as_json"],
         "A class": ["submissions", "only", "build_limit", "slurm", "parallel"],
     },
 )
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 @click.option(
     "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
-@click.option("--resume", is_flag=True, help="Go on with the journal in DIR: run only what it has not.")
+@click.option("--resume", is_flag=True, help="Go on with the judging in DIR: run only what it has not.")
+@click.option("--restart", is_flag=True, help="Begin anew in DIR; the older journals are kept under numbered names.")
 @click.option("--user", help="Whose program it is.  [default: who is logged in]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 @click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
 )
 @click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'.")
 @click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time.")
+@click.option("--task", "is_task", is_flag=True, hidden=True, help="Of an array that a judge of the class waits for.")
 @click.pass_context
 def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_json: bool, **options: Any) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
@@ -118,6 +120,7 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
     shown = {"submissions": "--class", "build_limit": "--build-limit"}
     for one, other, why in (
         ("resume", "output", "DIR, where the journal is"),
+        ("restart", "output", "DIR, where the journal is"),
         ("submissions", "output", "DIR, where a folder for each student is made"),
         ("slurm", "submissions", "FOLDER: for one program take --srun"),
         ("only", "submissions", "FOLDER"),
@@ -126,7 +129,13 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
     ):
         if one in given and other not in given:
             raise click.UsageError(f"{shown.get(one, f'--{one}')} needs {shown.get(other, f'--{other}')} {why}", ctx)
-    for one, other in (("srun", "slurm"), ("srun", "launcher"), ("program", "submissions"), ("user", "submissions")):
+    for one, other in (
+        ("srun", "slurm"),
+        ("srun", "launcher"),
+        ("program", "submissions"),
+        ("user", "submissions"),
+        ("resume", "restart"),
+    ):
         if {one, other} <= given:
             raise click.UsageError(f"--{one} and {shown.get(other, f'--{other}')} do not go together", ctx)
 
@@ -182,17 +191,22 @@ def _judge_class(
     with ClassRows(quiet=as_json) as rows:
         settings = replace(plan.settings, say=rows.says)
         session = replace(plan, settings=settings)
-        room = Classroom(ClassPlan(submissions, output, session, options["only"], options["build_limit"]), rows)
+        class_plan = ClassPlan(
+            submissions, output, session, options["only"], options["build_limit"], options["is_task"]
+        )
+        room = Classroom(class_plan, rows)
         try:
             if array is None:
                 whole = room.judge()
             else:
-                arguments = _arguments(ctx, "slurm", "parallel", "only", "resume", "as_json")
+                arguments = _arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
                 whole = room.judge_as_array(array, parallel, arguments)
-        except (KeyboardInterrupt, Hw4Error):
+        except BusyError:
+            raise
+        except (KeyboardInterrupt, MachineError) as error:
             with suppress(Hw4Error):  # nobody may be judged yet
                 room.write()
-            raise
+            raise KeyboardInterrupt(room.how_far()) if isinstance(error, KeyboardInterrupt) else error from None
     ranked = room.write()
     if as_json:
         click.echo(results.json_text(ranked, plan.rules), nl=False)
@@ -217,6 +231,7 @@ def _plan(
     repeat: int,
     warmup: int,
     resume: bool,
+    restart: bool,
     user: str = "",
     command: Sequence[str] = (),
     env: dict[str, str] | None = None,
@@ -245,6 +260,7 @@ def _plan(
         repeat=repeat,
         warmup=warmup,
         resume=resume,
+        restart=restart,
         # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
         settings=Settings(env=env, sandbox=sandbox, launcher=words, parent=output if words else None),
     )

@@ -26,16 +26,19 @@ LONGEST_USER = 24  # characters of a name on a terminal
 @rules_options(tolerance=None, penalty=None, rank_by=None)
 @click.option("--output", type=FOLDER, metavar="DIR", help="Write the results there.  [default: where the journal is]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
-def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> None:
+def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> int:
     """Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.
 
     DIR is one program's folder, or a class's with a folder for each user. The results' files are written again; the
     journals stay as they are. Example: hw4 rescore results --limit t01-t10=3 --rank-by passed
 
     A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
+
+    Exit status 3 if a journal is damaged, so that results may be lost.
     """
     with Importing():
         from hw4cli import results, standings
+        from hw4cli.cli.board import tell_lost
         from hw4cli.newfile import make_folder
 
     entries = standings.read(folder)
@@ -50,6 +53,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         _print(after, rules)
         _print_changes(before, after)
     _tell_unknown(after)
+    return tell_lost(after)
 
 
 def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:

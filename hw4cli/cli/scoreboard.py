@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 @limits_option("Another time limit; may be given several times.")
 @rules_options(tolerance=None, penalty=None, rank_by=None)
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
-def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool, **wanted: Any) -> None:
+def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool, **wanted: Any) -> int:
     """Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.
 
     Passed is the number of cases that are AC, Time their sum in seconds, Penalty a set time for each other case; a
     JE, the judge's own failure, costs nothing and leaves score and rank open. Nothing is run or changed.
+
+    Exit status 3 if a journal is damaged, so that results may be lost: whose score is open.
     """
     with Importing():
-        from hw4cli.cli.board import print_board
+        from hw4cli.cli.board import print_board, tell_lost
         from hw4cli.standings import as_judged, changed, decide, read
 
     entries = read(folder)
@@ -47,6 +49,7 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool
         print_board(standings, rules)
     if html is not None:
         click.echo(printable(f"wrote {html}"), err=True)
+    return tell_lost(standings)
 
 
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:
