@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, results, slurm, standings
+from hw4cli.casewatch import ChangedCasesError
 from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError, os_error
+from hw4cli.grading import prepared
 from hw4cli.newfile import make_folder
 from hw4cli.record import Standing
 from hw4cli.session import Listener, SessionPlan, holds_judging, judge_session, not_run, set_aside
@@ -40,6 +42,7 @@ class ClassPlan:
     session: SessionPlan
     only: Sequence[str] = ()
     build_seconds: float = BUILD_SECONDS
+    secret_seeds: bool = False
     is_task: bool = False  # one of an array's: the judge that waits for the array has the class's lock
 
 
@@ -120,6 +123,7 @@ class Classroom:
         one is told, and stops nobody. BusyError if another judge has the class; InputError if it is judged already, and
         the plan does not say to go on or to begin anew."""
         with self._lock():
+            self._prepare()
             judged = [self._try(member, self._judge) for member in self._ready()]
         return len(judged) == len(self.members) and all(judged)
 
@@ -141,20 +145,28 @@ class Classroom:
             print(f"process {os.getpid()} on {socket.gethostname()}", file=file, flush=True)
             yield
 
+    def _prepare(self) -> None:
+        """Have the cases recorded, watched, and, with secret seeds, made, if any program is to be run. InputError if
+        there is a judging already, and the plan says neither to go on with it nor to begin anew."""
+        plan, judged = self.plan, [member for member in self.members if self._is_there(member)]
+        if judged and not (plan.session.resume or plan.session.restart):
+            raise InputError(
+                f"{plan.output} holds a judging of {len(judged)} of {len(self.members)} students: "
+                "--resume goes on with it, --restart keeps the old journals and begins anew"
+            )
+        if plan.session.resume and all(map(self.is_done, self.members)):
+            return
+        session = prepared(plan.session, plan.output, plan.secret_seeds, shared=plan.is_task)
+        self.plan = replace(plan, session=session)
+
     def how_far(self) -> str:
         """How many members are judged, and how to go on, in words."""
         return f"{self._judged} of {len(self.members)} students are judged, --resume goes on"
 
     def _ready(self) -> list[Submission]:
         """The members who can be judged: if the plan says to begin anew, what was judged and built is put away."""
-        plan = self.plan.session
-        judged = [member for member in self.members if self._is_there(member)]
-        if judged and not (plan.resume or plan.restart):
-            raise InputError(
-                f"{self.plan.output} holds a judging of {len(judged)} of {len(self.members)} students: "
-                "--resume goes on with it, --restart keeps the old journals and begins anew"
-            )
-        return [member for member in self.members if plan.resume or self._try(member, self._put_away)]
+        anew = not self.plan.session.resume
+        return [member for member in self.members if not anew or self._try(member, self._put_away)]
 
     def _is_there(self, member: Submission) -> bool:
         try:
@@ -172,6 +184,8 @@ class Classroom:
         others get their turn."""
         try:
             return work(member)
+        except ChangedCasesError:
+            raise
         except Hw4Error as error:
             self._failed(member, str(error), told_only=isinstance(error, BusyError))
         except OSError as error:
@@ -205,10 +219,11 @@ class Classroom:
         plan, listener = self.plan.session, self.listener.begins(member.user)
         facts, sandboxed = self._facts(member), plan.settings.sandbox == "bwrap"
         try:
-            program = program_of(member, place, self.plan.build_seconds, sandboxed, plan.folder)
+            passed = plan.settings.pass_env
+            program = program_of(member, place, self.plan.build_seconds, sandboxed, plan.folder, passed)
         except BrokenError as problem:
             names, settings = [case.name for case in plan.cases], {**facts, "sandbox": plan.settings.sandbox}
-            not_run(place, member.user, names, str(problem), settings=settings)
+            not_run(place, member.user, names, problem.problem, said=problem.said, settings=settings)
             return
         plan = replace(plan, user=member.user, command=[str(program)], sources=member.files, facts=facts)
         judge_session(replace(plan, output=place, resume=True), listener)
@@ -224,7 +239,7 @@ class Classroom:
             header = journal.read(path).header if path.exists() else {}
             if (header.get("settings") or {}).get("submission") != member.sha256:
                 names = [case.name for case in self.plan.session.cases]
-                not_run(self._place(member), member.user, names, words, fault=True)
+                not_run(self._place(member), member.user, names, words, said="", fault=True)
 
     def judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
         """Judge the members who are not done as an array of Slurm's, a task a student, `parallel` at a time; whether
@@ -245,6 +260,7 @@ class Classroom:
                 raise InputError(f"Slurm's job {job} still judges into {self.plan.output}: --resume waits for it")
             self.listener.says(f"Slurm's job {job} still judges: waiting for it")
             self._watch(job, left)
+        self._prepare()
         ready = self._ready()
         whole, left = len(ready) == len(self.members), [member for member in left if member in ready]
         self._tell_done(left, kept=True)

@@ -66,17 +66,29 @@ def signal_of(status: int) -> int | None:
     return number if number in signal.valid_signals() - HARMLESS else None
 
 
-def exit_problem(exit_code: int, stderr: str, max_file: int | None = None) -> str | None:
+def exit_problem(exit_code: int, stderr: str) -> str | None:
     """What a program's exit (-n: signal n) says against it, with its own words; None if it ended well."""
-    if exit_code == 0:
-        return None
+    return with_words(exit_words(exit_code), last_words(stderr)) if exit_code else None
+
+
+def with_words(problem: str, said: str | None) -> str:
+    """What is wrong, in our words, and behind it what a program itself said."""
+    return f"{problem}: {said}" if said else problem
+
+
+def exit_words(exit_code: int, max_file: int | None = None) -> str:
+    """How a program ended (-n: signal n) that did not end well; no file of its own had more than `max_file` bytes."""
     what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
     if number := signal_of(exit_code):
         what += f", a shell's report of signal {_signal_name(number)}"
     if exit_code == -signal.SIGXFSZ and max_file is not None:
         what += f", for writing a file of more than {max_file:,} bytes"
-    words = cuda_error(stderr) or _last_line(stderr)
-    return f"{what}: {words}" if words else what
+    return what
+
+
+def last_words(stderr: str) -> str:
+    """Of what a program said, the line that tells of a CUDA error, or else the last one; empty if it said nothing."""
+    return cuda_error(stderr) or _last_line(stderr)
 
 
 def cuda_error(stderr: str) -> str | None:

@@ -102,6 +102,9 @@ def _add(journal: Journal, text: bytes, where: str) -> bool:
     if kind == "header" and type(schema := line.get("schema")) is int and not wrong_fields(line, HEADER):
         if schema != SCHEMA:
             raise InputError(f"{where}: schema {schema}, but this hw4 reads schema {SCHEMA}")
+        if line.get("note") and "said" not in line:
+            note, _, said = line["note"].partition(": ")
+            line = {**line, "note": note, "said": said}
         journal.begin(line)
         return True
     if kind == "run" and line.keys() >= set(NEEDED) and not wrong_fields(line, RUN):
@@ -109,9 +112,21 @@ def _add(journal: Journal, text: bytes, where: str) -> bool:
         facts["shape"] = tuple(facts["shape"])
         if facts.get("max_error") == "inf":
             facts["max_error"] = math.inf
+        if "said" not in facts:
+            facts.update(_parted(facts))
         journal.runs.append((line["key"], Attempt(**facts)))
         return True
     return False
+
+
+def _parted(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What an older hw4 wrote in one, in two: what was wrong, and what the program said."""
+    parting = ": " if facts.get("exit_code") else "; it said: "
+    for name in ("problem", "wrong"):
+        words, _, said = (facts.get(name) or "").partition(parting)
+        if said:
+            return {name: words, "said": said}
+    return {}
 
 
 def _no_number(word: str) -> Any:

@@ -65,6 +65,7 @@ RUN: dict[str, Check] = {
     "fault": _maybe(_text),
     "problem": _maybe(_text),
     "wrong": _maybe(_text),
+    "said": _maybe(_text),
     "max_error": lambda value: value is None or value == "inf" or _max_error(value),
     "user": _maybe(_seconds),
     "system": _maybe(_seconds),
@@ -72,6 +73,7 @@ RUN: dict[str, Check] = {
     "gpu_memory": _maybe(_count),
     "gpu_clock": _maybe(_count),
     "staged": _maybe(_text),
+    "public_right": _maybe(_truth),
     "note": _maybe(_text),
 }
 NEEDED = ("key", "case", "shape", "limit")  # of a run
@@ -85,10 +87,12 @@ SETTINGS: dict[str, Check] = {
     "rank_by": _text,
     "sandbox": _text,
     "launcher": _list(_text),
+    "pass_env": _list(_text),
     "scratch": _text,
     "input_cached": _truth,
     "clock": _text,
     "slurm": _table(_text),
+    "seeds": _text,
     "submission": _text,
     "build_limit": _seconds,
 }
@@ -104,6 +108,7 @@ HEADER: dict[str, Check] = {
     "cases": _list(_text),
     "keys": _table(_text),
     "note": _maybe(_text),
+    "said": _maybe(_text),
     "fault": _truth,
     "settings": _fields(SETTINGS),
 }

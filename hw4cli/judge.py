@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
+from hw4cli.casewatch import CaseWatch
 from hw4cli.checksums import answer_sha256, verify
 from hw4cli.diagnosis.explain import explain
 from hw4cli.diagnosis.size import explain_size
 from hw4cli.errormap import ErrorMap
 from hw4cli.errors import Hw4Error, InputError, MachineError
-from hw4cli.exits import StartError, cuda_error, exit_problem
+from hw4cli.exits import StartError, cuda_error, exit_words, last_words
 from hw4cli.process import Run
 from hw4cli.record import Attempt
 from hw4cli.shape import Shape
@@ -40,7 +41,8 @@ class Settings:
     """How a case is run. `env` is the program's environment if it is not ours; behind `launcher` (srun and its options,
     say) it is started, timed and ended; `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case; private
     folders are made in `parent`, if it is not the judge's to choose: behind a launcher, this folder, which the machines
-    must share; `say` is told what it waits for."""
+    must share; `pass_env` names variables that the program gets besides the usual ones; `watch` looks after
+    the cases' files, not only this one's; `say` is told what it waits for."""
 
     env: Mapping[str, str] | None = None
     tolerance: float = TOLERANCE
@@ -48,6 +50,8 @@ class Settings:
     launcher: tuple[str, ...] = ()
     repeat: int = 0
     parent: Path | None = None
+    pass_env: tuple[str, ...] = ()
+    watch: CaseWatch | None = None
     say: Callable[[str], None] = print_message
 
 
@@ -101,38 +105,42 @@ def judge_case(case: Case, command: Sequence[str], folder: Path, settings: Setti
     """Run `command INPUT OUTPUT` on a case that lies in `folder`, and say what was seen. Rules (record) decide."""
     shape = (case.shape.B, case.shape.N, case.shape.d)
     attempt = Attempt(case.name, shape, case.limit, settings.tolerance, settings.repeat)
+    watch = settings.watch or CaseWatch([case], folder)
     try:
-        return _attempt(attempt, case, command, folder, settings)
+        attempt = _attempt(attempt, case, command, folder, settings)
     except StartError as error:
-        return replace(attempt, problem=str(error))
+        attempt = replace(attempt, problem=str(error))
     except (Hw4Error, OSError, ValueError) as error:
-        return replace(attempt, fault=str(error))
+        attempt = replace(attempt, fault=str(error))
+    return _blamed(attempt, watch) if watch.changed() else attempt
+
+
+def _blamed(attempt: Attempt, watch: CaseWatch) -> Attempt:
+    """An attempt during which the cases' files changed: what it did does not count, whatever it was."""
+    words = f"{', '.join(watch.found)} changed while the program ran"
+    attempt = replace(attempt, fault=None, problem=words, wrong=None, said=None, max_error=None)
+    return replace(attempt, fault=f"{words}, and so did others' programs", problem=None) if watch.shared else attempt
 
 
 def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path, settings: Settings) -> Attempt:
     check_case(case, folder)
     ours = case.input_path(folder), case.answer_path(folder)
-    before = [fingerprint(path) for path in ours]
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
     with staged(ours[0], case.shape.output_bytes, parent) as stage:
         run, attempt = _run(replace(attempt, staged=stage.kind), case, stage, command, ours[1], settings)
-        for path, then in zip(ours, before, strict=True):
-            if fingerprint(path) != then:
-                problem = f"{path} changed while the program ran: make it again (hw4 gen --force)"
-                return replace(attempt, problem=problem)
         return attempt if run.killed else _checked(attempt, run, case, stage, folder)
 
 
 def _checked(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: Path) -> Attempt:
     """What a program's exit and output say of it."""
-    if problem := exit_problem(run.exit_code, run.stderr, _max_file(case)):
-        return replace(attempt, problem=problem)
-    problem, comparison = output_problem(stage.output, case, folder, attempt.tolerance)
-    words = [problem] if problem else []
-    if problem and (said := cuda_error(run.stderr)):
-        words.append(f"it said: {said}")
+    if run.exit_code:
+        problem = exit_words(run.exit_code, _max_file(case))
+        return replace(attempt, problem=problem, said=last_words(run.stderr) or None)
+    found, comparison = output_problem(stage.output, case, folder, attempt.tolerance)
+    attempt = replace(attempt, said=cuda_error(run.stderr) if found else None)
     if comparison is None:
-        return replace(attempt, problem="; ".join(words) or None)
+        return replace(attempt, problem=found)
+    words = [found or ""]
     if not comparison.right:
         source, answer = case.input_path(folder), case.answer_path(folder)
         words.append(str(explain(stage.output, answer, source, case.shape, comparison)))
@@ -153,6 +161,7 @@ def _run(
         kill_at=case.limit + KILL_AFTER,
         max_file=_max_file(case),
         sandbox=settings.sandbox,
+        pass_env=settings.pass_env,
     )
     if settings.launcher:
         run, sight = run_step(settings.launcher, order, env, settings.say)
@@ -175,12 +184,6 @@ def _run(
 def _max_file(case: Case) -> int:
     """The largest file that a program may write, in bytes: output and slack."""
     return case.shape.output_bytes + FILE_SLACK
-
-
-def fingerprint(path: Path) -> tuple[int, int, int]:
-    """What changes when a file is written to, replaced or given other permissions: its times of change."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def check_case(case: Case, folder: Path) -> None:

@@ -27,12 +27,13 @@ class NewFile:
 
     Use it as a context manager. On any exception, Ctrl-C included, the new bytes vanish and what was at `path` before
     stays as it was. Where the process is killed, its part stays, and the next run that writes into the folder removes
-    it. What is written to /dev/null is thrown away. Raises MachineError if the file cannot be written, InputError if
+    it. What is written to /dev/null is thrown away. It gets the permissions `mode`, or else those of the file that it
+    replaces, or the usual ones. Raises MachineError if the file cannot be written, InputError if
     `path` is no place for a file.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, mode: int | None = None) -> None:
+        self.path, self._mode = path, mode
         try:
             # A link keeps pointing where it pointed: the file behind it is what is replaced.
             self._target = _behind_links(path)
@@ -51,7 +52,8 @@ class NewFile:
     def __enter__(self) -> Self:
         folder = self._target.parent
         self._part = self._target
-        flags, mode = os.O_WRONLY | os.O_CLOEXEC, 0o600 if self._target.exists() else 0o666
+        private = self._mode is not None or self._target.exists()
+        flags, mode = os.O_WRONLY | os.O_CLOEXEC, 0o600 if private else 0o666
         if self._target != NULL:
             remove_orphans(folder)
             head = os.fsencode(self._target.name)[:HEAD_BYTES].decode(errors="ignore")
@@ -88,7 +90,7 @@ class NewFile:
             self._file.close()
             if kind is None and self._target != NULL:
                 with suppress(FileNotFoundError):
-                    self._part.chmod(stat.S_IMODE(self._target.stat().st_mode))
+                    self._part.chmod(self._mode or stat.S_IMODE(self._target.stat().st_mode))
                 self._part.replace(self._target)
         except OSError as error:
             raise _write_error(error, self.path) from None
@@ -147,9 +149,10 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all, as UTF-8; what no text can hold becomes a question mark."""
-    with NewFile(path) as file:
+def write_text(path: Path, text: str, mode: int | None = None) -> None:
+    """Write a text file whole or not at all, as UTF-8; what no text can hold becomes a question mark. Raises as NewFile
+    does."""
+    with NewFile(path, mode) as file:
         file.write(memoryview(text.encode(errors="replace")))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from hw4cli.exits import with_words
 from hw4cli.verdict import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE, Verdict
 
 
@@ -19,6 +20,7 @@ class Attempt:
 
     `fault` is the judge's own failure; `problem` says what is wrong with the program's start, exit or output file;
     `wrong` which elements of a whole output are wrong at `tolerance`; `max_error` is inf where there is NaN or Inf.
+    These are our words; `said` are the program's own last ones, which are nobody's business but its author's.
     """
 
     case: str
@@ -32,6 +34,7 @@ class Attempt:
     fault: str | None = None
     problem: str | None = None
     wrong: str | None = None
+    said: str | None = None
     max_error: float | None = None
     user: float | None = None
     system: float | None = None
@@ -39,6 +42,7 @@ class Attempt:
     gpu_memory: int | None = None
     gpu_clock: int | None = None  # MHz of the multiprocessors while it ran
     staged: str | None = None  # "memory" or "disk": where the input lay, read just before the clock started
+    public_right: bool | None = None  # whether it fails here and does well on the public case of the same shape
     note: str | None = None  # what may have disturbed the run: another process on the GPU, a throttled clock
 
 
@@ -59,6 +63,7 @@ RANKS = ("time", "passed")
 class Result:
     """A case, judged: the verdict of all attempts, the median of their wall times, and the spread [fastest, slowest].
 
+    `reason` may end with the program's own words; `public_reason` is ours alone, and names no one's files.
     `borderline` marks a case whose attempts lie on both sides of the limit; `unknown` one that was killed before the
     limit now asked about. Processor times are medians, too; memory is the largest, the clock the lowest that was seen.
     """
@@ -79,14 +84,33 @@ class Result:
     peak_rss: int | None = None
     gpu_memory: int | None = None
     gpu_clock: int | None = None
+    public_reason: str = ""
+    public_right: bool = False  # whether it fails here, and does well on the public case of the same shape
 
 
 def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
     """Verdict and reason of one attempt, in the order of the rules: judge's fault, killed, late, wrong, right."""
+    verdict, reason = _decide(attempt, rules, _problem(attempt, rules.tolerance))
+    if attempt.public_right and verdict is not Verdict.AC:
+        reason += "; right on the public case, not on this fresh one"
+    return verdict, reason
+
+
+def decide_in_public(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
+    """The same, in our words alone, without the names of files."""
+    if attempt.fault is not None:
+        return Verdict.JE, JUDGE_FAILED
+    problem = _problem(replace(attempt, said=None), rules.tolerance)
+    if problem and NOT_STARTED in problem:
+        problem = f"hw4 {NOT_STARTED}{problem.partition(NOT_STARTED)[2]}"
+    return _decide(attempt, rules, problem)
+
+
+def _decide(attempt: Attempt, rules: Rules, problem: str | None) -> tuple[Verdict, str]:
     limit = rules.limits.get(attempt.case, attempt.limit)
     if attempt.fault is not None:
         return Verdict.JE, attempt.fault
-    wall, problem = attempt.wall, attempt.problem or _wrong(attempt, rules.tolerance)
+    wall = attempt.wall
     if wall is not None and attempt.killed and wall < limit:
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell if it ends within {limit:g} s"
     if wall is not None and attempt.killed:
@@ -103,6 +127,14 @@ def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
     return Verdict.AC, attempt.note or ""
 
 
+def _problem(attempt: Attempt, tolerance: float) -> str | None:
+    """What is wrong, and what the program said of it."""
+    problem = attempt.problem or _wrong(attempt, tolerance)
+    if not problem or not attempt.said:
+        return problem
+    return with_words(problem, attempt.said) if attempt.exit_code else f"{problem}; it said: {attempt.said}"
+
+
 def _wrong(attempt: Attempt, tolerance: float) -> str | None:
     """What is wrong with a whole output's elements at this tolerance."""
     if attempt.max_error is None or attempt.max_error <= tolerance:
@@ -112,6 +144,8 @@ def _wrong(attempt: Attempt, tolerance: float) -> str | None:
     return f"an element is off by {attempt.max_error:.3g}, more than {tolerance:g}"
 
 
+JUDGE_FAILED = "the judge failed, not the program"
+NOT_STARTED = "cannot be started"
 GRAVEST = (Verdict.JE, Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.AC)
 
 
@@ -121,15 +155,14 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
     A program must be right each time: one NA or JE decides. In time it must be by the median: with an even number, by
     the mean of the two in the middle. A run that was killed has no end.
     """
-    decided = [decide(attempt, rules) for attempt in attempts]
     limit = rules.limits.get(attempts[0].case, attempts[0].limit)
-    verdict, reason = min(decided, key=lambda one: GRAVEST.index(one[0]))
-    if verdict in (Verdict.TLE, Verdict.TLE_PLUS):
-        verdict, reason = _by_the_median(attempts, decided, limit)
     walls = sorted(_seen(attempts, "wall"))
     borderline = bool(walls) and walls[0] <= limit < walls[-1]
+    verdict, reason = _together(attempts, [decide(attempt, rules) for attempt in attempts], limit)
+    _, public_reason = _together(attempts, [decide_in_public(attempt, rules) for attempt in attempts], limit)
     if borderline:
-        reason = f"borderline: {walls[0]:.2f} to {walls[-1]:.2f} s{', ' + reason if reason else ''}"
+        spread = f"borderline: {walls[0]:.2f} to {walls[-1]:.2f} s"
+        reason, public_reason = (", ".join(filter(None, (spread, words))) for words in (reason, public_reason))
     return Result(
         case=attempts[0].case,
         shape=attempts[0].shape,
@@ -147,7 +180,16 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
         peak_rss=max(_seen(attempts, "peak_rss"), default=None),
         gpu_memory=max(_seen(attempts, "gpu_memory"), default=None),
         gpu_clock=min(_seen(attempts, "gpu_clock"), default=None),
+        public_reason=public_reason,
+        public_right=verdict is not Verdict.AC and any(attempt.public_right for attempt in attempts),
     )
+
+
+def _together(attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]], limit: float) -> tuple[Verdict, str]:
+    """The verdict of several attempts: the gravest, or, of a program that was never wrong, that of the median."""
+    verdict, reason = min(decided, key=lambda one: GRAVEST.index(one[0]))
+    late = verdict in (Verdict.TLE, Verdict.TLE_PLUS)
+    return _by_the_median(attempts, decided, limit) if late else (verdict, reason)
 
 
 def _by_the_median(
@@ -179,6 +221,7 @@ class Standing:
     score: int | None  # None while a case is JE, or may be lost with a damaged line of the journal
     rank: int = 0
     note: str = ""  # why there are no results: it does not compile, say
+    public_note: str = ""  # the same in our words alone
     session: Mapping[str, Any] = field(default_factory=dict)  # the journal's header: program, host, gpu, settings
     damaged: Sequence[int] = ()  # the journal's lines that cannot be read
     lost: bool = False  # whether such a line may have held what counts, or all of the journal is damaged
@@ -190,6 +233,7 @@ def standing(
     cases: Sequence[str],
     rules: Rules = Rules(),
     note: str = "",
+    public_note: str = "",
     session: Mapping[str, Any] | None = None,
     damaged: Sequence[int] = (),
     lost: bool = False,
@@ -210,10 +254,18 @@ def standing(
         penalty=rules.penalty * failed,
         score=None if faults or lost else score(failed),
         note=note,
+        public_note=public_note,
         session=session or {},
         damaged=damaged,
         lost=lost,
     )
+
+
+def suspicion(one: Standing) -> str:
+    """What is to be asked about a program that is right on public cases and not on fresh ones; empty if it is not."""
+    found = [case for case in one.cases if case in one.results and one.results[case].public_right]
+    words = "right on the public cases, wrong on fresh ones: answers stored in the submission?"
+    return f"{words} ({' '.join(found)})" if found else ""
 
 
 LINES_SHOWN = 5

@@ -108,6 +108,7 @@ def _result(result: Result) -> dict[str, Any]:
         "peak_rss": result.peak_rss,
         "gpu_memory": result.gpu_memory,
         "gpu_clock": result.gpu_clock,
+        "public_right": result.public_right,
     }
 
 

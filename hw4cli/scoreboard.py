@@ -1,4 +1,7 @@
-"""The scoreboard as a page: one file that asks for nothing else, opens anywhere and needs no script to be read."""
+"""The scoreboard as a page: one file that asks for nothing else, opens anywhere and needs no script to be read.
+
+It is public: it tells verdicts and reasons in our words, and nothing that a program or a compiler said.
+"""
 
 import base64
 import hashlib
@@ -114,10 +117,9 @@ def _row(place: int, one: Standing, best: Mapping[str, float]) -> str:
         f'<td data-v="{one.time:.4f}" title="{total}">{one.time:.2f}</td>',
         f'<td class="penalty" data-v="{one.penalty:.4f}" title="{total}">{one.penalty:g}</td>',
     ]
-    if one.note and not one.results:
-        first = _text(one.note.strip().partition("\n")[0])
-        colspan = max(1, len(one.cases))
-        cells.append(f'<td class="note" colspan="{colspan}" title="{_text(one.note)}"><span>{first}</span></td>')
+    if one.public_note and not one.results:
+        note, colspan = _text(one.public_note), max(1, len(one.cases))
+        cells.append(f'<td class="note" colspan="{colspan}" title="{note}"><span>{note}</span></td>')
     else:
         cells += [_cell(one, case, best.get(case)) for case in one.cases]
     return "".join(cells) + "</tr>\n"
@@ -151,8 +153,8 @@ def _reason(result: Result) -> str:
         parts = [f"AC: {result.wall or 0.0:.3f} s of {result.limit:g} s"]
     else:
         parts = [str(result.verdict)]
-    if result.reason:
-        parts = [f"{parts[0]}{'; ' if result.verdict is Verdict.AC else ': '}{result.reason}"]
+    if result.public_reason:
+        parts = [f"{parts[0]}{'; ' if result.verdict is Verdict.AC else ': '}{result.public_reason}"]
     if result.verdict is Verdict.AC and result.max_error is not None:
         parts.append(f"max error {result.max_error:.2g}")
     if result.attempts > 1 and result.spread:

@@ -16,12 +16,14 @@ from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from hw4cli import __version__, identity, journal, results
+from hw4cli import __version__, identity, journal, results, suite
+from hw4cli.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.errors import BusyError, InputError, os_error
 from hw4cli.judge import Settings, judge_case
-from hw4cli.record import Result, Rules, Standing, combine, damage, rank, standing
+from hw4cli.record import Attempt, Result, Rules, Standing, combine, damage, decide, rank, standing
 from hw4cli.slurm import task_facts
-from hw4cli.suite import Case, cases
+from hw4cli.suite import Case
+from hw4cli.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class SessionPlan:
     """What to judge, and how. `cases` carry their limits; without `output`, nothing is kept.
 
     `sources` are files that belong to the program though its command does not name them. `facts` are more that the
-    header's settings tell: a job's number, say, or where the clock was.
+    header's settings tell: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
+    the folder of those that everyone has.
     """
 
     user: str
@@ -45,6 +48,7 @@ class SessionPlan:
     settings: Settings = field(default_factory=Settings)
     sources: Sequence[Path] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    public: Path | None = None
 
 
 class Listener:
@@ -79,8 +83,8 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
 
 
 def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
-    """Write into a journal why a user's program was not judged: it does not compile, say. With `fault` among the facts
-    it is not the program's failure, and costs nothing."""
+    """Write into a journal why a user's program was not judged: it does not compile, say. Among the facts may be what
+    the compiler `said`, and `fault`: then it is not the program's failure, and costs nothing."""
     with _locked_journal(output, resume=True) as path:
         _append(path, _header(user, names, note=note, **facts))
 
@@ -104,7 +108,9 @@ class _Session:
     def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
         self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
-        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
+        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder)
+        self.tampered = ""  # which files of the cases the program has changed
+        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
         gpu = None if settings.launcher else identity.first_gpu()  # the launcher's is not known
         program = identity.program_sha256(plan.command, plan.sources)
         where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
@@ -133,16 +139,58 @@ class _Session:
             self._run_case(case, wanted)
             attempts = self.journal.attempts()[case.name]
             self.listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
+        self._mend()
 
     def _run_case(self, case: Case, repeats: Sequence[int]) -> None:
         warmup = self.plan.warmup if repeats else 0
         for number, repeat in enumerate([None] * warmup + [*repeats], 1):
             self.listener.running(case, number, warmup + len(repeats))
-            settings = replace(self.settings, repeat=repeat or 0)
-            attempt = judge_case(case, self.plan.command, self.plan.folder, settings)
-            if repeat is not None:
+            attempt = self._attempt(case, repeat or 0)
+            if repeat is not None or self.tampered:
                 self._append(journal.run(self.keys[case.name], attempt))
                 self.journal.runs.append((self.keys[case.name], attempt))
+            if not self.tampered:
+                self._mend()
+
+    def _attempt(self, case: Case, repeat: int) -> Attempt:
+        """Run the program, unless it has changed the cases before: what it does then is not worth the risk."""
+        if self.tampered:
+            shape = (case.shape.B, case.shape.N, case.shape.d)
+            problem = f"not run: the program had changed {self.tampered}"
+            return Attempt(case.name, shape, case.limit, self.settings.tolerance, repeat, problem=problem)
+        if self.watch.changed():  # between two runs: that was none of them
+            self._mend()
+        attempt = judge_case(case, self.plan.command, self.plan.folder, replace(self.settings, repeat=repeat))
+        if attempt.fault is None:
+            self.tampered = ", ".join(self.watch.found)
+        if self.tampered:
+            return attempt
+        return replace(attempt, public_right=self._is_right_in_public(case, attempt))
+
+    def _mend(self) -> None:
+        """Where others are judged by the same cases, make again what was changed. ChangedCasesError if it cannot be."""
+        names = ", ".join(case.name for case in self.watch.damaged)
+        if not names or not self.plan.settings.watch:
+            return
+        if self.watch.shared:
+            raise ChangedCasesError(
+                f"{names} in {self.watch.folder} changed while programs ran: make it again with hw4 gen --force, and "
+                "go on with --resume"
+            )
+        self.settings.say(f"{names} in {self.watch.folder} was changed while a program ran, and is made again")
+        self.watch.restore()
+
+    def _is_right_in_public(self, case: Case, attempt: Attempt) -> bool | None:
+        """Whether a program that failed on a case with a secret seed does well on the public one: right, and in time or
+        in less than half of the time. None if that is no question."""
+        rules, public = self.plan.rules, self.plan.public
+        if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
+            return None
+        known = replace(suite.cases()[case.name], limit=case.limit)
+        other = judge_case(known, self.plan.command, public, replace(self.settings, watch=None))
+        slow = decide(attempt, rules)[0] in (Verdict.TLE, Verdict.TLE_PLUS)
+        faster = (other.wall or 0.0) < (attempt.wall or 0.0) / 2
+        return decide(other, rules)[0] is Verdict.AC and (faster or not slow)
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path:
@@ -152,8 +200,7 @@ class _Session:
         """How many cases are judged, and how to go on, in words."""
         judged = self.journal.attempts()
         done = sum(case.name in judged for case in self.plan.cases)
-        how = "--resume goes on" if self.path else "nothing is kept without --output"
-        return f"{done} of {len(self.plan.cases)} cases are judged, {how}"
+        return f"{done} of {len(self.plan.cases)} cases are judged{', --resume goes on' if self.path else ''}"
 
     def close(self) -> Standing:
         """The standing until now; told, and written if there is where."""
@@ -185,17 +232,19 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
         "rank_by": plan.rules.rank_by,
         "sandbox": plan.settings.sandbox,
         "launcher": list(plan.settings.launcher),
+        "pass_env": list(plan.settings.pass_env),
         "scratch": str(plan.settings.parent or tempfile.gettempdir()),
         "input_cached": not plan.settings.launcher,  # staging has just written the program's copy, on this machine
         "clock": "monotonic, from start to end of the process",
         "slurm": task_facts(),
+        "seeds": "secret" if plan.public else "suite",
     }
 
 
 def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
     """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
     named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
-    known = [*cases(), *sorted(named.difference(cases()))]
+    known = [*suite.cases(), *sorted(named.difference(suite.cases()))]
     return [name for name in known if name in named]
 
 

@@ -8,12 +8,11 @@ import fcntl
 import os
 import secrets
 import shutil
-import site
 import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,22 +128,6 @@ def _cgroup_limit() -> int:
             if place == root:
                 break
     return min(limits)
-
-
-def environment(base: Mapping[str, str], folder: Path, answer: Path) -> dict[str, str]:
-    """A program's environment: its home and temporary folder are its private folder, and nothing names the answer.
-
-    Python finds the packages of the user's own (~/.local) all the same.
-    """
-    hidden = {str(answer.parent), str(answer.parent.resolve())}
-    secret = {str(answer), str(answer.resolve())}
-    env = {
-        name: value
-        for name, value in base.items()
-        if value not in hidden and not any(word in value for word in secret) and name not in ("OLDPWD", "_")
-    }
-    user_base = env.get("PYTHONUSERBASE") or site.getuserbase()
-    return {**env, "HOME": str(folder), "TMPDIR": str(folder), "PWD": str(folder), "PYTHONUSERBASE": user_base}
 
 
 def absolute(words: list[str]) -> list[str]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from hw4cli import journal, suite
 from hw4cli.errors import InputError
+from hw4cli.exits import with_words
 from hw4cli.journal import Journal
-from hw4cli.record import RANKS, Rules, Standing, combine, rank, standing
+from hw4cli.record import JUDGE_FAILED, RANKS, Rules, Standing, combine, rank, standing
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,17 @@ def _cases(journals: Iterable[Journal]) -> list[str]:
 def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     """One user's standing. A note in the last header says why that program could not be run: older runs are history."""
     found, header, damage = entry.journal, entry.journal.header, entry.damage
-    note = header.get("note") or ""
+    public_note = header.get("note") or ""
+    note = with_words(public_note, header.get("said"))
     if header.get("fault"):  # the judge's own
         damage = damage or note
     if damage:  # not the program's fault
-        one = standing(entry.user, [], cases, rules, damage, damaged=found.damaged, lost=True)
+        public_note = JUDGE_FAILED if header.get("fault") else "the journal is damaged"
+        one = standing(entry.user, [], cases, rules, damage, public_note, damaged=found.damaged, lost=True)
         return replace(one, lost=not header.get("fault"))
     attempts = {} if note else found.attempts()
     judged = [combine(runs, rules) for runs in attempts.values()]
     lost = found.in_doubt or bool(found.damaged and not note and set(cases) - set(attempts))
-    return standing(entry.user, judged, cases, rules, note, session=header, damaged=found.damaged, lost=lost)
+    return standing(
+        entry.user, judged, cases, rules, note, public_note, session=header, damaged=found.damaged, lost=lost
+    )

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from hw4cli import sandbox
+from hw4cli.environment import environment
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.exits import StartError
 from hw4cli.gpuwatch import Sight, gpu_lock, watched
 from hw4cli.process import Run, run_program
-from hw4cli.staging import environment
 from hw4cli.words import print_message
 
 MARK = "hw4-report "  # a report's line begins so: a launcher may print lines of its own
@@ -29,7 +29,8 @@ MARK = "hw4-report "  # a report's line begins so: a launcher may print lines of
 @dataclass(frozen=True)
 class Order:
     """What to run, and within which limits: a command and its two files, its private folder, the answer that is to be
-    kept from it, seconds after which it is killed, and the bytes that a file of its own may have."""
+    kept from it, seconds after which it is killed, the bytes that a file of its own may have, and the names of the
+    variables that it gets besides those that every program gets."""
 
     command: tuple[str, ...]
     files: tuple[str, str]
@@ -38,6 +39,7 @@ class Order:
     kill_at: float
     max_file: int
     sandbox: str = "none"
+    pass_env: tuple[str, ...] = ()
 
     def packed(self) -> str:
         """The order as one word that no shell takes apart."""
@@ -47,7 +49,8 @@ class Order:
     def unpacked(cls, word: str) -> Self:
         """The order in such a word."""
         facts: dict[str, Any] = json.loads(base64.urlsafe_b64decode(word))
-        return cls(**{**facts, "command": tuple(facts["command"]), "files": tuple(facts["files"])})
+        lists = {name: tuple(value) for name, value in facts.items() if isinstance(value, list)}
+        return cls(**{**facts, **lists})
 
 
 def execute(order: Order, base: Mapping[str, str], say: Callable[[str], None]) -> tuple[Run, Sight]:
@@ -57,7 +60,7 @@ def execute(order: Order, base: Mapping[str, str], say: Callable[[str], None]) -
     machine cannot run it as ordered.
     """
     folder, answer = Path(order.folder), Path(order.answer)
-    env = environment(base, folder, answer)
+    env = environment(base, folder, answer, order.pass_env)
     words = list(order.command)
     if order.sandbox == "bwrap":
         sandbox.check()

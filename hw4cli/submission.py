@@ -14,23 +14,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from hw4cli import sandbox
+from hw4cli import caserecord, sandbox
+from hw4cli.caserecord import SECRET_FOLDER
 from hw4cli.checksums import file_sha256
+from hw4cli.environment import environment
 from hw4cli.errors import InputError, MachineError, os_error
+from hw4cli.exits import with_words
 from hw4cli.newfile import write_text
 from hw4cli.process import run_program
-from hw4cli.staging import PREFIX, environment, remove
+from hw4cli.staging import PREFIX, remove
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
 MAX_ENTRIES = 10_000  # files and folders of a submission
-RESERVED = {"slurm", *(f"results.{end}" for end in ("json", "xml", "csv", "md"))}  # stand beside the students' folders
+# What stands beside the students' folders.
+RESERVED = {"slurm", SECRET_FOLDER, caserecord.NAME, *(f"results.{end}" for end in ("json", "xml", "csv", "md"))}
 ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
 
 
 class BrokenError(Exception):
-    """A submission has no program that could be judged; why not, in a sentence for its author."""
+    """A submission has no program that could be judged; why not, in a sentence for its author: our words, and behind
+    them what the build, or the names of the submission's files, `said`."""
+
+    def __init__(self, problem: str, said: str = "") -> None:
+        super().__init__(with_words(problem, said))
+        self.problem, self.said = problem, said
 
 
 @dataclass(frozen=True)
@@ -116,12 +125,14 @@ def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     return [Submission(path.name, path) for path in places if not only or path.name in only]
 
 
-def program_of(submission: Submission, place: Path, limit: float, sandboxed: bool, cases: Path) -> Path:
+def program_of(
+    submission: Submission, place: Path, limit: float, sandboxed: bool, cases: Path, pass_env: Sequence[str] = ()
+) -> Path:
     """The program of a submission, in a copy in `place`, where `make hw4` builds it if there is a Makefile; what was
     built there from the same files is taken as it is, for another build might differ in a byte.
 
-    The build may take `limit` seconds. In a sandbox it does not see the answers in `cases`. Raises BrokenError, and
-    MachineError if it cannot be tried here.
+    The build may take `limit` seconds, and gets the variables `pass_env` besides the usual ones. In a sandbox it does
+    not see the answers in `cases`. Raises BrokenError, and MachineError if it cannot be tried here.
     """
     copy, stamp = place / COPY, place / STAMP
     program = copy.absolute() / PROGRAM
@@ -132,7 +143,7 @@ def program_of(submission: Submission, place: Path, limit: float, sandboxed: boo
         _copy(submission, copy)
         if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
             remove(copy / PROGRAM)  # what it brought built may be for another machine
-            _make(place, limit, sandboxed, cases)
+            _make(place, limit, sandboxed, cases, pass_env)
         _check(program, submission)
     except BrokenError:
         remove(copy)
@@ -150,7 +161,9 @@ def _check(program: Path, submission: Submission) -> None:
         found = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
         if "hw4.cu" in found:
             raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
-        raise BrokenError(f"there is no hw4 and no Makefile, but {found}" if found else "the folder is empty")
+        if not found:
+            raise BrokenError("the folder is empty")
+        raise BrokenError("there is no hw4 and no Makefile", f"only {found}")
     if any(Path(word).resolve().is_relative_to(others) for word in sandbox.interpreter(str(program)) if "/" in word):
         raise BrokenError("the first line of hw4 leads to a student's folder")
 
@@ -167,17 +180,17 @@ def _copy(submission: Submission, target: Path) -> None:
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
-        raise BrokenError(f"it cannot be copied: {error.args[0][0][2]}") from None
+        raise BrokenError("it cannot be copied", str(error.args[0][0][2])) from None
     except OSError as error:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
-def _make(place: Path, limit: float, sandboxed: bool, cases: Path) -> None:
+def _make(place: Path, limit: float, sandboxed: bool, cases: Path, pass_env: Sequence[str]) -> None:
     """Run `make hw4` in the copy, and keep its words. BrokenError if it fails."""
     if shutil.which("make") is None:
         raise MachineError("make is not installed here: the class cannot be built")
     folder = (place / COPY).resolve()
-    env = environment(os.environ, folder, cases.absolute() / "answer")
+    env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
     words = ["sh", "-c", f"exec make {PROGRAM} >&2"]  # one stream: the compiler's words in their order
     if sandboxed:
         sandbox.check()
@@ -189,7 +202,7 @@ def _make(place: Path, limit: float, sandboxed: bool, cases: Path) -> None:
     if run.killed:
         raise BrokenError(f"make hw4 did not end within {limit:g} s")
     if run.exit_code:
-        raise BrokenError(f"make hw4 failed: {_complaint(run.stderr)}")
+        raise BrokenError("make hw4 failed", _complaint(run.stderr))
     if not (place / COPY / PROGRAM).is_file():
         raise BrokenError("make hw4 made no hw4")
 

@@ -55,7 +55,7 @@ def test_broken_submissions_are_told_and_stop_nobody(desk, folder, request):
         "other": "make hw4 made no hw4",
         "norule": "make hw4 failed: make: *** No rule to make target 'hw4'.  Stop.",
         "alone": "there is an hw4.cu, but no Makefile to build it with",
-        "notes": "there is no hw4 and no Makefile, but readme",
+        "notes": "there is no hw4 and no Makefile: only readme",
         "empty": "the folder is empty",
         "pipe": "it cannot be copied: `",
         "huge": "it is larger than 1,024 MB: 3,072 MB",
@@ -215,8 +215,9 @@ def test_any_launcher_that_runs_a_command_will_do(desk, folder):
     result = run_hw4(*words, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not list(desk.glob("hw4-judge-*"))
-    program.write_text('#!/bin/sh\necho "$A" >&2\nexit 3\n')
-    assert "exit code 3: 1" in run_hw4(*words, program).stdout
+    program.write_text('#!/bin/sh\necho "A is $A" >&2\nexit 3\n')
+    assert "exit code 3: A is\n" in run_hw4(*words, program, env={"A": "0"}).stdout
+    assert "exit code 3: A is 1" in run_hw4(*words, program, "--pass-env", "A", env={"A": "0"}).stdout
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

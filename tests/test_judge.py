@@ -218,7 +218,7 @@ def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert stderr.strip() == "hw4: interrupted"
+    assert stderr.strip() == "hw4: interrupted: 0 of 1 cases are judged"
     alive = [p for p in psutil.process_iter(["cmdline"]) if str(path) in (p.info["cmdline"] or [])]
     assert not alive
 

@@ -1,5 +1,6 @@
 """`hw4 judge`: run a program on the cases, or a class's programs, and judge them."""
 
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     sections={
         "What to judge": ["program", "folder", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by"],
-        "Where it runs": ["sandbox", "srun", "launcher"],
+        "Where it runs": ["sandbox", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
-        "A class": ["submissions", "only", "build_limit", "slurm", "parallel"],
+        "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
 )
 @click.argument("cases", nargs=-1, shell_complete=complete_cases)
@@ -56,6 +57,15 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Go on with the judging in DIR: run only what it has not.")
 @click.option("--restart", is_flag=True, help="Begin anew in DIR; the older journals are kept under numbered names.")
+@click.option(
+    "--pass-env",
+    multiple=True,
+    metavar="NAME",
+    help="Let programs and builds have this variable, too; may be given several times.",
+)
+@click.option(
+    "--secret-seeds", is_flag=True, help="Judge by cases with seeds that nobody knows, made and recorded in DIR."
+)
 @click.option("--user", help="Whose program it is.  [default: who is logged in]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 @click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
@@ -117,10 +127,11 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
     for name in ("parallel", "build_limit"):
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given.add(name)
-    shown = {"submissions": "--class", "build_limit": "--build-limit"}
+    shown = {"submissions": "--class", "build_limit": "--build-limit", "secret_seeds": "--secret-seeds"}
     for one, other, why in (
         ("resume", "output", "DIR, where the journal is"),
         ("restart", "output", "DIR, where the journal is"),
+        ("secret_seeds", "output", "DIR, where the cases are made and recorded"),
         ("submissions", "output", "DIR, where a folder for each student is made"),
         ("slurm", "submissions", "FOLDER: for one program take --srun"),
         ("only", "submissions", "FOLDER"),
@@ -156,6 +167,8 @@ def _arguments(ctx: click.Context, *without: str) -> list[str]:
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
         from hw4cli.cli.view import CaseTable
+        from hw4cli.grading import prepared
+        from hw4cli.newfile import make_folder
         from hw4cli.resources import own_files
         from hw4cli.session import judge_session
 
@@ -163,8 +176,11 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
     plan = _plan(ctx, user=user or _login(), command=command, env=env, **options)
     plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
-        settings = replace(plan.settings, say=table.say)
-        standing = judge_session(replace(plan, settings=settings), table)
+        plan = replace(plan, settings=replace(plan.settings, say=table.say))
+        if options["secret_seeds"]:
+            make_folder(options["output"])
+            plan = prepared(plan, options["output"], secret=True)
+        standing = judge_session(plan, table)
     return exit_status(standing)
 
 
@@ -192,7 +208,13 @@ def _judge_class(
         settings = replace(plan.settings, say=rows.says)
         session = replace(plan, settings=settings)
         class_plan = ClassPlan(
-            submissions, output, session, options["only"], options["build_limit"], options["is_task"]
+            submissions,
+            output,
+            session,
+            only=options["only"],
+            build_seconds=options["build_limit"],
+            secret_seeds=options["secret_seeds"],
+            is_task=options["is_task"],
         )
         room = Classroom(class_plan, rows)
         try:
@@ -227,6 +249,7 @@ def _plan(
     rank_by: str,
     sandbox: str,
     launcher: str | None,
+    pass_env: tuple[str, ...],
     output: Path | None,
     repeat: int,
     warmup: int,
@@ -239,11 +262,16 @@ def _plan(
     **_: Any,
 ) -> "SessionPlan":
     """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
+    from hw4cli.environment import SET
     from hw4cli.judge import Settings, check_present
     from hw4cli.record import Rules
     from hw4cli.sandbox import check as check_sandbox
     from hw4cli.session import SessionPlan
 
+    for name in pass_env:
+        if name in SET or name not in os.environ:
+            why = "is set for each program" if name in SET else "is not in the environment"
+            raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
     selected = _selected(cases, limits)
     words = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
     if words and not elsewhere and (problem := program_problem(words[0])):
@@ -262,7 +290,9 @@ def _plan(
         resume=resume,
         restart=restart,
         # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
-        settings=Settings(env=env, sandbox=sandbox, launcher=words, parent=output if words else None),
+        settings=Settings(
+            env=env, sandbox=sandbox, launcher=words, parent=output if words else None, pass_env=pass_env
+        ),
     )
 
 
@@ -275,7 +305,6 @@ def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
 def _login() -> str:
     """The name of who is logged in, or the number where it has none, as in a container."""
     import getpass
-    import os
 
     try:
         return getpass.getuser()

@@ -14,7 +14,7 @@ from rich.text import Text
 from hw4cli import results
 from hw4cli.classroom import ClassListener
 from hw4cli.cli.console import stdout_console
-from hw4cli.record import Result, Rules, Standing, damage
+from hw4cli.record import Result, Rules, Standing, damage, suspicion
 from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, result_cells
@@ -146,7 +146,7 @@ class ClassRows(ClassListener):
         """Show how a student did."""
         self._live.stop()
         words = "judged before" if kept else ""
-        words = standing.note.partition("\n")[0] or damage(standing.damaged) or words
+        words = standing.note.partition("\n")[0] or suspicion(standing) or damage(standing.damaged) or words
         row = f"{standing.user:<20} {standing.passed:>3}/{len(standing.cases)} {standing.time:>9.2f} s  {words}"
         self._console.print(Text(wrapped(printable(row.rstrip()), self._width, " " * INDENT, first="")), soft_wrap=True)
 
@@ -181,6 +181,8 @@ def print_summary(standing: Standing) -> None:
     if lacking := results.missing(standing):
         worth = "lost, perhaps: the journal is damaged" if standing.lost else "counted as not accepted"
         lines.append(f"{counted(len(lacking), 'case')} not judged yet, {worth}: {' '.join(lacking)}")
+    if suspicious := suspicion(standing):
+        lines.append(suspicious)
     if standing.damaged:
         lines.append(damage(standing.damaged))
     click.echo()
