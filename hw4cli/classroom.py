@@ -1,12 +1,10 @@
 """A class: every student's submission built, judged and kept in a folder of its own, whatever is wrong with others.
 
-How far a class is stands in the students' journals and nowhere else: so it is gone on with after any crash, and so
-the tasks of a Slurm array need no other way to tell the one who waits for them.
+How far a class is stands in the students' journals and nowhere else: so it is gone on with after any crash.
 """
 
 import fcntl
 import os
-import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,22 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hw4cli import journal, results, slurm, standings
+from hw4cli import handout, journal, results, standings
 from hw4cli.casewatch import ChangedCasesError
-from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError, os_error
+from hw4cli.errors import BusyError, Hw4Error, InputError, os_error
 from hw4cli.grading import prepared
 from hw4cli.newfile import make_folder
+from hw4cli.pseudonyms import pseudonyms
 from hw4cli.record import Standing
-from hw4cli.session import Listener, SessionPlan, holds_judging, judge_session, not_run, set_aside
+from hw4cli.session import Listener, SessionPlan, holds_judging, judge_session, not_run, set_aside, settings_of
 from hw4cli.submission import STAMP, BrokenError, Submission, program_of, scan
-from hw4cli.verdict import Verdict
-from hw4cli.words import counted
 
 BUILD_SECONDS = 120.0
-LOOK_SECONDS = 2.0  # between two looks at an array's journals: each asks Slurm once
-PATIENCE_SECONDS = 600.0  # with a Slurm that does not answer
 LOCK = ".lock"  # in the class's folder
-TASKS, JOB = "slurm", "job"  # in the class's folder: what the array's tasks said; in there, the array's number
 
 
 @dataclass(frozen=True)
@@ -56,6 +50,9 @@ class ClassListener:
     def judged(self, standing: Standing, kept: bool) -> None:
         """A student is judged; `kept` if nothing had to be run for it."""
 
+    def progress(self, done: int, total: int, seconds_left: float | None) -> None:
+        """So many students are done; the rest will take about so long, if that can be told yet."""
+
     def failed(self, user: str, words: str) -> None:
         """A student could not be judged to the end, for reasons that are not the program's."""
 
@@ -76,7 +73,8 @@ class Classroom:
         ):
             raise InputError(f"{plan.output} lies among the submissions: keep the results elsewhere")
         self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
-        self._judged = 0  # members
+        self._judged, self._kept = 0, 0  # members; those of them for whom nothing had to be run
+        self._begun = time.monotonic()
 
     def _place(self, member: Submission) -> Path:
         return self.plan.output / member.user
@@ -159,6 +157,12 @@ class Classroom:
         session = prepared(plan.session, plan.output, plan.secret_seeds, shared=plan.is_task)
         self.plan = replace(plan, session=session)
 
+    def _seconds_left(self) -> float | None:
+        """How long the others will take if they take as long as those until now."""
+        run = self._judged - self._kept
+        left = len(self.members) - self._judged
+        return (time.monotonic() - self._begun) / run * left if run else None
+
     def how_far(self) -> str:
         """How many members are judged, and how to go on, in words."""
         return f"{self._judged} of {len(self.members)} students are judged, --resume goes on"
@@ -207,6 +211,8 @@ class Classroom:
         """Tell of a member's standing; whether it is one, and not open."""
         one = self._standing(member)
         self._judged += 1
+        self._kept += kept
+        self.listener.progress(self._judged, len(self.members), self._seconds_left())
         self.listener.judged(one, kept)
         return one.score is not None
 
@@ -217,12 +223,13 @@ class Classroom:
     def _run(self, member: Submission, place: Path) -> None:
         """Build and judge a member's submission; or write down that it is broken."""
         plan, listener = self.plan.session, self.listener.begins(member.user)
-        facts, sandboxed = self._facts(member), plan.settings.sandbox == "bwrap"
+        handed_in = member.handed_in and member.handed_in.isoformat()
+        facts, sandboxed = {**self._facts(member), "handed_in": handed_in}, plan.settings.sandbox == "bwrap"
         try:
             passed = plan.settings.pass_env
             program = program_of(member, place, self.plan.build_seconds, sandboxed, plan.folder, passed)
         except BrokenError as problem:
-            names, settings = [case.name for case in plan.cases], {**facts, "sandbox": plan.settings.sandbox}
+            names, settings = [case.name for case in plan.cases], settings_of(replace(plan, facts=facts))
             not_run(place, member.user, names, problem.problem, said=problem.said, settings=settings)
             return
         plan = replace(plan, user=member.user, command=[str(program)], sources=member.files, facts=facts)
@@ -241,81 +248,12 @@ class Classroom:
                 names = [case.name for case in self.plan.session.cases]
                 not_run(self._place(member), member.user, names, words, said="", fault=True)
 
-    def judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
-        """Judge the members who are not done as an array of Slurm's, a task a student, `parallel` at a time; whether
-        all were judged. A task runs `hw4 judge --resume --only USER ARGUMENTS`.
-
-        An array that an earlier call left behind is waited for first. Ctrl-C cancels the array. Raises MachineError,
-        with Slurm's words, if Slurm does not take it.
-        """
-        with self._lock():
-            return self._judge_as_array(options, parallel, arguments)
-
-    def _judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
-        log, left = self.plan.output / TASKS, list(self.members)
-        note = log / JOB
-        job = note.read_text().strip() if note.is_file() else ""
-        if job and slurm.is_alive(job):
-            if not self.plan.session.resume:
-                raise InputError(f"Slurm's job {job} still judges into {self.plan.output}: --resume waits for it")
-            self.listener.says(f"Slurm's job {job} still judges: waiting for it")
-            self._watch(job, left)
-        self._prepare()
-        ready = self._ready()
-        whole, left = len(ready) == len(self.members), [member for member in left if member in ready]
-        self._tell_done(left, kept=True)
-        if not left:
-            return whole
-        waiting, tasks = tuple(left), min(len(left), slurm.most_tasks())
-        make_folder(log)
-        job = slurm.submit(options, _script(waiting, tasks, arguments), tasks, parallel, log)
-        note.write_text(job)
-        self.listener.says(f"Slurm's job {job}: {counted(len(waiting), 'submission')}, {parallel} at a time")
-        self._watch(job, left)
-        for member in left:
-            self._failed(member, self._why_not(member, log / f"{job}_{waiting.index(member) % tasks}.txt"))
-        return whole and not left
-
-    def _watch(self, job: str, left: list[Submission]) -> None:
-        """Tell of each member who is done, and take it from the list, until all are or the job has ended. Slurm may
-        be away for a while."""
-        alive, heard = True, time.monotonic()
-        try:
-            while alive and left:
-                try:
-                    alive = slurm.is_alive(job)  # asked first: what the last task wrote is seen below
-                    heard = time.monotonic()
-                except MachineError as error:
-                    if time.monotonic() - heard > PATIENCE_SECONDS:
-                        raise
-                    self.listener.says(f"{error}; asking again")
-                self._tell_done(left, kept=False)
-                if alive and left:
-                    time.sleep(LOOK_SECONDS)
-        except KeyboardInterrupt:
-            self.listener.says(f"cancelling Slurm's job {job}; --resume goes on")
-            slurm.cancel(job)
-            raise
-
-    def _tell_done(self, left: list[Submission], kept: bool) -> None:
-        for member in [one for one in left if self.is_done(one)]:
-            left.remove(member)
-            self._try(member, lambda one: self._tell(one, kept))
-
-    def _why_not(self, member: Submission, log: Path) -> str:
-        """Why a member's task did not judge it to the end: what the judge wrote down, or else what Slurm said."""
-        with suppress(Hw4Error):
-            one = self._standing(member)
-            faults = [result.reason for result in one.results.values() if result.verdict is Verdict.JE]
-            if one.note or faults:
-                return one.note or f"{counted(len(faults), 'case')} could not be judged: {faults[0]}"
-        words = log.read_text(errors="replace").splitlines() if log.is_file() else []
-        return f"its task ended before all was judged: {slurm.slurm_words(words)}"
-
     def write(self) -> list[Standing]:
-        """Everyone's standing, ranked, and written into the class's folder."""
-        ranked = standings.load(self.plan.output, self.plan.session.rules)
-        results.write(self.plan.output, ranked, self.plan.session.rules)
+        """Everyone's standing, ranked, and written into the class's folder, with a handout for each."""
+        output, rules = self.plan.output, self.plan.session.rules
+        ranked = standings.load(output, rules)
+        results.write(output, ranked, rules)
+        handout.write(output, ranked, rules, pseudonyms(output, [one.user for one in ranked]))
         return ranked
 
 
@@ -331,17 +269,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _script(members: Sequence[Submission], tasks: int, arguments: Sequence[str]) -> str:
-    """What a task runs: hw4 on the member of its number, and on every `tasks`-th after that."""
-    users = " ".join(shlex.quote(member.user) for member in members)
-    command = shlex.join([*slurm.python_words("entry"), "judge", "--task", "--resume", "--only"])
-    return f"""#!/bin/sh
-set -- {users}
-shift "$SLURM_ARRAY_TASK_ID"
-while [ $# -gt 0 ]; do
-    {command} "$1" {shlex.join(arguments)}
-    [ $# -gt {tasks} ] && shift {tasks} || break
-done
-"""

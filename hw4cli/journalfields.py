@@ -95,6 +95,8 @@ SETTINGS: dict[str, Check] = {
     "seeds": _text,
     "submission": _text,
     "build_limit": _seconds,
+    "due": _maybe(_text),
+    "handed_in": _maybe(_text),
 }
 
 HEADER: dict[str, Check] = {

@@ -7,6 +7,7 @@ then verdicts are decided again from the same attempts, and nothing runs twice.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from statistics import median
 from typing import Any
 
@@ -48,12 +49,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Rules:
-    """By what attempts are judged. `limits` are those of single cases, in place of the attempts' own."""
+    """By what attempts are judged. `limits` are those of single cases, in place of the attempts' own. What was
+    handed in after `due` is late, which costs nothing."""
 
     tolerance: float = TOLERANCE
     penalty: float = PENALTY
     limits: Mapping[str, float] = field(default_factory=dict)
     rank_by: str = "time"  # Time + Penalty, or "passed": the number of accepted cases, then Time
+    due: datetime | None = None
 
 
 RANKS = ("time", "passed")
@@ -223,6 +226,8 @@ class Standing:
     note: str = ""  # why there are no results: it does not compile, say
     public_note: str = ""  # the same in our words alone
     session: Mapping[str, Any] = field(default_factory=dict)  # the journal's header: program, host, gpu, settings
+    handed_in: datetime | None = None  # by the time stamps of the submission's files
+    late: float = 0.0  # seconds after the due date
     damaged: Sequence[int] = ()  # the journal's lines that cannot be read
     lost: bool = False  # whether such a line may have held what counts, or all of the journal is damaged
 
@@ -259,24 +264,6 @@ def standing(
         damaged=damaged,
         lost=lost,
     )
-
-
-def suspicion(one: Standing) -> str:
-    """What is to be asked about a program that is right on public cases and not on fresh ones; empty if it is not."""
-    found = [case for case in one.cases if case in one.results and one.results[case].public_right]
-    words = "right on the public cases, wrong on fresh ones: answers stored in the submission?"
-    return f"{words} ({' '.join(found)})" if found else ""
-
-
-LINES_SHOWN = 5
-
-
-def damage(lines: Sequence[int], journal: object = "the journal") -> str:
-    """Which lines of a journal are damaged, in words; empty if none is."""
-    if not lines:
-        return ""
-    shown = ", ".join(map(str, lines[:LINES_SHOWN])) + (", …" if len(lines) > LINES_SHOWN else "")
-    return f"{journal} is damaged in line{'s' if len(lines) > 1 else ''} {shown}"
 
 
 def score(failed: int) -> int:

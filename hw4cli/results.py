@@ -14,8 +14,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 from hw4cli import __version__, suite, tables
+from hw4cli.dates import span
 from hw4cli.newfile import write_text
-from hw4cli.record import Result, Rules, Standing, damage
+from hw4cli.reasons import damage
+from hw4cli.record import Result, Rules, Standing
 from hw4cli.verdict import Verdict
 from hw4cli.words import counted
 
@@ -48,6 +50,7 @@ def json_text(standings: Sequence[Standing], rules: Rules) -> str:
             "penalty": rules.penalty,
             "limits": dict(rules.limits),
             "rank_by": rules.rank_by,
+            "due": rules.due.isoformat() if rules.due else None,
         },
         "standings": [_standing(one) for one in standings],
     }
@@ -63,6 +66,8 @@ def _standing(one: Standing) -> dict[str, Any]:
         "time": one.time,
         "penalty": one.penalty,
         "note": one.note,
+        "handed_in": one.handed_in.isoformat() if one.handed_in else None,
+        "late": one.late,
         "cases": list(one.cases),
         "missing": missing(one),
         "damaged_lines": list(one.damaged),
@@ -116,12 +121,12 @@ def comma_separated(standings: Sequence[Standing]) -> str:
     """results.csv: a row for each user and case, with results.json's names. A missing case has no verdict."""
     blank = _row(Result("", (0, 0, 0), 0.0, Verdict.NA, ""))
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["rank", "user", *blank], lineterminator="\n")
+    writer = csv.DictWriter(out, ["rank", "user", "late", *blank], lineterminator="\n")
     writer.writeheader()
     for one in standings:
         for case in one.cases:
             row = _row(one.results[case]) if case in one.results else {"case": case, "reason": why_missing(one)}
-            row = {"rank": one.rank or None, "user": one.user, **row}
+            row = {"rank": one.rank or None, "user": one.user, "late": one.late, **row}
             writer.writerow({name: _cell(value) if isinstance(value, str) else value for name, value in row.items()})
     return out.getvalue()
 
@@ -203,6 +208,8 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
             text += f"\n## {tables.escaped(one.user)}\n\n" + tables.markdown(tables.RESULT_COLUMNS, cells)
         if lacking := missing(one):
             text += f"\n{tables.escaped(one.user)} has no result in {' '.join(lacking)}.\n"
+        if one.late:
+            text += f"\n{tables.escaped(one.user)} was handed in {span(one.late)} late.\n"
         if one.damaged:
             text += f"\n{tables.escaped(one.user)}: {damage(one.damaged)}.\n"
     return text

@@ -3,16 +3,13 @@
 It is public: it tells verdicts and reasons in our words, and nothing that a program or a compiler said.
 """
 
-import base64
-import hashlib
-import html
-import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from string import Template
 
 from hw4cli import __version__, suite
+from hw4cli.dates import span
+from hw4cli.page import escaped, policy
 from hw4cli.record import Result, Rules, Standing
 from hw4cli.resources import data_path
 from hw4cli.verdict import KILL_AFTER, Verdict
@@ -30,8 +27,8 @@ def page(standings: Sequence[Standing], rules: Rules, title: str, now: datetime)
     cases = standings[0].cases if standings else []
     best = fastest(standings)
     return Template(template).substitute(
-        policy=_policy(template),
-        title=_text(title),
+        policy=policy(template),
+        title=escaped(title),
         facts=_facts(standings, len(cases), now),
         legend="".join(
             f'<li><span class="c {style}">{sample}</span> {words}</li>\n' for style, sample, words in LEGEND
@@ -64,29 +61,10 @@ LEGEND = [
 ]
 
 
-def _policy(template: str) -> str:
-    """A content security policy: the page's own style and script, nothing else, and no request at all."""
-
-    def source(tag: str) -> str:
-        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    return (
-        f"default-src 'none'; style-src {source('style')}; script-src {source('script')}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _text(text: object) -> str:
-    """Escaped for an element or a quoted attribute; what is no character of a page (controls, halves) is marked."""
-    kept = (c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in str(text))
-    return html.escape("".join(kept))
-
-
 def _facts(standings: Sequence[Standing], cases: int, now: datetime) -> str:
     date = f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
     gpus = {
-        _text(gpu["name"]) for one in standings if isinstance(gpu := one.session.get("gpu"), dict) and "name" in gpu
+        escaped(gpu["name"]) for one in standings if isinstance(gpu := one.session.get("gpu"), dict) and "name" in gpu
     }
     where = " · judged on " + " and ".join(sorted(gpus)) if gpus else ""
     return f"{counted(len(standings), 'user')} · {counted(cases, 'case')}{where} · {date}"
@@ -101,24 +79,30 @@ def _head(standings: Sequence[Standing], cases: Sequence[str]) -> str:
         for case, result in one.results.items():
             about.setdefault(case, "({}, {}, {}), limit {:g} s".format(*result.shape, result.limit))
     for case in cases:
-        title = f' title="{_text(about[case])}"' if case in about else ""
-        cells.append(f'<th scope="col"><span{title}>{_text(case)}</span></th>')
+        title = f' title="{escaped(about[case])}"' if case in about else ""
+        cells.append(f'<th scope="col"><span{title}>{escaped(case)}</span></th>')
     return "".join(cells)
 
 
 def _row(place: int, one: Standing, best: Mapping[str, float]) -> str:
-    name = _text(one.user)
+    name = escaped(one.user)
+    user = f'<th scope="row" data-v="{name}" title="{name}"><bdi>{name}</bdi></th>'
+    if one.late:
+        title = f"{name}\nhanded in {span(one.late)} late"
+        user = (
+            f'<th scope="row" class="late" data-v="{name}" title="{title}"><bdi>{name}</bdi> <small>late</small></th>'
+        )
     score = "score open: not every case could be judged" if one.score is None else f"score {one.score}"
     total = f"{one.time + one.penalty:.2f} s with the penalty"
     cells = [
-        f'<tr data-place="{place}"><th scope="row" data-v="{name}" title="{name}"><bdi>{name}</bdi></th>',
+        f'<tr data-place="{place}">{user}',
         f'<td class="rank" data-v="{one.rank}">{one.rank}</td>' if one.rank else '<td class="rank">–</td>',
         f'<td data-v="{one.passed}" title="{one.passed} of {len(one.cases)} cases, {score}">{one.passed}</td>',
         f'<td data-v="{one.time:.4f}" title="{total}">{one.time:.2f}</td>',
         f'<td class="penalty" data-v="{one.penalty:.4f}" title="{total}">{one.penalty:g}</td>',
     ]
     if one.public_note and not one.results:
-        note, colspan = _text(one.public_note), max(1, len(one.cases))
+        note, colspan = escaped(one.public_note), max(1, len(one.cases))
         cells.append(f'<td class="note" colspan="{colspan}" title="{note}"><span>{note}</span></td>')
     else:
         cells += [_cell(one, case, best.get(case)) for case in one.cases]
@@ -144,7 +128,7 @@ def _cell(one: Standing, case: str, best: float | None) -> str:
     if result.borderline:
         styles.append("edge")
         text = f"~{text}"
-    return f'<td class="{" ".join(styles)}" data-v="{key:.4f}" title="{_text(_reason(result))}">{text}</td>'
+    return f'<td class="{" ".join(styles)}" data-v="{key:.4f}" title="{escaped(_reason(result))}">{text}</td>'
 
 
 def _reason(result: Result) -> str:
@@ -171,8 +155,12 @@ def _rules(rules: Rules) -> list[str]:
         f"An output is right if every element is within {rules.tolerance:g} of the answer. "
         "Limits are of wall time; a case's shape (B, N, d) and limit are shown on its heading.",
     ]
+    if rules.due:
+        sentences.append(f"What was handed in after {rules.due:%Y-%m-%d %H:%M %Z} is marked as late.")
     if rules.limits:
         known = {name: place for place, name in enumerate(suite.cases())}
         changed = sorted(rules.limits.items(), key=lambda item: known.get(item[0], len(known)))
-        sentences.append("Limits other than when it ran: " + ", ".join(f"{_text(c)} {s:g} s" for c, s in changed) + ".")
+        sentences.append(
+            "Limits other than when it ran: " + ", ".join(f"{escaped(c)} {s:g} s" for c, s in changed) + "."
+        )
     return [*sentences, f"Made by hw4 {__version__}."]

@@ -20,7 +20,8 @@ from hw4cli import __version__, identity, journal, results, suite
 from hw4cli.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.errors import BusyError, InputError, os_error
 from hw4cli.judge import Settings, judge_case
-from hw4cli.record import Attempt, Result, Rules, Standing, combine, damage, decide, rank, standing
+from hw4cli.reasons import damage
+from hw4cli.record import Attempt, Result, Rules, Standing, combine, decide, rank, standing
 from hw4cli.slurm import task_facts
 from hw4cli.suite import Case
 from hw4cli.verdict import Verdict
@@ -125,7 +126,7 @@ class _Session:
             program=list(plan.command),
             program_sha256=program,
             gpu=gpu,
-            settings={**_settings(plan), **plan.facts},
+            settings=settings_of(plan),
             keys={**(older or {}), **self.keys},
         )
         self.journal.begin(header)
@@ -222,7 +223,7 @@ def _header(user: str, names: Sequence[str], **facts: Any) -> dict[str, Any]:
     return journal.header(user=user, cases=list(names), **{**common, **facts})
 
 
-def _settings(plan: SessionPlan) -> dict[str, Any]:
+def settings_of(plan: SessionPlan) -> dict[str, Any]:
     """How it was judged, for the header."""
     return {
         "repeat": plan.repeat,
@@ -230,6 +231,7 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
         "tolerance": plan.rules.tolerance,
         "penalty": plan.rules.penalty,
         "rank_by": plan.rules.rank_by,
+        "due": plan.rules.due.isoformat() if plan.rules.due else None,
         "sandbox": plan.settings.sandbox,
         "launcher": list(plan.settings.launcher),
         "pass_env": list(plan.settings.pass_env),
@@ -238,6 +240,7 @@ def _settings(plan: SessionPlan) -> dict[str, Any]:
         "clock": "monotonic, from start to end of the process",
         "slurm": task_facts(),
         "seeds": "secret" if plan.public else "suite",
+        **plan.facts,
     }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli import journal, suite
+from hw4cli.dates import recorded
 from hw4cli.errors import InputError
 from hw4cli.exits import with_words
 from hw4cli.journal import Journal
@@ -64,7 +65,8 @@ def as_judged(entries: Iterable[Entry]) -> Rules:
         (entry.journal.header["settings"] for entry in entries if "settings" in entry.journal.header), {}
     )
     kept = {name: settings[name] for name in ("tolerance", "penalty") if name in settings}
-    return Rules(**kept, rank_by=settings["rank_by"] if settings.get("rank_by") in RANKS else RANKS[0])
+    rank_by = settings["rank_by"] if settings.get("rank_by") in RANKS else RANKS[0]
+    return Rules(**kept, rank_by=rank_by, due=recorded(settings.get("due")))
 
 
 def changed(rules: Rules, limits: Mapping[str, float], **wanted: Any) -> Rules:
@@ -104,6 +106,22 @@ def _standing(entry: Entry, cases: Sequence[str], rules: Rules) -> Standing:
     attempts = {} if note else found.attempts()
     judged = [combine(runs, rules) for runs in attempts.values()]
     lost = found.in_doubt or bool(found.damaged and not note and set(cases) - set(attempts))
-    return standing(
+    one = standing(
         entry.user, judged, cases, rules, note, public_note, session=header, damaged=found.damaged, lost=lost
     )
+    handed_in = recorded(header.get("settings", {}).get("handed_in"))
+    late = (handed_in - rules.due).total_seconds() if handed_in and rules.due else 0.0
+    return replace(one, handed_in=handed_in, late=max(0.0, late))
+
+
+def anonymous(standings: Iterable[Standing], names: Mapping[str, str], rules: Rules) -> list[Standing]:
+    """These standings for everyone's eyes: under other `names`, in our words alone, without what tells who it is."""
+    return rank([_anonymous(one, names[one.user]) for one in standings], rules)
+
+
+def _anonymous(one: Standing, name: str) -> Standing:
+    results = {
+        case: replace(result, reason=result.public_reason, public_right=False) for case, result in one.results.items()
+    }
+    session = {key: one.session[key] for key in ("gpu",) if key in one.session}
+    return replace(one, user=name, results=results, note=one.public_note, session=session, handed_in=None)

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Self
 from hw4cli import caserecord, sandbox
 from hw4cli.caserecord import SECRET_FOLDER
 from hw4cli.checksums import file_sha256
+from hw4cli.dates import moment_of
 from hw4cli.environment import environment
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.exits import with_words
@@ -29,7 +31,13 @@ COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the st
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
 MAX_ENTRIES = 10_000  # files and folders of a submission
 # What stands beside the students' folders.
-RESERVED = {"slurm", SECRET_FOLDER, caserecord.NAME, *(f"results.{end}" for end in ("json", "xml", "csv", "md"))}
+RESERVED = {
+    "slurm",
+    SECRET_FOLDER,
+    caserecord.NAME,
+    "pseudonyms.json",
+    *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
+}
 ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
 
 
@@ -92,6 +100,12 @@ class Submission:
     def files(self) -> list[Path]:
         """Its regular files."""
         return [path for path, status in self.contents.entries if stat.S_ISREG(status.st_mode)]
+
+    @property
+    def handed_in(self) -> datetime | None:
+        """When the newest of its files was written, as far as time stamps tell."""
+        newest = max((status.st_mtime for _, status in self.contents.entries), default=None)
+        return None if newest is None else moment_of(newest)
 
     @cached_property
     def sha256(self) -> str:

@@ -83,7 +83,7 @@ def test_a_class_is_gone_on_with_and_only_what_changed_is_judged_anew(desk, fold
     again = judge_class(folder, "--resume")
     assert again.returncode == 0
     assert log.read_text().count("run") == 2
-    assert again.stdout.count("judged before") == 2
+    assert again.stdout.count("judged before") == 3
 
     (ben / "notes").write_text("new")
     assert judge_class(folder, "--resume").returncode == 0

@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "owner", "progress", "interrupts", "words"},
+    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page"},
     {"commands", "context", "cpu", "cupyparts", "measured"},
     {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
@@ -25,14 +25,15 @@ FLOORS = [
     {"record", "step", "caserecord"},
     {"journalfields", "slurm", "submission"},
     {"journal", "casewatch"},
-    {"standings", "scoreboard"},
+    {"standings", "scoreboard", "pseudonyms", "reasons"},
     {"accuracy", "generate", "judge", "meter", "probe", "surroundings", "tables"},
     {"choice", "trial"},
     {"devices", "selftest"},
-    {"pipeline", "doctor", "identity", "results"},
+    {"pipeline", "doctor", "identity", "results", "handout"},
     {"bench", "session"},
     {"peers", "endtoend", "grading", "changes"},
     {"classroom"},
+    {"classarray"},
     {"cli.console", "cli.params", "cli.sections", "cli.errorview"},
     {"cli.options", "cli.view", "cli.board", "cli.bar"},
     {

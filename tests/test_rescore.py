@@ -68,7 +68,7 @@ def test_other_limits_tolerance_and_penalty_decide_again(single):
     [one] = document["standings"]
     assert (one["time"], one["penalty"]) == (3.5, 7)
     assert document["rules"] == {
-        "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time",
+        "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None,
     }  # fmt: skip
     assert verdicts(rescored(single, "--limit", "t01=0.4"))["t01"] == "TLE"
     assert verdicts(rescored(single, "--tolerance", "1e-6"))["t01"] == "NA"
@@ -93,7 +93,7 @@ def test_the_table_tells_what_changed_and_what_cannot_be_known(single):
     assert "no verdict changed" in run_hw4("rescore", single).stdout
 
 
-def test_a_class_is_ranked_and_only_the_classes_folder_gets_results(tmp_path):
+def test_a_class_is_ranked_and_the_classes_folder_gets_results_and_students_their_handouts(tmp_path):
     folder = tmp_path / "class"
     write(folder / "ann", "ann")
     write(folder / "bob", "bob", {name: replace(run, wall=1.0, killed=False) for name, run in RUNS.items()})
@@ -102,7 +102,8 @@ def test_a_class_is_ranked_and_only_the_classes_folder_gets_results(tmp_path):
     rows = [line.split()[:3] for line in result.stdout.splitlines()[1:3]]
     assert rows == [["1", "bob", "3/4"], ["2", "ann", "1/4"]]
     assert (folder / "results.csv").exists()
-    assert sorted(path.name for path in (folder / "ann").iterdir()) == ["journal.jsonl"]
+    handouts = ["handout.html", "handout.md", "journal.jsonl"]
+    assert sorted(path.name for path in (folder / "ann").iterdir()) == handouts
     assert "bob t02: AC → TLE" in run_hw4("rescore", folder, "--limit", "t02=0.7").stdout
 
 
@@ -121,6 +122,7 @@ def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
         "penalty": 60,
         "limits": {},
         "rank_by": "time",
+        "due": None,
     }
 
 

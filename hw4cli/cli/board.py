@@ -7,8 +7,10 @@ from rich.console import Console
 from rich.text import Text
 
 from hw4cli.cli.console import stdout_console
+from hw4cli.dates import span
 from hw4cli.errors import MachineError
-from hw4cli.record import Rules, Standing, damage, suspicion
+from hw4cli.reasons import damage, suspicion
+from hw4cli.record import Rules, Standing
 from hw4cli.results import of_the_suite
 from hw4cli.verdict import POINTS
 from hw4cli.words import counted, print_message, printable, wrapped
@@ -94,7 +96,8 @@ def _print_below(console: Console, width: int | None, standings: Sequence[Standi
         close = [case for case, result in one.results.items() if result.borderline]
         first = one.note.strip().partition("\n")[0]
         damaged = "" if first else damage(one.damaged)
-        for note in filter(None, (first, damaged, suspicion(one), close and f"borderline in {' '.join(close)}")):
+        late = one.late and f"handed in {span(one.late)} late"
+        for note in filter(None, (first, late, damaged, suspicion(one), close and f"borderline in {' '.join(close)}")):
             told = wrapped(printable(f"{one.user}: {note}"), width, "  ", first="")
             console.print(Text(told), soft_wrap=True)
 

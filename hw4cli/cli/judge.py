@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         "Rules": ["limits", "tolerance", "penalty", "rank_by"],
         "Where it runs": ["sandbox", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
-        "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
+        "A class": ["submissions", "only", "build_limit", "due", "secret_seeds", "slurm", "parallel"],
     },
 )
 @click.argument("cases", nargs=-1, shell_complete=complete_cases)
@@ -196,7 +197,8 @@ def _judge_class(
 ) -> int:
     with Importing():
         from hw4cli import results
-        from hw4cli.classroom import ClassPlan, Classroom
+        from hw4cli.classarray import ClassArray
+        from hw4cli.classroom import ClassPlan
         from hw4cli.cli.board import print_board
         from hw4cli.cli.view import ClassRows
         from hw4cli.newfile import make_folder
@@ -216,7 +218,7 @@ def _judge_class(
             secret_seeds=options["secret_seeds"],
             is_task=options["is_task"],
         )
-        room = Classroom(class_plan, rows)
+        room = ClassArray(class_plan, rows)
         try:
             if array is None:
                 whole = room.judge()
@@ -247,6 +249,7 @@ def _plan(
     tolerance: float,
     penalty: float,
     rank_by: str,
+    due: datetime | None,
     sandbox: str,
     launcher: str | None,
     pass_env: tuple[str, ...],
@@ -284,7 +287,7 @@ def _plan(
         command=command,
         cases=selected,
         folder=folder,
-        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by),
+        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by, due=due),
         repeat=repeat,
         warmup=warmup,
         resume=resume,

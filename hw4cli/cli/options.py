@@ -5,12 +5,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from hw4cli.cli.params import FOLDER, Number, OneOf, complete_cases
+from hw4cli.dates import due_date
 from hw4cli.errors import InputError
 from hw4cli.exits import program_problem
 from hw4cli.importing import Importing
@@ -117,11 +119,24 @@ def limits_option(help: str) -> Callable[[Command], Command]:
     )
 
 
+def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return None if value is None else due_date(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param) from None
+
+
 def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:
-    """--tolerance, --penalty and --rank-by, with these defaults; None is as it was judged."""
+    """--tolerance, --penalty, --rank-by and --due, with these defaults; None is as it was judged."""
     as_judged = "  [default: as judged]"
 
     def options(command: Command) -> Command:
+        command = click.option(
+            "--due",
+            callback=_due,
+            metavar="DATE",
+            help="Mark what was handed in later, as in 2026-05-01T18:00." + (as_judged if penalty is None else ""),
+        )(command)
         for name, default, kind, help in (
             ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
             ("--penalty", penalty, Number(0, 10**9), "Seconds a case that is not AC."),

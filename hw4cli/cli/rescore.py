@@ -37,9 +37,10 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     Exit status 3 if a journal is damaged, so that results may be lost.
     """
     with Importing():
-        from hw4cli import results, standings
+        from hw4cli import handout, journal, results, standings
         from hw4cli.cli.board import tell_lost
         from hw4cli.newfile import make_folder
+        from hw4cli.pseudonyms import pseudonyms
 
     entries = standings.read(folder)
     judged = standings.as_judged(entries)
@@ -47,6 +48,8 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     before, after = standings.decide(entries, judged), standings.decide(entries, rules)
     make_folder(output or folder)
     results.write(output or folder, after, rules)
+    if output is None and any((folder / one.user / journal.NAME).is_file() for one in after):
+        handout.write(folder, after, rules, pseudonyms(folder, [one.user for one in after]))
     if as_json:
         click.echo(results.json_text(after, rules), nl=False)
     else:

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
 @click.option(
     "--html", type=FILE, metavar="FILE", help="Write the board as a page, too: one file, to open or to publish."
 )
+@click.option(
+    "--anonymous", is_flag=True, help="Show pseudonyms; who is who stands in DIR/pseudonyms.json, for you alone."
+)
 @click.option("--title", metavar="TEXT", help="The page's title.  [default: DIR's name]")
 @limits_option("Another time limit; may be given several times.")
 @rules_options(tolerance=None, penalty=None, rank_by=None)
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
-def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool, **wanted: Any) -> int:
+def scoreboard(
+    folder: Path, html: Path | None, title: str | None, as_json: bool, anonymous: bool, **wanted: Any
+) -> int:
     """Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.
 
     Passed is the number of cases that are AC, Time their sum in seconds, Penalty a set time for each other case; a
@@ -34,11 +39,15 @@ def scoreboard(folder: Path, html: Path | None, title: str | None, as_json: bool
     """
     with Importing():
         from hw4cli.cli.board import print_board, tell_lost
+        from hw4cli.pseudonyms import pseudonyms
+        from hw4cli.standings import anonymous as in_disguise
         from hw4cli.standings import as_judged, changed, decide, read
 
     entries = read(folder)
     rules = changed(as_judged(entries), **wanted)
     standings = decide(entries, rules)
+    if anonymous:
+        standings = in_disguise(standings, pseudonyms(folder, [one.user for one in standings]), rules)
     if html is not None:
         _write(html, standings, rules, title or folder.resolve().name)
     if as_json:

@@ -14,7 +14,9 @@ from rich.text import Text
 from hw4cli import results
 from hw4cli.classroom import ClassListener
 from hw4cli.cli.console import stdout_console
-from hw4cli.record import Result, Rules, Standing, damage, suspicion
+from hw4cli.dates import span
+from hw4cli.reasons import damage, in_a_row, suspicion
+from hw4cli.record import Result, Rules, Standing
 from hw4cli.session import Listener
 from hw4cli.suite import Case
 from hw4cli.tables import RESULT_COLUMNS, result_cells
@@ -91,14 +93,7 @@ class CaseTable(Listener):
         if len(cells[3]) > self._time:
             cells[3], _, spread = cells[3].partition(" ")
             reason = f"times {spread}{', ' + reason if reason else ''}"
-        row = self._row(cells, verdict=COLOURS[result.verdict])
-        if not reason:
-            self._print(row)
-        elif self._width is None or row.cell_len + 2 + cell_len(reason) <= self._width:
-            self._print(row.append("  " + reason))
-        else:
-            self._print(row)
-            self._print(Text(wrapped(reason, self._width, " " * INDENT)))
+        _print_row(self._console, self._width, self._row(cells, verdict=COLOURS[result.verdict]), reason)
 
     def ended(self, standing: Standing) -> None:
         """Print what it all comes to."""
@@ -125,6 +120,7 @@ class ClassRows(ClassListener):
     def __init__(self, quiet: bool = False) -> None:
         self._console, self._width = stdout_console(quiet)
         self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+        self._done = self._left = ""
 
     def __enter__(self) -> Self:
         return self
@@ -139,16 +135,32 @@ class ClassRows(ClassListener):
 
     def _now(self, words: str) -> None:
         if self._live.console.is_terminal:
-            self._live.update(Text(words, style="dim"))
+            self._live.update(Text(" ".join(filter(None, (self._left, words))), style="dim", overflow="ellipsis"))
             self._live.start()
+
+    def progress(self, done: int, total: int, seconds_left: float | None) -> None:
+        """Note how far the class is: the next row tells it, and the line of what runs now."""
+        self._done = f"{done:>{len(str(total))}} of {total}"
+        self._left = ""
+        if done < total:
+            left = "" if seconds_left is None else f", {span(seconds_left) if seconds_left >= 60 else '1 min'} left"
+            self._left = f"{self._done}{left};"
 
     def judged(self, standing: Standing, kept: bool) -> None:
         """Show how a student did."""
         self._live.stop()
-        words = "judged before" if kept else ""
-        words = standing.note.partition("\n")[0] or suspicion(standing) or damage(standing.damaged) or words
-        row = f"{standing.user:<20} {standing.passed:>3}/{len(standing.cases)} {standing.time:>9.2f} s  {words}"
-        self._console.print(Text(wrapped(printable(row.rstrip()), self._width, " " * INDENT, first="")), soft_wrap=True)
+        told = [
+            "judged before" if kept else "",
+            f"{span(standing.late)} late" if standing.late else "",
+            suspicion(standing),
+            damage(standing.damaged),
+            in_a_row(standing),
+        ]
+        passed = f"{standing.passed:>3}/{len(standing.cases)}"
+        row = Text(printable(f"{self._done}  {standing.user:<20} {passed} {standing.time:>9.2f} s"))
+        _print_row(self._console, self._width, row, printable("; ".join(filter(None, told))))
+        if self._left:
+            self._now("…")
 
     def failed(self, user: str, words: str) -> None:
         """Tell on stderr of a student who could not be judged."""
@@ -158,6 +170,17 @@ class ClassRows(ClassListener):
         """Tell on stderr what there is to be said."""
         self._live.stop()
         print_message(words)
+
+
+def _print_row(console: Console, width: int | None, row: Text, reason: str) -> None:
+    """Print a row with a reason behind it, or, on a terminal that is too narrow for that, below."""
+    if not reason:
+        console.print(row, soft_wrap=True)
+    elif width is None or row.cell_len + 2 + cell_len(reason) <= width:
+        console.print(row.append("  " + reason), soft_wrap=True)
+    else:
+        console.print(row, soft_wrap=True)
+        console.print(Text(wrapped(reason, width, " " * INDENT)), soft_wrap=True)
 
 
 class _Turn(Listener):

@@ -1,0 +1,46 @@
+"""Due dates, time stamps, and spans of time in words."""
+
+from datetime import UTC, datetime, time
+
+
+def due_date(text: str) -> datetime:
+    """A moment such as 2026-05-01T18:00, in this machine's time zone unless it names one; a day alone means its end.
+
+    ValueError if it is none, or out of reach.
+    """
+    moment = datetime.fromisoformat(text)
+    if len(text) <= len("2026-05-01"):
+        moment = datetime.combine(moment, time(23, 59, 59))
+    try:
+        return moment if moment.tzinfo else moment.astimezone()
+    except (OverflowError, OSError) as error:
+        raise ValueError(str(error)) from None
+
+
+def moment_of(stamp: float) -> datetime | None:
+    """A file's time stamp as a date, to the second; None if it is none that a date can have."""
+    try:
+        return datetime.fromtimestamp(int(stamp), UTC)
+    except (OverflowError, OSError, ValueError):
+        return None
+
+
+def recorded(text: object) -> datetime | None:
+    """A date as it was recorded, with its time zone; None if it is none."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+def span(seconds: float) -> str:
+    """A span of time, as one would say it: "40 s", "3 min", "2 h 5 min", "3 days 4 h"."""
+    whole = round(seconds)
+    for name, size, part, part_size in (("day", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "", 0)):
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            more = rest // part_size if part_size else 0
+            plural = "s" if name == "day" and count > 1 else ""
+            return f"{count} {name}{plural}" + (f" {more} {part}" if more else "")
+    return f"{whole} s"
