@@ -38,7 +38,7 @@ def wrapped(text: str, width: int | None, indent: str = "", first: str | None = 
     """Text in lines of at most `width` columns that break between words, each behind `indent` (the first behind
     `first`). A word that is longer stays whole: a number or a path that is cut is none."""
     lines = [indent if first is None else first]
-    for place, word in enumerate(WORD.findall(text)):
+    for place, word in enumerate(WORD.findall(text.rstrip())):  # spaces at the end would take quadratic time
         if place and width is not None and len(lines[-1]) + len(word) > width:
             lines.append(indent)
             word = word.lstrip()

@@ -77,7 +77,8 @@ def test_a_classs_students_are_completed(here):
 
 def test_every_option_of_every_command_is_completed():
     for name, command in commands().items():
-        options = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
+        shown = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+        options = {option for param in shown for option in param.opts}
         assert {option for option in options if option.startswith("--")} <= set(offered(name, "--")), name
 
 

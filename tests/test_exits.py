@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from hw4cli import exits, results, slurm, submission, tables
+from hw4cli import exits, results, slurm, submission, tables, words
 
 TEXTS = {
     "the same subject over and over": "gpu ",
@@ -15,6 +15,7 @@ TEXTS = {
     "digits and stops": "1.,",
     "a launcher's level": "srun-1.",
     "spaces": " \t",
+    "quotes": "`a' ",
     "nothing to print": "\x00\x1b",
     "signs of Markdown": "|<`*_",
     "many short lines": "gpu \n",
@@ -25,6 +26,7 @@ READERS = {
     "a launcher's end": lambda text: slurm.slurm_words(text.splitlines()),
     "a cell": lambda text: tables.plain(["name"], [[text]]),
     "Markdown": tables.escaped,
+    "a message": lambda text: words.wrapped(text, 80),
     "XML": results._xml,
 }
 

@@ -30,5 +30,5 @@ def test_each_of_many_options_stands_in_one_group(name):
     assert len(shown) >= 5
     assert shown.pop("Other options") == ["--help"]
     assert all(2 <= len(options) <= 6 for options in shown.values())
-    options = [param.opts[0] for param in command.params if isinstance(param, click.Option)]
+    options = [param.opts[0] for param in command.params if isinstance(param, click.Option) and not param.hidden]
     assert sorted(option for group in shown.values() for option in group) == sorted(options)

@@ -195,7 +195,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
     result = run_hw4("scoreboard", write_class(tmp_path / "hw4"))
-    told = "hw4: 1 of 6 journals are damaged, judge with --resume: f\n"
+    told = "hw4: 1 of 6 journals damaged, judge with --resume: f\n"
     assert (result.returncode, result.stderr) == (3, told)
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["User", "Rank", "Passed", "Time", "Penalty", "Score", "t01", "t11", "t21"]

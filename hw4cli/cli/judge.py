@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     cls=Sections,
     sections={
         "What to judge": ["program", "folder", "repeat", "warmup"],
-        "Rules": ["limits", "tolerance", "penalty", "rank_by"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
         "Where it runs": ["sandbox", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
-        "A class": ["submissions", "only", "build_limit", "due", "secret_seeds", "slurm", "parallel"],
+        "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
 )
 @click.argument("cases", nargs=-1, shell_complete=complete_cases)

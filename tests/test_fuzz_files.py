@@ -1,144 +1,24 @@
-"""Damaged files of every kind: what is wrong is told in a sentence, and nothing is lost.
+"""Damaged submissions, cases, suites and records: what is wrong is told in a sentence, and nothing is lost."""
 
-A few hundred of them each; HW4_FUZZ=10000 tries as many as one likes.
-"""
-
-import io
 import json
 import os
-import shutil
 import stat
-import tempfile
-from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
 
-from boards import RIGHT, write
-from hypothesis import HealthCheck, given, settings
+from fuzzing import EXAMPLES, a_folder, fuzz, json_values
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
-from hw4cli import caserecord, journal, pseudonyms, results, standings
+from hw4cli import caserecord, pseudonyms, suite
 from hw4cli.casefile import HEADER, InputFile
 from hw4cli.caserecord import CaseRecord
 from hw4cli.casewatch import CaseWatch
-from hw4cli.cli import board
-from hw4cli.errors import Hw4Error
-from hw4cli.handout import Handout
+from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge import check_case
-from hw4cli.record import Rules
-from hw4cli.scoreboard import page
+from hw4cli.resources import data_path
 from hw4cli.shape import Shape
 from hw4cli.submission import BrokenError, Submission, program_of
 from hw4cli.suite import Case
-
-EXAMPLES = int(os.environ.get("HW4_FUZZ", "200"))
-fuzz = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize="HW4_FUZZ" not in os.environ,
-)
-
-numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, 0, 2**63, 1e308])
-json_values = st.recursive(
-    st.none() | st.booleans() | numbers | st.text(max_size=8) | st.sampled_from(["inf", "t01", "\ud800", "\x1b[31m"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=6,
-)
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-HEADER_LINE = journal.header(
-    user="ben", cases=["t01", "t02"], keys={"t01": "key", "t02": "key"}, gpu={"name": "GPU", "uuid": "1"}, note=None,
-    settings={"tolerance": 5e-3, "penalty": 60.0, "rank_by": "time", "handed_in": "2026-01-01T00:00:00+00:00"},
-)  # fmt: skip
-LINES = [HEADER_LINE, *(journal.run("key", replace(RIGHT, case=case)) for case in ("t01", "t02"))]
-
-
-@contextmanager
-def a_folder():
-    """A new folder for each example, without pytest's bookkeeping."""
-    folder = Path(tempfile.mkdtemp(prefix="hw4-fuzz-"))
-    try:
-        yield folder
-    finally:
-        for path in folder.rglob("*"):
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o700)
-        shutil.rmtree(folder)
-
-
-@st.composite
-def journals(draw):
-    """The bytes of a journal in which one thing, or two, are not as they were written."""
-    lines = [json.loads(json.dumps(line)) for line in LINES]
-    texts: list[bytes] = []
-    for line in lines:
-        places = [line] + [value for value in line.values() if isinstance(value, dict)]
-        if draw(st.booleans()):
-            place = draw(st.sampled_from(places))
-            name = draw(st.sampled_from(sorted(place)) if place else st.just("x"))
-            if draw(st.integers(0, 4)):
-                place[name] = draw(json_values)
-            else:
-                place.pop(name, None)
-        texts.append(json.dumps(line).encode())
-    text = b"\n".join(draw(st.permutations(texts)) if draw(st.booleans()) else texts) + b"\n"
-    for _ in range(draw(st.integers(0, 2))):
-        at = draw(st.integers(0, len(text)))
-        text = text[:at] + draw(st.binary(max_size=4)) + text[at + draw(st.integers(0, 40)) :]
-    return text
-
-
-@fuzz
-@given(
-    text=journals(),
-    rules=st.builds(Rules, rank_by=st.sampled_from(["time", "passed"]), due=st.sampled_from([None, NOW])),
-)
-def test_a_journal_may_hold_anything_and_everyone_elses_results_stand(text, rules):
-    with a_folder() as folder:
-        write(folder / "ann", replace(RIGHT, case="t01"), replace(RIGHT, case="t02"), cases=["t01", "t02"])
-        path = folder / "ben" / journal.NAME
-        path.parent.mkdir()
-        path.write_bytes(text)
-        entries = standings.read(folder)
-        found = standings.decide(entries, rules)
-        standings.as_judged(entries)
-        assert [one.passed for one in found if one.user == "ann"][:1] == [2]
-        assert len(found) == 2
-        results.write(folder, found, rules)
-        page(found, rules, "x", NOW)
-        hidden = {one.user: f"n{number}" for number, one in enumerate(found)}
-        page(standings.anonymous(found, hidden, rules), rules, "x", NOW)
-        for one in found:
-            handout = Handout(one, rules, 2, "amber otter", "")
-            handout.page(), handout.markdown()
-        try:
-            before = journal.read(path)
-        except Hw4Error:
-            before = None
-        journal.append(path, journal.run("key", replace(RIGHT, case="t03")))
-        assert path.read_bytes().startswith(text), "nothing of it is lost"
-        if before is not None:
-            after = journal.read(path)
-            assert after.runs[: len(before.runs)] == before.runs and after.runs[-1][1].case == "t03"
-
-
-@fuzz
-@given(text=journals())
-def test_a_damaged_journal_is_shown_in_the_terminal(text):
-    with a_folder() as folder:
-        (folder / "ben").mkdir()
-        (folder / "ben" / journal.NAME).write_bytes(text)
-        found = standings.load(folder, Rules())
-        shown = io.StringIO()
-        board.Console = lambda **_: Console(file=shown, width=100)
-        try:
-            board.print_board(found, Rules())
-        finally:
-            board.Console = Console
-        assert "\x1b" not in shown.getvalue()
-
 
 KINDS = ["file", "file", "file", "folder", "link", "pipe", "program", "makefile"]
 names = st.text(st.characters(blacklist_characters="/\0"), min_size=1, max_size=6).filter(
@@ -238,6 +118,40 @@ def test_a_case_may_hold_anything(source, answer, known):
             except Hw4Error as error:
                 assert str(error)
         assert (folder / "t").read_bytes() == source and (folder / "t.out").read_bytes() == answer
+
+
+SUITE = data_path("testcases/suite.toml").read_text()
+toml_values = st.sampled_from(
+    ["1", "-1", "1e999", "nan", "'x'", "[]", "[1, 2]", "{}", "true", "1979-05-27", "9" * 400, '"\\u0000"']
+)
+
+
+@st.composite
+def suites(draw):
+    """The text of a suite in which something is not as it was written."""
+    lines = SUITE.splitlines()
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(lines) - 1))
+        name, equals, _ = lines[at].partition(" = ")
+        lines[at] = draw(
+            st.sampled_from(
+                [lines[at][: len(lines[at]) // 2], f"{name}{equals}{draw(toml_values)}", draw(st.text(max_size=9))]
+            )
+        )
+    text = "\n".join(lines).encode(errors="replace")
+    at = draw(st.integers(0, len(text)))
+    return text[:at] + draw(st.binary(max_size=3)) + text[at:]
+
+
+@fuzz
+@given(text=suites())
+def test_a_suite_may_hold_anything(text):
+    with a_folder() as folder:
+        (folder / "suite.toml").write_bytes(text)
+        try:
+            assert all(case.shape.B and case.limit > 0 for case in suite.read(folder / "suite.toml").values())
+        except InputError as error:
+            assert "suite.toml" in str(error)
 
 
 @st.composite
