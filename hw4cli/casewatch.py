@@ -7,6 +7,7 @@ What looks different is read in full. What is different was changed, and so was 
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +38,19 @@ class _File:
 
 class CaseWatch:
     """Watches the files of some cases in a folder. With a `record`, each is known by its full hash; what is not in it
-    yet is read now, and recorded. `shared`: other judges run programs meanwhile, so that nobody can be blamed."""
+    yet is read now, and recorded. `shared`: other judges run programs meanwhile, so that nobody can be blamed.
+    `elsewhere`: programs run on other machines, and a network's file system tells of changes when a file is opened."""
 
     def __init__(
-        self, cases: Sequence[Case], folder: Path, record: CaseRecord | None = None, shared: bool = False
+        self,
+        cases: Sequence[Case],
+        folder: Path,
+        record: CaseRecord | None = None,
+        shared: bool = False,
+        elsewhere: bool = False,
     ) -> None:
         """InputError if a file is not the recorded one, or not the suite's; OSError if it cannot be read."""
-        self.folder, self.shared, self._record = folder, shared, record
+        self.folder, self.shared, self._record, self._elsewhere = folder, shared, record, elsewhere
         self.found: list[str] = []  # the names of the files that were seen to have changed last
         self.damaged: list[Case] = []  # whose files are not what they were
         self._files: dict[Path, _File] = {}
@@ -79,6 +86,9 @@ class CaseWatch:
         """The names of the files that have changed since this was asked last, or are gone."""
         self.found = []
         for path, file in self._files.items():
+            if self._elsewhere:
+                with suppress(OSError):
+                    os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
             now, before = _look(path), file.look
             if now == before:
                 continue

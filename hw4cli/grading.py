@@ -9,6 +9,9 @@ from hw4cli.casewatch import CaseWatch, make_apart
 from hw4cli.errors import InputError, os_error
 from hw4cli.session import SessionPlan
 from hw4cli.suite import Case
+from hw4cli.words import counted
+
+TOLD_BYTES = 1 << 30  # what takes longer to read than this is told
 
 
 def prepared(session: SessionPlan, output: Path, secret: bool, shared: bool = False) -> SessionPlan:
@@ -22,8 +25,13 @@ def prepared(session: SessionPlan, output: Path, secret: bool, shared: bool = Fa
     if secret:
         folder = output / SECRET_FOLDER
         cases = _made(record.drawn(cases), folder, record, session.settings.say)
+    unread = [case for case in cases if not (entry := record.entries.get(case.name)) or not entry.answer]
+    if (size := sum(case.shape.input_bytes + case.shape.output_bytes for case in unread)) > TOLD_BYTES:
+        session.settings.say(
+            f"reading {counted(len(unread), 'case')}, {size / 1e9:.1f} GB, to know them by their hashes"
+        )
     try:
-        watch = CaseWatch(cases, folder, record, shared)
+        watch = CaseWatch(cases, folder, record, shared, elsewhere=bool(session.settings.launcher))
     except OSError as error:
         raise os_error(error, f"read {error.filename}") from None
     if secret:

@@ -109,7 +109,7 @@ class _Session:
     def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
         self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
-        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder)
+        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, elsewhere=bool(plan.settings.launcher))
         self.tampered = ""  # which files of the cases the program has changed
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
         gpu = None if settings.launcher else identity.first_gpu()  # the launcher's is not known

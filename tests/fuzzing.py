@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-EXAMPLES = int(os.environ.get("HW4_FUZZ", "200"))
+EXAMPLES = int(os.environ.get("HW4_FUZZ", "150"))
 fuzz = settings(
     max_examples=EXAMPLES,
     deadline=None,
