@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hw4cli import gpus
 from hw4cli.errors import MachineError, os_error
+from hw4cli.gpus import ask
 
 LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
 PERIOD = 0.1  # seconds between two looks at the GPU: each takes the driver a moment
@@ -43,8 +44,12 @@ class Sight:
     note: str | None = None
 
 
-def visible_gpu(env: Mapping[str, str]) -> str | None:
-    """The first GPU that a program with this environment sees, as it names it: an index or a UUID; None without one."""
+def gpu_name(env: Mapping[str, str]) -> str | None:
+    """The first GPU that a program with this environment sees, by its UUID; where the driver cannot be asked, as the
+    environment names it; None without one."""
+    if gpus.table():
+        gpu = gpus.first_visible(env)
+        return gpu.uuid if gpu else None
     wanted = env.get("CUDA_VISIBLE_DEVICES")
     if wanted is None and not Path("/dev/nvidiactl").exists():
         if not Path("/dev/kfd").exists():
@@ -61,13 +66,11 @@ def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
     `say` is told if another has it; a lock goes with its process, even one that is killed. Raises MachineError if the
     lock cannot be made.
     """
-    gpu = visible_gpu(env)
+    gpu = gpu_name(env)
     if gpu is None:
         yield
         return
-    handle = _handle(gpu)
-    uuid = None if handle is None else _ask(lambda nvml: nvml.nvmlDeviceGetUUID(handle))
-    name = re.sub(r"[^\w-]", "_", uuid.decode() if isinstance(uuid, bytes) else uuid or gpu)
+    name = re.sub(r"[^\w-]", "_", gpu)
     descriptor = _open_lock(LOCKS / f"hw4-gpu-{name}.lock")
     try:
         try:
@@ -101,13 +104,13 @@ def _open_lock(path: Path) -> int:
 def watched(env: Mapping[str, str]) -> Iterator[Sight]:
     """Look at the GPU from a thread while the block runs; what was seen is complete when the block has ended."""
     sight = Sight()
-    gpu = visible_gpu(env)
-    handle = _handle(gpu) if gpu else None
-    if handle is None:
+    gpu = gpus.first_visible(env)
+    handle = _handle(gpu.uuid) if gpu else None
+    if gpu is None or handle is None:
         yield sight
         return
-    others = _ask(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
-    looks = _Looks(handle)
+    others = ask(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
+    looks = _Looks(handle, _handle(gpu.whole) if gpu.whole else handle)
     looks.start()
     try:
         yield sight
@@ -119,8 +122,8 @@ def watched(env: Mapping[str, str]) -> Iterator[Sight]:
 class _Looks:
     """A thread's looks at a GPU. NVML's calls let other threads run."""
 
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
+    def __init__(self, handle: Any, whole: Any) -> None:
+        self._handle, self._whole = handle, whole  # a part of a GPU has memory of its own, and no clock
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._before: int | None = self._used()
@@ -136,14 +139,14 @@ class _Looks:
         self._thread.join(timeout=5)
 
     def _used(self) -> int | None:
-        used = _ask(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+        used = ask(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         return None if used is None else int(used)
 
     def _work(self) -> None:
         while not self._done.wait(PERIOD):
             used = self._used()
-            clock = _ask(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._handle, nvml.NVML_CLOCK_SM))
-            self._throttled |= _ask(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)) or 0
+            clock = ask(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._whole, nvml.NVML_CLOCK_SM))
+            self._throttled |= ask(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._whole)) or 0
             if used is not None:
                 self._memory.append(used)
             if clock is not None:
@@ -160,30 +163,6 @@ class _Looks:
         sight.note = "; ".join(notes) or None
 
 
-@cache
-def _nvml() -> Any:
-    """The module pynvml, initialised; None where it is not installed or does not answer."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return None
-    return pynvml
-
-
-def _ask(question: Callable[[Any], Any]) -> Any:
-    nvml = _nvml()
-    try:
-        return question(nvml) if nvml else None
-    except nvml.NVMLError:
-        return None
-
-
-def _handle(gpu: str) -> Any:
-    """NVML's handle of a GPU by its index or UUID; None if it does not know it."""
-    if gpu.isdigit():
-        return _ask(lambda nvml: nvml.nvmlDeviceGetHandleByIndex(int(gpu)))
-    return _ask(lambda nvml: nvml.nvmlDeviceGetHandleByUUID(gpu))
+def _handle(uuid: str) -> Any:
+    """NVML's handle of a GPU, or a part of one; None if it does not know it."""
+    return ask(lambda nvml: nvml.nvmlDeviceGetHandleByUUID(uuid))

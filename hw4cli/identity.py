@@ -4,11 +4,11 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hw4cli import gpus
 from hw4cli.checksums import file_sha256
 from hw4cli.suite import Case
 
@@ -43,14 +43,6 @@ def run_key(program: str, case: Case, *circumstances: Any) -> str:
 
 
 def first_gpu() -> dict[str, str] | None:
-    """Name and UUID of the GPU that programs see first (CUDA_VISIBLE_DEVICES), from nvidia-smi; None without one."""
-    wanted = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    query = ["nvidia-smi", "--query-gpu=index,name,uuid", "--format=csv,noheader"]
-    try:
-        told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    for index, name, uuid in (line.split(", ") for line in told.splitlines() if line.count(", ") == 2):
-        if wanted == index or (wanted.startswith("GPU-") and uuid.startswith(wanted)):  # CUDA takes a UUID's beginning
-            return {"name": name, "uuid": uuid}
-    return None
+    """Name and UUID of the GPU that programs see first; None without one."""
+    gpu = gpus.first_visible(os.environ)
+    return {"name": gpu.name, "uuid": gpu.uuid} if gpu else None

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hw4cli import gpuwatch
+from hw4cli import gpus, gpuwatch
 from hw4cli.errors import MachineError
-from hw4cli.gpuwatch import gpu_lock, visible_gpu, watched
+from hw4cli.gpuwatch import gpu_lock, gpu_name, watched
 
 GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 
@@ -23,9 +23,11 @@ def own_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(gpuwatch, "LOCKS", tmp_path)
     monkeypatch.setattr(gpuwatch, "PERIOD", 0.002)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    gpuwatch._nvml.cache_clear()
+    for known in (gpus.nvml, gpus.table):
+        known.cache_clear()
     yield
-    gpuwatch._nvml.cache_clear()
+    for known in (gpus.nvml, gpus.table):
+        known.cache_clear()
 
 
 class FakeNvml(SimpleNamespace):
@@ -43,6 +45,15 @@ class FakeNvml(SimpleNamespace):
     def nvmlInit(self):
         if not self.works:
             raise self.NVMLError("driver not loaded")
+
+    def nvmlDeviceGetCount(self):
+        return 1
+
+    def nvmlDeviceGetName(self, _):
+        return b"NVIDIA H200"
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, _):
+        return 0
 
     def nvmlDeviceGetHandleByIndex(self, index):
         if index:
@@ -77,13 +88,13 @@ def nvml(monkeypatch):
     return fake
 
 
-def test_the_gpu_is_the_first_that_the_program_sees(monkeypatch):
-    assert visible_gpu(GPU) == "0"
-    assert visible_gpu({"CUDA_VISIBLE_DEVICES": "3,1"}) == "3"
-    assert visible_gpu({"CUDA_VISIBLE_DEVICES": "GPU-12-ab"}) == "GPU-12-ab"
-    assert visible_gpu({"CUDA_VISIBLE_DEVICES": "MIG-GPU-12-ab/1/0"}) == "MIG-GPU-12-ab/1/0"
+def test_where_the_driver_cannot_be_asked_a_gpu_is_what_the_environment_calls_it():
+    assert gpu_name(GPU) == "0"
+    assert gpu_name({"CUDA_VISIBLE_DEVICES": "3,1"}) == "3"
+    assert gpu_name({"CUDA_VISIBLE_DEVICES": "GPU-12-ab"}) == "GPU-12-ab"
+    assert gpu_name({"CUDA_VISIBLE_DEVICES": "MIG-GPU-12-ab/1/0"}) == "MIG-GPU-12-ab/1/0"
     for none in ("", "-1", "../x"):
-        assert visible_gpu({"CUDA_VISIBLE_DEVICES": none}) is None
+        assert gpu_name({"CUDA_VISIBLE_DEVICES": none}) is None
 
 
 def test_without_a_gpu_there_is_no_lock_and_nothing_is_told(tmp_path):

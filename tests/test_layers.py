@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page"},
+    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page", "gpus"},
     {"commands", "context", "cpu", "cupyparts", "measured"},
     {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
     {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
