@@ -8,8 +8,11 @@ import unicodedata
 
 
 def escaped(text: object) -> str:
-    """Escaped for an element or a quoted attribute; what is no character of a page (controls, halves) is marked."""
-    kept = (c if c == "\n" or unicodedata.category(c) not in ("Cc", "Cs") else "\ufffd" for c in str(text))
+    """Escaped for an element or a quoted attribute. Marked is what is no character of a page (controls, halves), or is
+    not seen itself and turns others round (U+202E), or makes two names look like one."""
+    hidden = {"Cc", "Cs", "Cf", "Zl", "Zp"}
+    joiners = "\n\u200c\u200d"  # two of them are part of letters, in Persian or in signs of several people
+    kept = (c if c in joiners or unicodedata.category(c) not in hidden else "\ufffd" for c in str(text))
     return html.escape("".join(kept))
 
 
