@@ -224,10 +224,10 @@ class Classroom:
         """Build and judge a member's submission; or write down that it is broken."""
         plan, listener = self.plan.session, self.listener.begins(member.user)
         handed_in = member.handed_in and member.handed_in.isoformat()
-        facts, sandboxed = {**self._facts(member), "handed_in": handed_in}, plan.settings.sandbox == "bwrap"
+        facts, confinement = {**self._facts(member), "handed_in": handed_in}, plan.settings.confinement(plan.folder)
         try:
             passed = plan.settings.pass_env
-            program = program_of(member, place, self.plan.build_seconds, sandboxed, plan.folder, passed)
+            program = program_of(member, place, self.plan.build_seconds, confinement, plan.folder, passed)
         except BrokenError as problem:
             names, settings = [case.name for case in plan.cases], settings_of(replace(plan, facts=facts))
             not_run(place, member.user, names, problem.problem, said=problem.said, settings=settings)

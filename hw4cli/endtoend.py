@@ -28,7 +28,7 @@ from hw4cli.casefile import open_regular
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.exits import StartError, exit_problem
 from hw4cli.judge import check_case, output_problem, size_problem
-from hw4cli.process import run_program
+from hw4cli.process import Limits, run_program
 from hw4cli.suite import Case
 from hw4cli.verdict import KILL_AFTER
 
@@ -144,7 +144,7 @@ def _finished(program: Program, case: Case, folder: Path, output: Path) -> float
     """The wall time of a program's run to a good end; RunError if it has none."""
     arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
     try:
-        run = run_program(arguments, case.limit + KILL_AFTER, program.env)
+        run = run_program(arguments, Limits(case.limit + KILL_AFTER), program.env)
     except StartError as error:
         raise RunError(str(error)) from None
     if run.killed:

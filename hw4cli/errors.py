@@ -1,5 +1,12 @@
 """The errors that are the user's to mend: one sentence each, and the exit code that goes with it."""
 
+import errno
+
+# Of the system's errors, those that no judged program is to blame for: this machine, or this user, has run out of
+# something; and a disk that fails.
+SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
+DISK_FAULTS = {errno.EIO, errno.ESTALE, errno.EROFS}
+
 
 class Hw4Error(Exception):
     """A problem told in one sentence: what is wrong, where, and what to do."""

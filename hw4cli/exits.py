@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from hw4cli.errors import Hw4Error
@@ -18,6 +19,7 @@ MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64
 
 INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
+NO_PROGRAM = "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
 
 # What is searched is anybody's text: no expression here has a repetition before another that the same letters may
 # fill, which would take quadratic time.
@@ -48,7 +50,11 @@ MEANINGS = {
 }
 
 
-class StartError(Hw4Error):
+class ProgramError(Hw4Error):
+    """What a judged program did that ends its judging: its fault, in a sentence for who wrote it."""
+
+
+class StartError(ProgramError):
     """The program is missing, not executable, or no program of this machine."""
 
 
@@ -83,6 +89,8 @@ def exit_words(exit_code: int, max_file: int | None = None) -> str:
         what += f", a shell's report of signal {_signal_name(number)}"
     if exit_code == -signal.SIGXFSZ and max_file is not None:
         what += f", for writing a file of more than {max_file:,} bytes"
+    if exit_code == -signal.SIGKILL:
+        what += ", which the system sends where memory runs out"
     return what
 
 
@@ -140,6 +148,21 @@ def program_problem(program: str, script: str = "") -> str | None:
     return None
 
 
+def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -> str | None:
+    """Why the system will not start a program, as far as its file tells; None if it may. `shown` tells which files it
+    would find."""
+    if problem := _out_of_reach(program):
+        return problem
+    start = _first_bytes(Path(program))
+    if not start.startswith(b"#!"):
+        return None if start.startswith(b"\x7fELF") else _refused(Path(program), OSError(errno.ENOEXEC, ""))
+    line = start[2:].partition(b"\n")[0]
+    words = line.decode(errors="replace").split()
+    if line.endswith(b"\r") or not words or not os.access(words[0], os.X_OK):
+        return _refused(Path(program), OSError(errno.ENOENT, ""))
+    return None if shown(words[0]) else f"its first line names {_quotable(words[0])}, which is not shown to it"
+
+
 def _out_of_reach(program: str) -> str | None:
     """What keeps everyone from starting a program: it is not there, a folder, or not executable. None if nothing."""
     if shutil.which(program):
@@ -195,9 +218,7 @@ def _refused(path: Path, error: OSError) -> str:
         if error.errno == errno.ENOENT:
             return "the loader that it was built for (ld.so) is not on this machine: build it here"
     if error.errno == errno.ENOEXEC:
-        if not start:
-            return "it is an empty file"
-        return "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
+        return NO_PROGRAM if start else "it is an empty file"
     return error.strerror or str(error)
 
 

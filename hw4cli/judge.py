@@ -13,14 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
+from hw4cli.account import account
 from hw4cli.casefile import FLOAT32, InputFile, open_regular, read_exactly
 from hw4cli.casewatch import CaseWatch
 from hw4cli.checksums import answer_sha256, verify
+from hw4cli.confine import Confinement
 from hw4cli.diagnosis.explain import explain
 from hw4cli.diagnosis.size import explain_size
 from hw4cli.errormap import ErrorMap
 from hw4cli.errors import Hw4Error, InputError, MachineError
-from hw4cli.exits import StartError, cuda_error, exit_words, last_words
+from hw4cli.exits import ProgramError, cuda_error, exit_words, last_words
 from hw4cli.process import Run
 from hw4cli.record import Attempt
 from hw4cli.shape import Shape
@@ -34,25 +36,35 @@ from hw4cli.words import counted, print_message
 COMPARE_CHUNK = 1 << 16  # floats: two such chunks and their difference stay in the cache while they are compared
 UNREADABLE = "the output cannot be read: its permissions forbid it"
 FILE_SLACK = 64 << 20  # bytes that a program's files may be larger than its output
+TOTAL_SLACK = 4 * FILE_SLACK  # and all of them together, than input and output
 
 
 @dataclass(frozen=True)
 class Settings:
     """How a case is run. `env` is the program's environment if it is not ours; behind `launcher` (srun and its options,
-    say) it is started, timed and ended; `sandbox` is "none" or "bwrap"; `repeat` numbers the runs of a case; private
-    folders are made in `parent`, if it is not the judge's to choose: behind a launcher, this folder, which the machines
-    must share; `pass_env` names variables that the program gets besides the usual ones; `watch` looks after
-    the cases' files, not only this one's; `say` is told what it waits for."""
+    say) it is started, timed and ended; `sandbox` is "none" or "bwrap"; without one, a program `contained` still has
+    processes of its own; `run_as` is the user that it runs as, if not ours; it does not see `hidden` folders; `repeat`
+    numbers the runs of a case; private folders are made in `parent`, if it is not the judge's to choose: behind a
+    launcher, this folder, which the machines must share; `pass_env` names variables that the program gets besides the
+    usual ones; `watch` looks after the cases' files, not only this one's; `say` is told what it waits for."""
 
     env: Mapping[str, str] | None = None
     tolerance: float = TOLERANCE
     sandbox: str = "none"
+    contained: bool = False
+    run_as: str = ""
+    hidden: tuple[str, ...] = ()
     launcher: tuple[str, ...] = ()
     repeat: int = 0
     parent: Path | None = None
     pass_env: tuple[str, ...] = ()
     watch: CaseWatch | None = None
     say: Callable[[str], None] = print_message
+
+    def confinement(self, cases: Path) -> Confinement:
+        """What is around a program, or a build: it does not see the folder of the cases."""
+        kind = "processes" if self.contained and self.sandbox == "none" else self.sandbox
+        return Confinement(kind, self.run_as, (*self.hidden, str(cases.absolute())))
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:
@@ -108,7 +120,7 @@ def judge_case(case: Case, command: Sequence[str], folder: Path, settings: Setti
     watch = settings.watch or CaseWatch([case], folder)
     try:
         attempt = _attempt(attempt, case, command, folder, settings)
-    except StartError as error:
+    except ProgramError as error:
         attempt = replace(attempt, problem=str(error))
     except (Hw4Error, OSError, ValueError) as error:
         attempt = replace(attempt, fault=str(error))
@@ -126,13 +138,15 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     check_case(case, folder)
     ours = case.input_path(folder), case.answer_path(folder)
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
-    with staged(ours[0], case.shape.output_bytes, parent) as stage:
+    with staged(ours[0], case.shape.output_bytes, parent, account(settings.run_as)) as stage:
         run, attempt = _run(replace(attempt, staged=stage.kind), case, stage, command, ours[1], settings)
         return attempt if run.killed else _checked(attempt, run, case, stage, folder)
 
 
 def _checked(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: Path) -> Attempt:
     """What a program's exit and output say of it."""
+    if run.excess:
+        return replace(attempt, problem=run.excess)
     if run.exit_code:
         problem = exit_words(run.exit_code, _max_file(case))
         return replace(attempt, problem=problem, said=last_words(run.stderr) or None)
@@ -156,11 +170,14 @@ def _run(
     order = Order(
         command=tuple(absolute(list(command))),
         files=(str(stage.source), str(stage.output)),
+        whole=str(stage.whole),
         folder=str(stage.folder),
+        scratch=str(stage.scratch),
         answer=str(answer.absolute()),
         kill_at=case.limit + KILL_AFTER,
         max_file=_max_file(case),
-        sandbox=settings.sandbox,
+        max_bytes=case.shape.input_bytes + case.shape.output_bytes + TOTAL_SLACK,
+        confinement=settings.confinement(answer.parent),
         pass_env=settings.pass_env,
     )
     if settings.launcher:
@@ -212,7 +229,7 @@ def output_problem(
         place, status = output.parent.lstat(), output.lstat()
     except PermissionError:
         return UNREADABLE, None
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return "no output file", None
     if not stat.S_ISDIR(place.st_mode) or not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         return "the output is not a regular file of its own", None

@@ -233,6 +233,8 @@ def settings_of(plan: SessionPlan) -> dict[str, Any]:
         "rank_by": plan.rules.rank_by,
         "due": plan.rules.due.isoformat() if plan.rules.due else None,
         "sandbox": plan.settings.sandbox,
+        "contained": plan.settings.contained or plan.settings.sandbox != "none",
+        "run_as": plan.settings.run_as or None,
         "launcher": list(plan.settings.launcher),
         "pass_env": list(plan.settings.pass_env),
         "scratch": str(plan.settings.parent or tempfile.gettempdir()),

@@ -6,6 +6,7 @@ failure, told in Slurm's words.
 
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from hw4cli.process import Run
 from hw4cli.step import MARK, Order, reported
 from hw4cli.words import printable
 
+SILENCE_SECONDS = 1.0  # of what a launcher that has ended left running, after which it is not listened to
 END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes up to KillWait, 30 s
 NOT_STARTED = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}  # srun's own failures, else 1 as a program's
 OUR_CODES = {0, 1, 2, 3, 130}
@@ -46,11 +48,11 @@ def run_step(
     Raises StartError if the program cannot be started there, MachineError, with the launcher's words, if the launcher
     does not get so far.
     """
-    command = [*launcher, *python_words("step"), order.packed()]
-    with tempfile.TemporaryFile("w+", errors="replace") as output:
+    command = [*launcher, *python_words("step"), str(order.write())]
+    with tempfile.TemporaryFile() as output:
         code, words = _talk(command, {**env, **NOT_STARTED}, output, say)
         output.seek(0)
-        reports = [line for line in output if MARK in line]
+        reports = [line for line in output.read().decode(errors="replace").splitlines() if MARK in line]
     if len(reports) == 1:
         return reported(reports[0])
     if reports:
@@ -148,27 +150,51 @@ def _ask(*command: str, script: str | None = None) -> str:
 def _talk(
     command: Sequence[str],
     env: Mapping[str, str],
-    output: IO[str] | None,
+    output: IO[bytes] | None,
     say: Callable[[str], None],
     every_line: bool = False,
 ) -> tuple[int, list[str]]:
     """Run a launcher to its end; its exit code and what it said on stderr, of which `say` is told as it comes: that it
-    waits, or every line."""
+    waits, or every line. What it leaves running, and still could speak, is waited for a moment and no longer."""
     lines = []
     with _launched(command, env, output) as process:
         assert process.stderr is not None
-        for line in process.stderr:
-            lines.append(line.rstrip("\n"))
+        for line in _lines(process.stderr.fileno(), process.pid):
+            lines.append(line)
             if every_line or WAITING.search(line):
-                say(lines[-1])
+                say(line)
         code = process.wait()
     return code, lines
 
 
+def _lines(source: int, pid: int) -> Iterator[str]:
+    """The lines that come out of a pipe until its end, or until its process has ended and nothing more comes."""
+    ended = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(source, select.POLLIN)
+        poll.register(ended, select.POLLIN)
+        rest, silence = b"", None
+        while ready := {number for number, _ in poll.poll(silence)}:
+            if ended in ready:
+                poll.unregister(ended)
+                silence = SILENCE_SECONDS * 1000
+            if source in ready:
+                piece = os.read(source, 65536)
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (line.decode(errors="replace") for line in whole)
+                if not piece:
+                    break
+        if rest:
+            yield rest.decode(errors="replace")
+    finally:
+        os.close(ended)
+
+
 @contextmanager
 def _launched(
-    command: Sequence[str], env: Mapping[str, str], output: IO[str] | None
-) -> Iterator[subprocess.Popen[str]]:
+    command: Sequence[str], env: Mapping[str, str], output: IO[bytes] | None
+) -> Iterator[subprocess.Popen[bytes]]:
     """A launcher in a session of its own, so that Ctrl-C comes to us alone; what it started is ended with the block."""
     try:
         process = subprocess.Popen(
@@ -177,8 +203,6 @@ def _launched(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
             start_new_session=True,
         )
     except OSError as error:
@@ -189,7 +213,9 @@ def _launched(
         if process.poll() is None:
             process.terminate()  # srun cancels its step, or its job
             try:
-                process.communicate(timeout=END_SECONDS)
+                process.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-        process.communicate()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()

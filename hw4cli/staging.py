@@ -1,83 +1,130 @@
 """The private folder of a run: a copy of the input under a random name, nothing else; made, looked after, removed.
 
+It lies in a folder of ours, beside what the program must not change: the mark that tells whose it is.
+
 A copy, because a program that mixes up its arguments would write through a link into our own file. It costs what the
 reading of the input before the clock starts would cost anyway, and a little more (0.4 s for the largest, 672 MB).
 """
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from hw4cli import owner
+from hw4cli.account import Account
 from hw4cli.casefile import open_regular
 from hw4cli.errors import MachineError, os_error
+from hw4cli.interrupts import Held
+from hw4cli.quota import RESERVE
 
 MEMORY = Path("/dev/shm")
 SHARE = 4  # of the memory that is free, a run's files may take one part in this many
 COPY_BYTES = 64 << 20  # copied at a time
 NO_LIMIT = 1 << 60
 PREFIX = "hw4-judge-"
-ORPHAN_SECONDS = 60.0  # a younger folder may be one that is just being made
+NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")  # as mkdtemp makes them
+MARK = "owner"  # in such a folder: the token of the judge whose it is
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A run's private folder, with its input, and where the output belongs. `kind` is "memory" or "disk"."""
+    """A run's private folder, with its input, and where the output belongs; and a folder for other files of the
+    program's. `whole` is what holds both. `kind` is "memory" or "disk"."""
 
+    whole: Path
     folder: Path
+    scratch: Path
     source: Path
     output: Path
     kind: str
 
 
 @contextmanager
-def staged(original: Path, output_bytes: int, parent: Path | None = None) -> Iterator[Stage]:
+def staged(
+    original: Path, output_bytes: int, parent: Path | None = None, who: Account | None = None
+) -> Iterator[Stage]:
     """A fresh private folder with a copy of the input, which then is in memory: in a file system there, where the files
-    fit comfortably, else in the page cache, under `parent` or TMPDIR. MachineError without room for them."""
+    fit comfortably, else in the page cache, under `parent` or TMPDIR. It is given to `who`, if that is not us.
+    MachineError without room for them."""
     needed = original.stat().st_size + output_bytes
     kind = "memory" if parent is None and needed * SHARE <= free_memory() else "disk"
     parent = MEMORY if kind == "memory" else parent or Path(tempfile.gettempdir())
-    free = shutil.disk_usage(parent).free
+    free, needed = shutil.disk_usage(parent).free, needed + (RESERVE if kind == "disk" else 0)
     if free < needed:
         raise MachineError(f"{parent} has {free:,} bytes free, but a run takes {needed:,}: set TMPDIR elsewhere")
-    _remove_orphans(parent)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
-        mark = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        with suppress(OSError):  # some file systems have no locks
-            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise os_error(error, f"make a folder in {parent}") from None
-    try:
-        stage = Stage(folder, folder / secrets.token_hex(4), folder / f"{secrets.token_hex(4)}.out", kind)
+    with private_folder(parent) as whole:
+        folder, scratch = whole / "run", whole / "tmp"
+        stage = Stage(
+            whole, folder, scratch, folder / secrets.token_hex(4), folder / f"{secrets.token_hex(4)}.out", kind
+        )
+        folder.mkdir(mode=0o700)
+        scratch.mkdir(mode=0o700)
         _copy(original, stage.source)
+        if who:
+            who.give(folder, scratch, stage.source)
         yield stage
+
+
+@contextmanager
+def private_folder(parent: Path) -> Iterator[Path]:
+    """A fresh folder of ours in `parent`, marked as such, and removed in the end, or by a later judge if this one is
+    killed. MachineError if it cannot be made."""
+    remove_orphans(parent)
+    with Held():
+        try:
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
+            (folder / MARK).write_text(owner.token())
+            folder.chmod(0o711)  # what is in it is another user's, perhaps
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise os_error(error, f"make a folder in {parent}") from None
+    try:
+        with suppress(OSError):  # some file systems have no locks
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
     finally:
-        remove(folder)
-        os.close(mark)
+        with Held():
+            _remove_whole(folder)
+            os.close(lock)
 
 
-def _remove_orphans(parent: Path) -> None:
-    """Remove our folders whose judges were killed: nobody holds their lock, which goes with its process."""
+def remove_orphans(parent: Path) -> None:
+    """Remove our folders whose judges were killed. A folder is ours if it has such a name, is no link, belongs to us,
+    and holds the mark of a process of this machine that is no more; whatever else is called like that stays."""
     for folder in parent.glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            status = folder.lstat()
-            if status.st_uid != os.getuid() or time.time() - status.st_mtime < ORPHAN_SECONDS:
-                continue
-            mark = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                remove(folder)
-            finally:
-                os.close(mark)
+        with suppress(OSError, ValueError):
+            if NAME.fullmatch(folder.name) and _is_orphan(folder):
+                _remove_whole(folder)
+
+
+def _remove_whole(folder: Path) -> None:
+    """Remove a folder of ours, the mark last: what is left by a judge that is killed meanwhile is still ours."""
+    for path in folder.iterdir():
+        if path.name != MARK:
+            remove(path)
+    remove(folder)
+
+
+def _is_orphan(folder: Path) -> bool:
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its judge lives
+        mark = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+        with os.fdopen(mark, "rb") as file:
+            status, token = os.fstat(mark), file.read(1000).decode(errors="replace")
+        is_ours = {status.st_uid, os.fstat(place).st_uid} == {os.geteuid()} and stat.S_ISREG(status.st_mode)
+        return is_ours and owner.is_dead(token)
+    finally:
+        os.close(place)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -101,33 +148,36 @@ def _copy(source: Path, target: Path) -> None:
 
 def free_memory() -> int:
     """Bytes that files in memory may take in all: what is available of it, of its file system, and of what the job or
-    container is allowed (its cgroup's limit)."""
+    container is allowed (its cgroup)."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-        return min(available, shutil.disk_usage(MEMORY).free, _cgroup_limit()) if os.access(MEMORY, os.W_OK) else 0
+        return min(available, shutil.disk_usage(MEMORY).free, _cgroup_rest()) if os.access(MEMORY, os.W_OK) else 0
     except (OSError, StopIteration):
         return 0
 
 
-def _cgroup_limit() -> int:
-    """The smallest memory limit of this process's cgroup and those around it, in both versions of cgroups."""
-    limits = [NO_LIMIT]
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+def _cgroup_rest(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int:
+    """The least that is left of the memory limits of this process's cgroup and those around it, in both versions of
+    cgroups. Files that were read count as used there, but make room when it is needed."""
+    left = [NO_LIMIT]
+    for line in own.read_text(encoding="utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
+            top, names = root, ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+            top, names = root / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        folder = root / path.lstrip("/")
+        folder = top / path.lstrip("/")
         for place in (folder, *folder.parents):
             with suppress(OSError, ValueError):  # "max" is no limit
-                limits.append(int((place / name).read_text(encoding="ascii")))
-            if place == root:
+                limit, used = (int((place / name).read_text(encoding="ascii")) for name in names[:2])
+                statistics = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+                left.append(max(0, limit - used + int(statistics.get(names[2], 0))))
+            if place == top:
                 break
-    return min(limits)
+    return min(left)
 
 
 def absolute(words: list[str]) -> list[str]:

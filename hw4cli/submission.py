@@ -3,9 +3,11 @@
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,20 +17,24 @@ from itertools import islice
 from pathlib import Path
 from typing import Self
 
-from hw4cli import caserecord, sandbox
+from hw4cli import caserecord, confine
+from hw4cli.account import account, give_all, take_back
 from hw4cli.caserecord import SECRET_FOLDER
 from hw4cli.checksums import file_sha256
+from hw4cli.confine import Confinement, Place
 from hw4cli.dates import moment_of
 from hw4cli.environment import environment
-from hw4cli.errors import InputError, MachineError, os_error
-from hw4cli.exits import with_words
+from hw4cli.errors import DISK_FAULTS, SHORTAGES, Hw4Error, InputError, MachineError, os_error
+from hw4cli.exits import ProgramError, with_words
+from hw4cli.interrupts import Held
 from hw4cli.newfile import write_text
-from hw4cli.process import run_program
-from hw4cli.staging import PREFIX, remove
+from hw4cli.quota import RESERVE, Quota
+from hw4cli.staging import PREFIX, private_folder, remove
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
+MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of all that is there when it has built, or builds
 MAX_ENTRIES = 10_000  # files and folders of a submission
 # What stands beside the students' folders.
 RESERVED = {
@@ -140,13 +146,18 @@ def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
 
 
 def program_of(
-    submission: Submission, place: Path, limit: float, sandboxed: bool, cases: Path, pass_env: Sequence[str] = ()
+    submission: Submission,
+    place: Path,
+    limit: float,
+    confinement: Confinement,
+    cases: Path,
+    pass_env: Sequence[str] = (),
 ) -> Path:
     """The program of a submission, in a copy in `place`, where `make hw4` builds it if there is a Makefile; what was
     built there from the same files is taken as it is, for another build might differ in a byte.
 
-    The build may take `limit` seconds, and gets the variables `pass_env` besides the usual ones. In a sandbox it does
-    not see the answers in `cases`. Raises BrokenError, and MachineError if it cannot be tried here.
+    The build may take `limit` seconds, and gets the variables `pass_env` besides the usual ones; it is confined
+    as runs are. Raises BrokenError, and MachineError if it cannot be tried here.
     """
     copy, stamp = place / COPY, place / STAMP
     program = copy.absolute() / PROGRAM
@@ -157,29 +168,57 @@ def program_of(
         _copy(submission, copy)
         if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
             remove(copy / PROGRAM)  # what it brought built may be for another machine
-            _make(place, limit, sandboxed, cases, pass_env)
+            _make(place, limit, confinement, cases, pass_env)
+        if account(confinement.run_as):
+            take_back(copy)
         _check(program, submission)
-    except BrokenError:
-        remove(copy)
-        raise
+    except (Hw4Error, BrokenError, OSError, RecursionError) as error:
+        with Held():
+            remove(copy)
+        raise _blamed(error, copy) from None
     write_text(stamp, submission.sha256)
     return program
 
 
+def _blamed(error: Exception, copy: Path) -> Exception:
+    """What came in the way of a build, as its author's fault or as ours."""
+    if isinstance(error, ProgramError):
+        return BrokenError(f"make hw4: {error}")
+    if isinstance(error, RecursionError):
+        return BrokenError("its folders are nested too deeply")
+    if isinstance(error, OSError) and error.errno not in SHORTAGES | DISK_FAULTS:
+        return BrokenError(f"what it built cannot be read: {error.strerror}")
+    return os_error(error, f"build in {copy}") if isinstance(error, OSError) else error
+
+
 def _check(program: Path, submission: Submission) -> None:
     """Raise BrokenError unless it is a program, and the student's own."""
-    folder, others = program.parent.resolve(), submission.folder.parent.resolve()
-    if not program.resolve().is_relative_to(folder):
+    folder, others = os.path.realpath(program.parent), submission.folder.parent.resolve()
+    target = Path(os.path.realpath(program))
+    if not target.is_relative_to(folder):
         raise BrokenError("hw4 is a link that leads elsewhere")
-    if not program.is_file():
-        found = ", ".join(sorted(path.name for path in folder.iterdir())[:5])
+    if os.path.lexists(program) and not target.is_file():
+        raise BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else 'no regular file'}")
+    if not target.is_file():
+        found = ", ".join(sorted(path.name for path in program.parent.iterdir())[:5])
         if "hw4.cu" in found:
             raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
         if not found:
             raise BrokenError("the folder is empty")
         raise BrokenError("there is no hw4 and no Makefile", f"only {found}")
-    if any(Path(word).resolve().is_relative_to(others) for word in sandbox.interpreter(str(program)) if "/" in word):
+    if any(Path(word).resolve().is_relative_to(others) for word in interpreter(program) if "/" in word):
         raise BrokenError("the first line of hw4 leads to a student's folder")
+
+
+def interpreter(file: Path) -> list[str]:
+    """The programs that a script's first line names: what stands behind #!, and what env is to look for."""
+    try:
+        with file.open("rb") as script:
+            first = script.readline(256)
+        words = shlex.split(os.fsdecode(first[2:])) if first.startswith(b"#!") else []
+    except (OSError, ValueError):
+        return []
+    return words[: 2 if Path(words[0]).name == "env" else 1] if words else []
 
 
 def _copy(submission: Submission, target: Path) -> None:
@@ -189,35 +228,51 @@ def _copy(submission: Submission, target: Path) -> None:
         raise BrokenError(problem)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(target.parent).free
+        if free < submission.contents.size + RESERVE:
+            raise MachineError(
+                f"{target.parent} has {free:,} bytes free, and its submission {submission.contents.size:,}"
+            )
         shutil.copytree(submission.folder, target, symlinks=True)
         subprocess.run(["chmod", "-R", "u+rwX", "--", target], check=False, capture_output=True)
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
-        raise BrokenError("it cannot be copied", str(error.args[0][0][2])) from None
+        words = str(error.args[0][0][2])
+        number = re.match(r"\[Errno (\d+)\]", words)
+        if number and int(number[1]) in SHORTAGES | DISK_FAULTS:
+            raise MachineError(f"{submission.folder} cannot be copied: {words}") from None
+        raise BrokenError("it cannot be copied", words) from None
     except OSError as error:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
-def _make(place: Path, limit: float, sandboxed: bool, cases: Path, pass_env: Sequence[str]) -> None:
+def _make(place: Path, limit: float, confinement: Confinement, cases: Path, pass_env: Sequence[str]) -> None:
     """Run `make hw4` in the copy, and keep its words. BrokenError if it fails."""
-    if shutil.which("make") is None:
+    make = shutil.which("make")
+    if make is None:
         raise MachineError("make is not installed here: the class cannot be built")
     folder = (place / COPY).resolve()
-    env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
-    words = ["sh", "-c", f"exec make {PROGRAM} >&2"]  # one stream: the compiler's words in their order
-    if sandboxed:
-        sandbox.check()
-        words = sandbox.wrap(words, folder, env, cases)
-    run = run_program(words, limit, env, folder, MAX_BYTES)
-    if sandboxed:
-        run = sandbox.unwrap(run, "make")
+    # One stream: the compiler's words in their order.
+    words = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
+    with private_folder(Path(tempfile.gettempdir())) as whole:
+        scratch = whole / "tmp"
+        scratch.mkdir(mode=0o700)
+        if who := account(confinement.run_as):
+            who.give(scratch)
+            give_all(folder, who)
+        env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
+        env["TMPDIR"] = "/tmp" if confinement.sandbox == "bwrap" else str(scratch)
+        quota = Quota((folder, whole), MAX_BUILD_BYTES, MAX_BUILD_FILES)
+        run = confine.run(words, (), Place(folder, scratch, quota), env, confinement, limit, MAX_BYTES)
     write_text(place / LOG, run.stderr)
     if run.killed:
         raise BrokenError(f"make hw4 did not end within {limit:g} s")
+    if run.excess:
+        raise BrokenError(f"make hw4 was ended: {run.excess}")
     if run.exit_code:
         raise BrokenError("make hw4 failed", _complaint(run.stderr))
-    if not (place / COPY / PROGRAM).is_file():
+    if not os.path.lexists(place / COPY / PROGRAM):
         raise BrokenError("make hw4 made no hw4")
 
 

@@ -1,6 +1,6 @@
 """A class for the tests, in the folders of the fixtures `desk` and `folder`: submissions, and what they come to."""
 
-from helpers import run_hw4
+from helpers import OPEN, run_hw4
 
 from hw4cli import standings
 from hw4cli.record import Rules
@@ -24,7 +24,7 @@ def submit(desk, user, **files):
 
 def class_words(folder):
     """The words behind hw4 that judge the class."""
-    return ["judge", "t01", "--class", "submissions", "--output", "out", "--dir", str(folder)]
+    return ["judge", "t01", "--class", "submissions", "--output", "out", "--dir", str(folder), *OPEN]
 
 
 def judge_class(folder, *options, **kwargs):

@@ -104,6 +104,10 @@ def read_output(path, shape: Shape):
     return np.fromfile(path, "<f4").reshape(shape.B, shape.N, shape.d)
 
 
+# Programs of a class, in tests that are not about sandboxes: they may look up the answer, and write what they did.
+OPEN = ("--sandbox", "none", *(("--run-as", "root") if os.geteuid() == 0 else ()))
+
+
 def fails(result, code, *words):
     """One sentence on stderr with these words, this exit code, no traceback, nothing on stdout."""
     assert result.returncode == code, result.stderr

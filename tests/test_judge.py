@@ -1,4 +1,4 @@
-"""The judge and its command with real programs (more of them are in the zoo), and verify."""
+"""The judge and its command with real programs (more of them are in test_verdicts_of_programs), and verify."""
 
 import shutil
 import stat

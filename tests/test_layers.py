@@ -11,14 +11,13 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 FLOORS = [
-    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page", "gpus"},
+    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page", "sharedmemory", "gpus"},
     {"commands", "context", "cpu", "cupyparts", "measured"},
     {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
-    {"casefile", "plan", "drivers", "process", "machinecode", "errormap"},
-    {"variants", "checksums"},
-    {"environment", "sandbox", "staging", "verdict", "suite", "reference", "gpu", "stream", "diagnosis"}
-    | {"diagnosis.evidence"},
-    {"diagnosis.sample", "diagnosis.size"},
+    {"casefile", "plan", "drivers", "machinecode", "errormap", "account", "quota", "selfguard", "sweep"},
+    {"variants", "checksums", "process", "sandbox"},
+    {"environment", "staging", "verdict", "suite", "reference", "gpu", "stream", "diagnosis", "diagnosis.evidence"},
+    {"diagnosis.sample", "diagnosis.size", "confine"},
     {"diagnosis.formulas", "diagnosis.placing", "diagnosis.rounding", "diagnosis.overflow"},
     {"diagnosis.tiles", "diagnosis.reading"},
     {"diagnosis.explain"},

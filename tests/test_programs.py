@@ -13,9 +13,7 @@ from helpers import fails
 
 from hw4cli import suite
 from hw4cli.exits import exit_problem, program_problem, signal_of, start_problem
-from hw4cli.process import Run
 from hw4cli.record import Rules, combine
-from hw4cli.sandbox import unwrap
 
 # Programs that cannot be started.
 
@@ -100,11 +98,6 @@ def test_an_exit_status_is_a_signal_only_where_it_can_be_one():
     assert [signal_of(status) for status in (0, 1, 127, 128, 255, 128 + signal.SIGCHLD, 128 + signal.SIGSTOP)] == [
         None
     ] * 7
-
-
-def test_a_sandboxed_program_that_returns_minus_one_is_not_ended_by_a_signal():
-    assert unwrap(Run(1.0, exit_code=255), "hw4").exit_code == 255
-    assert unwrap(Run(1.0, exit_code=139), "hw4").exit_code == -11
 
 
 def test_an_exit_code_that_a_shell_made_of_a_signal_names_the_signal():

@@ -9,7 +9,7 @@ import time
 import psutil
 import pytest
 from cluster import Cluster, missing
-from helpers import fails, folder_is_clean, run_hw4, start_hw4
+from helpers import OPEN, fails, folder_is_clean, run_hw4, start_hw4
 
 from hw4cli import judge, standings, suite
 from hw4cli.generate import Job, make
@@ -268,9 +268,9 @@ def submissions(folder, tmp_path):
     return place
 
 
-def class_words(folder, submissions):
+def class_words(folder, submissions, sandbox=OPEN):
     array = ("--slurm", "-p nvidia --gres=gpu:1", "--parallel", "2")
-    return ("judge", "--class", submissions, "--output", "out", "--dir", folder, *array)
+    return ("judge", "--class", submissions, "--output", "out", "--dir", folder, *array, *sandbox)
 
 
 CASES = ("--", "t01", "t02")
@@ -320,9 +320,8 @@ def test_an_array_whose_judge_was_killed_is_waited_for(cluster, folder, submissi
     cluster.wait_for((tmp_path / "runs").exists)
     process.kill()
     process.communicate()
-    fails(
-        run_hw4(*class_words(folder, submissions), *CASES, env=cluster.settings), 2, "still judges into out", "--resume"
-    )
+    again = run_hw4(*class_words(folder, submissions, ()), *CASES, env=cluster.settings)
+    fails(again, 2, "still judges into out", "--resume")
     result = run_hw4(*class_words(folder, submissions), "--resume", *CASES, env=cluster.settings)
     assert result.returncode == 0, result.stderr
     assert "still judges: waiting for it" in result.stderr
@@ -346,6 +345,6 @@ def test_students_whose_task_slurm_ends_are_told_and_stay_open(cluster, folder, 
 
 
 def test_an_array_that_slurm_refuses_is_told_in_its_words(cluster, folder, submissions, tmp_path):
-    words = [*class_words(folder, submissions), *CASES]
+    words = [*class_words(folder, submissions, ()), *CASES]
     words[words.index("--slurm") + 1] = "-p nowhere"
     fails(run_hw4(*words, env=cluster.settings), 3, "sbatch: invalid partition specified: nowhere")

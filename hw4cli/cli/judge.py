@@ -19,6 +19,7 @@ from hw4cli.exits import program_problem
 from hw4cli.importing import Importing
 
 if TYPE_CHECKING:
+    from hw4cli.judge import Settings
     from hw4cli.record import Standing
     from hw4cli.session import SessionPlan
     from hw4cli.suite import Case
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     sections={
         "What to judge": ["program", "folder", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
-        "Where it runs": ["sandbox", "pass_env", "srun", "launcher"],
+        "Where it runs": ["sandbox", "run_as", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
         "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
 @rules_options(tolerance=5e-3, penalty=60, rank_by="time")
 @click.option(
     "--sandbox",
-    type=OneOf(["none", "bwrap"]),
-    default="none",
-    show_default=True,
-    help="bwrap hides the file system and the network from the program (bubblewrap).",
+    type=OneOf(["auto", "bwrap", "none"]),
+    help="bwrap hides others' files and processes, and the network (bubblewrap).  [default: none; of a class auto: "
+    "bwrap, or nothing is run]",
 )
+@click.option("--run-as", metavar="USER", help="As root: whom programs run as.  [default: root; of a class nobody]")
 @click.option(
     "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
@@ -204,7 +205,7 @@ def _judge_class(
         from hw4cli.newfile import make_folder
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
-    plan = _plan(ctx, elsewhere=slurm is not None, **options)
+    plan = _plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
     make_folder(output)
     with ClassRows(quiet=as_json) as rows:
         settings = replace(plan.settings, say=rows.says)
@@ -219,6 +220,8 @@ def _judge_class(
             is_task=options["is_task"],
         )
         room = ClassArray(class_plan, rows)
+        if words := _what_is_open(settings):
+            rows.says(words)
         try:
             if array is None:
                 whole = room.judge()
@@ -250,7 +253,8 @@ def _plan(
     penalty: float,
     rank_by: str,
     due: datetime | None,
-    sandbox: str,
+    sandbox: str | None,
+    run_as: str | None,
     launcher: str | None,
     pass_env: tuple[str, ...],
     output: Path | None,
@@ -261,6 +265,7 @@ def _plan(
     user: str = "",
     command: Sequence[str] = (),
     env: dict[str, str] | None = None,
+    submissions: Path | None = None,
     elsewhere: bool = False,
     **_: Any,
 ) -> "SessionPlan":
@@ -268,7 +273,6 @@ def _plan(
     from hw4cli.environment import SET
     from hw4cli.judge import Settings, check_present
     from hw4cli.record import Rules
-    from hw4cli.sandbox import check as check_sandbox
     from hw4cli.session import SessionPlan
 
     for name in pass_env:
@@ -280,8 +284,7 @@ def _plan(
     if words and not elsewhere and (problem := program_problem(words[0])):
         raise InputError(f"the launcher {problem}")
     check_present(selected, folder)
-    if sandbox == "bwrap" and not launcher and not elsewhere:
-        check_sandbox()
+    around = _surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
     return SessionPlan(
         user=user,
         command=command,
@@ -294,9 +297,48 @@ def _plan(
         restart=restart,
         # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
         settings=Settings(
-            env=env, sandbox=sandbox, launcher=words, parent=output if words else None, pass_env=pass_env
+            env=env,
+            **around,
+            hidden=tuple(str(folder.absolute()) for folder in (submissions, output) if folder),
+            launcher=words,
+            parent=output if words else None,
+            pass_env=pass_env,
         ),
     )
+
+
+def _surroundings(sandbox: str | None, run_as: str | None, is_class: bool, elsewhere: bool) -> dict[str, Any]:
+    """What is around the programs, as Settings call it. MachineError if it cannot be had here, unless it is needed
+    `elsewhere`; of a class, a missing sandbox must be asked for, since its programs are strangers'."""
+    from hw4cli.account import account
+    from hw4cli.sandbox import privileges
+
+    if run_as is None:
+        run_as = "nobody" if is_class and os.geteuid() == 0 else ""
+    wanted = sandbox or ("auto" if is_class else "none")
+    around = {"sandbox": "none" if wanted == "none" else "bwrap", "run_as": run_as, "contained": False}
+    who = account(run_as)
+    if elsewhere or (wanted == "none" and not is_class):
+        return around
+    try:
+        privileges(who)
+    except MachineError as error:
+        if wanted == "bwrap":
+            raise
+        if wanted == "auto" and is_class:
+            hint = "or say --sandbox none, and what docs/judging.md tells of it is yours to bear"
+            raise MachineError(f"{error}; {hint}") from None
+        return {**around, "sandbox": "none"}
+    return {**around, "contained": wanted == "none"}
+
+
+def _what_is_open(settings: "Settings") -> str | None:
+    """What programs of a class may do that a sandbox would keep them from, in a sentence."""
+    if settings.sandbox != "none":
+        return None
+    who = settings.run_as or _login()
+    reach = "" if settings.contained else f", reach other processes of {who}'s"
+    return f"--sandbox none: programs read and write what {who} can, answers and submissions too{reach}, and go on line"
 
 
 def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":

@@ -1,0 +1,81 @@
+"""The user that programs run as, if it is not the judge's own: `--run-as`."""
+
+import os
+import pwd
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hw4cli.errors import InputError, MachineError, os_error
+
+
+@dataclass(frozen=True)
+class Account:
+    """A user of this machine, by numbers."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+    def give(self, *paths: Path) -> None:
+        """Give files or folders of ours to this user. Raises MachineError where that cannot be."""
+        for path in paths:
+            try:
+                os.chown(path, self.uid, self.gid, follow_symlinks=False)
+            except OSError as error:
+                raise os_error(error, f"give {path} to {self.name}") from None
+
+    def may(self, path: Path, wanted: int) -> bool:
+        """Whether this user may do this with a file or a folder, once there (bits as of access(2))."""
+        status = path.stat()
+        shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in (self.gid, *self.groups) else 0
+        return status.st_mode >> shift & wanted == wanted
+
+
+def account(name: str) -> Account | None:
+    """A user of this machine; None if it is the one that we are, or there is no name. InputError if there is no such
+    user, MachineError if we may not become it."""
+    if not name:
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise InputError(f"--run-as {name}: there is no such user here (useradd --system {name} makes one)") from None
+    if entry.pw_uid == os.geteuid():
+        return None
+    if os.geteuid() != 0:
+        raise MachineError(f"--run-as {name}: only root may run programs as another user")
+    return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
+
+
+def give_all(folder: Path, who: Account) -> None:
+    """Give a folder of ours, and all in it, to a user. Raises OSError, and RecursionError if it is too deep."""
+    for name, place, _ in _inside(folder):
+        os.chown(name, who.uid, who.gid, dir_fd=place, follow_symlinks=False)
+
+
+def take_back(folder: Path) -> None:
+    """Make a folder that was given, and all in it, ours again: everybody may read it, nobody else may change it. What
+    has other names elsewhere is left alone: it may never have been ours. Raises as give_all does."""
+    for name, place, status in _inside(folder):
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            continue
+        os.chown(name, os.geteuid(), os.getegid(), dir_fd=place, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+            execute = 0o111 if stat.S_ISDIR(status.st_mode) or status.st_mode & 0o111 else 0
+            os.chmod(name, (status.st_mode | 0o444 | execute) & 0o755, dir_fd=place)
+
+
+def _inside(folder: Path) -> Iterator[tuple[str, int, os.stat_result]]:
+    """A folder and all in it: name, descriptor of the folder that it is in, status. Links are not followed, in whatever
+    place; a folder comes before what is in it."""
+    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield folder.name, parent, os.stat(folder.name, dir_fd=parent, follow_symlinks=False)
+        for _, folders, files, place in os.fwalk(folder.name, dir_fd=parent):
+            for name in (*folders, *files):
+                yield name, place, os.stat(name, dir_fd=place, follow_symlinks=False)
+    finally:
+        os.close(parent)

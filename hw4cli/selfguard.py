@@ -1,0 +1,107 @@
+"""What the judge looks after while a program runs: its own limits and priority, and who ends the program if it dies.
+
+A program of the same user may change its parent's limits (prlimit), priority and processors, and the next program would
+inherit them; or kill its parent, and live on.
+"""
+
+import os
+import resource
+import subprocess
+import time
+from contextlib import suppress
+from typing import Any
+
+from hw4cli.errors import MachineError, os_error
+
+LIMITS = {name: number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
+del LIMITS["RLIMIT_OFILE"]  # another name of RLIMIT_NOFILE
+State = dict[str, Any]
+
+# A shell that reads process groups, and kills the last one when nobody can write any more: its parent is dead.
+WATCH = 'trap "" HUP INT TERM; while read -r group; do last=$group; done; [ -z "$last" ] || kill -9 "-$last"'
+
+_lost: list[str] = []  # what an earlier program changed for good
+_watch: subprocess.Popen[bytes] | None = None
+
+
+def state() -> State:
+    """The limits, the priority and the processors of this process. MachineError if an earlier program changed them for
+    good: only root may raise a limit or a priority again."""
+    if _lost:
+        raise MachineError(
+            f"the judge's {', '.join(_lost)} was lowered while a program ran, and cannot be raised again: "
+            "begin anew (with --resume), in the sandbox"
+        )
+    return _now()
+
+
+def _now() -> State:
+    return {
+        **{name: resource.getrlimit(number) for name, number in LIMITS.items()},
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "scheduling": (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority),
+        "processors": os.sched_getaffinity(0),
+    }
+
+
+def put_back(before: State) -> list[str]:
+    """Undo what has changed since then; the limits that were."""
+    changed = [name for name, value in _now().items() if value != before[name]]
+    for name in changed:
+        with suppress(OSError, ValueError):
+            _set(name, before[name])
+    now = _now() if changed else before
+    _lost.extend(name for name in changed if now[name] != before[name] and name != "processors")
+    return [name for name in changed if name in LIMITS]
+
+
+def _set(name: str, value: Any) -> None:
+    if name == "priority":
+        os.setpriority(os.PRIO_PROCESS, 0, value)
+    elif name == "scheduling":
+        os.sched_setscheduler(0, value[0], os.sched_param(value[1]))
+    elif name == "processors":
+        os.sched_setaffinity(0, value)  # those that an administrator took away stay away
+    else:
+        resource.setrlimit(LIMITS[name], value)
+
+
+def outlived_by_nobody(group: int | None) -> None:
+    """See to it that this group of processes is killed when this process dies, be it by SIGKILL; None: no longer.
+
+    Raises MachineError if there is no process to be had for that.
+    """
+    global _watch
+    if group is None and _watch is None:
+        return
+    if _watch is None or _watch.poll() is not None:
+        try:
+            _watch = subprocess.Popen(
+                ["/bin/sh", "-c", WATCH],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise os_error(error, "start a process") from None
+        first_to_die(_watch.pid)  # better this than us
+    assert _watch.stdin is not None
+    with suppress(BrokenPipeError):
+        os.write(_watch.stdin.fileno(), b"\n" if group is None else b"%d\n" % group)
+
+
+def first_to_die(pid: int, tries: int = 50) -> None:
+    """Where memory runs out, a process and those that it has started are to die before the judge, or anyone."""
+    for _ in range(tries):
+        try:
+            with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
+                file.write(b"1000")
+            break
+        except PermissionError:  # it is just becoming the program, and until then as closed to all as we are
+            time.sleep(0.0002)
+        except OSError:  # it has ended
+            return
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
+        for child in file.read().split():
+            first_to_die(int(child), tries=1)  # or have it from the first
