@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attacks import arena, done_by, needs_bwrap
+from attacks import IS_ROOT, arena, done_by, needs_bwrap
 
 from hw4cli.confine import Confinement
 from hw4cli.submission import BrokenError, Submission, program_of
@@ -57,7 +57,7 @@ def built(arena, makefile, confinement, **files):
         path.mkdir(parents=True)
     for name, text in {"Makefile": makefile, **files}.items():
         (folder / name).write_text(text)
-    if arena.judge == "a user":
+    if arena.judge == "a user" and IS_ROOT:
         subprocess.run(["chown", "-R", "nobody", arena.base / "submissions", arena.base / "results"], check=True)
 
     limit = 0.5 if "600" in makefile else 60
