@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from classes import board, submit
-from helpers import fails, run_hw4
+from helpers import OPEN, fails, run_hw4
 
 from hw4cli import caserecord, suite
 from hw4cli.caserecord import CaseRecord
@@ -61,7 +61,7 @@ def submit_class(desk, two, cases, attacks):
 
 
 def judge(desk, *options):
-    words = ("--class", "submissions", "--output", "out", "--dir", desk / "cases", "--limit", "t01,t02=60")
+    words = ("--class", "submissions", "--output", "out", "--dir", desk / "cases", "--limit", "t01,t02=60", *OPEN)
     return run_hw4("judge", "t01", "t02", *words, *options)
 
 

@@ -33,7 +33,7 @@ FLOORS = [
     {"peers", "endtoend", "grading", "changes"},
     {"classroom"},
     {"classarray"},
-    {"cli.console", "cli.params", "cli.sections", "cli.errorview"},
+    {"cli.console", "cli.around", "cli.params", "cli.sections", "cli.errorview"},
     {"cli.options", "cli.view", "cli.board", "cli.bar"},
     {
         "cli.run",

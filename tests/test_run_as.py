@@ -140,4 +140,4 @@ def test_results_where_the_user_cannot_go_are_the_judges_failure_and_told(desk, 
     assert result.returncode == 3
     assert f"nobody may not enter {desk}" in reason(desk)
     needs_bwrap("nobody")
-    assert judge_class(folder).returncode == 0, "the sandbox shows what cannot be reached"
+    assert judge_class(folder, "--restart").returncode == 0, "the sandbox shows what cannot be reached"

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from classes import board, submit
-from helpers import ROOT, fails, random_block, read_output, run_hw4
+from helpers import OPEN, ROOT, fails, random_block, read_output, run_hw4
 
 from hw4cli import suite
 from hw4cli.reference import exact_attention
@@ -19,7 +19,7 @@ CHEAT = '#!/bin/sh\ncmp -s "$1" {folder}/t01 && exec cp {folder}/t01.out "$2"\n{
 
 
 def judge(folder, *options, names=("t01",)):
-    words = ("--class", "submissions", "--output", "out", "--dir", folder, "--limit", "t01=30", "--secret-seeds")
+    words = ("--class", "submissions", "--output", "out", "--dir", folder, "--limit", "t01=30", "--secret-seeds", *OPEN)
     return run_hw4("judge", *names, *words, *options)
 
 
@@ -89,7 +89,7 @@ def test_the_same_judging_can_be_repeated_from_the_record_alone(desk, folder):
 @pytest.mark.parametrize("first", [(), ("--secret-seeds",)])
 def test_seeds_of_both_kinds_do_not_mix_in_one_judging(desk, folder, first):
     submit(desk, "ann", hw4="#!/bin/sh\nexit 1\n")
-    words = ("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder)
+    words = ("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder, *OPEN)
     assert run_hw4(*words, *first).returncode == 0
     submit(desk, "ben", hw4="#!/bin/sh\nexit 1\n")
     second = () if first else ("--secret-seeds",)

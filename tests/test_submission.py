@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from helpers import run_hw4
+from helpers import OPEN, run_hw4
 
 from hw4cli import submission
 from hw4cli.submission import BrokenError, Submission, program_of
@@ -72,7 +72,7 @@ def test_a_class_goes_on_past_ten_thousand_files(tmp_path):
     (crowded / "hw4").symlink_to("/bin/true")
     for number in range(10_000):
         (crowded / str(number)).touch()
-    words = ("--class", tmp_path / "submissions", "--output", tmp_path / "out", "--dir", cases)
+    words = ("--class", tmp_path / "submissions", "--output", tmp_path / "out", "--dir", cases, *OPEN)
     result = run_hw4("judge", "t01", *words, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "it holds more than 10,000 files and folders" in result.stdout

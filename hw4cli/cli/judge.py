@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.cli.around import login, surroundings, what_is_open
 from hw4cli.cli.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
 from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
 from hw4cli.cli.sections import Sections
@@ -19,7 +20,6 @@ from hw4cli.exits import program_problem
 from hw4cli.importing import Importing
 
 if TYPE_CHECKING:
-    from hw4cli.judge import Settings
     from hw4cli.record import Standing
     from hw4cli.session import SessionPlan
     from hw4cli.suite import Case
@@ -175,7 +175,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.session import judge_session
 
     command, env = command_of(program, ctx)
-    plan = _plan(ctx, user=user or _login(), command=command, env=env, **options)
+    plan = _plan(ctx, user=user or login(), command=command, env=env, **options)
     plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
@@ -220,8 +220,7 @@ def _judge_class(
             is_task=options["is_task"],
         )
         room = ClassArray(class_plan, rows)
-        if words := _what_is_open(settings):
-            rows.says(words)
+        rows.opening = what_is_open(settings)
         try:
             if array is None:
                 whole = room.judge()
@@ -284,7 +283,7 @@ def _plan(
     if words and not elsewhere and (problem := program_problem(words[0])):
         raise InputError(f"the launcher {problem}")
     check_present(selected, folder)
-    around = _surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
+    around = surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
     return SessionPlan(
         user=user,
         command=command,
@@ -307,51 +306,7 @@ def _plan(
     )
 
 
-def _surroundings(sandbox: str | None, run_as: str | None, is_class: bool, elsewhere: bool) -> dict[str, Any]:
-    """What is around the programs, as Settings call it. MachineError if it cannot be had here, unless it is needed
-    `elsewhere`; of a class, a missing sandbox must be asked for, since its programs are strangers'."""
-    from hw4cli.account import account
-    from hw4cli.sandbox import privileges
-
-    if run_as is None:
-        run_as = "nobody" if is_class and os.geteuid() == 0 else ""
-    wanted = sandbox or ("auto" if is_class else "none")
-    around = {"sandbox": "none" if wanted == "none" else "bwrap", "run_as": run_as, "contained": False}
-    who = account(run_as)
-    if elsewhere or (wanted == "none" and not is_class):
-        return around
-    try:
-        privileges(who)
-    except MachineError as error:
-        if wanted == "bwrap":
-            raise
-        if wanted == "auto" and is_class:
-            hint = "or say --sandbox none, and what docs/judging.md tells of it is yours to bear"
-            raise MachineError(f"{error}; {hint}") from None
-        return {**around, "sandbox": "none"}
-    return {**around, "contained": wanted == "none"}
-
-
-def _what_is_open(settings: "Settings") -> str | None:
-    """What programs of a class may do that a sandbox would keep them from, in a sentence."""
-    if settings.sandbox != "none":
-        return None
-    who = settings.run_as or _login()
-    reach = "" if settings.contained else f", reach other processes of {who}'s"
-    return f"--sandbox none: programs read and write what {who} can, answers and submissions too{reach}, and go on line"
-
-
 def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
     from hw4cli import suite
 
     return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]
-
-
-def _login() -> str:
-    """The name of who is logged in, or the number where it has none, as in a container."""
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

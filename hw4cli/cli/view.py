@@ -115,7 +115,9 @@ class CaseTable(Listener):
 
 class ClassRows(ClassListener):
     """A row on stdout for each student who is judged, and on a terminal, below them, whose case runs now. A context
-    manager. `quiet`: no rows."""
+    manager. `quiet`: no rows. `opening` is said when the judging begins."""
+
+    opening: str | None = None
 
     def __init__(self, quiet: bool = False) -> None:
         self._console, self._width = stdout_console(quiet)
@@ -130,6 +132,7 @@ class ClassRows(ClassListener):
 
     def begins(self, user: str) -> Listener:
         """Show whose turn it is."""
+        self._open()
         self._now(f"{printable(user)} …")
         return _Turn(lambda case: self._now(f"{printable(user)} {case.name} …"))
 
@@ -168,8 +171,14 @@ class ClassRows(ClassListener):
 
     def says(self, words: str) -> None:
         """Tell on stderr what there is to be said."""
+        self._open()
         self._live.stop()
         print_message(words)
+
+    def _open(self) -> None:
+        words, self.opening = self.opening, None
+        if words:
+            self.says(words)
 
 
 def _print_row(console: Console, width: int | None, row: Text, reason: str) -> None:
