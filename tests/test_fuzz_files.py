@@ -13,6 +13,7 @@ from hw4cli import caserecord, pseudonyms, suite
 from hw4cli.casefile import HEADER, InputFile
 from hw4cli.caserecord import CaseRecord
 from hw4cli.casewatch import CaseWatch
+from hw4cli.confine import Confinement
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge import check_case
 from hw4cli.resources import data_path
@@ -82,7 +83,7 @@ def test_a_submission_may_hold_anything_and_is_only_read(tree):
         assert len(one.sha256) == 64 and one.contents.size >= 0
         one.handed_in  # noqa: B018
         try:
-            program = program_of(one, folder / "out", 10, False, folder)
+            program = program_of(one, folder / "out", 10, Confinement(), folder)
             assert program.resolve().is_relative_to((folder / "out").resolve())
         except (BrokenError, Hw4Error) as error:
             assert str(error)

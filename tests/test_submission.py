@@ -6,6 +6,7 @@ import pytest
 from helpers import OPEN, run_hw4
 
 from hw4cli import submission
+from hw4cli.confine import Confinement
 from hw4cli.submission import BrokenError, Submission, program_of
 
 
@@ -38,7 +39,7 @@ def test_four_times_the_files_take_no_more_than_linear_time(tmp_path):
 def test_a_submission_with_too_many_files_is_refused_without_reading_them_all(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "MAX_ENTRIES", 50)
     with pytest.raises(BrokenError, match="it holds more than 50 files and folders"):
-        program_of(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", 5, False, tmp_path)
+        program_of(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", 5, Confinement(), tmp_path)
     assert not (tmp_path / "out" / "build").exists()
     folders = tmp_path / "folders"
     for number in range(60):
