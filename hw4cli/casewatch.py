@@ -56,10 +56,10 @@ class CaseWatch:
         self._files: dict[Path, _File] = {}
         for case in cases:
             if record:
-                record.entries[case.name] = self._entry(case, record.entries.get(case.name), record.path)
+                record.entries[case.name] = self._entry(case, record.entries.get(case.name), record)
             for path, sha256 in self._hashes(case):
                 self._files[path] = _File(case, path.resolve(), sha256, _look(path))
-        if record:
+        if record and not shared:
             record.save()
 
     def _hashes(self, case: Case) -> list[tuple[Path, str | None]]:
@@ -74,12 +74,14 @@ class CaseWatch:
     def _paths(self, case: Case) -> tuple[Path, Path]:
         return case.input_path(self.folder), case.answer_path(self.folder)
 
-    def _entry(self, case: Case, old: Entry | None, record: Path) -> Entry:
+    def _entry(self, case: Case, old: Entry | None, record: CaseRecord) -> Entry:
         """What there is to be recorded of a case: that its files are what they were before, or what they are now."""
         source, answer = self._paths(case)
         old = old or Entry(case.seed)
         made = answer_sha256(answer, case.sha256)
-        found = _read(source, old.input, case.sha256, record), _read(answer, old.answer, made, record)
+        again = f"make it again with hw4 gen --force, or, if you did that, remove {record.path}"
+        hint = "remove it, and it is made again" if record.secret else again
+        found = _read(source, old.input, case.sha256, hint), _read(answer, old.answer, made, hint)
         return Entry(case.seed, *found)
 
     def changed(self) -> list[str]:
@@ -149,18 +151,15 @@ def make_apart(case: Case, folder: Path) -> None:
         raise MachineError(said[-1].removeprefix("hw4: ") if said else f"hw4 gen ended with {result.returncode}")
 
 
-def _read(path: Path, known: Seen | None, expected: str | None, record: Path) -> Seen:
-    """A file as it is now. It is read in full unless it looks as it did when it was. InputError if it is not what was
-    recorded, or expected."""
+def _read(path: Path, known: Seen | None, expected: str | None, hint: str) -> Seen:
+    """A file as it is now. It is read in full unless it looks as it did when it was. InputError, with a hint, if it is
+    not what was recorded, or expected."""
     now = stamp(path)
     if known and known.stamp == now:
         return known
     found = file_sha256(path)
     if known and found != known.sha256:
-        raise InputError(
-            f"{path} is not what this judging began with: make it again with hw4 gen --force, or, if you did that, "
-            f"remove {record}"
-        )
+        raise InputError(f"{path} is not what this judging began with: {hint}")
     if expected and found != expected:
         raise InputError(f"{path} is not what it was when it was made: make it again with hw4 gen --force")
     return Seen(found, now)

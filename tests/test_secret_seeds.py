@@ -86,6 +86,19 @@ def test_the_same_judging_can_be_repeated_from_the_record_alone(desk, folder):
     assert (desk / "one" / "secret" / "t01").read_bytes() != (desk / "three" / "secret" / "t01").read_bytes()
 
 
+def test_a_secret_case_that_was_lost_or_spoiled_is_made_again_as_it_was(desk, folder):
+    program = submit(desk, "ann", hw4="#!/bin/sh\nexit 1\n") / "hw4"
+    words = ("judge", "t01", "--dir", folder, "--secret-seeds", "--program", program, "--output", "out")
+    assert run_hw4(*words).returncode == 1
+    case = desk / "out" / "secret" / "t01"
+    before = case.read_bytes()
+    case.write_bytes(before[:-1] + b"x")
+    fails(run_hw4(*words, "--restart"), 2, "t01 is not what this judging began with: remove it, and it is made again")
+    case.unlink()
+    assert run_hw4(*words, "--restart").returncode == 1
+    assert case.read_bytes() == before
+
+
 @pytest.mark.parametrize("first", [(), ("--secret-seeds",)])
 def test_seeds_of_both_kinds_do_not_mix_in_one_judging(desk, folder, first):
     submit(desk, "ann", hw4="#!/bin/sh\nexit 1\n")
