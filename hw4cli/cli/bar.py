@@ -60,8 +60,15 @@ class Bar:
             TimeRemainingColumn(),
         )
         console = Console(stderr=True)
-        with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+        with Progress(
+            *columns,
+            console=console,
+            transient=True,
+            auto_refresh=False,  # no thread of rich's own, which may outlive the bar
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as bar:
             task, self._bar = bar.add_task(self._title, total=None), bar
             while not self._ended.wait(PERIOD):
-                bar.update(task, total=self._progress.total or None, completed=self._progress.done)
+                bar.update(task, total=self._progress.total or None, completed=self._progress.done, refresh=True)
             self._bar = None
