@@ -31,7 +31,9 @@ def load() -> Any:
     try:
         _import_parts(cupy)
     except Exception:
-        rest.run()  # as if nothing had been tried: what it finds imported already, it does not import again
+        # A shortcut that does not fit this cupy, in whatever way, is no error: the usual import follows, and what is
+        # really wrong with cupy is raised there. What is imported already is not imported again.
+        rest.run()
     else:
         cupy.__dict__["__getattr__"] = rest
     return cupy
