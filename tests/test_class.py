@@ -242,3 +242,10 @@ def test_two_hundred_submissions_of_thirty_cases_are_looked_through_at_once(desk
     assert room.judge()
     assert len(room.write()) == 200
     assert time.process_time() - start < 6, "about 1 s on a machine of 2026"
+
+
+def test_a_class_that_is_not_there_is_told_before_cases_that_are_missing(hw4, tmp_path):
+    result = hw4("judge", "--class", tmp_path / "none", "--output", tmp_path / "out", "--dir", tmp_path)
+    assert result.returncode == 2
+    assert "there is no such folder" in result.stderr
+    assert not (tmp_path / "out").exists()

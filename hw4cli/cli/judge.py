@@ -18,6 +18,7 @@ from hw4cli.cli.sections import Sections
 from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError
 from hw4cli.exits import program_problem
 from hw4cli.importing import Importing
+from hw4cli.words import printable
 
 if TYPE_CHECKING:
     from hw4cli.record import Standing
@@ -118,6 +119,8 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
         _selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
         return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
     if submissions is not None:
+        if not submissions.is_dir():  # before anything is said of the cases
+            raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
         return _judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
 
