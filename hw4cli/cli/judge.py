@@ -119,8 +119,6 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
         _selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
         return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
     if submissions is not None:
-        if not submissions.is_dir():  # before anything is said of the cases
-            raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
         return _judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
 
@@ -208,6 +206,8 @@ def _judge_class(
         from hw4cli.newfile import make_folder
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
+    if not submissions.is_dir():  # before anything is said of the cases
+        raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
     plan = _plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
     make_folder(output)
     with ClassRows(quiet=as_json) as rows:
