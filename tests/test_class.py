@@ -190,7 +190,7 @@ def test_what_a_class_needs_is_told(desk, folder):
     fails(judge_class(folder, "--build-limit", "nan"), 2, "nan is not a number")
     fails(run_hw4("judge", "--class", "submissions"), 2, "--class needs --output DIR")
     fails(run_hw4("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
-    fails(run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder), 2, "nowhere: No such file")
+    fails(run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder), 2, "--class nowhere: there is no such folder")
     for output in ("submissions", "submissions/ann", "submissions/ann/out"):
         words = ("--class", "submissions", "--output", output, "--dir", folder)
         fails(run_hw4("judge", "t01", *words), 2, "keep the results elsewhere")
