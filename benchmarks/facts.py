@@ -1,4 +1,4 @@
-"""What the records in this folder show, as far as the program goes by it: the text of hw4cli/measured.py.
+"""What the records in this folder show, as far as the program goes by it: the text of hw4cli/compute/measured.py.
 
 `make results` writes it. An installed package has no records, and a run has no time to read them.
 """
@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hw4cli.accuracy import PROVEN
-from hw4cli.variants import FALLBACK, VARIANTS
+from hw4cli.compute.bounds import PROVEN
+from hw4cli.compute.variants import FALLBACK, VARIANTS
 
 RANKED = [name for name in VARIANTS if name in PROVEN and name != FALLBACK]
 
@@ -75,7 +75,7 @@ def rounded_up(x: float) -> float:
 
 
 def source(records: list[dict[str, Any]]) -> str:
-    """The text of hw4cli/measured.py."""
+    """The text of hw4cli/compute/measured.py."""
     error_lines, rank_lines = "", ""
     for name, sizes in errors(records).items():
         shown = ", ".join(f"{d}: {rounded_up(error)!r}" for d, error in sizes.items())

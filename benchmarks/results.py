@@ -1,4 +1,4 @@
-"""Rewrite the tables in README.md and docs/, and hw4cli/measured.py, from the records in this folder: `make results`.
+"""Make the tables in README.md and docs/, and hw4cli/compute/measured.py, from the records here: `make results`.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.facts import source
-from hw4cli.tables import COLUMNS, cells, markdown, read_record
+from hw4cli.lab.tables import COLUMNS, cells, read_record
+from hw4cli.text.tables import markdown
 
 HERE = Path(__file__).resolve().parent
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -105,7 +106,7 @@ def made() -> dict[Path, str]:
     """What each file that is made from the records must hold."""
     records = [read_record(path) for path in sorted(HERE.glob("*.json"))]
     texts = {page: filled(page.read_text(encoding="utf-8")) for page in pages()}
-    return {**texts, HERE.parent / "hw4cli/measured.py": source(records)}
+    return {**texts, HERE.parent / "hw4cli/compute/measured.py": source(records)}
 
 
 if __name__ == "__main__":

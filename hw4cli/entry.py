@@ -3,7 +3,7 @@
 import os
 import sys
 
-from hw4cli import interrupts
+from hw4cli.system import interrupts
 
 
 def main() -> None:
@@ -14,7 +14,7 @@ def main() -> None:
 
     try:
         if wants_gpu(sys.argv[1:]):
-            from hw4cli.context import make_context
+            from hw4cli.device.context import make_context
 
             make_context()  # nothing but ctypes is imported before
         from hw4cli.cli import run_command

@@ -4,9 +4,17 @@ In a wheel they lie inside the package; in a source tree (and an editable instal
 """
 
 import re
+import sys
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+IMPORT_PATH = str(_PACKAGE.parent)  # what makes this very package importable, also where it is not installed
+
+
+def python_words(module: str, *flags: str) -> list[str]:
+    """The words that start a module's `main` with this Python, these flags and this package, wherever they are said."""
+    start = f"import sys; sys.path.insert(0, {IMPORT_PATH!r}); from hw4cli.{module} import main; main()"
+    return [sys.executable, *flags, "-c", start]
 
 
 def data_path(name: str) -> Path:

@@ -15,15 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hw4cli import sandbox
-from hw4cli.account import account
 from hw4cli.errors import MachineError
-from hw4cli.generate import Job, make
-from hw4cli.judge import Settings, judge_case
-from hw4cli.record import decide
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
-from hw4cli.suite import Case
+from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.problem.generate import Job, make
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
+from hw4cli.runner import sandbox
+from hw4cli.scoring.record import decide
+from hw4cli.system.account import account
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
@@ -184,7 +184,7 @@ def arena(request, monkeypatch):
     base.chmod(0o755)
     try:
         arena = Arena(base, request.param)
-        monkeypatch.setattr("hw4cli.staging.MEMORY", arena.private)
+        monkeypatch.setattr("hw4cli.runner.staging.MEMORY", arena.private)
         monkeypatch.setattr("tempfile.tempdir", str(arena.private))
         sandbox.privileges.cache_clear()
         yield arena

@@ -3,8 +3,9 @@
 import json
 from dataclasses import replace
 
-from hw4cli import journal, suite
-from hw4cli.record import Attempt
+from hw4cli.problem import suite
+from hw4cli.scoring import journal
+from hw4cli.scoring.record import Attempt
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
 

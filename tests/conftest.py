@@ -8,10 +8,10 @@ import pytest
 from boards import write_class
 from helpers import run_hw4
 
-from hw4cli import suite
 from hw4cli.cli import run_command
-from hw4cli.generate import Job, make
-from hw4cli.reference import exact_attention
+from hw4cli.problem import suite
+from hw4cli.problem.generate import Job, make
+from hw4cli.problem.oracle import exact_attention
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
 # depend on the one around them.

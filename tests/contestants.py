@@ -6,11 +6,11 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from hw4cli.generate import Job, make
-from hw4cli.judge import Settings, judge_case
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
-from hw4cli.suite import Case
+from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.problem.generate import Job, make
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
 
 SHAPE = Shape(2, 40, 8)
 PLAIN = Settings()
@@ -63,7 +63,7 @@ def nothing_is_left(cases, tmp_path, monkeypatch):
     _, folder = cases
     private = tmp_path / "private"
     private.mkdir()
-    monkeypatch.setattr("hw4cli.staging.MEMORY", private)
+    monkeypatch.setattr("hw4cli.runner.staging.MEMORY", private)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     yield
     alive = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if lives(p, tmp_path)]
@@ -79,7 +79,7 @@ def lives(process, folder):
 def judged(cases, command, settings=PLAIN, limit=30.0, monkeypatch=None):
     case, folder = cases
     if monkeypatch:
-        for module in ("judge", "record"):
+        for module in ("judge.runcase", "scoring.record"):
             monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 0.5)
     return judge_case(replace(case, limit=limit), [str(word) for word in command], folder, settings)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hw4cli.accuracy import V_FACTOR, longest_score
+from hw4cli.compute.bounds import V_FACTOR, longest_score
 
 BIAS, GROWN = np.float32(7), 15
 LOG2E = np.float32(1.44269504088896341)

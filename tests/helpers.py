@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 import numpy as np
 
-from hw4cli import suite
-from hw4cli.casefile import HEADER
 from hw4cli.cli import cli
-from hw4cli.shape import Shape
+from hw4cli.problem import suite
+from hw4cli.problem.casefile import HEADER
+from hw4cli.problem.shape import Shape
 
 ROOT = Path(__file__).resolve().parent.parent
 

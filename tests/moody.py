@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from hw4cli.stopwatch import Stopwatch
-from hw4cli.stream import Files, Stream
+from hw4cli.stream.scheduler import Files, Stream
+from hw4cli.stream.timeline import Stopwatch
 
 PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
 

@@ -9,7 +9,7 @@ from helpers import ROOT
 
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.variants import VARIANTS
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
 

@@ -1,4 +1,4 @@
-"""The rooms of the house: every module imports only from lower floors, and a run imports nothing it does not need."""
+"""The order of the packages, and that a command imports nothing it does not need."""
 
 import ast
 import json
@@ -6,80 +6,57 @@ import os
 import resource
 import subprocess
 import sys
+from collections import Counter
+from graphlib import TopologicalSorter
 
 import pytest
 from helpers import ROOT, random_block, write_case
 
-FLOORS = [
-    {"", "errors", "resources", "owner", "progress", "interrupts", "words", "dates", "page", "sharedmemory", "gpus"},
-    {"commands", "context", "cpu", "cupyparts", "measured"},
-    {"importing", "stopwatch", "newfile", "shape", "finding", "exits", "gpuwatch", "nvrtc"},
-    {"casefile", "plan", "drivers", "machinecode", "errormap", "account", "quota", "selfguard", "sweep"},
-    {"variants", "checksums", "process", "sandbox"},
-    {"environment", "staging", "verdict", "suite", "reference", "gpu", "stream", "diagnosis", "diagnosis.evidence"},
-    {"diagnosis.sample", "diagnosis.size", "confine"},
-    {"diagnosis.formulas", "diagnosis.placing", "diagnosis.rounding", "diagnosis.overflow"},
-    {"diagnosis.tiles", "diagnosis.reading"},
-    {"diagnosis.explain"},
-    {"record", "step", "caserecord"},
-    {"journalfields", "slurm", "submission"},
-    {"journal", "casewatch"},
-    {"standings", "scoreboard", "pseudonyms", "reasons"},
-    {"accuracy", "generate", "judge", "meter", "probe", "surroundings", "tables"},
-    {"choice", "trial"},
-    {"devices", "selftest"},
-    {"pipeline", "doctor", "identity", "results", "handout"},
-    {"bench", "session"},
-    {"peers", "endtoend", "grading", "changes"},
-    {"classroom"},
-    {"classarray"},
-    {"cli.console", "cli.around", "cli.params", "cli.sections", "cli.errorview"},
-    {"cli.options", "cli.view", "cli.board", "cli.bar"},
-    {
-        "cli.run",
-        "cli.doctor",
-        "cli.gen",
-        "cli.judge",
-        "cli.rescore",
-        "cli.scoreboard",
-        "cli.verify",
-        "cli.info",
-        "cli.kernels",
-        "cli.bench",
-        "cli.selftest",
-        "cli.completion",
-    },
-    {"cli"},
-    {"entry"},
-    {"__main__"},
-]
-FLOOR = {module: floor for floor, modules in enumerate(FLOORS) for module in modules}
+PACKAGES = (
+    *("text", "system", "problem", "diagnosis", "compute", "device", "stream"),
+    *("runner", "scoring", "judge", "lab", "doctor", "terminal", "cli"),
+)
+ROOTS = {"errors", "resources", "commands"}  # what every package may import
 
 
-def room(path):
-    """hw4cli/cli/run.py -> cli.run, hw4cli/cli/__init__.py -> cli"""
-    parts = path.relative_to(ROOT / "hw4cli").with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
+def parts(path):
+    """hw4cli/cli/run.py -> ("cli", "run"), hw4cli/cli/__init__.py -> ("cli",)"""
+    found = path.relative_to(ROOT / "hw4cli").with_suffix("").parts
+    return tuple(part for part in found if part != "__init__")
+
+
+MODULES = {parts(path): path for path in sorted((ROOT / "hw4cli").rglob("*.py"))}
 
 
 def imports(path):
-    """The rooms that a file imports, inside functions too."""
+    """The modules that a file imports, inside functions too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hw4cli"):
-            module = node.module.removeprefix("hw4cli").removeprefix(".")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hw4cli":
+            module = tuple(node.module.split(".")[1:])
             for alias in node.names:
-                inner = f"{module}.{alias.name}".lstrip(".")
-                yield inner if inner in FLOOR else module
+                yield (*module, alias.name) if (*module, alias.name) in MODULES else module
         elif isinstance(node, ast.Import):
-            yield from (a.name.removeprefix("hw4cli.") for a in node.names if a.name.startswith("hw4cli"))
+            names = (alias.name.split(".") for alias in node.names)
+            yield from (tuple(name[1:]) for name in names if name[0] == "hw4cli")
 
 
-def test_every_module_imports_only_from_lower_floors():
-    files = sorted((ROOT / "hw4cli").rglob("*.py"))
-    assert {room(path) for path in files} == set(FLOOR), "a module has no floor yet"
-    for path in files:
-        for imported in imports(path):
-            assert FLOOR[imported] < FLOOR[room(path)], f"{room(path)} imports {imported}"
+def test_a_package_imports_only_packages_before_it():
+    assert {module[0] for module in MODULES if len(module) > 1} == set(PACKAGES)
+    for module, path in MODULES.items():
+        for other in imports(path):
+            if len(module) > 1 and other and module[0] != other[0]:
+                before = {*ROOTS, *PACKAGES[: PACKAGES.index(module[0])]}
+                assert other[0] in before, f"{'.'.join(module)} imports {'.'.join(other)}"
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    TopologicalSorter({module: set(imports(path)) - {module} for module, path in MODULES.items()}).prepare()
+
+
+def test_a_package_is_small_enough_to_be_seen_at_once():
+    sizes = Counter(module[0] for module in MODULES if len(module) > 1)
+    assert max(sizes.values()) <= 12
+    assert [path for path in MODULES.values() if len(path.read_text().splitlines()) > 315] == []
 
 
 def modules_after(*args, tmp_path, **env):
@@ -125,7 +102,7 @@ def test_what_calls_no_command_imports_none_and_nothing_heavy_but_click(tmp_path
 
 def test_a_command_imports_no_other_command(tmp_path):
     found = modules_after("judge", "--help", tmp_path=tmp_path)
-    assert {f"cli.{name}" for name in commands_of(found)} & FLOORS[FLOOR["cli.run"]] == {"cli.judge"}
+    assert commands_of(found) == {"judge"}
 
 
 def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 from helpers import ROOT, random_block, write_case
 
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import data_path, kernel_source
-from hw4cli.variants import VARIANTS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,9 @@ def test_a_wheel_carries_every_kernel_and_the_suite(installed):
 
 
 def test_a_wheel_carries_the_scoreboards_page(installed):
-    assert (installed / "hw4cli/scoreboard.html").read_bytes() == data_path("scoreboard.html").read_bytes()
+    assert (installed / "hw4cli/templates/scoreboard.html").read_bytes() == data_path(
+        "templates/scoreboard.html"
+    ).read_bytes()
 
 
 def test_the_source_tree_finds_its_own_data():

@@ -12,7 +12,7 @@ import click
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
 from hw4cli.errors import Hw4Error, MachineError, lack
-from hw4cli.words import print_message
+from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, command_of, folder_option, shapes_option
-from hw4cli.cli.params import OneOf, Whole, complete_cases, complete_command
-from hw4cli.cli.sections import Sections
+from hw4cli.compute.variants import DEFAULT, VARIANTS
 from hw4cli.errors import MachineError
-from hw4cli.importing import Importing
-from hw4cli.shape import Shape
-from hw4cli.variants import DEFAULT, VARIANTS
-from hw4cli.words import columns, print_message, printable, wrapped
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE, command_of, folder_option, shapes_option
+from hw4cli.terminal.params import OneOf, Whole, complete_cases, complete_command
+from hw4cli.terminal.sections import Sections
+from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.bench import Row, Subject
-    from hw4cli.gpu import Gpu
-    from hw4cli.meter import Meter
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.device.timing import Meter
+    from hw4cli.lab.bench import Row, Subject
 
 
 def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
@@ -97,7 +97,7 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
 
     Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
-    from hw4cli.newfile import check_place
+    from hw4cli.system.files import check_place
 
     _check_options(ctx, end_to_end)
     if output:
@@ -129,8 +129,9 @@ def _bench_programs(
     cold: bool,
 ) -> int:
     with Importing():
-        from hw4cli import endtoend, suite
-        from hw4cli.judge import check_present
+        from hw4cli.judge.runcase import check_present
+        from hw4cli.lab import endtoend
+        from hw4cli.problem import suite
 
     if not cases:
         raise click.UsageError("name the cases, as in --cases t01,t11-t13", ctx)
@@ -162,12 +163,12 @@ def _bench_kernels(
     older: Path | None,
 ) -> int:
     with Importing():
-        from hw4cli.bench import measure, record
-        from hw4cli.changes import check_comparable, compare
-        from hw4cli.gpu import Gpu
-        from hw4cli.measured import RUN_SPREAD
-        from hw4cli.meter import Meter
-        from hw4cli.tables import read_record
+        from hw4cli.compute.measured import RUN_SPREAD
+        from hw4cli.device.gpu import Gpu
+        from hw4cli.device.timing import Meter
+        from hw4cli.lab.bench import measure, record
+        from hw4cli.lab.changes import check_comparable, compare
+        from hw4cli.lab.tables import read_record
 
     then = None
     if older:
@@ -198,7 +199,7 @@ def _bench_kernels(
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
     """Print a record, and write it to a file if there is to be one."""
-    from hw4cli.newfile import write_text
+    from hw4cli.system.files import write_text
 
     click.echo(_formatted(result, form), nl=False)
     if output:
@@ -207,7 +208,7 @@ def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
 
 def _cases(ctx: click.Context, names: str, shapes: list[Shape]) -> list[tuple[str, Shape, int]]:
     """(name, shape, seed) of what to measure on."""
-    from hw4cli import suite
+    from hw4cli.problem import suite
 
     if not names and not shapes:
         raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
@@ -218,13 +219,13 @@ def _cases(ctx: click.Context, names: str, shapes: list[Shape]) -> list[tuple[st
 def _subjects(
     gpu: "Gpu", meter: "Meter", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: str | None
 ) -> "list[Subject]":
-    from hw4cli.bench import kernel_subject
+    from hw4cli.lab.bench import kernel_subject
 
     names = VARIANTS if ALL in kernels else dict.fromkeys(kernels)
     choices: list[dict[str, int] | None] = [*tiles] or [None]
     subjects = [kernel_subject(gpu, meter, name, tile) for name in names for tile in choices]
     if peers == "torch":
-        from hw4cli.peers import torch_subjects
+        from hw4cli.lab.baselines import torch_subjects
 
         try:
             subjects += torch_subjects(gpu)
@@ -234,16 +235,17 @@ def _subjects(
 
 
 def _formatted(result: dict[str, Any], form: str) -> str:
-    from hw4cli import tables
+    from hw4cli.lab.tables import COLUMNS, PROGRAM_COLUMNS, cells, program_cells
+    from hw4cli.text import tables
 
     if form == "json":
         return json.dumps(result, indent=1) + "\n"
     if form == "csv":
         return tables.comma_separated(result["rows"])
-    header, cells, who = list(tables.COLUMNS.values()), tables.cells, "kernel"
+    header, shown, who = list(COLUMNS.values()), cells, "kernel"
     if result.get("kind") == "end-to-end":
-        header, cells, who = tables.PROGRAM_COLUMNS, tables.program_cells, "program"
-    lines = [cells(row) for row in result["rows"] if row["status"] == "ok"]
+        header, shown, who = PROGRAM_COLUMNS, program_cells, "program"
+    lines = [shown(row) for row in result["rows"] if row["status"] == "ok"]
     told = [printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]]
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in told)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import command_of, folder_option
-from hw4cli.importing import Importing
-from hw4cli.words import printable, wrapped
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import command_of, folder_option
+from hw4cli.text.words import printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.doctor import Report
+    from hw4cli.doctor.checks import Report
 
 SCHEMA = 1
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "cyan"}
@@ -31,7 +31,7 @@ def doctor(ctx: click.Context, folder: Path, as_json: bool) -> int:
     what for it would be needed.
     """
     with Importing():
-        from hw4cli.doctor import examine
+        from hw4cli.doctor.checks import examine
 
     command, env = command_of(None, ctx)
     report = examine(command[:-1], env, folder)
@@ -60,7 +60,7 @@ def show(report: "Report") -> None:
     """The report for people: groups, aligned columns, advice under what it is for."""
     from rich.text import Text
 
-    from hw4cli.cli.console import stdout_console
+    from hw4cli.terminal.console import stdout_console
 
     console, width = stdout_console()
     console.soft_wrap = True

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.cli.bar import Bar
-from hw4cli.cli.options import FILE, folder_option, shape_option
-from hw4cli.cli.params import Whole, complete_cases
 from hw4cli.errors import InputError
-from hw4cli.importing import Importing
-from hw4cli.progress import Progress
-from hw4cli.shape import Shape
-from hw4cli.words import counted, printable
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import Bar
+from hw4cli.terminal.options import FILE, folder_option, shape_option
+from hw4cli.terminal.params import Whole, complete_cases
+from hw4cli.text.progress import Progress
+from hw4cli.text.words import counted, printable
 
 if TYPE_CHECKING:
-    from hw4cli.generate import Job
+    from hw4cli.problem.generate import Job
 
 BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 
@@ -48,9 +48,9 @@ def gen(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
-        from hw4cli import suite
-        from hw4cli.generate import Job
-        from hw4cli.newfile import make_folder
+        from hw4cli.problem import suite
+        from hw4cli.problem.generate import Job
+        from hw4cli.system.files import make_folder
 
     if shape and not cases:
         if output is None:
@@ -72,7 +72,8 @@ def gen(
 def _make_all(jobs: "list[Job]") -> None:
     """Make the jobs, each file under a bar of its own, and tell of each case."""
     with Importing():
-        from hw4cli.generate import best_oracle, check_space, steps
+        from hw4cli.device.float64 import best_oracle
+        from hw4cli.problem.generate import check_space, steps
 
     wanted = [job for job in jobs if job.bytes]
     if len(wanted) < len(jobs):

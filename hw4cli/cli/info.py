@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from hw4cli import __version__
-from hw4cli.cli.options import FILE
-from hw4cli.importing import Importing
-from hw4cli.shape import Shape
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE
 
 SCHEMA = 1
 
@@ -19,7 +19,7 @@ SCHEMA = 1
 def info(file: Path, as_json: bool) -> None:
     """Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges."""
     with Importing():
-        from hw4cli.casefile import InputFile
+        from hw4cli.problem.casefile import InputFile
 
     with InputFile(file) as inputs:
         shape, ranges = inputs.shape, inputs.ranges()

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.around import login, surroundings, what_is_open
-from hw4cli.cli.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
-from hw4cli.cli.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
-from hw4cli.cli.sections import Sections
 from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError
-from hw4cli.exits import program_problem
-from hw4cli.importing import Importing
-from hw4cli.words import printable
+from hw4cli.system.exits import program_problem
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.isolation import login, surroundings, what_is_open
+from hw4cli.terminal.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.terminal.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
+from hw4cli.terminal.sections import Sections
+from hw4cli.text.words import printable
 
 if TYPE_CHECKING:
-    from hw4cli.record import Standing
-    from hw4cli.session import SessionPlan
-    from hw4cli.suite import Case
+    from hw4cli.judge.session import SessionPlan
+    from hw4cli.problem.suite import Case
+    from hw4cli.scoring.record import Standing
 
 
 @click.command(
@@ -114,7 +114,7 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
     """
     _check_together(ctx, srun=srun, submissions=submissions, **options)
     if srun is not None:
-        from hw4cli.slurm import judge_inside
+        from hw4cli.runner.slurm import judge_inside
 
         _selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
         return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
@@ -169,11 +169,11 @@ def _arguments(ctx: click.Context, *without: str) -> list[str]:
 
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
-        from hw4cli.cli.view import CaseTable
-        from hw4cli.grading import prepared
-        from hw4cli.newfile import make_folder
+        from hw4cli.judge.grading import prepared
+        from hw4cli.judge.session import judge_session
         from hw4cli.resources import own_files
-        from hw4cli.session import judge_session
+        from hw4cli.system.files import make_folder
+        from hw4cli.terminal.casetable import CaseTable
 
     command, env = command_of(program, ctx)
     plan = _plan(ctx, user=user or login(), command=command, env=env, **options)
@@ -198,12 +198,12 @@ def _judge_class(
     ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
 ) -> int:
     with Importing():
-        from hw4cli import results
-        from hw4cli.classarray import ClassArray
-        from hw4cli.classroom import ClassPlan
-        from hw4cli.cli.board import print_board
-        from hw4cli.cli.view import ClassRows
-        from hw4cli.newfile import make_folder
+        from hw4cli.judge.classarray import ClassArray
+        from hw4cli.judge.classroom import ClassPlan
+        from hw4cli.scoring import results
+        from hw4cli.system.files import make_folder
+        from hw4cli.terminal.casetable import ClassRows
+        from hw4cli.terminal.ranking import print_board
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
     if not submissions.is_dir():  # before anything is said of the cases
@@ -272,10 +272,10 @@ def _plan(
     **_: Any,
 ) -> "SessionPlan":
     """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
-    from hw4cli.environment import SET
-    from hw4cli.judge import Settings, check_present
-    from hw4cli.record import Rules
-    from hw4cli.session import SessionPlan
+    from hw4cli.judge.runcase import Settings, check_present
+    from hw4cli.judge.session import SessionPlan
+    from hw4cli.runner.environment import SET
+    from hw4cli.scoring.record import Rules
 
     for name in pass_env:
         if name in SET or name not in os.environ:
@@ -310,6 +310,6 @@ def _plan(
 
 
 def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
-    from hw4cli import suite
+    from hw4cli.problem import suite
 
     return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.params import OneOf
+from hw4cli.compute.plan import CHIPS, Chip, Variant
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
-from hw4cli.importing import Importing
-from hw4cli.plan import CHIPS, Chip, Variant
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
-from hw4cli.words import columns, wrapped
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.params import OneOf
+from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.meter import Meter
+    from hw4cli.device.timing import Meter
 
 
 @click.command()
@@ -39,10 +39,10 @@ def kernels(d: int, form: str) -> None:
     occupancy there.
     """
     with Importing():
-        from hw4cli import tables
-        from hw4cli.choice import AUTO, candidates
-        from hw4cli.gpu import Gpu
-        from hw4cli.meter import Meter
+        from hw4cli.compute.dispatch import AUTO, candidates
+        from hw4cli.device.gpu import Gpu
+        from hw4cli.device.timing import Meter
+        from hw4cli.text import tables
 
     meter: Meter | None
     Shape(1, 1, d).check("--d")
@@ -71,7 +71,7 @@ def _note(text: str) -> None:
 
 def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:
     """One row of the table: what the entry says of a head size, and what the GPU says of the compiled kernel."""
-    from hw4cli.choice import rounded_up
+    from hw4cli.compute.dispatch import rounded_up
 
     shape = Shape(1, 4096, d)
     runs = chip.cc >= variant.least_cc
@@ -94,9 +94,9 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
 
 def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | None]:
     """The largest error on the assignment's cases, measured and proven; None where there is no such figure."""
-    from hw4cli import suite
-    from hw4cli.accuracy import PROVEN, TYPICAL, bound
-    from hw4cli.measured import ERRORS
+    from hw4cli.compute.bounds import PROVEN, TYPICAL, bound
+    from hw4cli.compute.measured import ERRORS
+    from hw4cli.problem import suite
 
     shapes = [case.shape for case in suite.cases().values()]
     sizes = {shape.d for shape in shapes}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import limits_option, rules_options
-from hw4cli.cli.params import FOLDER
-from hw4cli.importing import Importing
-from hw4cli.words import columns, counted, print_message, printable
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import limits_option, rules_options
+from hw4cli.terminal.params import FOLDER
+from hw4cli.text.words import columns, counted, print_message, printable
 
 if TYPE_CHECKING:
-    from hw4cli.record import Rules, Standing
+    from hw4cli.scoring.record import Rules, Standing
 
 CHANGES_SHOWN = 20
 LONGEST_USER = 24  # characters of a name on a terminal
@@ -37,10 +37,11 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     Exit status 3 if a journal is damaged, so that results may be lost.
     """
     with Importing():
-        from hw4cli import handout, journal, results, standings
-        from hw4cli.cli.board import tell_lost
-        from hw4cli.newfile import make_folder
-        from hw4cli.pseudonyms import pseudonyms
+        from hw4cli.judge import handout
+        from hw4cli.scoring import journal, results, standings
+        from hw4cli.scoring.pseudonyms import pseudonyms
+        from hw4cli.system.files import make_folder
+        from hw4cli.terminal.ranking import tell_lost
 
     entries = standings.read(folder)
     judged = standings.as_judged(entries)
@@ -61,13 +62,14 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
 
 def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
     """The cases of one user, or the ranking of many."""
-    from hw4cli import tables
-    from hw4cli.cli.view import CaseTable
+    from hw4cli.scoring.tables import STANDING_COLUMNS, standing_cells
+    from hw4cli.terminal.casetable import CaseTable
+    from hw4cli.text import tables
 
     if len(standings) > 1:
         width = columns(sys.stdout)
-        rows = [tables.standing_cells(_shortened(one) if width else one) for one in standings]
-        click.echo(tables.plain(tables.STANDING_COLUMNS, rows, width), nl=False)
+        rows = [standing_cells(_shortened(one) if width else one) for one in standings]
+        click.echo(tables.plain(STANDING_COLUMNS, rows, width), nl=False)
         return
     [one] = standings
     judged = [one.results[case] for case in one.cases if case in one.results]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import click
 
-from hw4cli.cli.bar import Bar
-from hw4cli.cli.options import FILE
-from hw4cli.cli.params import Number, OneOf
-from hw4cli.importing import Importing
-from hw4cli.stopwatch import Stopwatch
-from hw4cli.variants import VARIANTS
-from hw4cli.words import columns, wrapped
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.stream.timeline import Stopwatch
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import Bar
+from hw4cli.terminal.options import FILE
+from hw4cli.terminal.params import Number, OneOf
+from hw4cli.text.words import columns, wrapped
 
 BAR_DELAY = 2.0  # seconds: most runs are over by then
 
@@ -67,11 +67,11 @@ def run(
     gc.disable()  # importing makes many objects and no garbage: 10 ms less to the start
     with Importing():
         if device != "cpu":
-            from hw4cli.context import make_context
+            from hw4cli.device.context import make_context
 
             make_context()
-        from hw4cli import pipeline
-        from hw4cli.cpu import workers
+        from hw4cli.problem.cpu import workers
+        from hw4cli.stream import pipeline
 
     watch = Stopwatch()
     bar = Bar("computing", watch.progress, BAR_DELAY, wanted=not quiet)

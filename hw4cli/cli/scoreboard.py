@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.options import FILE, limits_option, rules_options
-from hw4cli.cli.params import FOLDER
-from hw4cli.importing import Importing
-from hw4cli.words import printable
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE, limits_option, rules_options
+from hw4cli.terminal.params import FOLDER
+from hw4cli.text.words import printable
 
 if TYPE_CHECKING:
-    from hw4cli.record import Rules, Standing
+    from hw4cli.scoring.record import Rules, Standing
 
 
 @click.command()
@@ -38,10 +38,10 @@ def scoreboard(
     Exit status 3 if a journal is damaged, so that results may be lost: whose score is open.
     """
     with Importing():
-        from hw4cli.cli.board import print_board, tell_lost
-        from hw4cli.pseudonyms import pseudonyms
-        from hw4cli.standings import anonymous as in_disguise
-        from hw4cli.standings import as_judged, changed, decide, read
+        from hw4cli.scoring.pseudonyms import pseudonyms
+        from hw4cli.scoring.standings import anonymous as in_disguise
+        from hw4cli.scoring.standings import as_judged, changed, decide, read
+        from hw4cli.terminal.ranking import print_board, tell_lost
 
     entries = read(folder)
     rules = changed(as_judged(entries), **wanted)
@@ -51,7 +51,7 @@ def scoreboard(
     if html is not None:
         _write(html, standings, rules, title or folder.resolve().name)
     if as_json:
-        from hw4cli.results import json_text
+        from hw4cli.scoring.results import json_text
 
         click.echo(json_text(standings, rules), nl=False)
     else:
@@ -64,7 +64,7 @@ def scoreboard(
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:
     from datetime import datetime
 
-    from hw4cli.newfile import write_text
-    from hw4cli.scoreboard import page
+    from hw4cli.scoring.scoreboard import page
+    from hw4cli.system.files import write_text
 
     write_text(path, page(standings, rules, title, datetime.now().astimezone()))

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.params import Number, OneOf, Whole
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
-from hw4cli.importing import Importing
-from hw4cli.variants import VARIANTS
-from hw4cli.words import columns, counted
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.params import Number, OneOf, Whole
+from hw4cli.text.words import columns, counted
 
 if TYPE_CHECKING:
-    from hw4cli.selftest import Outcome, Subject, Summary
+    from hw4cli.lab.selftest import Outcome, Subject, Summary
 
 SCHEMA = 1
 ORDER = ["float32", *VARIANTS]  # the CPU's, then the ladder
@@ -57,8 +57,8 @@ def selftest(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
-        from hw4cli.selftest import Summary, examine, outcomes
-        from hw4cli.trial import draw
+        from hw4cli.lab.randomcases import draw
+        from hw4cli.lab.selftest import Summary, examine, outcomes
 
     given = ctx.get_parameter_source("minutes") is click.core.ParameterSource.COMMANDLINE
     if number is not None and given:
@@ -90,9 +90,9 @@ def selftest(
 
 def _subject(device: str, kernel: str | None) -> "Subject":
     """What is to be tested. MachineError if there is no GPU, or none for this kernel."""
-    from hw4cli.gpu import Gpu
-    from hw4cli.selftest import OnCpu, OnGpu
-    from hw4cli.shape import Shape
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.lab.selftest import OnCpu, OnGpu
+    from hw4cli.problem.shape import Shape
 
     if device == "cpu":
         return OnCpu()
@@ -157,7 +157,7 @@ def document(summary: "Summary", seed: int, device: str, seconds: float, interru
 
 def text(found: dict[str, Any]) -> str:
     """The summary for people."""
-    from hw4cli.tables import plain
+    from hw4cli.text.tables import plain
 
     rows = [
         [name, str(row["right"]), f"{row['max_error']:.1e}", f"{row['share_of_allowed']:.0%}"]

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli import __version__
-from hw4cli.cli.options import FILE, shape_option
-from hw4cli.cli.params import Number
 from hw4cli.errors import InputError
-from hw4cli.importing import Importing
-from hw4cli.shape import Shape
-from hw4cli.words import columns, printable, wrapped
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE, shape_option
+from hw4cli.terminal.params import Number
+from hw4cli.text.words import columns, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.diagnosis.explain import Diagnosis
-    from hw4cli.verdict import Comparison
+    from hw4cli.problem.verdict import Comparison
 
 SCHEMA = 1
 
@@ -77,9 +77,9 @@ def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | No
     with Importing():
         from hw4cli.diagnosis.explain import Diagnosis, explain
         from hw4cli.diagnosis.size import explain_size
-        from hw4cli.errormap import ErrorMap
-        from hw4cli.judge import compare_files, size_problem
-        from hw4cli.verdict import Comparison
+        from hw4cli.judge.runcase import compare_files, size_problem
+        from hw4cli.problem.errormap import ErrorMap
+        from hw4cli.problem.verdict import Comparison
 
     for path in (output, answer):
         if not path.is_file():
@@ -107,7 +107,7 @@ def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | No
 
 
 def _is_input(path: Path) -> bool:
-    from hw4cli.casefile import InputFile
+    from hw4cli.problem.casefile import InputFile
 
     try:
         with InputFile(path):
@@ -118,7 +118,7 @@ def _is_input(path: Path) -> bool:
 
 def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[Path | None, Shape | None]:
     """The input and its shape: that which is named, or lies beside its answer, as gen leaves them (t07, t07.out)."""
-    from hw4cli.casefile import InputFile
+    from hw4cli.problem.casefile import InputFile
 
     beside = answer.with_suffix("") if answer.suffix == ".out" else None
     for path in (source, beside):
@@ -137,7 +137,7 @@ def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[P
 
 def _show(found: Verification) -> None:
     """What was found, for people: numbers, places, a map, the verdict."""
-    from hw4cli.cli.errorview import draw, width
+    from hw4cli.terminal.errorview import draw, width
 
     result, shape = found.comparison, found.shape
     if result:
@@ -207,7 +207,7 @@ def _document(found: Verification, tolerance: float) -> dict[str, Any]:
 
 
 def _map(found: Verification) -> dict[str, Any] | None:
-    from hw4cli.cli.errorview import LINES, UNKNOWN
+    from hw4cli.terminal.errorview import LINES, UNKNOWN
 
     errors = found.comparison.errors if found.comparison else None
     if found.right or errors is None or not errors.mapped:

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.casefile import InputFile
 from hw4cli.diagnosis.evidence import Doubles, misfit
 from hw4cli.diagnosis.formulas import Mistake, formula_mistakes
 from hw4cli.diagnosis.overflow import why_not_finite
@@ -22,9 +21,10 @@ from hw4cli.diagnosis.reading import read_mistakes
 from hw4cli.diagnosis.rounding import REFUSED, TIMES, roundings
 from hw4cli.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, Witness, choose, spread
 from hw4cli.diagnosis.tiles import tile_mistakes
-from hw4cli.errormap import WRONG, ErrorMap
-from hw4cli.shape import Shape
-from hw4cli.verdict import Comparison
+from hw4cli.problem.casefile import InputFile
+from hw4cli.problem.errormap import WRONG, ErrorMap
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.verdict import Comparison
 
 FIRST_ROWS = 2  # looked at for every mistake; the other rows only for those that fit these
 ALIKE = 2.0  # mistakes whose misfits differ by less fit equally well

@@ -8,7 +8,7 @@ import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.sample import Sample, dot_products, softmax
-from hw4cli.errormap import TILES
+from hw4cli.problem.errormap import TILES
 
 # The words, and the rows when they are asked for: most of it is made of what the sample keeps.
 Mistake = tuple[str, Callable[[], Doubles]]

@@ -7,7 +7,7 @@ import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.sample import Matrices, Sample, spread
-from hw4cli.errormap import NOT_FINITE, WRONG, ErrorMap, Flags
+from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap, Flags
 
 FLOAT32_EXP = math.log(float(np.finfo(np.float32).max))  # expf is Inf above it
 FLOAT32_ZERO = 95.0, 0.1  # and 0 below minus this, give or take a tenth: fast versions have no subnormal numbers

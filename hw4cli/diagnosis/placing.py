@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.casefile import FLOAT32, HEADER, Floats, open_regular, read_exactly
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.sample import Output, Witness
 from hw4cli.errors import InputError
-from hw4cli.shape import Shape
+from hw4cli.problem.casefile import FLOAT32, HEADER, Floats, open_regular, read_exactly
+from hw4cli.problem.shape import Shape
 
 BATCHES = 1 << 16  # in which a row is looked for
 ANSWERS = 64  # of other cases

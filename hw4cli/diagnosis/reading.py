@@ -5,11 +5,11 @@ from functools import cache, partial
 
 import numpy as np
 
-from hw4cli.casefile import FLOAT32, HEADER, Floats
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.formulas import Mistake
 from hw4cli.diagnosis.sample import Matrices, Rows, Sample
-from hw4cli.errormap import TILES
+from hw4cli.problem.casefile import FLOAT32, HEADER, Floats
+from hw4cli.problem.errormap import TILES
 
 HEADER_FLOATS = HEADER.size // FLOAT32.itemsize
 

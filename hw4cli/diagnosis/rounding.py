@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hw4cli.casefile import Floats
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.sample import Sample
+from hw4cli.problem.casefile import Floats
 
 Rounding = Callable[[Floats], Floats]
 

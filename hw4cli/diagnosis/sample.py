@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.casefile import FLOAT32, Floats, InputFile, open_regular, read_exactly
 from hw4cli.diagnosis.evidence import Doubles
-from hw4cli.errormap import WRONG
-from hw4cli.shape import HEADER_BYTES, Shape
-from hw4cli.verdict import Comparison
+from hw4cli.problem.casefile import FLOAT32, Floats, InputFile, open_regular, read_exactly
+from hw4cli.problem.errormap import WRONG
+from hw4cli.problem.shape import HEADER_BYTES, Shape
+from hw4cli.problem.verdict import Comparison
 
 Rows = NDArray[np.int64]
 

@@ -6,10 +6,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from hw4cli.casefile import FLOAT32, HEADER, open_regular, read_exactly
-from hw4cli.errormap import TILES, listed
-from hw4cli.shape import Shape
-from hw4cli.words import counted
+from hw4cli.problem.casefile import FLOAT32, HEADER, open_regular, read_exactly
+from hw4cli.problem.errormap import TILES, listed
+from hw4cli.problem.shape import Shape
+from hw4cli.text.words import counted
 
 LOOKED_AT = 512  # elements that are compared with the answer's
 RIGHT = 0.9  # of them, for the output to hold the answer: some may be wrong for another reason

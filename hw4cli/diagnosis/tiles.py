@@ -8,7 +8,7 @@ import numpy as np
 from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.formulas import Mistake
 from hw4cli.diagnosis.sample import Sample, without_tiny
-from hw4cli.errormap import TILES
+from hw4cli.problem.errormap import TILES
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ struct Compiled {  // a kernel, compiled for a head size and a tile
 };
 
 // A tile is fixed when it is compiled, and follows from the shared memory of the architecture, one a build: the table is
-// what hw4cli/variants.py computes, and a test compares them.
+// what hw4cli/compute/variants.py computes, and a test compares them.
 #define TARGET __CUDA_ARCH_LIST__
 #if TARGET >= 900 && TARGET < 1200  // 228 KB a multiprocessor
 #define FLASH_BC_32 32

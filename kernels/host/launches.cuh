@@ -1,5 +1,5 @@
 // How many blocks a kernel is launched with, into how many parts the keys are cut, and how much scratch that takes.
-// hw4cli/variants.py has the same formulas; a test compares both on all cases. Plain C++, so that the test needs no GPU.
+// hw4cli/compute/variants.py has the same formulas; a test compares both on all cases. Plain C++, so that the test needs no GPU.
 
 #pragma once
 #include <algorithm>

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from hw4cli.cpu import workers
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.errors import MachineError
-from hw4cli.gpu import Gpu, kernel_of
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.shape import Shape
 
 MANY = 500  # tests, of which compiling would take most of the time
 

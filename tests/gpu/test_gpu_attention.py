@@ -9,11 +9,11 @@ from helpers import random_block
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hw4cli.accuracy import ON_TENSOR_CORES, PROVEN, bound
-from hw4cli.casefile import magnitudes
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.bounds import ON_TENSOR_CORES, PROVEN, bound
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.casefile import magnitudes
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
 
 SHAPES = [
     *((B, N, d) for N in (1, 31, 127, 128, 129, 200) for B, d in ((1, 64), (3, 32), (5, 20))),

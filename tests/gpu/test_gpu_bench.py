@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from hw4cli.bench import Subject, kernel_subject, measure
-from hw4cli.meter import Meter
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.timing import Meter
+from hw4cli.lab.bench import Subject, kernel_subject, measure
+from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
 CASE = ("2x512x64", Shape(2, 512, 64), 0)

@@ -7,11 +7,11 @@ import pytest
 from emulation import adversaries, one_and_many
 from helpers import fails, random_block, read_output, write_case
 
-from hw4cli.accuracy import SAFE, bound
-from hw4cli.choice import AUTO, candidates
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.bounds import SAFE, bound
+from hw4cli.compute.dispatch import AUTO, candidates
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
 TENSOR = [name for name in ("split", "exact") if name in VARIANTS]

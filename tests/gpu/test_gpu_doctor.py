@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hw4cli.probe import probe
+from hw4cli.doctor.probe import probe
 
 pytestmark = pytest.mark.usefixtures("gpu")
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from helpers import ROOT, fails, random_block, read_output, write_case
 
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
 
 pytestmark = [
     pytest.mark.usefixtures("gpu"),

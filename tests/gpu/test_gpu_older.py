@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from helpers import random_block
 
-from hw4cli.plan import CHIPS
-from hw4cli.reference import exact_attention
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
 
 nvcc = shutil.which("nvcc")
 

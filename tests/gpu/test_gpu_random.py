@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import read_output, write_case
 
-from hw4cli.selftest import LEAST, OnGpu, examine
-from hw4cli.shape import Shape
-from hw4cli.trial import Trial, draw
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.lab.randomcases import Trial, draw
+from hw4cli.lab.selftest import LEAST, OnGpu, examine
+from hw4cli.problem.shape import Shape
 
 SEED, CASES = 0, 500
 

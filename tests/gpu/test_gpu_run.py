@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from helpers import ROOT, random_block, read_output, write_case
 
-from hw4cli.accuracy import SAFE
-from hw4cli.reference import exact_attention
-from hw4cli.shape import Shape
-from hw4cli.variants import VARIANTS
+from hw4cli.compute.bounds import SAFE
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -142,8 +142,8 @@ def test_several_processes_may_compile_at_once(case, tmp_path):
 
 SANITIZED = """
 import numpy as np
-from hw4cli.gpu import Gpu
-from hw4cli.variants import VARIANTS
+from hw4cli.device.gpu import Gpu
+from hw4cli.compute.variants import VARIANTS
 gpu = Gpu()
 shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
 long = {"split": [(1, 2200, 32), (1, 2200, 64)]}  # its sums are put away

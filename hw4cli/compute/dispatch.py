@@ -1,0 +1,150 @@
+"""Which kernel computes a group of batches: the fastest of those whose error stays within what is allowed.
+
+Speed is known beforehand, from measurements or by a rule for GPUs that nobody measured; the error depends on the
+group's own values, which are known when it has been read. So each group starts with a guess, and is computed again
+where its values ask for another kernel. Its answer is always that of the kernel that its own values ask for: the same
+file gives the same bytes, whatever ran when.
+"""
+
+import math
+import threading
+from dataclasses import dataclass, field
+
+from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
+from hw4cli.compute.measured import FASTEST
+from hw4cli.compute.plan import CHIPS, Chip
+from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
+from hw4cli.errors import InputError
+from hw4cli.problem.casefile import Magnitudes
+from hw4cli.text.words import counted
+
+AUTO = "auto"
+ASKED = "asked for"
+
+
+def ranking(chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+    """The kernels that are worth trying, from fast to slow, and how that is known.
+
+    The rule for GPUs that were not measured: four fp16 products on tensor cores against two in float32 are a gain
+    where tensor cores add in float32 at full speed: from Ampere on, but not on GeForce cards, which halve it there.
+    """
+    capability = f"compute capability {chip.cc / 10:.1f}"
+    if sizes := FASTEST.get(chip.cc):
+        size = min((size for size in sizes if size >= d), default=max(sizes))
+        beyond = f", not measured at d={d}" if d > size else ""
+        return _known(sizes[size]), f"measured fastest on {capability} at d={size}{beyond}"
+    if chip.cc < 80:
+        return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on {capability}"
+    if "GeForce" in gpu:
+        return _known((DEFAULT,)), "tensor cores are no gain on a GeForce"
+    return _known(("split", DEFAULT)), f"taken for the fastest on {capability}, not measured"
+
+
+def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in kernels if name in VARIANTS)
+
+
+def candidates(kernel: str, chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first.
+
+    Behind one that is asked for stand those that are more exact.
+    """
+    kernels, why = ranking(chip, gpu, d)
+    if kernel != AUTO:
+        more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
+        kernels, why = (kernel, *more_exact), ASKED
+    return tuple(dict.fromkeys((*kernels, FALLBACK))), why
+
+
+@dataclass
+class Choice:
+    """The kernels for a run on one device, the preferred first and the most exact last, and what came of them.
+
+    `allowed` is the error that the user asked for with --max-error, or None: then SAFE counts, and the last kernel
+    answers whatever it takes.
+    """
+
+    kernels: tuple[str, ...]
+    why: str
+    d: int
+    N: int
+    chip: Chip
+    allowed: float | None = None
+    used: dict[str, tuple[int, float]] = field(default_factory=dict)  # by kernel: batches answered, the worst bound
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def limit(self) -> float:
+        """The error that is allowed."""
+        return SAFE if self.allowed is None else self.allowed
+
+    @property
+    def first(self) -> str:
+        """The kernel to start groups with before their magnitudes are known: right for the assignment's range."""
+        return self._sufficient(TYPICAL) or self.kernels[-1]
+
+    def kernel_for(self, found: Magnitudes) -> str:
+        """The kernel that must answer a group with these magnitudes, which are finite.
+
+        Raises InputError if none can keep the error that the user asked for.
+        """
+        kernel, last = self._sufficient(found), self.kernels[-1]
+        if kernel is None and self.allowed is not None:
+            raise InputError(
+                f"--max-error {self.allowed:g} is less than any kernel can keep where |Q|, |K| and |V| reach "
+                f"{found[0]:.3g}, {found[1]:.3g} and {found[2]:.3g}: "
+                f"{last} keeps {rounded_up(self._bound(last, found))}"
+            )
+        return kernel or last
+
+    def note(self, kernel: str, batches: int, found: Magnitudes) -> None:
+        """Record that a kernel answers so many batches. Any thread may call."""
+        with self._lock:
+            count, worst = self.used.get(kernel, (0, 0.0))
+            self.used[kernel] = count + batches, max(worst, self._bound(kernel, found))
+
+    def told(self) -> str:
+        """What --timing says: which kernels ran, why, and how exact they are sure to be."""
+        used = [
+            f"{_batches(count)} by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
+        ]
+        return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
+
+    def exceptions_told(self) -> str | None:
+        """One sentence if batches needed a more exact kernel than was to be expected, else None."""
+        usual = self.kernels.index(self.kernels[0] if self.why == ASKED else self.first)
+        others = [(name, count) for name, count, _ in self._in_order() if self.kernels.index(name) > usual]
+        if not others:
+            return None
+        counts = " and ".join(f"{count:,} in {name}" for name, count in others)
+        return (
+            f"{_batches(sum(count for _, count in others))} had values too large for {self.kernels[usual]}: "
+            f"computed more exactly, {counts}"
+        )
+
+    def _sufficient(self, found: Magnitudes) -> str | None:
+        limits = (self.d, self.N, self.chip, self.limit)
+        return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
+
+    def _bound(self, kernel: str, found: Magnitudes) -> float:
+        return bound(kernel, found, self.d, self.N, self.chip)
+
+    def _in_order(self) -> list[tuple[str, int, float]]:
+        return [(kernel, *self.used[kernel]) for kernel in self.kernels if kernel in self.used]
+
+
+def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
+    """The CPU's two computations; their bounds depend on no chip."""
+    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, CHIPS[90], allowed)
+
+
+def _batches(count: int) -> str:
+    return counted(count, "batch", "batches")
+
+
+def rounded_up(x: float) -> str:
+    """A bound in two digits, rounded up: never less than it is."""
+    if not 0 < x < math.inf:
+        return f"{x:g}"
+    unit = 10.0 ** (math.floor(math.log10(x)) - 1)
+    return f"{math.ceil(x / unit * (1 - 1e-12)) * unit:.1e}"

@@ -1,0 +1,58 @@
+"""flash: the exact fp32 kernel on the CUDA cores (kernels/flash.cu)."""
+
+from hw4cli.compute.common import MOST_PARTS, padded_d, splits_for
+from hw4cli.compute.plan import FLOAT, Chip, Launch, Tile, Variant, ceil_div
+from hw4cli.problem.shape import Shape
+
+# Keys of a part, where that takes no more parts than MOST_PARTS. A long part would lose digits in its sums: flash has
+# 5e-5 in one part instead of 2e-5 at N = 32768.
+LONGEST_PART = 4096
+
+
+def _flash_bytes(d: int, tile: Tile) -> int:
+    """A tile of K and one of V, Q, and P."""
+    br, bc = tile["BR"], tile["BC"]
+    return FLOAT * (padded_d(d) * (2 * bc + br) + br * bc)
+
+
+def _flash_blocks(d: int, tile: Tile, chip: Chip) -> int:
+    """Blocks that a multiprocessor holds at once: as shared memory allows, and 384 threads for the registers."""
+    return max(1, min(384 // tile["BR"], chip.shared_sm // (_flash_bytes(d, tile) + chip.shared_reserved)))
+
+
+def _flash_tile(shape: Shape, chip: Chip) -> Tile:
+    """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit."""
+    d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
+    tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
+    fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= chip.shared_limit] or tiles[-1:]
+    best = fitting[0]
+    if best is tiles[0] and _flash_blocks(d, tiles[0], chip) < 2 <= _flash_blocks(d, tiles[1], chip):
+        best = tiles[1]
+    return best
+
+
+def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A block for every BR rows and part; then, if there are parts, four elements of O a thread."""
+    threads = tile["THREADS"]
+    rows = Launch("flash", shape.B * ceil_div(shape.N, tile["BR"]) * splits, threads, shared)
+    combine = Launch("flash_combine", ceil_div(shape.elements // 4, threads), threads, 0)
+    return (rows,) if splits == 1 else (rows, combine)
+
+
+def _flash_scratch(shape: Shape, tile: Tile, splits: int) -> int:
+    """Each part's O, and m and l of each row."""
+    return 0 if splits == 1 else FLOAT * splits * shape.B * shape.N * (shape.d + 2)
+
+
+FLASH = Variant(
+    "flash",
+    "register micro-tiles, asynchronous copies, no running maximum where none is needed",
+    error_bound=2e-5,
+    tile=_flash_tile,
+    derived=lambda shape, tile, chip: {"THREADS": tile["BR"], "BLOCKS": _flash_blocks(shape.d, tile, chip)},
+    shared=_flash_bytes,
+    launches=_flash_launches,
+    longest_sum=lambda N: max(min(N, LONGEST_PART), ceil_div(N, MOST_PARTS)),
+    scratch=_flash_scratch,
+    splits=splits_for(LONGEST_PART, cost=64),
+)

@@ -1,0 +1,133 @@
+"""How a kernel is launched: what that depends on, and the data that a kernel gives. No GPU is touched."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+
+FLOAT = 4  # bytes
+SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
+MAX_THREADS = 1024
+MAX_BLOCKS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
+    what a block may use, and what a multiprocessor has for all its blocks; and whether warp groups multiply there
+    (wgmma)."""
+
+    cc: int
+    sms: int
+    shared_limit: int
+    shared_sm: int
+    warpgroups: bool = False
+
+    @property
+    def shared_reserved(self) -> int:
+        """Bytes that the system takes of each block's share."""
+        return 1024 if self.cc >= 80 else 0
+
+
+# One chip of each compute capability (CUDA programming guide, table of technical specifications), for planning
+# where there is no GPU.
+CHIPS = {
+    cc: Chip(cc, sms, block << 10, multiprocessor << 10, warpgroups=cc == 90)
+    for cc, sms, block, multiprocessor in (
+        (61, 20, 48, 96),
+        (75, 40, 64, 64),
+        (80, 108, 163, 164),
+        (86, 82, 99, 100),
+        (89, 128, 99, 100),
+        (90, 132, 227, 228),
+        (100, 148, 227, 228),
+        (120, 170, 99, 100),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes."""
+
+    symbol: str
+    grid: int
+    block: int
+    shared: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a variant computes a shape on a chip: macros to compile with, launches in order, scratch bytes."""
+
+    variant: str
+    macros: Mapping[str, int]
+    launches: tuple[Launch, ...]
+    scratch: int = 0
+    splits: int = 1
+    finds_range: bool = False
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The compiler's options for the macros."""
+        own = ("-arch=sm_90a",) if self.macros.get("WARPGROUPS") else ()  # wgmma is of this one architecture alone
+        return (*own, *(f"-D{name}={value}" for name, value in self.macros.items()))
+
+    @property
+    def main(self) -> int:
+        """Which launch does the work that figures of registers and occupancy are about: the one with the variant's own
+        name, not one that converts for it or adds up after it; else the first."""
+        return next((i for i, launch in enumerate(self.launches) if launch.symbol == self.variant), 0)
+
+
+Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel as data. The callables are its formulas; `launches` is told shape, tile, splits and shared bytes."""
+
+    name: str
+    idea: str
+    error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
+    tile: Callable[[Shape, Chip], Tile]  # the best BR and BC for a shape on a chip
+    derived: Callable[[Shape, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
+    shared: Callable[[int, Tile], int]  # bytes a block
+    launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
+    longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
+    scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
+    splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
+    finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch
+    least_cc: int = 0  # the least compute capability that it needs
+
+    def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
+        """The launches for a shape on a chip, with the BR and BC of `tile` in place of the best ones.
+
+        Raises MachineError if the chip cannot start such a launch.
+        """
+        if chip.cc < self.least_cc:
+            raise MachineError(
+                f"kernel {self.name} needs compute capability {self.least_cc / 10}, this GPU has {chip.cc / 10}"
+            )
+        chosen = {**(tile or self.tile(shape, chip))}
+        chosen.update(self.derived(shape, chosen, chip))
+        threads = chosen["THREADS"]
+        shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, chip)
+        what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"
+        if shared > chip.shared_limit:
+            raise MachineError(
+                f"{what} needs {shared:,} bytes of shared memory a block, this GPU has {chip.shared_limit:,}"
+            )
+        if not 32 <= threads <= MAX_THREADS:
+            raise MachineError(f"{what} would need {threads} threads a block, GPUs have 32 to {MAX_THREADS}")
+        launches = self.launches(shape, chosen, splits, shared)
+        if max(launch.grid for launch in launches) > MAX_BLOCKS:
+            raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
+        scratch = self.scratch(shape, chosen, splits)
+        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_range)
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The quotient a/b, rounded up."""
+    return -(-a // b)

@@ -1,0 +1,116 @@
+"""The rungs below flash, and float64: kernels whose blocks each compute BR rows from all keys."""
+
+from collections.abc import Callable
+
+from hw4cli.compute.common import row_blocks
+from hw4cli.compute.plan import FLOAT, SHARED_DEFAULT, Launch, Tile, Variant, ceil_div
+from hw4cli.problem.shape import Shape
+
+
+def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A tile of scores a block; a row of scores a warp; an element of O a thread."""
+    threads = tile["THREADS"]
+    tiles = ceil_div(shape.N, tile["BR"]) * ceil_div(shape.N, tile["BC"])
+    return (
+        Launch("naive_scores", shape.B * tiles, threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.N, threads // 32), threads, shared),
+        Launch("naive_values", ceil_div(shape.elements, threads), threads, shared),
+    )
+
+
+def _largest(rows: tuple[int, ...], shared: Callable[[int], int], limit: int) -> int:
+    """The first of some choices of BR whose shared memory is within the limit; the last if none is."""
+    return next((br for br in rows if shared(br) <= limit), rows[-1])
+
+
+def _padded_bytes(d: int, tile: Tile) -> int:
+    """Q, K with rows padded by a float against bank conflicts, V, and the scores of a tile with a factor a row."""
+    br, bc = tile["BR"], tile["BC"]
+    return _unscored_bytes(d, tile) + FLOAT * (br * (bc + 1) + br)
+
+
+def _unscored_bytes(d: int, tile: Tile) -> int:
+    """Q, K with rows padded by a float against bank conflicts, V; the scores stay in registers."""
+    br, bc = tile["BR"], tile["BC"]
+    return FLOAT * (br * d + bc * (d + 1) + bc * d)
+
+
+def _plain_bytes(d: int, tile: Tile) -> int:
+    """Q, K and V, swizzled instead of padded."""
+    return FLOAT * d * (tile["BR"] + 2 * tile["BC"])
+
+
+NAIVE = Variant(
+    "naive",
+    "three launches, the scores in device memory",
+    error_bound=5e-5,
+    tile=lambda shape, chip: {"BR": 16, "BC": 16},
+    derived=lambda shape, tile, chip: {"THREADS": 256},
+    shared=lambda d, tile: 0,
+    launches=_naive_launches,
+    longest_sum=lambda N: N,
+    scratch=lambda shape, tile, splits: FLOAT * shape.B * shape.N**2,
+)
+
+SMALLBR = Variant(
+    "smallbr",
+    "one launch with the online softmax, but blocks of 4 rows: the counter-example",
+    error_bound=5e-5,
+    tile=lambda shape, chip: {"BR": 4, "BC": 32},
+    derived=lambda shape, tile, chip: {"THREADS": 128},
+    shared=_padded_bytes,
+    launches=row_blocks("smallbr"),
+    longest_sum=lambda N: N // 32 + 32,
+)
+
+SHARED = Variant(
+    "shared",
+    "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
+    error_bound=5e-5,
+    tile=lambda shape, chip: {
+        "BR": _largest((64, 32, 16), lambda br: _padded_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+        "BC": 32,
+    },
+    derived=lambda shape, tile, chip: {"THREADS": 256},
+    shared=_padded_bytes,
+    launches=row_blocks("shared"),
+    longest_sum=lambda N: N // 32 + 32,
+)
+
+WARP = Variant(
+    "warp",
+    "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
+    error_bound=5e-5,
+    tile=lambda shape, chip: {
+        "BR": _largest((64, 32, 16), lambda br: _unscored_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
+        "BC": 32,
+    },
+    derived=lambda shape, tile, chip: {"THREADS": 8 * tile["BR"]},
+    shared=_unscored_bytes,
+    launches=row_blocks("warp"),
+    longest_sum=lambda N: N // 32 + 32,
+)
+
+FLOAT4 = Variant(
+    "float4",
+    "16-byte loads, half-warps share rows: tiles and threads of the course's best report",
+    error_bound=5e-5,
+    tile=lambda shape, chip: {
+        "BR": _largest((128, 64, 32), lambda br: _plain_bytes(shape.d, {"BR": br, "BC": 32}), chip.shared_limit),
+        "BC": 32,
+    },
+    derived=lambda shape, tile, chip: {"THREADS": 8 * tile["BR"]},
+    shared=_plain_bytes,
+    launches=row_blocks("float4_kernel"),
+    longest_sum=lambda N: N,
+)
+
+FLOAT64 = Variant(
+    "float64",
+    "everything in double: the oracle, and the way out for scores that float32 cannot hold",
+    error_bound=1e-6,
+    tile=lambda shape, chip: {"BR": 32, "BC": 16},
+    derived=lambda shape, tile, chip: {"THREADS": 4 * tile["BR"]},
+    shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
+    launches=row_blocks("float64"),
+)

@@ -1,0 +1,1 @@
+"""The GPU through cupy: open, compile, cache, launch, time."""

@@ -1,0 +1,31 @@
+"""The float64 oracle where it is fastest: on the GPU if there is one that works, else on the CPU."""
+
+from hw4cli.compute.variants import FALLBACK
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import MachineError
+from hw4cli.problem.casefile import Floats
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.generate import Oracle
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.text.progress import Advance
+from hw4cli.text.words import counted
+
+
+def best_oracle() -> tuple[Oracle, str]:
+    """The float64 oracle on the GPU if there is one that works, else on the CPU; and which it is, in words.
+
+    On the GPU it is the kernel `float64`, which shares no code with the others, and which the tests hold against the
+    CPU's oracle.
+    """
+
+    try:
+        gpu = Gpu()
+    except MachineError:
+        return exact_attention, f"float64 on {counted(workers(), 'CPU core')}"
+
+    def on_gpu(block: Floats, advance: Advance) -> Floats:
+        answer: Floats = gpu.attention(block, FALLBACK)
+        advance(answer.shape[0] * answer.shape[1])
+        return answer
+
+    return on_gpu, f"float64 on {gpu.name}"

@@ -1,0 +1,246 @@
+"""The GPU, through cupy. The only room that imports cupy, and only when a GPU is opened."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.cupyparts import load
+from hw4cli.device.machinecode import Kernel, MachineCode
+from hw4cli.device.nvrtc import CompileError
+from hw4cli.errors import MachineError
+from hw4cli.problem.casefile import Floats
+from hw4cli.problem.shape import Shape
+from hw4cli.text.words import counted
+
+RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
+ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
+RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
+
+# What NVIDIA's driver makes for its GPUs: on Linux, under Windows (WSL 2), on a Jetson.
+DEVICES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
+NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
+
+
+class Gpu:
+    """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works."""
+
+    def __init__(self) -> None:
+        self.cupy = import_cupy()
+        if self.cupy.cuda.runtime.is_hip:  # a gfx90a would pass for compute capability 9.0
+            raise MachineError("no GPU can be used: this cupy is for AMD GPUs, on which hw4's kernels do not run yet")
+        try:
+            self.cupy.cuda.runtime.getDeviceCount()
+            device = self.cupy.cuda.Device()
+            attributes = device.attributes
+        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            # Without a driver, CUDA blames the driver's version.
+            why = _cuda_message(error) if nvidia_gpu_is_here() else NO_NVIDIA_GPU
+            raise MachineError(f"no GPU can be used: {why}") from None
+        cc = int(device.compute_capability)
+        self.chip = Chip(
+            cc=cc,
+            sms=attributes["MultiProcessorCount"],
+            shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
+            shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
+            warpgroups=cc == 90,
+        )
+        self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        in_memory = os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0")
+        driver = self.cupy.cuda.runtime.driverGetVersion()
+        self.code = MachineCode(cc, driver, None if in_memory else kernel_cache())
+        self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
+        self._compiled = cache(self._compile)
+
+    def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
+        """How a variant computes a shape on this GPU, compiled already. Raises MachineError if it cannot."""
+        plan = VARIANTS[variant].plan(shape, self.chip, tile)
+        self.functions(plan)
+        return plan
+
+    def compute(self, plan: Plan, inputs: Any, outputs: Any) -> Any:
+        """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait.
+
+        Returns the scratch: a kernel that finds the range leaves the bits of three floats at its start, as
+        `magnitudes` does. Raises ValueError if an array is not contiguous, or does not begin at a multiple of 16 bytes.
+        """
+        for array in (inputs, outputs):
+            if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
+                raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
+        n, _, N, d = inputs.shape
+        scratch = self.cupy.ndarray(plan.scratch, np.uint8)
+        if plan.finds_range:
+            scratch.data.memset_async(0, RANGE_BYTES)
+        pointer, part = inputs.data.ptr, N * d * inputs.itemsize
+        arguments = (
+            *(np.uint64(pointer + index * part) for index in range(3)),
+            np.uint64(outputs.data.ptr),
+            np.uint64(scratch.data.ptr),
+            np.int64(3 * N * d),
+            np.int64(N * d),
+            np.int32(n),
+            np.int32(N),
+            np.int32(plan.splits),
+            np.float32(d**-0.5),
+        )
+        for function, step in zip(self.functions(plan), plan.launches, strict=True):
+            function((step.grid,), (step.block,), arguments, shared_mem=step.shared)
+        return scratch
+
+    def range_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
+        """The magnitudes of inputs as three uint32 on the GPU, by the plan that ran or else now; does not wait."""
+        if plan.finds_range:
+            return scratch[:12].view(np.uint32)
+        largest = self.cupy.ndarray(3, np.uint32)
+        self.magnitudes(inputs, largest)
+        return largest
+
+    def attention(self, block: Floats, variant: str) -> Floats:
+        """O of each batch of a block (n, 3, N, d), as (n, N, d): copied in, computed, copied out.
+
+        Raises MachineError if the block does not fit the GPU's free memory, or the GPU fails.
+        """
+        n, _, N, d = block.shape
+        plan = self.plan(variant, Shape(n, N, d))
+        with self.errors_told(plan, Shape(n, N, d)):
+            inputs, outputs = self.upload(block), self.empty((n, N, d))
+            self.compute(plan, inputs, outputs)
+            return outputs.get()  # type: ignore[no-any-return]
+
+    def magnitudes(self, inputs: Any, largest: Any) -> None:
+        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait.
+
+        Comes with any plan that was compiled before.
+        """
+        n, _, N, d = inputs.shape
+        largest.data.memset_async(0, largest.nbytes)
+        blocks = 3 * n * ceil_div(N * d, RANGE_CHUNK)
+        self._magnitudes((blocks,), (RANGE_THREADS,), (inputs, largest, np.int64(N * d)))
+
+    def empty(self, shape: tuple[int, ...]) -> Any:
+        """A new float32 array on the GPU."""
+        return self.cupy.ndarray(shape, np.float32)
+
+    def upload(self, block: Floats) -> Any:
+        """A copy of an array on the GPU."""
+        array = self.empty(block.shape)
+        array.set(block)
+        return array
+
+    def wait(self) -> None:
+        """Wait until the GPU has done all that it was told."""
+        self.cupy.cuda.runtime.deviceSynchronize()
+
+    @contextmanager
+    def errors_told(self, plan: Plan, shape: Shape) -> Iterator[None]:
+        """Turn what cupy raises while a plan runs into MachineErrors."""
+        cuda = self.cupy.cuda
+        try:
+            yield
+        except cuda.memory.OutOfMemoryError:
+            needed = 4 * 4 * shape.elements + plan.scratch
+            free = cuda.runtime.memGetInfo()[0]
+            raise MachineError(
+                f"the GPU has no room for {counted(shape.B, 'batch', 'batches')} of N={shape.N}, d={shape.d} "
+                f"with kernel {plan.variant}: {needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
+            ) from None
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise MachineError(f"the GPU failed in kernel {plan.variant}: {_cuda_message(error)}") from None
+
+    def functions(self, plan: Plan) -> tuple[Any, ...]:
+        """The compiled functions of a plan, one a launch, compiled on first use."""
+        return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
+
+    def _compile(self, variant: str, options: tuple[str, ...], symbols: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
+        """The compiled functions, one a launch; the machine code is kept on disk."""
+        kernel = _kernel(variant, options)
+        try:
+            code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
+            with _as_file(code) as path:
+                module = self.cupy.RawModule(path=path)
+                functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
+                self._magnitudes = module.get_function("magnitudes")
+        except CompileError as error:
+            lines = [line for line in str(error).splitlines() if "error" in line]
+            raise MachineError(
+                f"kernel {variant} does not compile for compute capability {self.chip.cc / 10}: "
+                f"{lines[0] if lines else error}"
+            ) from None
+        except (RuntimeError, ImportError, OSError) as error:
+            raise MachineError(f"kernel {variant} cannot be loaded: {str(error).splitlines()[0]}") from None
+        for function, (_, shared) in zip(functions, symbols, strict=True):
+            if shared > SHARED_DEFAULT:
+                function.max_dynamic_shared_size_bytes = shared
+        return functions
+
+
+def import_cupy() -> Any:
+    """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load."""
+    folder = kernel_cache()
+    if folder:
+        os.environ["CUPY_CACHE_DIR"] = str(folder)
+    try:
+        return load()
+    except ImportError as error:
+        if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
+            raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
+        if not nvidia_gpu_is_here():
+            raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
+        raise MachineError(
+            "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see README)"
+        ) from None
+    except OSError as error:
+        raise MachineError(f"cupy is installed but does not load: {error}") from None
+
+
+@contextmanager
+def _as_file(code: bytes) -> Iterator[str]:
+    """A path from which machine code can be loaded, new each time: cupy takes what has the same path for the same."""
+    with tempfile.NamedTemporaryFile(prefix="hw4-", suffix=".cubin", buffering=0) as file:
+        file.write(code)
+        yield file.name
+
+
+def kernel_of(plan: Plan) -> Kernel:
+    """What is compiled for a plan."""
+    return _kernel(plan.variant, plan.options)
+
+
+def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
+    return variant, (f"-DRANGE_CHUNK={RANGE_CHUNK}", *options)
+
+
+def nvidia_gpu_is_here() -> bool:
+    """Whether the machine shows an NVIDIA GPU to us: where there is none, no package helps."""
+    return any(map(os.path.exists, DEVICES))
+
+
+def _cuda_message(error: Exception) -> str:
+    """CUDA's own words, without the name of the exception."""
+    return str(error).splitlines()[0]
+
+
+def kernel_cache() -> Path | None:
+    """The folder, made if need be, where compiled kernels are kept, ours and cupy's.
+
+    It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written; or None.
+    """
+    default = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
+    wanted = Path(os.environ.get("CUPY_CACHE_DIR") or default)
+    with suppress(OSError):
+        wanted.mkdir(parents=True, exist_ok=True)
+        if os.access(wanted, os.W_OK):
+            return wanted
+    with suppress(OSError):
+        private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
+        private.mkdir(mode=0o700, exist_ok=True)
+        if private.stat().st_uid == os.getuid() and not private.is_symlink():
+            return private
+    return None

@@ -1,0 +1,143 @@
+"""The kernels' machine code: compiled by NVRTC the first time, then found in a folder.
+
+Where one kernel is missing, so are its companions, as a rule: those that the assignment's other files need on this GPU.
+They are compiled at the same time, each in a process of its own, because NVRTC compiles one after the other in one
+process. Any number of processes may do so at once: a file appears when it is whole.
+"""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.problem.cpu import workers
+from hw4cli.resources import kernel_source, python_words
+
+if TYPE_CHECKING:
+    import subprocess
+
+Kernel = tuple[str, tuple[str, ...]]  # a variant's name, and the compiler's options for its macros
+OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space")
+DIGEST_BYTES = 32  # SHA-256, at the start of a file
+COMPANION_SECONDS = 30.0  # after which a companion is given up
+
+
+class MachineCode:
+    """The machine code of kernels for one GPU and driver, kept in a folder, or not at all if `folder` is None."""
+
+    def __init__(self, cc: int, driver: int, folder: Path | None, library: Path | None = None) -> None:
+        self.cc, self.driver, self.folder = cc, driver, folder
+        self._library = library or find(driver, cc)
+        self._loaded: Compiler | None = None
+        self._helpers: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def compiler(self) -> Compiler:
+        """NVRTC, loaded. Raises MachineError if it cannot be."""
+        self._loaded = self._loaded or Compiler(self._library, self.driver, self.cc)
+        return self._loaded
+
+    def get(self, kernel: Kernel, companions: Callable[[], Iterable[Kernel]] = tuple) -> bytes:
+        """A kernel's code; where it must be compiled, the compiling of what is missing of its companions is begun.
+
+        `finish` waits for those. Raises CompileError, and MachineError if there is no compiler.
+        """
+        code = self._kept(kernel)
+        if code is not None:
+            return code
+        self._compile_elsewhere(other for other in companions() if other != kernel)
+        try:
+            return self.compile(kernel)
+        except BaseException:
+            for helper in self._helpers:
+                helper.kill()
+            self.finish()
+            raise
+
+    def finish(self) -> None:
+        """Wait until all companions are compiled."""
+        if not self._helpers:
+            return
+        import subprocess
+
+        while self._helpers:
+            try:
+                self._helpers[-1].wait(COMPANION_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._helpers[-1].kill()
+            else:
+                self._helpers.pop()
+
+    def compile(self, kernel: Kernel) -> bytes:
+        """Compile a kernel, and keep its code. Raises as `get` does."""
+        name, options = kernel
+        code = self.compiler.compile(_source(name), f"{name}.cu", (*OPTIONS, *options), self.cc)
+        if self.folder:
+            self._keep(self._path(kernel), hashlib.sha256(code).digest() + code)
+        return code
+
+    def _kept(self, kernel: Kernel) -> bytes | None:
+        if self.folder is None:
+            return None
+        try:
+            data = self._path(kernel).read_bytes()
+        except OSError:
+            return None
+        digest, code = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+        return code if hashlib.sha256(code).digest() == digest else None
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        """Write a file that appears when it is whole; a full disk or a folder gone costs a compilation next time."""
+        part = path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            try:
+                part.write_bytes(data)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+
+    def _path(self, kernel: Kernel) -> Path:
+        """Where a kernel's code is kept: another source, other options, GPUs or compilers are another place."""
+        if self._library:
+            status = self._library.stat()
+            compiler = f"{status.st_size} {status.st_mtime_ns}"
+        else:
+            compiler = self.compiler.version
+        name, options = kernel
+        facts = json.dumps([_source(name), OPTIONS, options, self.cc, compiler])
+        return Path(self.folder or "") / f"hw4-{hashlib.sha256(facts.encode()).hexdigest()[:40]}.cubin"
+
+    def missing(self, kernels: Iterable[Kernel]) -> list[Kernel]:
+        """Those kernels, each once, whose code is not kept yet, though it could be."""
+        return [kernel for kernel in dict.fromkeys(kernels) if self._kept(kernel) is None] if self.folder else []
+
+    def start(self, kernel: Kernel) -> "subprocess.Popen[bytes]":
+        """Start a process that compiles a kernel and keeps its code. Raises OSError if it may not be started."""
+        import subprocess  # here, because it takes 6 ms
+
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # NVRTC would open the GPU, and does not need it
+        order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
+        return subprocess.Popen(
+            [*python_words("device.machinecode", "-I", "-S"), order], env=env, stderr=subprocess.DEVNULL
+        )
+
+    def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> None:
+        """Start to compile kernels that are missing, in other processes, as many as there are other cores."""
+        for kernel in self.missing(kernels)[: workers() - 1]:
+            with suppress(OSError):  # this process compiles what it needs
+                self._helpers.append(self.start(kernel))
+
+
+def _source(name: str) -> str:
+    return f"{kernel_source(name)}\n{kernel_source('magnitudes')}"
+
+
+def main() -> None:
+    """Compile the kernel that this process's last argument names, and keep its code."""
+    cc, driver, folder, library, name, options = json.loads(sys.argv[-1])
+    MachineCode(cc, driver, Path(folder), Path(library) if library else None).compile((name, tuple(options)))

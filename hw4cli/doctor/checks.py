@@ -1,0 +1,191 @@
+"""What this machine has and lacks for hw4: one table of checks, run at the same time and each with a time limit."""
+
+import json
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hw4cli.doctor import surroundings
+from hw4cli.doctor.drivers import NO_GPU_HERE, amd, counters, nvidia
+from hw4cli.doctor.finding import Finding, UnansweredError, ask, end_all, tool
+from hw4cli.problem.shape import Shape
+from hw4cli.text.words import counted
+
+TRIAL = Shape(2, 130, 32)  # a row more than two tiles: the tails are tried, too
+TRIAL_ERROR = 2e-5  # of a kernel in float32 on such a case
+TRIAL_SECONDS = 60.0  # a first CUDA context and compilation on a slow network folder may take ten
+CHECK_SECONDS = 15.0  # for any other check: a network folder may never answer
+
+Check = Callable[[], list[Finding]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where `hw4 IN OUT` will run: on "gpu", "cpu" or nowhere (None); the device's name, and why not on the GPU."""
+
+    on: str | None
+    device: str
+    because: str = ""
+
+    def __str__(self) -> str:
+        if self.on is None:
+            return f"hw4 will not run: {self.because}"
+        return f"hw4 will run on: {self.device}" + (f", because {self.because}" if self.because else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """All findings, by group, and the verdict."""
+
+    groups: dict[str, list[Finding]]
+    verdict: Verdict
+
+
+def examine(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) -> Report:
+    """Run all checks. `python` and `env` start a module of this package; `folder` is where the cases are to be."""
+    trial = Job("trial", TRIAL_SECONDS, lambda: try_out(python, env))
+    try:
+        probing = Job("probe", TRIAL_SECONDS, lambda: probe(python, env))
+        jobs = [(group, Job(name, CHECK_SECONDS, check)) for group, name, check in checks(folder)]
+        groups = {group: list[Finding]() for group, _ in jobs}
+        for group, job in jobs:
+            groups[group] += job.result(partial(_unchecked, job.name))
+        facts = probing.result(lambda error: {"failed": _words(error)})
+        groups["Compiler"][:0] = compiler(facts)
+        verdict = trial.result(lambda error: Verdict(None, "", _words(error).removeprefix("hw4: ")))
+    finally:
+        end_all()
+        trial.wait(1)  # for its folder to be removed, after a Ctrl-C
+    if verdict.on == "gpu":
+        verdict = Verdict("gpu", f"GPU 0, {facts.get('gpu', 'whose name is unknown')}")
+    return Report(groups, verdict)
+
+
+def _unchecked(name: str, error: Exception) -> list[Finding]:
+    return [Finding(name, "warning", f"could not be checked: {_words(error)}")]
+
+
+def _words(error: Exception) -> str:
+    """What an error says, without an OSError's number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+class Job:
+    """A function at work in a thread that nobody has to wait for, unlike those of concurrent.futures."""
+
+    def __init__(self, name: str, seconds: float, work: Callable[[], Any]) -> None:
+        self.name, self._work, self._result = name, work, None
+        self._error: Exception | None = TimeoutError(f"no answer within {seconds:g} s")
+        self._deadline = time.monotonic() + seconds
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._result, self._error = self._work(), None
+        except Exception as error:
+            self._error = error
+
+    def result(self, otherwise: Callable[[Exception], Any]) -> Any:
+        """What the function returned, or what `otherwise` makes of its error, a TimeoutError if it is still at work."""
+        self.wait(self._deadline - time.monotonic())
+        return otherwise(self._error) if self._error else self._result
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, or for so long."""
+        self._thread.join(max(0, seconds))
+
+
+def checks(folder: Path) -> list[tuple[str, str, Check]]:
+    """The table: (group, name, check). A group's lines come in this order."""
+
+    def program(group: str, name: str, purpose: str, get: str) -> tuple[str, str, Check]:
+        return group, name, lambda: [tool(name, purpose, get)]
+
+    toolkit = "module load cuda, or install the CUDA toolkit"
+    rocm = "module load rocm, or install ROCm"
+    return [
+        ("Machine", "Python", surroundings.python_version),
+        ("Machine", "processor", surroundings.processor),
+        ("Machine", "memory", surroundings.memory),
+        ("Machine", "cases", lambda: surroundings.suite_space(folder)),
+        ("Machine", "temporary files", lambda: surroundings.case_space("temporary files", tempfile.gettempdir())),
+        ("Machine", "/dev/shm", lambda: surroundings.case_space("/dev/shm", "/dev/shm")),
+        ("GPU", "NVIDIA driver", nvidia),
+        ("GPU", "AMD GPU", amd),
+        ("Compiler", "kernel cache", surroundings.cache),
+        program("Compiler", "nvcc", "`make hw4`", toolkit),
+        program("Compiler", "hipcc", "AMD GPUs", rocm),
+        ("Profilers", "counters", counters),
+        program("Profilers", "ncu", "GPUs from 7.5 on", toolkit),
+        program("Profilers", "nsys", "timelines", toolkit),
+        program("Profilers", "nvprof", "GPUs up to 7.0", "module load cuda/12; newer GPUs need ncu"),
+        program("Profilers", "compute-sanitizer", "finding wrong memory accesses", toolkit),
+        program("Profilers", "rocprofv3", "AMD GPUs", rocm),
+        ("Judge", "Slurm", surroundings.slurm),
+        ("Judge", "bwrap", surroundings.bubblewrap),
+        ("Judge", "process control", surroundings.process_control),
+    ]
+
+
+def try_out(python: Sequence[str], env: Mapping[str, str] | None) -> Verdict:
+    """Run `hw4 IN OUT` on a small case, and check the answer. Raises UnansweredError if it fails or is wrong."""
+    import numpy as np
+
+    from hw4cli.problem.casefile import FLOAT32, InputFile
+    from hw4cli.problem.cpu import workers
+    from hw4cli.problem.oracle import exact_attention
+    from hw4cli.problem.suite import write_input
+    from hw4cli.problem.verdict import TOLERANCE
+
+    with tempfile.TemporaryDirectory(prefix="hw4-doctor-", ignore_cleanup_errors=True) as folder:
+        source, target = Path(folder, "in"), Path(folder, "out")
+        write_input(source, TRIAL, 0, lambda _: None)
+        told = ask([*python, "hw4cli", "run", str(source), str(target)], TRIAL_SECONDS - 1, env, errors=True) or ""
+        with InputFile(source) as inputs:
+            expected = exact_attention(inputs.batches(0, TRIAL.B)).reshape(-1)
+        got = np.fromfile(target, FLOAT32)
+    if got.shape != expected.shape or not np.abs(got - expected).max() <= TOLERANCE:
+        raise UnansweredError("a small case comes out wrong")
+    reason = re.search(r"^hw4: (.*); using the CPU$", told, re.MULTILINE)
+    return Verdict("cpu", f"the CPU, {counted(workers(), 'core')}", reason[1]) if reason else Verdict("gpu", "")
+
+
+def probe(python: Sequence[str], env: Mapping[str, str] | None) -> dict[str, Any]:
+    """The facts that hw4cli.doctor.probe prints."""
+    told = ask([*python, "hw4cli.doctor.probe"], TRIAL_SECONDS - 1, env) or ""
+    facts: dict[str, Any] = json.loads(told.splitlines()[-1])
+    return facts
+
+
+def compiler(facts: Mapping[str, Any]) -> list[Finding]:
+    """The run-time compiler, the headers that cupy gives it, and a kernel compiled and run just now."""
+    if "failed" in facts:
+        return [Finding("kernel", "warning", f"cupy and the GPU could not be asked: {facts['failed']}", NO_GPU_HERE)]
+    if "no cupy" in facts:
+        return [Finding("NVRTC", "missing", "no cupy to reach it"), Finding("kernel", "missing", facts["no cupy"])]
+    name = "hiprtc" if facts["hip"] else "NVRTC"
+    reinstall = "pip install --force-reinstall '.[cuda13]'   # or '.[cuda12]'"
+    if "no NVRTC" in facts:
+        lines = [Finding(name, "warning", facts["no NVRTC"], reinstall)]
+    else:
+        lines = [Finding(name, "ok", f"{facts['nvrtc']}, through cupy {facts['cupy']}")]
+    folder = facts["headers"]
+    if not facts["hip"] and folder:
+        lines.append(Finding("CUDA headers", "ok", folder))
+    elif not facts["hip"]:
+        lines.append(Finding("CUDA headers", "warning", "not in any place that cupy knows", reinstall))
+    if "no GPU" in facts:
+        return [*lines, Finding("kernel", "missing", f"not run: {facts['no GPU']}")]
+    if "no kernel" in facts:
+        return [*lines, Finding("kernel", "warning", facts["no kernel"], reinstall)]
+    error, what = facts["kernel error"], f"compiled and run on {facts['gpu']}, compute capability {facts['cc']}"
+    if not error <= TRIAL_ERROR:
+        return [*lines, Finding("kernel", "warning", f"{what}: wrong by {error:.1e}", "make gpu-test")]
+    return [*lines, Finding("kernel", "ok", f"{what}: right within {error:.1e}")]

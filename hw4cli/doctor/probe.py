@@ -1,0 +1,68 @@
+"""What cupy, NVRTC and the GPU are, and whether a kernel compiled just now is right: `python -m hw4cli.doctor.probe`.
+
+A process of its own, because a broken driver may crash or hang whoever asks; it prints one JSON object.
+"""
+
+import json
+import os
+from typing import Any
+
+from hw4cli.errors import MachineError
+
+
+def probe() -> dict[str, Any]:
+    """The facts by name; a step that fails leaves its reason under "no cupy", "no NVRTC", "no GPU" or "no kernel"."""
+    os.environ["CUPY_CACHE_IN_MEMORY"] = "1"  # the kernel is to be compiled, not found in the cache
+    from hw4cli.device.gpu import Gpu, import_cupy
+
+    facts: dict[str, Any] = {}
+    try:
+        cupy = import_cupy()
+    except MachineError as error:
+        return {"no cupy": str(error)}
+    facts.update(cupy=cupy.__version__, headers=_headers(cupy), hip=bool(cupy.cuda.runtime.is_hip))
+    try:
+        facts["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+    except (RuntimeError, ImportError, OSError) as error:
+        facts["no NVRTC"] = _first_line(error)
+    try:
+        gpu = Gpu()
+    except MachineError as error:
+        return {**facts, "no GPU": str(error)}
+    facts.update(gpu=gpu.name, cc=f"{gpu.chip.cc / 10:.1f}")
+    try:
+        return {**facts, "kernel error": _kernel_error(gpu)}
+    except (MachineError, RuntimeError) as error:
+        return {**facts, "no kernel": _first_line(error)}
+
+
+def _kernel_error(gpu: Any) -> float:
+    """The largest error of the default kernel on a small case with tails, against the oracle on the CPU."""
+    import numpy as np
+
+    from hw4cli.compute.variants import DEFAULT
+    from hw4cli.problem.oracle import exact_attention
+    from hw4cli.problem.suite import uniform
+
+    block = np.concatenate(list(uniform(0, 2 * 3 * 130 * 32))).reshape(2, 3, 130, 32)
+    return float(np.abs(gpu.attention(block, DEFAULT) - exact_attention(block)).max())
+
+
+def _headers(cupy: Any) -> str | None:
+    """The folder of CUDA's headers, found as cupy finds it: by cuda-pathfinder (cupy 14 on), else under CUDA's root."""
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+
+        found: str | None = find_nvidia_header_directory("cudart")
+    except ImportError:
+        root = cupy.cuda.get_cuda_path()
+        found = root and f"{root}/include"
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+if __name__ == "__main__":
+    print(json.dumps(probe()))

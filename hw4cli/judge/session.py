@@ -1,0 +1,305 @@
+"""A session of judging: one user's program on all its cases, each run written into the journal as it ends.
+
+A session that was cut short (Ctrl-C, a crash, a full disk) is taken up again with `resume`: what the journal holds for
+the same program, case, limit and GPU is not run again. With `restart` the older journal gets a numbered name. With
+neither, an older journal is the user's to decide on: nothing is run.
+"""
+
+import fcntl
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+from hw4cli import __version__
+from hw4cli.errors import BusyError, InputError, os_error
+from hw4cli.judge import identity
+from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
+from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.problem import suite
+from hw4cli.problem.suite import Case
+from hw4cli.problem.verdict import Verdict
+from hw4cli.runner.slurm import task_facts
+from hw4cli.scoring import journal, results
+from hw4cli.scoring.reasons import damage
+from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, rank, standing
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """What to judge, and how. `cases` carry their limits; without `output`, nothing is kept.
+
+    `sources` are files that belong to the program though its command does not name them. `facts` are more that the
+    header's settings tell: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
+    the folder of those that everyone has.
+    """
+
+    user: str
+    command: Sequence[str]
+    cases: Sequence[Case]
+    folder: Path
+    output: Path | None = None
+    rules: Rules = field(default_factory=Rules)
+    repeat: int = 1
+    warmup: int = 0
+    resume: bool = False
+    restart: bool = False
+    settings: Settings = field(default_factory=Settings)
+    sources: Sequence[Path] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    public: Path | None = None
+
+
+class Listener:
+    """Is told how a session goes on; this one does not care."""
+
+    def running(self, case: Case, run: int, runs: int) -> None:
+        """Run number `run` (from 1) of `runs` of a case begins, warm-ups included."""
+
+    def judged(self, result: Result, kept: bool) -> None:
+        """A case is judged; `kept` if all its runs were in the journal already."""
+
+    def ended(self, standing: Standing) -> None:
+        """All cases are judged, or Ctrl-C came; what there is will be written next."""
+
+
+def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
+    """Judge a program on the plan's cases; with `output`, leave a journal and the results' files there.
+
+    Ctrl-C goes through when what was judged is told and written; its words say how far it is. InputError if `output`
+    holds a judging and the plan says neither `resume` nor `restart`, or is no folder; MachineError where nothing can be
+    written, BusyError if another judge is writing there.
+    """
+    with ExitStack() as stack:
+        path = stack.enter_context(_locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
+        session = _Session(plan, path, listener or Listener())
+        try:
+            session.run()
+        except KeyboardInterrupt:
+            session.close()
+            raise KeyboardInterrupt(session.how_far()) from None
+        return session.close()
+
+
+def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
+    """Write into a journal why a user's program was not judged: it does not compile, say. Among the facts may be what
+    the compiler `said`, and `fault`: then it is not the program's failure, and costs nothing."""
+    with _locked_journal(output, resume=True) as path:
+        _append(path, _header(user, names, note=note, **facts))
+
+
+def set_aside(output: Path) -> None:
+    """Give a folder's journal, if there is one, a name of its own: what is judged next begins anew."""
+    if holds_judging(output):
+        with _locked_journal(output, restart=True) as path:
+            path.unlink()
+
+
+def holds_judging(output: Path) -> bool:
+    """Whether a folder has a journal with something in it."""
+    path = output / journal.NAME
+    return path.is_file() and path.stat().st_size > 0
+
+
+class _Session:
+    """The loop, and what it has to remember."""
+
+    def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
+        self.plan, self.path, self.listener = plan, path, listener
+        self.journal = journal.read(path) if path and path.exists() else journal.Journal()
+        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, elsewhere=bool(plan.settings.launcher))
+        self.tampered = ""  # which files of the cases the program has changed
+        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
+        gpu = None if settings.launcher else identity.first_gpu()  # the launcher's is not known
+        program = identity.program_sha256(plan.command, plan.sources)
+        where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
+        self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
+        before = self.journal.header
+        older = before.get("keys") if before.get("program_sha256") == program else None
+        if self.journal.in_doubt:
+            settings.say(f"{damage(self.journal.damaged, path)}: what is missing is judged again")
+        header = _header(
+            plan.user,
+            _all_cases(plan.cases, self.journal),
+            program=list(plan.command),
+            program_sha256=program,
+            gpu=gpu,
+            settings=settings_of(plan),
+            keys={**(older or {}), **self.keys},
+        )
+        self.journal.begin(header)
+        self._append(header)
+
+    def run(self) -> None:
+        """Run what is not in the journal, case by case."""
+        for case in self.plan.cases:
+            done = {a.repeat for a in self.journal.attempts().get(case.name, ()) if a.fault is None}
+            wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
+            self._run_case(case, wanted)
+            attempts = self.journal.attempts()[case.name]
+            self.listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
+        self._mend()
+
+    def _run_case(self, case: Case, repeats: Sequence[int]) -> None:
+        warmup = self.plan.warmup if repeats else 0
+        for number, repeat in enumerate([None] * warmup + [*repeats], 1):
+            self.listener.running(case, number, warmup + len(repeats))
+            attempt = self._attempt(case, repeat or 0)
+            if repeat is not None or self.tampered:
+                self._append(journal.run(self.keys[case.name], attempt))
+                self.journal.runs.append((self.keys[case.name], attempt))
+            if not self.tampered:
+                self._mend()
+
+    def _attempt(self, case: Case, repeat: int) -> Attempt:
+        """Run the program, unless it has changed the cases before: what it does then is not worth the risk."""
+        if self.tampered:
+            shape = (case.shape.B, case.shape.N, case.shape.d)
+            problem = f"not run: the program had changed {self.tampered}"
+            return Attempt(case.name, shape, case.limit, self.settings.tolerance, repeat, problem=problem)
+        if self.watch.changed():  # between two runs: that was none of them
+            self._mend()
+        attempt = judge_case(case, self.plan.command, self.plan.folder, replace(self.settings, repeat=repeat))
+        if attempt.fault is None:
+            self.tampered = ", ".join(self.watch.found)
+        if self.tampered:
+            return attempt
+        return replace(attempt, public_right=self._is_right_in_public(case, attempt))
+
+    def _mend(self) -> None:
+        """Where others are judged by the same cases, make again what was changed. ChangedCasesError if it cannot be."""
+        names = ", ".join(case.name for case in self.watch.damaged)
+        if not names or not self.plan.settings.watch:
+            return
+        if self.watch.shared:
+            raise ChangedCasesError(
+                f"{names} in {self.watch.folder} changed while programs ran: make it again with hw4 gen --force, and "
+                "go on with --resume"
+            )
+        self.settings.say(f"{names} in {self.watch.folder} was changed while a program ran, and is made again")
+        self.watch.restore()
+
+    def _is_right_in_public(self, case: Case, attempt: Attempt) -> bool | None:
+        """Whether a program that failed on a case with a secret seed does well on the public one: right, and in time or
+        in less than half of the time. None if that is no question."""
+        rules, public = self.plan.rules, self.plan.public
+        if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
+            return None
+        known = replace(suite.cases()[case.name], limit=case.limit)
+        other = judge_case(known, self.plan.command, public, replace(self.settings, watch=None))
+        slow = decide(attempt, rules)[0] in (Verdict.TLE, Verdict.TLE_PLUS)
+        faster = (other.wall or 0.0) < (attempt.wall or 0.0) / 2
+        return decide(other, rules)[0] is Verdict.AC and (faster or not slow)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        if self.path:
+            _append(self.path, line)
+
+    def how_far(self) -> str:
+        """How many cases are judged, and how to go on, in words."""
+        judged = self.journal.attempts()
+        done = sum(case.name in judged for case in self.plan.cases)
+        return f"{done} of {len(self.plan.cases)} cases are judged{', --resume goes on' if self.path else ''}"
+
+    def close(self) -> Standing:
+        """The standing until now; told, and written if there is where."""
+        rules, header = self.plan.rules, self.journal.header
+        judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
+        damaged = self.journal.damaged
+        lost = len(judged) < len(header["cases"]) and bool(damaged)
+        one = standing(self.plan.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost)
+        [one] = rank([one], rules)
+        self.listener.ended(one)
+        if self.plan.output:
+            results.write(self.plan.output, [one], rules)
+        return one
+
+
+def _header(user: str, names: Sequence[str], **facts: Any) -> dict[str, Any]:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    common = {"host": socket.gethostname(), "started": started, "version": __version__}
+    return journal.header(user=user, cases=list(names), **{**common, **facts})
+
+
+def settings_of(plan: SessionPlan) -> dict[str, Any]:
+    """How it was judged, for the header."""
+    return {
+        "repeat": plan.repeat,
+        "warmup": plan.warmup,
+        "tolerance": plan.rules.tolerance,
+        "penalty": plan.rules.penalty,
+        "rank_by": plan.rules.rank_by,
+        "due": plan.rules.due.isoformat() if plan.rules.due else None,
+        "sandbox": plan.settings.sandbox,
+        "contained": plan.settings.contained or plan.settings.sandbox != "none",
+        "run_as": plan.settings.run_as or None,
+        "launcher": list(plan.settings.launcher),
+        "pass_env": list(plan.settings.pass_env),
+        "scratch": str(plan.settings.parent or tempfile.gettempdir()),
+        "input_cached": not plan.settings.launcher,  # staging has just written the program's copy, on this machine
+        "clock": "monotonic, from start to end of the process",
+        "slurm": task_facts(),
+        "seeds": "secret" if plan.public else "suite",
+        **plan.facts,
+    }
+
+
+def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
+    """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
+    named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
+    known = [*suite.cases(), *sorted(named.difference(suite.cases()))]
+    return [name for name in known if name in named]
+
+
+@contextmanager
+def _locked_journal(folder: Path, resume: bool = False, restart: bool = False) -> Iterator[Path]:
+    """The path of a folder's journal, with no other session writing it. Both are made where they are not. With
+    `restart`, an older journal first gets a name of its own; InputError if it is there without `resume` either."""
+    path = folder / journal.NAME
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                raise InputError(f"{path} is no regular file: remove it")
+            _lock(held.enter_context(path.open("ab")), folder)
+            if holds_judging(folder) and not resume:
+                if not restart:
+                    raise InputError(
+                        f"{folder} holds a judging: --resume goes on with it, --restart keeps it and begins anew"
+                    )
+                path.rename(next(name for name in _numbered(path) if not name.exists()))
+                _lock(held.enter_context(path.open("ab")), folder)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            raise InputError(f"{folder} is no folder for results: it, or what it lies in, is a file") from None
+        except OSError as error:
+            raise os_error(error, f"write into {folder}") from None
+        yield path
+
+
+def _numbered(path: Path) -> Iterator[Path]:
+    """journal-1.jsonl, journal-2.jsonl, …"""
+    return (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+
+
+def _lock(file: IO[bytes], folder: Path) -> None:
+    """Take a lock that goes with the file, even when the process is killed. Some file systems have none."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BusyError(
+            f"another hw4 judge is writing into {folder}: wait for it, or choose another --output"
+        ) from None
+    except OSError:
+        return
+
+
+def _append(path: Path, line: dict[str, Any]) -> None:
+    try:
+        journal.append(path, line)
+    except OSError as error:
+        raise os_error(error, f"write {path}, and judging stops (go on with --resume)") from None

@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, comparisons with others, tests on random inputs."""

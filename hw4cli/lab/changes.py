@@ -1,0 +1,60 @@
+"""What became faster or slower since an older record: like compared with like, and no more said than runs can show."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hw4cli.compute.measured import RUN_SPREAD
+from hw4cli.errors import InputError
+from hw4cli.lab.bench import CACHE, Row
+
+
+@dataclass(frozen=True)
+class Change:
+    """A kernel on a case, now and in an older record: "faster", "slower", "same" or "unsure"; ratio is new/old time."""
+
+    kernel: str
+    case: str
+    word: str
+    ratio: float
+
+
+def check_comparable(old: dict[str, Any], path: Path, cold: bool) -> None:
+    """Raise InputError if `old`, read from `path`, is no record of kernels, or of another method than this run's."""
+    try:
+        cache = old["method"]["cache"]
+        timed = [row for row in old["rows"] if row["status"] == "ok"]
+        good = all(row["kernel"] and row["shape"] and row["low"] <= row["median"] <= row["high"] for row in timed)
+    except (KeyError, TypeError):
+        good = False
+    if not good:
+        raise InputError(f"{path} is not a record that `hw4 bench` made of kernels")
+    if cache != CACHE[cold]:
+        advice = "give --warm, too" if cold else "leave out --warm"
+        raise InputError(f"{path} was measured with another L2 cache ({cache}): {advice}")
+
+
+def compare(rows: Sequence[Row], old: dict[str, Any], spread: float = RUN_SPREAD) -> list[Change]:
+    """The kernels and shapes that an older record has, too, for which `check_comparable` holds.
+
+    Sure is only what exceeds the medians' intervals and, relative, the `spread` of medians from run to run.
+    """
+    before = {(row["kernel"], *row["shape"]): row for row in old["rows"] if row["status"] == "ok"}
+    changes = []
+    for row in rows:
+        then = before.get((row.kernel, *row.shape))
+        if then is None or row.median is None or row.low is None or row.high is None:
+            continue
+        word = _word(row.low / then["high"], row.high / then["low"], 1 + spread)
+        changes.append(Change(row.kernel, row.case, word, row.median / then["median"]))
+    return changes
+
+
+def _word(least: float, most: float, factor: float) -> str:
+    """What a ratio of times between `least` and `most` shows where runs of one kernel differ by up to a factor."""
+    if most < 1 / factor:
+        return "faster"
+    if least > factor:
+        return "slower"
+    return "same" if 1 / factor <= least and most <= factor else "unsure"

@@ -1,0 +1,277 @@
+"""Whole programs, from spawn to exit, compared fairly: checked before they are timed, run in turn, on the same files.
+
+The method: on each case every program runs once, untimed, and its output is compared with the answer; this also
+leaves its libraries and compiled kernels in their caches. Then the programs take turns (A B A B …), each run timed
+from outside on a monotonic clock. Before each run the input is in the page cache (it was read just before the first),
+or, if cold, it is not. Each run's output goes to a new folder of its own.
+"""
+
+import ctypes
+import datetime
+import mmap
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hw4cli import __version__
+from hw4cli.errors import Hw4Error, InputError, os_error
+from hw4cli.judge.runcase import check_case, output_problem, size_problem
+from hw4cli.lab.bench import commit
+from hw4cli.problem.casefile import open_regular
+from hw4cli.problem.suite import Case
+from hw4cli.problem.verdict import KILL_AFTER
+from hw4cli.system import nvidia
+from hw4cli.system.exits import StartError, exit_problem
+from hw4cli.system.process import Limits, run_program
+
+SCHEMA = 1
+KIND = "end-to-end"
+SUM = "sum"  # the name of the row that adds up the cases
+READ_CHUNK = 16 << 20
+
+Say = Callable[[str], None]
+
+
+class RunError(Hw4Error):
+    """A program could not be started, was killed, or ended with an error."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is timed: a command that takes INPUTFILE OUTPUTFILE, and its environment if that is not ours."""
+
+    name: str
+    command: Sequence[str]
+    env: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program on one case, or on their sum. Times in seconds; the ratio is to the first program's median."""
+
+    program: str
+    case: str
+    shape: tuple[int, int, int] | None
+    status: str  # "ok", "wrong" or "failed"
+    reason: str = ""
+    median: float | None = None
+    fastest: float | None = None
+    slowest: float | None = None
+    ratio: float | None = None
+    max_error: float | None = None
+    seconds: tuple[float, ...] = ()  # each run, in order
+
+
+@dataclass
+class Trial:
+    """A program on its way through a case."""
+
+    program: Program
+    status: str = "ok"
+    reason: str = ""
+    max_error: float | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    def fail(self, status: str, reason: str) -> None:
+        """Drop out of the case: what is not right has no time."""
+        self.status, self.reason = status, reason
+        self.seconds.clear()
+
+
+def named(programs: Sequence[Program]) -> list[Program]:
+    """The programs with names that tell them apart: a second one of the same name is "NAME #2"."""
+    seen: dict[str, int] = {}
+    result = []
+    for program in programs:
+        seen[program.name] = count = seen.get(program.name, 0) + 1
+        result.append(program if count == 1 else replace(program, name=f"{program.name} #{count}"))
+    return result
+
+
+def measure(programs: Sequence[Program], case: Case, folder: Path, runs: int, cold: bool, say: Say) -> list[Row]:
+    """Check and time every program on one case that lies in `folder`; a wrong one is told and not timed.
+
+    `say` gets a sentence if a cold start cannot be had. Raises Hw4Error if the case itself is not what it should be.
+    """
+    check_case(case, folder)
+    source = case.input_path(folder)
+    trials = [Trial(program) for program in programs]
+    for trial in trials:
+        _run(trial, case, folder, check=True)
+    if cold:
+        _tell_cold(source, say)
+    else:
+        read_once(source)
+    for _ in range(runs):
+        for trial in trials:
+            if trial.status == "ok":
+                if cold:
+                    evict(source)
+                _run(trial, case, folder, check=False)
+    return _with_ratios([_row(trial, case) for trial in trials])
+
+
+def _run(trial: Trial, case: Case, folder: Path, check: bool) -> None:
+    """Run a program once: to check its output, or to time it (and see that there is an output of the right size)."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="hw4-bench-", ignore_cleanup_errors=True) as private:
+            output = Path(private) / "output"
+            wall = _finished(trial.program, case, folder, output)
+            if check:
+                problem, comparison = output_problem(output, case, folder)
+                trial.max_error = comparison.max_error if comparison else None
+            else:
+                size = output.stat().st_size if output.is_file() else None
+                problem = "no output file" if size is None else size_problem(size, case.shape)
+                trial.seconds.append(wall)
+        if problem:
+            trial.fail("wrong", problem)
+    except RunError as error:
+        trial.fail("failed", str(error))
+    except ValueError as error:
+        raise InputError(f"{case.answer_path(folder)} is no answer: {error}") from None
+
+
+def _finished(program: Program, case: Case, folder: Path, output: Path) -> float:
+    """The wall time of a program's run to a good end; RunError if it has none."""
+    arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
+    try:
+        run = run_program(arguments, Limits(case.limit + KILL_AFTER), program.env)
+    except StartError as error:
+        raise RunError(str(error)) from None
+    if run.killed:
+        raise RunError(f"killed after {run.wall:.1f} s")
+    if problem := exit_problem(run.exit_code, run.stderr):
+        raise RunError(problem)
+    return run.wall
+
+
+def _row(trial: Trial, case: Case) -> Row:
+    shape = (case.shape.B, case.shape.N, case.shape.d)
+    row = Row(trial.program.name, case.name, shape, trial.status, trial.reason, max_error=trial.max_error)
+    return _timed(row, trial.seconds) if trial.status == "ok" else row
+
+
+def _timed(row: Row, seconds: Sequence[float]) -> Row:
+    times = tuple(seconds)
+    return replace(row, median=statistics.median(times), fastest=min(times), slowest=max(times), seconds=times)
+
+
+def _with_ratios(rows: Sequence[Row]) -> list[Row]:
+    """The rows of one case, each with its median's ratio to the first row's."""
+    first = rows[0].median
+    return [replace(row, ratio=row.median / first) if row.median and first else row for row in rows]
+
+
+def sums(rows: Sequence[Row]) -> list[Row]:
+    """A row a program for the sum over the cases: round by round, over those cases that every program got right.
+
+    The reason says which cases are left out; no rows if fewer than two are left.
+    """
+    names = list(dict.fromkeys(row.program for row in rows))
+    table = {(row.program, row.case): row for row in rows}
+    all_cases = list(dict.fromkeys(row.case for row in rows))
+    cases = [case for case in all_cases if all(table[name, case].status == "ok" for name in names)]
+    if len(cases) < 2:
+        return []
+    left_out = [case for case in all_cases if case not in cases]
+    reason = f"without {', '.join(left_out)}" if left_out else ""
+
+    def total(name: str) -> Row:
+        rounds = zip(*(table[name, case].seconds for case in cases), strict=True)
+        errors = [error for case in cases if (error := table[name, case].max_error) is not None]
+        row = Row(name, SUM, None, "ok", reason, max_error=max(errors, default=None))
+        return _timed(row, [sum(times) for times in rounds])
+
+    return _with_ratios([total(name) for name in names])
+
+
+def read_once(path: Path) -> None:
+    """Read a file to its end, so that the page cache holds it."""
+    buffer = bytearray(READ_CHUNK)
+    with open_regular(path) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def evict(path: Path) -> None:
+    """Drop this file, and no other, from the page cache. Dirty pages cannot be dropped: they are written first."""
+    with open_regular(path) as file:
+        try:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError as error:
+            raise os_error(error, f"drop {path} from the page cache") from None
+
+
+def cached_share(path: Path) -> float:
+    """Which share of a file's pages is in the page cache (by mincore; 1 where we may not know)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as pages:
+        resident = np.zeros(-(-len(pages) // mmap.PAGESIZE), np.uint8)
+        anchor = ctypes.c_char.from_buffer(pages)
+        failed = libc.mincore(
+            ctypes.c_void_p(ctypes.addressof(anchor)),
+            ctypes.c_size_t(len(pages)),
+            ctypes.c_void_p(resident.ctypes.data),
+        )
+        del anchor  # or the mapping could not be closed
+    return 1.0 if failed else float((resident & 1).mean())
+
+
+def _tell_cold(source: Path, say: Say) -> None:
+    """Say so where the page cache does not let go of a file (a file system in memory, for example)."""
+    evict(source)
+    share = cached_share(source)
+    if share > 0.01:
+        say(f"{share:.0%} of {source} stays in the page cache: its times are not those of a cold start")
+
+
+def record(programs: Sequence[Program], rows: Sequence[Row], runs: int, cold: bool) -> dict[str, Any]:
+    """Everything that a figure needs beside it: machine, software, commit, date, programs, method."""
+    return {
+        "schema": SCHEMA,
+        "kind": KIND,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hw4": __version__,
+        "commit": commit(),
+        "machine": machine(),
+        "method": {
+            "timer": "wall time of the whole process, programs in turn",
+            "cache": "input dropped from the page cache before each run" if cold else "input in the page cache",
+            "runs": runs,
+            "check": "one untimed run of each program, compared with the answer",
+            "ratio": f"of medians, to {programs[0].name}",
+            "sum": "of a round's runs over all cases",
+        },
+        "rows": [vars(row) for row in rows],
+    }
+
+
+def machine() -> dict[str, Any]:
+    """The processor, the GPU and the software; None for what is not there. No GPU is opened."""
+    gpu, driver = nvidia.gpu_and_driver()
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "gpu": gpu,
+        "driver": driver,
+        "linux": platform.release(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cupy": next((d.version for d in metadata.distributions() if (d.name or "").startswith("cupy")), None),
+    }
+
+
+def _cpu() -> str:
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.machine())

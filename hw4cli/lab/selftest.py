@@ -1,0 +1,269 @@
+"""Testing kernels on random inputs: every answer against float64, and against the bound that is stated for it.
+
+An answer is wrong, too, where an element was not written, where a second run gives other bits, where the kernel wrote
+beside its output, or where it found another range of the input than there is.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw4cli.compute.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
+from hw4cli.compute.plan import CHIPS, Chip, Plan, ceil_div
+from hw4cli.compute.tiled import tiled_attention
+from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import MachineError
+from hw4cli.lab.randomcases import Trial
+from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.text.words import counted
+
+POISON, UNWRITTEN = 0xFF, 0xFFFFFFFF  # the byte that memory is filled with; a float of it, a NaN that no GPU computes
+GUARD = 1024  # floats of poison before and behind arrays on the GPU
+ORACLE_FLOPS = 2_000_000_000_000  # where a trial has more, float64 computes only every second, third ... batch
+ESTIMATED = 4  # times the bound where it is an estimate: then it holds what n additions can lose, n·2^-24
+LEAST = 1e-30  # docs/accuracy.md looks at no result below
+
+
+class WrongError(Exception):
+    """What is wrong with an answer."""
+
+
+class SkippedError(Exception):
+    """Why a trial cannot be made on this subject."""
+
+
+class Subject(Protocol):
+    """What is tested; `chip` is what its bounds depend on."""
+
+    name: str
+    chip: Chip
+
+    def compute(self, kernel: str, block: Floats) -> Floats:
+        """O (n, N, d) of a block (n, 3, N, d), by a kernel; what that does not write is UNWRITTEN.
+
+        Raises WrongError, SkippedError, and MachineError if the kernel fails.
+        """
+
+    def oracle(self, block: Floats) -> Floats:
+        """The same in float64, by code of its own."""
+
+
+class OnCpu:
+    """The computation of `--device cpu`, in float32 and in float64."""
+
+    def __init__(self) -> None:
+        self.name, self.chip = counted(workers(), "CPU core"), CHIPS[90]
+
+    def compute(self, kernel: str, block: Floats) -> Floats:
+        """O of a block; see Subject."""
+        return tiled_attention(block, np.float64 if kernel == FALLBACK else np.float32)
+
+    def oracle(self, block: Floats) -> Floats:
+        """O of a block by the oracle in two passes."""
+        return exact_attention(block)
+
+
+class OnGpu:
+    """The kernels on a GPU, between guards, in poisoned memory; the scratch is other poison every second time."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.name, self.chip, self._gpu = gpu.name, gpu.chip, gpu
+        self._block: Floats | None = None  # what lies in the GPU's memory
+        self._inputs: Any = None
+        self._found: Magnitudes = (0, 0, 0)
+        self._scratch_poison = cycle((POISON, 0))
+
+    def compute(self, kernel: str, block: Floats) -> Floats:
+        """O of a block; see Subject."""
+        n, _, N, d = block.shape
+        shape = Shape(n, N, d)
+        try:
+            VARIANTS[kernel].plan(shape, self.chip)
+        except MachineError as reason:
+            raise SkippedError(str(reason)) from None
+        plan = self._gpu.plan(kernel, shape)
+        with self._gpu.errors_told(plan, shape):
+            try:
+                self._upload(block)
+                return self._run(plan, shape)
+            except self._gpu.cupy.cuda.memory.OutOfMemoryError:
+                self._block = self._inputs = None
+                raise SkippedError(f"kernel {kernel} would need more memory than this GPU has") from None
+
+    def oracle(self, block: Floats) -> Floats:
+        """O of a block by the kernel `float64`."""
+        return self.compute(FALLBACK, block)
+
+    def _upload(self, block: Floats) -> None:
+        if self._block is not block:
+            self._block = self._inputs = None
+            _, self._inputs = self._guarded(block.shape)
+            self._inputs.set(block)
+            self._block, self._found = block, magnitudes(block)
+
+    def _run(self, plan: Plan, shape: Shape) -> Floats:
+        whole, outputs = self._guarded((shape.B, shape.N, shape.d))
+        if plan.scratch:  # an array that is freed leaves its memory to the next one of the same size
+            poisoned = self._gpu.cupy.empty(plan.scratch, np.uint8)
+            poisoned.data.memset_async(next(self._scratch_poison), plan.scratch)
+            del poisoned
+        scratch = self._gpu.compute(plan, self._inputs, outputs)
+        found = tuple(self._gpu.range_of(plan, scratch, self._inputs).get().view(FLOAT32).tolist())
+        answer = whole.get()
+        guards = np.concatenate([answer[:GUARD], answer[-GUARD:]])
+        if (guards.view(np.uint32) != UNWRITTEN).any():
+            raise WrongError("the kernel wrote beside its output")
+        if found != self._found:
+            raise WrongError(f"|Q|, |K|, |V| reach {self._found}, but {found} was found")
+        return answer[GUARD:-GUARD].reshape(outputs.shape)  # type: ignore[no-any-return]
+
+    def _guarded(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """A poisoned array on the GPU with its guards, and without."""
+        whole = self._gpu.empty((math.prod(shape) + 2 * GUARD,))
+        whole.data.memset_async(POISON, whole.nbytes)
+        return whole, whole[GUARD:-GUARD].reshape(shape)
+
+
+def allowed(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> float:
+    """How far an element may be from the exact one where |Q|, |K|, |V| reach `found`; inf if nothing can be said.
+
+    O is a mean of V also where scores are so large that float32 cannot tell them apart, unless they leave fp16.
+    """
+    limit = bound(kernel, found, d, N, chip) * (1 if kernel in PROVEN else ESTIMATED)
+    return (limit if kernel in ON_TENSOR_CORES else min(limit, 2.01 * found[2])) + LEAST
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a trial: what is wrong, or why it was skipped, or the largest error, relative to |V| and to what is
+    allowed."""
+
+    trial: Trial
+    wrong: str = ""
+    skipped: str = ""
+    error: float = 0
+    share: float = 0
+    final: bool = False  # the device can do no more
+
+
+def examine(trial: Trial, subject: Subject) -> Outcome:
+    """Make a trial on a subject."""
+    try:
+        error, share = _errors(trial, subject, trial.block())
+    except WrongError as reason:
+        return Outcome(trial, wrong=str(reason))
+    except SkippedError as reason:
+        return Outcome(trial, skipped=str(reason))
+    except MachineError as reason:
+        return Outcome(trial, wrong=str(reason), final=True)
+    return Outcome(trial, error=error, share=share)
+
+
+def _errors(trial: Trial, subject: Subject, block: Floats) -> tuple[float, float]:
+    """The largest error, relative to |V| and to what is allowed. Raises WrongError if that is too much.
+
+    Each batch is held to what is allowed for its own values. Relative to |V| only batches count that the kernel is good
+    for: elsewhere float32 may not know the scores at all.
+    """
+    shape, worst, worst_share = trial.shape, 0.0, 0.0
+    got = subject.compute(trial.kernel, block)
+    _refuse(got.view(np.uint32) == UNWRITTEN, shape, "not written")
+    again = subject.compute(trial.kernel, block)
+    _refuse(got.view(np.uint32) != again.view(np.uint32), shape, "other in a second run")
+    step = ceil_div(shape.flops, ORACLE_FLOPS)
+    first = (shape.B - 1) % step  # the last batch is computed in any case
+    judged = block if step == 1 else block[first::step].copy()
+    expected = subject.oracle(judged)
+    _check_oracle(judged, expected, subject.chip)
+    for batch in range(shape.B):
+        found = magnitudes(block[batch : batch + 1])
+        limit = allowed(trial.kernel, found, shape.d, shape.N, subject.chip)
+        index, rest = divmod(batch - first, step)
+        if limit == math.inf:
+            continue
+        if rest:  # of O it is known only that it is a mean of V
+            _refuse(~(np.abs(got[batch]) <= found[2] + limit), shape, "larger than V", batch)
+            continue
+        errors = np.abs(got[batch] - expected[index])
+        _refuse(~(errors <= limit), shape, f"off by {errors.max():.2g}, where {limit:.2g} is allowed", batch)
+        error = float(errors.max())
+        worst_share = max(worst_share, error / limit)
+        if limit <= PROPORTION * found[2]:
+            worst = max(worst, error / found[2])
+    return worst, worst_share
+
+
+def _refuse(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0) -> None:
+    """Raise WrongError, saying what is wrong and where first, if any element from a batch on is bad."""
+    if bad.any():
+        place = shape.place(batch * shape.N * shape.d + int(bad.argmax()))
+        raise WrongError(f"{counted(int(np.count_nonzero(bad)), 'element')} {what}, the first in {place}")
+
+
+def _check_oracle(block: Floats, answers: Floats, chip: Chip) -> None:
+    """Compute some rows of the first and the last batch by the definition. Raises WrongError if the oracle differs."""
+    _, _, N, d = block.shape
+    rows = np.unique(np.linspace(0, N - 1, 16).astype(int))
+    for batch in {0, len(block) - 1}:
+        q, k, v = block[batch].astype(np.float64)
+        s = np.einsum("rc,kc->rk", q[rows], k) / math.sqrt(d)
+        p = np.exp(s - s.max(axis=1, keepdims=True))
+        exact = np.einsum("rk,kc->rc", p, v) / p.sum(axis=1, keepdims=True)
+        error = np.abs(answers[batch][rows] - exact).max()
+        if not error <= 2 * allowed(FALLBACK, magnitudes(block[batch : batch + 1]), d, N, chip):
+            raise WrongError(f"the float64 that it is compared with is itself off by {error:.2g}")
+
+
+@dataclass
+class Tally:
+    """The right answers of a kernel: how many, and the largest error, relative to |V| and to what is allowed."""
+
+    right: int = 0
+    error: float = 0
+    share: float = 0
+
+
+@dataclass
+class Summary:
+    """What came of all trials until now."""
+
+    kernels: dict[str, Tally] = field(default_factory=dict)
+    wrong: list[Outcome] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)  # by reason
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a trial."""
+        if outcome.skipped:
+            self.skipped[outcome.skipped] += 1
+        elif outcome.wrong:
+            self.wrong.append(outcome)
+        else:
+            tally = self.kernels.setdefault(outcome.trial.kernel, Tally())
+            tally.right += 1
+            tally.error, tally.share = max(tally.error, outcome.error), max(tally.share, outcome.share)
+
+    @property
+    def cases(self) -> int:
+        """How many trials were made; those that were skipped do not count."""
+        return len(self.wrong) + sum(tally.right for tally in self.kernels.values())
+
+
+def outcomes(subject: Subject, draw: Callable[[int], Trial], seconds: float) -> Iterator[Outcome]:
+    """Make trials 0, 1, 2 … of `draw` until so many seconds have passed, or the device can do no more."""
+    end = time.monotonic() + seconds
+    for number in count():
+        outcome = examine(draw(number), subject)
+        yield outcome
+        if outcome.final or time.monotonic() >= end:
+            return

@@ -1,0 +1,82 @@
+"""The records of `hw4 bench` as rows of tables: the README's results come from here, too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hw4cli.errors import InputError
+
+COLUMNS = {
+    "kernel": "kernel",
+    "case": "case",
+    "shape": "(B, N, d)",
+    "median": "median ms",
+    "spread": "±",
+    "samples": "n",
+    "tflops": "TFLOP/s",
+    "sgemm_percent": "% SGEMM",
+    "gb_per_s": "GB/s",
+    "max_error": "max error",
+    "registers": "regs",
+    "shared_bytes": "shared KB",
+    "occupancy": "occupancy",
+}
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A benchmark row's values as they are shown, in the order of COLUMNS."""
+
+    def number(key: str, form: str, factor: float = 1) -> str:
+        value = row[key]
+        return "-" if value is None else format(value * factor, form)
+
+    spread = "-" if row["median"] is None else f"{(row['high'] - row['low']) / 2 / row['median']:.1%}"
+    return [
+        row["kernel"],
+        row["case"],
+        "({}, {}, {})".format(*row["shape"]),
+        number("median", ".4g"),
+        spread,
+        str(row["samples"]),
+        number("tflops", ".2f"),
+        number("sgemm_percent", ".0f"),
+        number("gb_per_s", ".0f"),
+        number("max_error", ".1e"),
+        number("registers", "d"),
+        number("shared_bytes", ".1f", 1 / 1024),
+        number("occupancy", ".0%"),
+    ]
+
+
+PROGRAM_COLUMNS = ["case", "(B, N, d)", "program", "median s", "min s", "max s", "ratio", "max error"]
+
+
+def program_cells(row: dict[str, Any]) -> list[str]:
+    """An end-to-end row's values as they are shown, in the order of PROGRAM_COLUMNS."""
+
+    def number(key: str, form: str) -> str:
+        return "-" if row[key] is None else format(row[key], form)
+
+    return [
+        row["case"],
+        "({}, {}, {})".format(*row["shape"]) if row["shape"] else "-",
+        row["program"],
+        number("median", ".3f"),
+        number("fastest", ".3f"),
+        number("slowest", ".3f"),
+        number("ratio", ".2f"),
+        number("max_error", ".1e"),
+    ]
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record that `hw4 bench` wrote. InputError if the file is missing or is none."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path} is not a record of hw4 bench: it is not JSON") from None
+    if not isinstance(record, dict) or "rows" not in record or "machine" not in record:
+        raise InputError(f"{path} is not a record of hw4 bench")
+    return record

@@ -1,0 +1,1 @@
+"""The assignment's problem: shapes, case files, the suite, the float64 oracle, the comparison."""

@@ -1,0 +1,155 @@
+"""SHA-256 of the cases' files: a file is read in full once, and recognised later by its inode, size and times.
+
+Beside the cases lies a small record, `.hw4-sums.json`, with two tables: `hashed` says which hash a file had when it was
+read, and by which stamp it is recognised; `answers` says which hash an answer had when it was made, and from which
+input. The suite knows the inputs' hashes; an answer's depend on where it was computed, so only the record has them.
+
+Whoever may write into the folder may write the record, too. A judge that must not trust it calls `file_sha256`.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hw4cli.errors import Hw4Error, os_error
+from hw4cli.problem.casefile import open_regular
+from hw4cli.system.files import write_text
+
+RECORD = ".hw4-sums.json"
+SCHEMA = 1
+SHA256 = re.compile(r"[0-9a-f]{64}")
+TICK = 0.02  # seconds: a file's times advance with the kernel's clock, every 10 ms at most
+
+Tables = dict[str, dict[str, Any]]
+
+
+class Stamp(NamedTuple):
+    """What changes when a file is written to, replaced, or given other permissions."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+def stamp(path: Path) -> Stamp:
+    """A file's stamp now. OSError if there is no such file."""
+    status = path.stat()
+    return Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file's bytes, read in full. OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def verify(path: Path, expected: str) -> bool:
+    """Whether a file has this SHA-256. It is read in full unless its stamp is known. Raises as `sha256` does."""
+    return sha256(path) == expected
+
+
+def sha256(path: Path) -> str:
+    """A file's SHA-256, from memory or the folder's record if its stamp is known there, else read in full.
+
+    Raises InputError if it is missing or no regular file, MachineError if reading fails.
+    """
+    with suppress(OSError):
+        known = _in_memory.get(path.absolute()) or _read(path.parent)["hashed"].get(path.name)
+        if known and known == {"sha256": known.get("sha256"), "stamp": list(stamp(path))}:
+            _in_memory[path.absolute()] = known
+            return str(known["sha256"])
+    with open_regular(path) as file:
+        try:
+            _wait_for_tick(path)
+            before = stamp(path)
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            unchanged = stamp(path) == before
+        except OSError as error:
+            raise os_error(error, f"read {path}") from None
+    if unchanged:
+        _note(path, "hashed", {"sha256": found, "stamp": list(before)})
+    return found
+
+
+def note_file(path: Path, found: str) -> None:
+    """Record the SHA-256 of a file that was just written, so that nobody need read it again."""
+    with suppress(OSError):
+        _wait_for_tick(path)
+        _note(path, "hashed", {"sha256": found, "stamp": list(stamp(path))})
+
+
+def note_answer(path: Path, found: str, input_sha256: str) -> None:
+    """Record the SHA-256 of an answer that was just made from an input with that SHA-256."""
+    note_file(path, found)
+    _note(path, "answers", {"sha256": found, "input": input_sha256})
+
+
+def answer_sha256(path: Path, input_sha256: str) -> str | None:
+    """The SHA-256 that an answer to this input had when it was made; None where that is not recorded."""
+    made = _read(path.parent)["answers"].get(path.name, {})
+    return made["sha256"] if made.get("input") == input_sha256 else None
+
+
+_in_memory: dict[Path, dict[str, Any]] = {}  # of `hashed`, also where the folder cannot be written
+
+
+def _wait_for_tick(path: Path) -> None:
+    """Wait until a change to a file that was just written would give it another time."""
+    age = time.time() - path.stat().st_ctime
+    if 0 <= age < TICK:
+        time.sleep(TICK - age)
+
+
+def _note(path: Path, table: str, entry: dict[str, Any]) -> None:
+    """Add an entry to the folder's record. Where it cannot be written, files are hashed again by the next process."""
+    if table == "hashed":
+        _in_memory[path.absolute()] = entry
+    with suppress(OSError, Hw4Error), _locked(path.parent):
+        tables = _read(path.parent)
+        tables[table][path.name] = entry
+        write_text(path.parent / RECORD, json.dumps({"schema": SCHEMA, **tables}, indent=1) + "\n")
+
+
+def _read(folder: Path) -> Tables:
+    """The record of a folder; what is damaged in it is as if it were not there."""
+    tables: Tables = {"hashed": {}, "answers": {}}
+    try:
+        found = json.loads((folder / RECORD).read_bytes())
+        if found["schema"] == SCHEMA:
+            for table, is_sound in (("hashed", _is_hashed), ("answers", _is_answer)):
+                tables[table] = {name: entry for name, entry in found[table].items() if is_sound(entry)}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        pass
+    return tables
+
+
+def _is_hashed(entry: Any) -> bool:
+    return _is_sha256(entry["sha256"]) and len(entry["stamp"]) == len(Stamp._fields)
+
+
+def _is_answer(entry: Any) -> bool:
+    return _is_sha256(entry["sha256"]) and _is_sha256(entry["input"])
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and bool(SHA256.fullmatch(value))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Write the record of a folder alone, so that no entry is lost; not on file systems that have no locks."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""The oracle behind every answer: attention in float64 on the CPU, whole rows of scores, the softmax in two passes."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+
+import numpy as np
+
+from hw4cli.problem.casefile import FLOAT32, Floats
+from hw4cli.problem.cpu import workers
+from hw4cli.system.importing import check_memory
+from hw4cli.text.progress import Advance
+
+WORKER_BYTES = 128 << 20  # of address space that a thread takes: its stack, its heap, a buffer of the BLAS, tiles
+ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
+
+
+def exact_attention(block: Floats, advance: Advance | None = None) -> Floats:
+    """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64, rounded to float32 at the end.
+
+    `block` is (n, 3, N, d) float32, the result (n, N, d) float32. `advance` is told the rows done.
+    """
+
+    wide = block.astype(np.float64)
+
+    def task(batches: slice, rows: slice, out: Floats) -> None:
+        q, k, v = (wide[batches, part] for part in range(3))
+        s = q[:, rows] @ k.swapaxes(1, 2)
+        s /= np.sqrt(block.shape[3])
+        s -= s.max(axis=2, keepdims=True)
+        p = np.exp(s, out=s)
+        out[:] = (p @ v) / p.sum(axis=2, keepdims=True)
+
+    return in_parallel(task, block, max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
+
+
+def in_parallel(
+    task: Callable[[slice, slice, Floats], None],
+    block: Floats,
+    rows: int,
+    advance: Advance | None,
+    stop: threading.Event | None = None,
+) -> Floats:
+    """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
+
+    On Ctrl-C, or where a task fails, those that run are told to stop, and the others never begin.
+    """
+    check_memory(workers() * WORKER_BYTES)
+    n, _, N, d = block.shape
+    out = np.empty((n, N, d), FLOAT32)
+    batch_step = max(1, min(rows // N, -(-n // workers())))
+    spans = list(product(_spans(n, batch_step), _spans(N, rows)))
+    with ThreadPoolExecutor(workers()) as pool:
+        futures = [pool.submit(task, batches, part, out[batches, part]) for batches, part in spans]
+        try:
+            for future, (batches, part) in zip(futures, spans, strict=True):
+                future.result()
+                if advance:
+                    advance((batches.stop - batches.start) * (part.stop - part.start))
+        except BaseException:
+            if stop:
+                stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+    return out
+
+
+def _spans(count: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]

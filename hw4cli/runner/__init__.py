@@ -1,0 +1,1 @@
+"""One program that strangers wrote, run confined: a private folder, a sandbox, limits, Slurm."""

@@ -1,0 +1,72 @@
+"""One program at a time on a GPU, among the judges of this machine."""
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from hw4cli.errors import MachineError, os_error
+from hw4cli.system import nvidia
+
+LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
+
+Say = Callable[[str], None]
+
+
+def gpu_name(env: Mapping[str, str]) -> str | None:
+    """The first GPU that a program with this environment sees, by its UUID; where the driver cannot be asked, as the
+    environment names it; None without one."""
+    if nvidia.table():
+        gpu = nvidia.first_visible(env)
+        return gpu.uuid if gpu else None
+    wanted = env.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None and not Path("/dev/nvidiactl").exists():
+        if not Path("/dev/kfd").exists():
+            return None
+        wanted = "amd-" + env.get("ROCR_VISIBLE_DEVICES", env.get("HIP_VISIBLE_DEVICES", "0"))
+    first = ("0" if wanted is None else wanted).partition(",")[0].strip()
+    return first if re.fullmatch(r"[\w/-]+", first) and not first.startswith("-") else None
+
+
+@contextmanager
+def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
+    """Have the GPU that a program with this environment sees to ourselves, among the judges of this machine.
+
+    `say` is told if another has it; a lock goes with its process, even one that is killed. Raises MachineError if the
+    lock cannot be made.
+    """
+    gpu = gpu_name(env)
+    if gpu is None:
+        yield
+        return
+    name = re.sub(r"[^\w-]", "_", gpu)
+    descriptor = _open_lock(LOCKS / f"hw4-gpu-{name}.lock")
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for GPU {gpu}: another judge is running a program on it")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(path: Path) -> int:
+    """A file that anyone may lock and nobody can write. It is never removed: another may just be opening it."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o444)
+            os.fchmod(descriptor, 0o444)  # whatever the umask
+        except FileExistsError:
+            descriptor = os.open(path, flags)
+    except OSError as error:
+        raise os_error(error, f"lock the GPU with {path}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise MachineError(f"cannot lock the GPU: {path} is not a regular file, remove it")
+    return descriptor

@@ -1,0 +1,1 @@
+"""From file to file: the pipeline, its devices and its timeline."""

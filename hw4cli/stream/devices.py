@@ -1,0 +1,218 @@
+"""The devices that groups of batches stream through: a GPU, and the CPU."""
+
+import math
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.dispatch import Choice, candidates
+from hw4cli.compute.plan import Plan
+from hw4cli.compute.tiled import tiled_attention
+from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.device.gpu import Gpu
+from hw4cli.problem.casefile import FLOAT32, Magnitudes, magnitudes
+from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
+from hw4cli.stream.scheduler import Bytes
+from hw4cli.stream.timeline import Stopwatch
+
+BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
+
+
+class CudaLane:
+    """Room on the GPU for one group, and a stream in which its copies and launches follow each other."""
+
+    def __init__(self, device: "CudaDevice") -> None:
+        gpu, shape = device.gpu, device.group
+        self._device, self._cupy = device, gpu.cupy
+        self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
+        self._outputs = gpu.empty((shape.B, shape.N, shape.d))
+        self._largest: Any = None  # the magnitudes that the last start finds, on the GPU
+        self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
+        self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
+
+    def copy_in(self, buffer: Bytes, offset: int) -> None:
+        """Copy a piece in, and wait for this copy alone."""
+        runtime = self._cupy.cuda.runtime
+        done = self._cupy.cuda.Event(disable_timing=True)
+        to, size = self._inputs.data.ptr + offset, len(buffer)
+        runtime.memcpyAsync(to, buffer.ctypes.data, size, runtime.memcpyHostToDevice, self._stream.ptr)
+        done.record(self._stream)
+        done.synchronize()
+
+    def start(self, batches: int, kernel: str) -> None:
+        """Launch the kernel, and the range check if it has none of its own, behind the copies."""
+        plan, gpu = self._device.plan(kernel, batches), self._device.gpu
+        inputs, outputs = self._inputs[:batches], self._outputs[:batches]
+        with self._stream, gpu.errors_told(plan, self._device.group):
+            self._began.record()
+            scratch = gpu.compute(plan, inputs, outputs)
+            self._largest = gpu.range_of(plan, scratch, inputs)
+            self._ended.record()
+
+    def finish(self) -> Magnitudes:
+        """Wait for the kernel and fetch what the range check found."""
+        with self._device.told():
+            largest = self._largest.get(stream=self._stream).view(FLOAT32)
+            self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
+        return float(largest[0]), float(largest[1]), float(largest[2])
+
+    def copy_out(self, offset: int, buffer: Bytes) -> None:
+        """Copy a part of the output out."""
+        runtime, size = self._cupy.cuda.runtime, len(buffer)
+        source = self._outputs.data.ptr + offset
+        runtime.memcpyAsync(buffer.ctypes.data, source, size, runtime.memcpyDeviceToHost, self._stream.ptr)
+        self._stream.synchronize()
+        self._device.progress.add(size)
+
+
+class CudaDevice:
+    """The GPU with a kernel of the ladder or "auto", for groups of up to `group` batches.
+
+    `choice` is told which kernel answers a group. Raises MachineError if there is no such GPU.
+    """
+
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
+        self.gpu = Gpu()
+        self.group = Shape(group, shape.N, shape.d)
+        self._watch, self.progress = watch, watch.progress
+        kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
+        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
+        self._asked = kernel, max_error
+        self.gpu.companions = self._companions
+        with watch("compile"):
+            self._plan = self.plan(self.choice.first, group)
+            while self.group.B > 1 and self._lane_bytes() > self._room():
+                self.group = Shape(self.group.B // 2, shape.N, shape.d)
+                self._plan = self.plan(self.choice.first, self.group.B)
+
+    def _companions(self) -> Iterable[Plan]:
+        """What the assignment's other files start with on this GPU, if this file's kernel is among it."""
+        kernel, max_error = self._asked
+        plans = []
+        for shape in (Shape(1, N, d) for d in HEAD_SIZES for N in LENGTHS):
+            kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
+            first = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error).first
+            plans.append(VARIANTS[first].plan(shape, self.gpu.chip))
+        own = VARIANTS[self.choice.first].plan(self.group, self.gpu.chip).options
+        return plans if own in {plan.options for plan in plans} else []
+
+    @property
+    def batches(self) -> int:
+        """The batches of a group: fewer than asked for where their scratch would not fit."""
+        return self.group.B
+
+    def plan(self, kernel: str, batches: int) -> Plan:
+        """The launches of a kernel for so many batches."""
+        return self.gpu.plan(kernel, Shape(batches, self.group.N, self.group.d))
+
+    def lanes(self, wanted: int) -> int:
+        """As many lanes as are wanted and fit the budget, or one."""
+        return max(1, min(wanted, self._room() // self._lane_bytes()))
+
+    def _room(self) -> int:
+        free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0]
+        return min(BUDGET, free)
+
+    def _lane_bytes(self) -> int:
+        return 4 * 4 * self.group.elements + self._plan.scratch
+
+    def buffer(self, size: int) -> Bytes:
+        """Pinned memory, which the GPU copies from and to by itself and five times as fast."""
+        with self.told():
+            memory = self.gpu.cupy.cuda.alloc_pinned_memory(size)
+        return np.frombuffer(memory, np.uint8, size)
+
+    def lane(self) -> CudaLane:
+        """A new lane; MachineError if the GPU has no room for it."""
+        with self.told():
+            return CudaLane(self)
+
+    def finish(self) -> None:
+        """Wait until the kernels are compiled that the next runs will need."""
+        self.gpu.code.finish()
+
+    def cancel(self) -> None:
+        """A kernel that runs cannot be stopped."""
+
+    def told(self) -> AbstractContextManager[None]:
+        """Turns what cupy raises into MachineErrors."""
+        return self.gpu.errors_told(self._plan, self.group)
+
+    def note_kernel(self, seconds: float) -> None:
+        """Record that a kernel ran for so long until now."""
+        now = time.perf_counter()
+        self._watch.add("kernel", now - seconds, now)
+
+
+class CpuLane:
+    """A group in the host's memory, computed when its result is asked for."""
+
+    def __init__(self, device: "CpuDevice", group: Shape, watch: Stopwatch) -> None:
+        self._device = device
+        self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
+        self._outputs = np.empty(0, np.uint8)
+        self._batches, self._kernel, self._watch = 0, "", watch
+
+    def copy_in(self, buffer: Bytes, offset: int) -> None:
+        """Copy a piece to its place."""
+        self._inputs.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
+
+    def start(self, batches: int, kernel: str) -> None:
+        """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
+        self._batches, self._kernel = batches, kernel
+
+    def finish(self) -> Magnitudes:
+        """Compute, unless the magnitudes, known before, need another kernel: then that will be started."""
+        block = self._inputs[: self._batches]
+        largest = magnitudes(block)
+        needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
+        if needed == self._kernel:
+            with self._watch("kernel"):
+                wide = np.float64 if self._kernel == FALLBACK else np.float32
+                row_bytes = 4 * block.shape[3]
+                result = tiled_attention(
+                    block, wide, self._device.cancelled, lambda rows: self._watch.progress.add(rows * row_bytes)
+                )
+            self._outputs = result.reshape(-1).view(np.uint8)
+        return largest
+
+    def copy_out(self, offset: int, buffer: Bytes) -> None:
+        """Copy a part of the output."""
+        buffer[:] = self._outputs[offset : offset + len(buffer)]
+
+
+class CpuDevice:
+    """The CPU, for groups of up to `group` batches. Two lanes: one is read while the other is computed."""
+
+    def __init__(self, choice: Choice, shape: Shape, group: int, watch: Stopwatch) -> None:
+        self.choice = choice
+        self.cancelled = threading.Event()
+        self._group, self._watch = Shape(group, shape.N, shape.d), watch
+
+    @property
+    def batches(self) -> int:
+        """The batches of a group."""
+        return self._group.B
+
+    def lanes(self, wanted: int) -> int:
+        """At most two lanes."""
+        return min(2, wanted)
+
+    def buffer(self, size: int) -> Bytes:
+        """Plain memory."""
+        return np.empty(size, np.uint8)
+
+    def lane(self) -> CpuLane:
+        """A new lane."""
+        return CpuLane(self, self._group, self._watch)
+
+    def finish(self) -> None:
+        """There is nothing to wait for."""
+
+    def cancel(self) -> None:
+        """End the computation that is under way within a tile's time."""
+        self.cancelled.set()

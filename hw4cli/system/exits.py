@@ -1,0 +1,230 @@
+"""What a program's failure to start, its exit and its last words say, in sentences for the one who wrote it."""
+
+import errno
+import os
+import platform
+import re
+import shlex
+import shutil
+import signal
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from hw4cli.errors import Hw4Error
+from hw4cli.text.words import printable
+
+# e_machine of an ELF file (elf(5)), and what platform.machine() calls it.
+MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+
+INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
+SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
+NO_PROGRAM = "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
+
+# What is searched is anybody's text: no expression here has a repetition before another that the same letters may
+# fill, which would take quadratic time.
+SEARCHED = 2000  # characters of a line: no error's name stands further behind
+CUDA_SUBJECT = re.compile(r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b", re.IGNORECASE)
+FAILURE = re.compile(r"error|fail|illegal|invalid|out of memory", re.IGNORECASE)  # of such a subject, behind it
+CUDA_ERROR = re.compile(
+    r"\b(cudaError\w+|CUDA_ERROR_\w+|hipError\w+)"
+    r"|(illegal memory|misaligned) a|too many resources requested|no kernel image|unspecified launch failure",
+    re.IGNORECASE,
+)
+
+# The driver's words, or its names for them, and what they mean for the programmer.
+MEANINGS = {
+    r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer tells where",
+    r"misaligned[ _]?address": "a float4 was loaded from an address that is no multiple of 16",
+    r"invalid ?configuration|InvalidConfiguration": "more than 1024 threads a block, or a grid or block of 0",
+    r"too many resources|LaunchOutOfResources|LAUNCH_OUT_OF_RESOURCES": "threads a block times registers a thread "
+    "is more than there are: fewer threads, or __launch_bounds__",
+    r"out ?_?of ?_?memory|MemoryAllocation": "the GPU's memory does not hold what was asked for",
+    r"no ?kernel ?image|NO_BINARY|invalid ?device ?function|UNSUPPORTED_PTX": "it was built for another GPU: see -arch",
+    r"no CUDA-capable device|ErrorNoDevice|ERROR_NO_DEVICE": "it was given no GPU: see CUDA_VISIBLE_DEVICES, --gres",
+    r"driver version is insufficient|InsufficientDriver": "it was built with a newer CUDA than this driver knows",
+    r"launch timed out|LaunchTimeout|LAUNCH_TIMEOUT": "the driver stops kernels that run long on a GPU with a display",
+    r"unspecified launch failure|LaunchFailure|LAUNCH_FAILED": "a kernel crashed: compute-sanitizer tells where",
+    r"invalid ?argument|ErrorInvalidValue|ERROR_INVALID_VALUE": "a size or a pointer is wrong, or a block takes more "
+    "than 48 KB of shared memory",
+}
+
+
+class ProgramError(Hw4Error):
+    """What a judged program did that ends its judging: its fault, in a sentence for who wrote it."""
+
+
+class StartError(ProgramError):
+    """The program is missing, not executable, or no program of this machine."""
+
+
+# Signals that end nobody: they are ignored unless a program wants them, or stop it for a while.
+HARMLESS = {
+    *(signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH),
+    *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+}
+
+
+def signal_of(status: int) -> int | None:
+    """The signal that ended a program whose exit status comes from a shell or a sandbox: 128 + n stands for signal n.
+    None where no signal that ends a program has the number: 255 is `return -1`, 127 a command that was not found."""
+    number = status - 128
+    return number if number in signal.valid_signals() - HARMLESS else None
+
+
+def exit_problem(exit_code: int, stderr: str) -> str | None:
+    """What a program's exit (-n: signal n) says against it, with its own words; None if it ended well."""
+    return with_words(exit_words(exit_code), last_words(stderr)) if exit_code else None
+
+
+def with_words(problem: str, said: str | None) -> str:
+    """What is wrong, in our words, and behind it what a program itself said."""
+    return f"{problem}: {said}" if said else problem
+
+
+def exit_words(exit_code: int, max_file: int | None = None) -> str:
+    """How a program ended (-n: signal n) that did not end well; no file of its own had more than `max_file` bytes."""
+    what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
+    if number := signal_of(exit_code):
+        what += f", a shell's report of signal {_signal_name(number)}"
+    if exit_code == -signal.SIGXFSZ and max_file is not None:
+        what += f", for writing a file of more than {max_file:,} bytes"
+    if exit_code == -signal.SIGKILL:
+        what += ", which the system sends where memory runs out"
+    return what
+
+
+def last_words(stderr: str) -> str:
+    """Of what a program said, the line that tells of a CUDA error, or else the last one; empty if it said nothing."""
+    return cuda_error(stderr) or _last_line(stderr)
+
+
+def cuda_error(stderr: str) -> str | None:
+    """The first line that tells of a CUDA error, with what it means where that is known."""
+    line = next((start for line in stderr.splitlines() if _tells_of_cuda(start := line[:SEARCHED])), None)
+    if line is None:
+        return None
+    meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
+    return f"{_quotable(line)} ({meaning})" if meaning else _quotable(line)
+
+
+def _tells_of_cuda(line: str) -> bool:
+    subject = CUDA_SUBJECT.search(line)
+    return bool(CUDA_ERROR.search(line) or (subject and FAILURE.search(line, subject.end())))
+
+
+def _last_line(text: str) -> str:
+    return next((_quotable(line) for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def _quotable(line: str) -> str:
+    """A program's line as it can be quoted."""
+    return printable(line.strip()[:200].replace("\t", " "))
+
+
+def _signal_name(number: int) -> str:
+    """A signal as number and name; real-time signals have no name."""
+    try:
+        return f"{number} ({signal.Signals(number).name})"
+    except ValueError:
+        return str(number)
+
+
+def start_problem(program: str, error: OSError) -> str:
+    """Why the system would not start a program, in a sentence."""
+    return f"{program} cannot be started: {_out_of_reach(program) or _refused(Path(program), error)}"
+
+
+def program_problem(program: str, script: str = "") -> str | None:
+    """Why a program, named as in a shell, could not be started, as far as it is seen without trying; or None.
+
+    `script` is its first argument, which an interpreter would look for in the folder where it is run.
+    """
+    if problem := _out_of_reach(program):
+        return f"{program} cannot be started: {problem}"
+    wanted = INTERPRETERS.get(Path(script).suffix)
+    if wanted and Path(program).name.startswith(wanted) and not Path(script).is_file():
+        return f"{program} cannot run {script}: there is no such file"
+    return None
+
+
+def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -> str | None:
+    """Why the system will not start a program, as far as its file tells; None if it may. `shown` tells which files it
+    would find."""
+    if problem := _out_of_reach(program):
+        return problem
+    start = _first_bytes(Path(program))
+    if not start.startswith(b"#!"):
+        return None if start.startswith(b"\x7fELF") else _refused(Path(program), OSError(errno.ENOEXEC, ""))
+    line = start[2:].partition(b"\n")[0]
+    words = line.decode(errors="replace").split()
+    if line.endswith(b"\r") or not words or not os.access(words[0], os.X_OK):
+        return _refused(Path(program), OSError(errno.ENOENT, ""))
+    return None if shown(words[0]) else f"its first line names {_quotable(words[0])}, which is not shown to it"
+
+
+def _out_of_reach(program: str) -> str | None:
+    """What keeps everyone from starting a program: it is not there, a folder, or not executable. None if nothing."""
+    if shutil.which(program):
+        return None
+    if "/" not in program:
+        if not Path(program).is_file():
+            return "there is no such program on PATH"
+        here = _out_of_reach(f"./{program}")
+        return f"it is not on PATH; the file in this folder is ./{program}{', and ' + here if here else ''}"
+    path = Path(program)
+    try:
+        mode = path.stat().st_mode
+    except PermissionError:
+        return "a folder on its path is closed to us"
+    except OSError:
+        return "it is a link that leads nowhere" if path.is_symlink() else "there is no such file"
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    if not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
+        return f"it is not executable ({_advice(path)})"
+    if os.statvfs(path).f_flag & os.ST_NOEXEC:
+        return "nothing can be executed where it lies (mounted noexec)"
+    return "its permissions let others execute it, but not us"
+
+
+def _advice(path: Path) -> str:
+    """What makes a program of a file that is not executable; chmod alone does not where the system would not know who
+    is to read it."""
+    chmod, interpreter = f"chmod +x {shlex.quote(path.name)}", INTERPRETERS.get(path.suffix)
+    if path.suffix in SOURCES:
+        return "it is source code: build it first"
+    if interpreter and not _first_bytes(path).startswith(b"#!"):
+        return (
+            f"{chmod}, with #!/usr/bin/env {interpreter} in its first line; or name both: '{interpreter} {path.name}'"
+        )
+    return chmod
+
+
+def _refused(path: Path, error: OSError) -> str:
+    """What in a file made the system refuse to execute it."""
+    start = _first_bytes(path)
+    if start.startswith(b"#!"):
+        line = start[2:].partition(b"\n")[0]
+        words = line.decode(errors="replace").split()
+        if line.endswith(b"\r"):
+            return "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"
+        name = _quotable(words[0]) if words else ""
+        return f"its first line names the interpreter {name or '(none)'}, which cannot be run here"
+    if start.startswith(b"\x7fELF"):
+        machine = MACHINES.get(int.from_bytes(start[18:20], "little"), "another kind of machine")
+        if machine != platform.machine():
+            return f"it was built for {machine}, and this machine is {platform.machine()}"
+        if error.errno == errno.ENOENT:
+            return "the loader that it was built for (ld.so) is not on this machine: build it here"
+    if error.errno == errno.ENOEXEC:
+        return NO_PROGRAM if start else "it is an empty file"
+    return error.strerror or str(error)
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(256)
+    except OSError:
+        return b""

@@ -1,0 +1,53 @@
+"""What a command does while it imports what it needs."""
+
+import errno
+import mmap
+import os
+import resource
+import sys
+
+from hw4cli.errors import MachineError
+from hw4cli.system import interrupts
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+NUMPY_BYTES = 160 << 20  # of address space that NumPy and its BLAS take when they are loaded, and some for us
+
+
+class Importing:
+    """A with-block in which a command imports: the signals that raise KeyboardInterrupt end the process instead.
+
+    The BLAS of NumPy, which reads its number of threads from the environment as it is loaded, starts none: work is
+    spread over the cores by us, and where a process may start no threads, the BLAS would end it by a SIGINT. Judged
+    programs find the environment as it was. Raises MachineError where memory is limited to less than NumPy needs.
+    """
+
+    def __enter__(self) -> None:
+        if "numpy" not in sys.modules:
+            check_memory(NUMPY_BYTES)
+        interrupts.end_at_once_again()
+        self._added = BLAS_THREADS not in os.environ
+        os.environ.setdefault(BLAS_THREADS, "1")
+
+    def __exit__(self, *_: object) -> None:
+        if self._added:
+            del os.environ[BLAS_THREADS]
+        interrupts.raise_from_now_on()
+
+
+def check_memory(needed: int) -> None:
+    """Raise MachineError if the limit of this process's address space (ulimit -v) leaves less than so many bytes.
+
+    Libraries written in C end the process where they do not get what they need.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    try:
+        mmap.mmap(-1, needed, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # nothing of it is touched
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise MachineError(
+            f"this process may use {limit >> 20} MB of address space, and {needed >> 20} MB more are needed: "
+            "raise the limit (ulimit -v)"
+        ) from None

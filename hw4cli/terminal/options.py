@@ -1,0 +1,155 @@
+"""Options that several commands share."""
+
+import math
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hw4cli.errors import InputError
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import IMPORT_PATH
+from hw4cli.system.exits import program_problem
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.params import FOLDER, Number, OneOf, complete_cases
+from hw4cli.text.dates import due_date
+
+# A file's name; whether it can be read or written is found out, and told in our words, where that is done.
+FILE = click.Path(readable=False, path_type=Path)
+DAY = 86400  # seconds
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
+    try:
+        B, N, d = (int(word) for word in value.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not three integers, as in 4,200,64", ctx, param) from None
+    shape = Shape(B, N, d)
+    shape.check("--shape")
+    return shape
+
+
+def shape_option(help: str) -> Callable[[Command], Command]:
+    """--shape B,N,d, given to the command as a Shape or None."""
+
+    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> Shape | None:
+        return None if value is None else _shape(ctx, param, value)
+
+    return click.option("--shape", metavar="B,N,d", callback=parse, help=help)
+
+
+def shapes_option(help: str) -> Callable[[Command], Command]:
+    """--shape B,N,d, any number of times, given to the command as a list `shapes`."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[Shape]:
+        return [_shape(ctx, param, value) for value in values]
+
+    return click.option("--shape", "shapes", multiple=True, metavar="B,N,d", callback=parse, help=help)
+
+
+def folder_option(help: str) -> Callable[[Command], Command]:
+    """--dir, the folder of the cases, given to the command as `folder`."""
+    default = Path("testcases")
+    return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)
+
+
+def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
+    """The words of a --program, hw4 itself if it is None; and the environment to run it in, if that is not ours.
+
+    Raises InputError if there is no such program.
+    """
+    if program is None:
+        # This very package, also where it is not installed.
+        path = os.pathsep.join(filter(None, (IMPORT_PATH, os.environ.get("PYTHONPATH"))))
+        # A judged program gets a home of its own, but compiled kernels are kept in the user's.
+        kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
+        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
+    words = words_of(program, "--program", ctx)
+    if problem := program_problem(*words[:2]):
+        raise InputError(problem)
+    return words, None
+
+
+def words_of(value: str, option: str, ctx: click.Context) -> list[str]:
+    """The words of a quoted command line, one at least. Raises UsageError if there are none."""
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {value!r}: {error}", ctx) from None
+    if not words:
+        raise click.UsageError(f"{option} is empty", ctx)
+    return words
+
+
+def limits_option(help: str) -> Callable[[Command], Command]:
+    """--limit CASES=SECONDS, any number of times, given to the command as `limits`: seconds by the case's name."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
+        if not values or ctx.resilient_parsing:  # in which the shell's user waits for a completion
+            return {}
+        with Importing():
+            from hw4cli.problem import suite
+
+        limits = {}
+        for value in values:
+            words, _, number = value.rpartition("=")
+            try:
+                seconds = float(number)
+            except ValueError:
+                seconds = math.nan
+            if not words or not 0 < seconds <= DAY:
+                raise click.BadParameter(f"{value!r} is not CASES=SECONDS (a day at most), as in t01-t10=3", ctx, param)
+            limits.update({case.name: seconds for case in suite.select([words])})
+        return limits
+
+    return click.option(
+        "--limit",
+        "limits",
+        multiple=True,
+        metavar="CASES=SECONDS",
+        callback=parse,
+        help=help,
+        shell_complete=complete_cases,
+    )
+
+
+def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return None if value is None else due_date(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param) from None
+
+
+def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:
+    """--tolerance, --penalty, --rank-by and --due, with these defaults; None is as it was judged."""
+    as_judged = "  [default: as judged]"
+
+    def options(command: Command) -> Command:
+        command = click.option(
+            "--due",
+            callback=_due,
+            metavar="DATE",
+            help="Mark what was handed in later, as in 2026-05-01T18:00." + (as_judged if penalty is None else ""),
+        )(command)
+        for name, default, kind, help in (
+            ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
+            ("--penalty", penalty, Number(0, 10**9), "Seconds a case that is not AC."),
+            ("--tolerance", tolerance, Number(0, 1e30), "Largest error that is right."),
+        ):
+            shown = default is not None
+            command = click.option(
+                name,
+                type=kind,
+                default=default,
+                show_default=shown,
+                help=help if shown else help + as_judged,
+            )(command)
+        return command
+
+    return options

@@ -1,0 +1,1 @@
+"""Words, dates, tables and pages for people: printable, as wide as the terminal, safe to show."""

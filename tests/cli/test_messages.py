@@ -1,0 +1,193 @@
+"""What is said of mistakes: the mistake first, its remedy with it, nothing that steers the terminal."""
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from boards import RIGHT, write
+from helpers import fails, on_a_terminal, random_block, run_hw4, write_case
+
+from hw4cli.device import gpu
+from hw4cli.errors import MachineError
+from hw4cli.problem import suite
+from hw4cli.text.words import counted, printable
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+NASTY = "a\x1b[31mb\nc\u202ed"
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    return write_case(tmp_path_factory.mktemp("case") / "in", random_block(1, 8, 4))
+
+
+# Words that come close, and mistakes before the machine.
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["bench", "flsh", "--cases", "t01"], "'flsh' is not one of"),
+        (["bench", "flsh", "--cases", "t01"], "Did you mean 'flash'?"),
+        (["--kernel", "exakt", "in", "out"], "Did you mean 'exact'?"),
+        (["--device", "cud", "in", "out"], "Did you mean 'cuda'?"),
+        (["kernels", "--format", "jsn"], "Did you mean 'json'?"),
+        (["judge", "t1"], "there is no case 't1': did you mean t01?"),
+        (["gen", "T005"], "did you mean t05?"),
+        (["judge", "99"], "there is no case '99': the suite has t01 to t30"),
+        (["jugde", "t01"], "Did you mean 'judge'?"),
+        (["nothing"], "there is no command and no file 'nothing'"),
+        (["verify", "a", "b", "--tolerance", "much"], "'much' is not a valid number"),
+        (["judge", "--penalty", "nan"], "nan is not a number"),
+        (["judge", "--repeat", "two"], "'two' is not a valid integer"),
+        (["judge", "--launcher", ""], "--launcher is empty"),
+        (["judge", "--class", "a", "--output", "b", "--slurm", ""], "--slurm is empty"),
+        (["judge", "t99", "--srun", "-p x"], "there is no case 't99'"),
+        (["judge", "t01", "--program", "python3 mime.py"], "python3 cannot run mime.py: there is no such file"),
+        (["judge", "t01", "--dir", __file__], "test_messages.py is a file: name the folder of the cases"),
+    ],
+)
+def test_a_wrong_word_is_told_with_what_was_meant(hw4_here, args, words):
+    fails(hw4_here(*args), 2, words)
+
+
+@pytest.mark.parametrize("name", ["none/record.json", "."])
+def test_bench_tells_of_a_bad_output_before_it_asks_for_a_gpu(hw4_here, tmp_path, name):
+    fails(hw4_here("bench", "--cases", "t01", "--output", tmp_path / name), 2, str(tmp_path))
+
+
+def test_bench_tells_of_a_bad_older_record_before_it_asks_for_a_gpu(hw4_here, tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps({"machine": {}, "rows": [{"kernel": "flash", "status": "ok"}]}))
+    fails(hw4_here("bench", "--cases", "t01", "--compare", old), 2, "is not a record that")
+
+
+def test_gen_tells_of_a_bad_output_before_it_looks_for_a_gpu(hw4_here, tmp_path):
+    fails(hw4_here("gen", "--shape", "1,8,4", "-o", tmp_path), 2, "is a directory")
+    (tmp_path / "in.out").mkdir()
+    fails(hw4_here("gen", "--shape", "1,8,4", "-o", tmp_path / "in"), 2, "in.out is a directory")
+    assert not (tmp_path / "in").exists()
+
+
+# The GPU.
+
+
+def test_a_kernel_is_refused_with_the_cpu(hw4, case, tmp_path):
+    words = "--kernel flash is for the GPU and does not go with --device cpu"
+    fails(hw4("--kernel", "flash", "--device", "cpu", case, tmp_path / "out"), 2, words)
+    assert hw4("--kernel", "auto", "--device", "cpu", case, tmp_path / "out").returncode == 0
+
+
+def test_a_kernel_that_the_cpu_does_not_have_is_told_where_there_is_no_gpu(hw4, case, tmp_path):
+    result = hw4("--kernel", "flash", case, tmp_path / "out", env=NO_GPU)
+    assert result.returncode == 0
+    assert result.stderr.startswith("hw4: no GPU can be used: ")
+    assert result.stderr.endswith("; using the CPU instead of kernel flash\n")
+
+
+def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path):
+    def missing():
+        raise ModuleNotFoundError("No module named 'cupy'", name="cupy")
+
+    monkeypatch.setattr(gpu, "load", missing)
+    monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
+    with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
+        gpu.import_cupy()
+    (tmp_path / "nvidiactl").touch()
+    with pytest.raises(MachineError, match=r"cupy is not installed \(pip install"):
+        gpu.import_cupy()
+
+
+def test_a_machine_without_a_gpu_is_not_told_that_its_driver_is_old(monkeypatch, tmp_path):
+    class RefusalError(RuntimeError):
+        pass
+
+    def count():
+        raise RefusalError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
+
+    runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=RefusalError)
+    monkeypatch.setattr(gpu, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
+    with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
+        gpu.Gpu()
+    (tmp_path / "nvidiactl").touch()
+    with pytest.raises(MachineError, match="driver version is insufficient"):
+        gpu.Gpu()
+
+
+# Numbers.
+
+
+def test_numbers_have_their_nouns():
+    assert [counted(number, "case") for number in (0, 1, 2, 2000)] == ["0 cases", "1 case", "2 cases", "2,000 cases"]
+    assert counted(2, "batch", "batches") == "2 batches"
+
+
+def test_a_score_tells_what_it_is_of_and_what_is_open(tmp_path):
+    whole = [replace(RIGHT, case=name) for name in suite.cases()]
+    write(tmp_path / "whole", *whole, cases=list(suite.cases()))
+    write(tmp_path / "part", RIGHT, replace(RIGHT, case="t02", max_error=1.0), cases=["t01", "t02"])
+    assert "\n30 of 30 cases AC, score 60 of 60\n" in run_hw4("rescore", tmp_path / "whole").stdout
+    told = "2 of the suite's 30 cases judged"
+    assert f"\n1 of 2 cases AC, score at most 57 of 60: {told}\n" in run_hw4("rescore", tmp_path / "part").stdout
+    assert told in run_hw4("scoreboard", tmp_path / "part").stdout
+    assert "2 of the suite's 30 cases" in (tmp_path / "part/results.md").read_text()
+    assert "at most" not in (tmp_path / "whole/results.md").read_text()
+
+
+# Names from outside.
+
+
+def test_what_is_printable_steers_no_terminal():
+    assert printable(NASTY) == "a?[31mb?c?d"
+    assert printable("t01 (1, 2, 3) √ 王") == "t01 (1, 2, 3) √ 王"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["info", NASTY],
+        ["verify", NASTY, NASTY],
+        [NASTY, "out"],
+        ["--device", "cpu", "in", NASTY + "/out"],
+        ["gen", "--shape", "1,8,4", "--no-answers", "-o", NASTY],
+        ["gen", NASTY],
+        ["judge", "--dir", NASTY, "t01"],
+        ["judge", "t01", "--program", f"'{NASTY}'"],
+        ["judge", "--user", "me", NASTY],
+        ["rescore", NASTY],
+        ["scoreboard", "journals"],
+        ["scoreboard", "journals", "--html", NASTY],
+        ["rescore", "journals/one"],
+        ["doctor", "--dir", NASTY],
+        ["bench", "--shape", "1,8,4", "--compare", NASTY],
+        ["bench", NASTY],
+    ],
+)
+def test_a_name_does_not_reach_the_terminal_raw(tmp_path, monkeypatch, args):
+    monkeypatch.chdir(tmp_path)
+    write_case(tmp_path / "in", random_block(1, 8, 4))
+    write(tmp_path / "journals/one", replace(RIGHT, case=NASTY, problem=NASTY), user=NASTY, cases=[NASTY, "b" + NASTY])
+    _, shown = on_a_terminal(200, *args, env=NO_GPU)
+    assert "?[31mb" in shown or "\\x1b[31mb" in shown, shown
+    assert "\x1b[31m" not in shown
+    assert "\u202e" not in shown
+
+
+def test_a_name_in_brackets_is_no_markup(hw4, tmp_path):
+    result = hw4("gen", "--shape", "1,8,4", "--no-answers", "-o", tmp_path / "[red]x")
+    assert "[red]x  (1, 8, 4)  0.0 MB" in result.stderr
+
+
+@pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
+def test_a_launchers_words_do_not_reach_the_terminal_raw(tmp_path):
+    (tmp_path / "srun").write_text(
+        "#!/bin/sh\nprintf 'srun: job 1 queued and waiting \\033[31mb\\nplain \\033[31mb\\n' >&2\n"
+    )
+    (tmp_path / "srun").chmod(0o755)
+    _, shown = on_a_terminal(200, "judge", "--srun", "-p x", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert "plain ?[31mb" in shown
+    assert "\x1b[31m" not in shown

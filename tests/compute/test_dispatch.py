@@ -1,0 +1,174 @@
+"""Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
+
+import pytest
+from helpers import ROOT
+
+import hw4cli.compute.dispatch
+from hw4cli.compute.bounds import SAFE, TYPICAL, bound, suffices
+from hw4cli.compute.dispatch import AUTO, Choice, candidates, on_cpu
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import InputError
+from hw4cli.problem import suite
+
+pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
+H200 = (CHIPS[90], "NVIDIA H200")
+
+
+def choice(kernel=AUTO, gpu=H200, d=64, N=2048, allowed=None):
+    return Choice(*candidates(kernel, *gpu, d), d, N, gpu[0], allowed)
+
+
+@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("N", [128, 2048, 32768])
+def test_the_assignments_cases_are_computed_by_split_on_an_h200(d, N):
+    assert choice(d=d, N=N).first == choice(d=d, N=N).kernel_for((3, 3, 3)) == "split"
+
+
+@pytest.mark.parametrize(
+    ("cc", "name", "first"),
+    [
+        (61, "NVIDIA GeForce GTX 1080", "flash"),
+        (75, "Tesla T4", "flash"),
+        (86, "NVIDIA GeForce RTX 3090", "flash"),
+        (89, "NVIDIA GeForce RTX 4090", "flash"),
+        (120, "NVIDIA GeForce RTX 5090", "flash"),
+        (80, "NVIDIA A100-SXM4-80GB", "split"),
+        (89, "NVIDIA L40S", "split"),
+        (90, "NVIDIA H100 80GB HBM3", "split"),
+        (100, "NVIDIA B200", "split"),
+    ],
+)
+def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
+    kernels, why = candidates(AUTO, CHIPS[cc], name, 64)
+    assert kernels[0] == first
+    assert kernels[-1] == "float64"
+    assert why
+
+
+def test_an_h100_is_ranked_as_an_h200_is():
+    """The records are of a compute capability, not of a product's name."""
+    assert candidates(AUTO, CHIPS[90], "NVIDIA H100 80GB HBM3", 64) == candidates(AUTO, *H200, 64)
+    assert candidates(AUTO, *H200, 64)[1] == "measured fastest on compute capability 9.0 at d=64"
+
+
+def test_a_head_size_beyond_the_records_is_not_called_measured(monkeypatch):
+    monkeypatch.setattr(hw4cli.compute.dispatch, "FASTEST", {90: {32: ("split", "flash"), 64: ("exact", "flash")}})
+    whys = {d: candidates(AUTO, *H200, d) for d in (20, 32, 36, 64, 96, 128)}
+    assert [kernels[0] for kernels, _ in whys.values()] == ["split", "split", *["exact"] * 4]
+    assert [d for d, (_, why) in whys.items() if f"not measured at d={d}" in why] == [96, 128]
+    assert whys[20][1] == "measured fastest on compute capability 9.0 at d=32"
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed", "kernel"),
+    [
+        ((3, 3, 3), None, "split"),
+        ((1, 1, 1), 1e-3, "split"),
+        ((3, 3, 3), 1e-3, "exact"),
+        ((3, 3, 3), 1e-4, "exact"),
+        ((3, 3, 3), 1e-6, "float64"),
+        ((1e-3, 1e-3, 3e-5), 1e-6, "split"),
+        ((3, 3, 6), None, "exact"),
+        ((30, 30, 3), None, "float64"),
+        ((1e-3, 1e-3, 1e30), None, "float64"),
+        ((1e20, 1e20, 3), None, "float64"),
+    ],
+)
+def test_the_range_and_the_allowed_error_decide(found, allowed, kernel):
+    assert choice(allowed=allowed).kernel_for(found) == kernel
+
+
+GPUS = {
+    "GTX 1080": (61, "NVIDIA GeForce GTX 1080"),
+    "T4": (75, "Tesla T4"),
+    "A100": (80, "NVIDIA A100-SXM4-80GB"),
+    "A40": (86, "NVIDIA A40"),
+    "GeForce RTX 3090": (86, "NVIDIA GeForce RTX 3090"),
+    "L40S": (89, "NVIDIA L40S"),
+    "GeForce RTX 4090": (89, "NVIDIA GeForce RTX 4090"),
+    "H100": (90, "NVIDIA H100 80GB HBM3"),
+    "H200": (90, "NVIDIA H200"),
+    "B200": (100, "NVIDIA B200"),
+    "RTX PRO 6000": (120, "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
+    "GeForce RTX 5090": (120, "NVIDIA GeForce RTX 5090"),
+}
+
+
+def cases_kernels(gpu, d):
+    """What answers the assignment's cases of a head size: "flash", or "split to N = 4096, then flash"."""
+    cc, name = GPUS[gpu]
+    shapes = sorted({case.shape.N for case in suite.cases().values() if case.shape.d == d})
+    kernels = {N: choice(gpu=(CHIPS[cc], name), d=d, N=N).first for N in shapes}
+    first = kernels[shapes[0]]
+    last = max(N for N, kernel in kernels.items() if kernel == first)
+    rest = {kernels[N] for N in shapes if last < N}
+    assert len(rest) <= 1
+    return f"`{first}` to N = {last}, then `{rest.pop()}`" if rest else f"`{first}`"
+
+
+def test_the_page_says_which_kernel_computes_the_cases_on_each_gpu():
+    page = (ROOT / "docs/accuracy.md").read_text()
+    table = page.split("| GPU | cases of d=32 | cases of d=64 |\n| --- | --- | --- |\n")[1].split("\n\n")[0]
+    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert sorted(gpu for gpus, *_ in told for gpu in gpus.split(", ")) == sorted(GPUS)
+    for gpus, *kernels in told:
+        for gpu in gpus.split(", "):
+            assert kernels == [cases_kernels(gpu, 32), cases_kernels(gpu, 64)], gpu
+
+
+def test_the_chosen_kernel_always_suffices_and_a_faster_one_never_does():
+    for size in (1e-6, 1e-2, 1, 2, 2.9, 3, 3.5, 4, 5, 8, 20):
+        for d in (4, 32, 64, 128):
+            for N in (1, 128, 32768, 1 << 20):
+                this = choice(d=d, N=N)
+                kernel = this.kernel_for((size, size, size))
+                passed_over = this.kernels[: this.kernels.index(kernel)]
+                assert not any(suffices(name, (size,) * 3, d, N, CHIPS[90], SAFE) for name in passed_over)
+                assert kernel == "float64" or bound(kernel, (size,) * 3, d, N) <= SAFE
+
+
+def test_a_kernel_that_is_asked_for_is_taken_where_it_suffices_and_else_a_more_exact_one():
+    assert choice("flash").kernel_for((3, 3, 3)) == "flash"
+    assert choice("flash").kernel_for((30, 30, 3)) == "float64"
+    assert choice("split", d=128).kernel_for((1, 1, 1)) == "split"
+    assert choice("split", d=128).kernel_for((3, 3, 3)) in ("exact", "flash")
+    assert choice("warp").kernels == ("warp", "float64")
+    assert choice("float64").kernels == ("float64",)
+
+
+def test_where_the_usual_range_is_too_much_for_the_fastest_groups_start_with_the_next():
+    assert choice(d=128).first == "exact"
+    assert choice(allowed=1e-4).first == "exact"
+    assert choice(allowed=1e-9).first == "float64"
+
+
+def test_an_error_that_none_can_keep_is_refused_where_it_was_asked_for():
+    with pytest.raises(
+        InputError, match=r"--max-error 1e-08 is less than any kernel can keep .* float64 keeps 1.8e-07"
+    ):
+        choice(allowed=1e-8).kernel_for((3, 3, 3))
+    assert choice().kernel_for((1e38, 1e38, 1e38)) == "float64"
+
+
+def test_timing_tells_the_kernels_their_bounds_and_why():
+    this = choice()
+    for found, batches in (((3, 3, 3), 12), ((2, 2, 2), 3), ((30, 30, 3), 2)):
+        this.note(this.kernel_for(found), batches, found)
+    told = this.told()
+    assert told.startswith("kernel: 15 batches by split, error at most 2.8e-03, ")
+    assert "2 batches by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in told
+    assert this.exceptions_told() == ("2 batches had values too large for split: computed more exactly, 2 in float64")
+
+
+def test_a_faster_kernel_than_usual_is_no_exception():
+    this = choice(d=128)
+    this.note(this.kernel_for((1, 1, 1)), 5, (1, 1, 1))
+    assert this.exceptions_told() is None
+    assert "5 batches by split" in this.told()
+
+
+def test_the_cpu_has_two_ways():
+    assert on_cpu(64, 4096, None).kernel_for(TYPICAL) == "float32"
+    assert on_cpu(64, 4096, 1e-6).kernel_for(TYPICAL) == "float64"
+    assert on_cpu(64, 4096, None).kernel_for((1e20, 1e20, 1)) == "float64"

@@ -1,0 +1,161 @@
+"""The kernels without a GPU: their entries' arithmetic, and what NVRTC makes of them for each architecture."""
+
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from helpers import ROOT
+
+from hw4cli.compute.bounds import BIAS, ON_TENSOR_CORES, V_FACTOR
+from hw4cli.compute.plan import CHIPS, Chip
+from hw4cli.compute.tensor import sums
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import cases
+from hw4cli.resources import kernel_source
+
+nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
+
+COMPILED_FOR = [75, 80, 86, 89, 90, 100, 120]  # NVRTC 13 no longer knows the GTX 1080's 61
+HEAD_SIZES = [4, 32, 36, 64, 100, 128]
+
+
+def compiled(name, cc, macros, assertion=""):
+    """Per kernel of a file: registers and bytes spilled, as ptxas tells them; and the whole log."""
+    text = (kernel_source(name) + assertion).encode()
+    error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
+    options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros]
+    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    _, size = nvrtc.nvrtcGetProgramLogSize(program)
+    log = b" " * size
+    nvrtc.nvrtcGetProgramLog(program, log)
+    log = log.decode()
+    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log
+    nvrtc.nvrtcDestroyProgram(program)
+    kernels = re.findall(
+        r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads"
+        r".*?Used (\d+) registers",
+        log,
+        re.DOTALL,
+    )
+    return {name: (int(registers), int(stores) + int(loads)) for name, stores, loads, registers in kernels}, log
+
+
+SUPPORTED = [(name, cc) for name, variant in VARIANTS.items() for cc in CHIPS if cc >= variant.least_cc]
+
+
+def as_its_bound_takes_it(name, shape, chip):
+    """That a kernel on tensor cores adds up as its error bound has it: C++ to compile behind it."""
+    if name not in ON_TENSOR_CORES:
+        return ""
+    adds = sums(name, shape.N, shape.d, chip)
+    facts = {
+        f"(LONGEST < {shape.N} ? LONGEST : {shape.N})": adds.longest,
+        "SUB": adds.at_once,
+        "SMALL_FIRST": int(adds.small_first),
+        "ONES": int(adds.of_rounded),
+        "V_FACTOR": V_FACTOR if name == "split" else 1,
+        "BIAS": BIAS,
+    }
+    return "\n".join(f'static_assert({fact} == {value}, "{fact}");' for fact, value in facts.items())
+
+
+OLD_COMPILER = replace(CHIPS[90], warpgroups=False)  # NVRTC before 12.9
+COMPILED = [(name, CHIPS[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
+
+
+@pytest.mark.parametrize(("name", "chip"), [*COMPILED, ("split", OLD_COMPILER)], ids=lambda x: getattr(x, "cc", x))
+def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, chip):
+    tiles_follow_N = VARIANTS[name].finds_range  # and compiling takes long
+    sizes, lengths = ([32, 36, 64, 128], (128, 2048, 32768)) if tiles_follow_N else (HEAD_SIZES, (32768,))
+    shapes = [Shape(1, N, d) for d in sizes for N in lengths]
+    plans = {VARIANTS[name].plan(shape, chip).options: shape for shape in shapes}  # several N may have the same
+
+    def compile_one(options):
+        return compiled(name, chip.cc, options, as_its_bound_takes_it(name, plans[options], chip))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(compile_one, plans)
+    for shape, (kernels, log) in zip(plans.values(), results, strict=True):
+        plan = VARIANTS[name].plan(shape, chip)
+        for launch in plan.launches:
+            registers, spilled = kernels[launch.symbol]
+            assert spilled == 0, f"{launch.symbol} spills {spilled} bytes with {plan.macros}"
+            assert registers * launch.block <= 65536
+        assert "warning" not in log, log
+        assert "Potential Performance Loss" not in log, log  # wgmma, one after the other
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_kernel_of_a_file_is_launched_for_some_shape(name):
+    plans = [VARIANTS[name].plan(Shape(B, N, 64), CHIPS[90]) for B, N in ((1, 128), (1, 8192), (1000, 2048))]
+    launched = {launch.symbol for plan in plans for launch in plan.launches}
+    text = (ROOT / "kernels" / f"{name}.cu").read_text()
+    assert set(re.findall(r'extern "C" __global__.*?\b(\w+)\(const', text, re.DOTALL)) == launched
+
+
+@pytest.mark.parametrize("cc", COMPILED_FOR)
+def test_the_range_check_compiles_without_spills(cc):
+    kernels, _ = compiled("magnitudes", cc, ["-DRANGE_CHUNK=16384"])
+    assert kernels["magnitudes"][1] == 0
+
+
+@pytest.mark.parametrize(("name", "cc"), SUPPORTED)
+def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
+    shapes = [Shape(B, N, d) for B, N in ((1, 1), (3, 129), (70_000, 200), (2, 32768)) for d in range(4, 129, 4)]
+    for shape in [*shapes, *(case.shape for case in cases().values())]:
+        plan = VARIANTS[name].plan(shape, CHIPS[cc])
+        for launch in plan.launches:
+            assert launch.shared <= CHIPS[cc].shared_limit
+            assert 32 <= launch.block <= 1024
+            assert launch.block % 32 == 0
+            assert 1 <= launch.grid < 2**31
+        assert plan.splits >= 1
+        assert plan.splits == 1 or not plan.macros.get("INBLOCK"), "a block that converts takes all keys"
+        assert plan.macros["D"] == shape.d
+
+
+def test_a_kernels_figures_are_those_of_its_main_launch():
+    plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), CHIPS[90])
+    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split"]
+    assert plan.launches[plan.main].symbol == "split"
+    assert VARIANTS["naive"].plan(Shape(1, 8, 64), CHIPS[90]).main == 0
+
+
+def test_a_kernel_that_does_not_fit_says_so():
+    with pytest.raises(MachineError, match=r"float64 .* needs .* bytes of shared memory"):
+        VARIANTS["float64"].plan(Shape(1, 1, 128), Chip(10, 1, 1000, 1000))
+
+
+def test_a_kernel_that_the_gpu_is_too_old_for_says_so():
+    with pytest.raises(MachineError, match=r"split needs compute capability 8\.0, this GPU has 7\.5"):
+        VARIANTS["split"].plan(Shape(1, 1, 64), CHIPS[75])
+
+
+LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
+
+
+def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
+    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == {*VARIANTS, "magnitudes"}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_kernel_file_tells_what_it_teaches(name):
+    text = (ROOT / "kernels" / f"{name}.cu").read_text()
+    head = text[: text.index("\n\n") if "\n\n" in text else None]
+    assert [label for label in LABELS if f"// {label}" in head] == LABELS
+    positions = [head.index(f"// {label}") for label in LABELS]
+    assert positions == sorted(positions), "labels out of order"
+    assert len(text.splitlines()) <= 350
+    assert "static_assert(" in text
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_launch_names_a_symbol_of_the_file(name):
+    text = (ROOT / "kernels" / f"{name}.cu").read_text()
+    for launch in VARIANTS[name].plan(Shape(1, 8192, 64), CHIPS[90]).launches:
+        assert launch.symbol.startswith(name)
+        assert re.search(rf"\b{launch.symbol}\(const float\* q, const float\* k, const float\* v, float\* o", text)

@@ -1,0 +1,175 @@
+"""The kernels' machine code: found where it was kept, compiled where it was not, several kernels at the same time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device import machinecode, nvrtc
+from hw4cli.device.machinecode import MachineCode
+from hw4cli.device.nvrtc import CompileError, find
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+
+pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
+
+
+def naive(d):
+    """A kernel that compiles in a moment."""
+    return "naive", ("-DRANGE_CHUNK=16384", *VARIANTS["naive"].plan(Shape(1, 8, d), CHIPS[90]).options)
+
+
+def code_in(folder, cc=90):
+    return MachineCode(cc, 13000, folder)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder with one kernel's code, and the code."""
+    folder = tmp_path_factory.mktemp("kernels")
+    return folder, code_in(folder).get(naive(4))
+
+
+def test_kept_code_is_found_without_a_compiler(kept, monkeypatch):
+    folder, code = kept
+    monkeypatch.setattr(MachineCode, "compile", None)
+    assert code.startswith(b"\x7fELF")
+    assert code_in(folder).get(naive(4)) == code
+
+
+def test_other_options_gpus_and_sources_are_other_code(kept, monkeypatch):
+    folder, _ = kept
+    asked = []
+    monkeypatch.setattr(MachineCode, "compile", lambda self, kernel: asked.append(kernel) or b"new")
+    assert code_in(folder).get(naive(8)) == b"new"
+    assert code_in(folder, cc=80).get(naive(4)) == b"new"
+    monkeypatch.setattr(machinecode, "kernel_source", lambda name: "// another")
+    assert code_in(folder).get(naive(4)) == b"new"
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:1000], lambda data: b"", lambda data: data[:-1] + b"!"])
+def test_a_damaged_file_is_compiled_again(tmp_path, monkeypatch, kept, damage):
+    folder, code = kept
+    (file,) = folder.iterdir()
+    (tmp_path / file.name).write_bytes(damage(file.read_bytes()))
+    monkeypatch.setattr(nvrtc.Compiler, "compile", lambda *_: code)
+    assert code_in(tmp_path).get(naive(4)) == code
+    assert (tmp_path / file.name).read_bytes() == file.read_bytes()
+
+
+def test_companions_are_compiled_at_the_same_time_and_kept(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(machinecode, "workers", lambda: 8)
+    kernels = code_in(tmp_path)
+    assert kernels.get(naive(4), lambda: [naive(4), naive(8), naive(12), naive(8)]) == kept[1]
+    kernels.finish()
+    monkeypatch.setattr(MachineCode, "compile", None)
+    for d in (4, 8, 12):
+        assert code_in(tmp_path).get(naive(d)).startswith(b"\x7fELF")
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_on_one_core_no_companion_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(machinecode, "workers", lambda: 1)
+    monkeypatch.setattr(nvrtc.Compiler, "compile", lambda *_: b"code")
+    code_in(tmp_path).get(naive(4), lambda: [naive(8)])
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_stops_the_compiling_ends_the_companions(tmp_path, monkeypatch):
+    started = []
+
+    class Helper(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__([sys.executable, "-c", "import time; time.sleep(60)"], **kwargs)
+            started.append(self)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", Helper)
+    monkeypatch.setattr(machinecode, "workers", lambda: 3)
+    monkeypatch.setattr(MachineCode, "compile", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        code_in(tmp_path).get(naive(4), lambda: [naive(8), naive(12)])
+    assert [helper.returncode for helper in started] == [-9, -9]
+
+
+@pytest.mark.parametrize("folder", ["/proc/none", None])
+def test_a_folder_that_cannot_be_written_is_no_obstacle(monkeypatch, folder):
+    monkeypatch.setattr(nvrtc.Compiler, "compile", lambda *_: b"code")
+    assert code_in(folder and Path(folder)).get(naive(4), lambda: [naive(8)]) == b"code"
+
+
+def test_a_kernel_that_does_not_compile_is_quoted(tmp_path):
+    with pytest.raises(CompileError, match=r"naive.cu\(\d+\): error: "):
+        code_in(tmp_path).get(("naive", ("-DD=4",)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_that_the_compiler_no_longer_knows_is_told_what_it_knows():
+    compiler = nvrtc.Compiler(find(13000, 90), 13000, 90)
+    with pytest.raises(CompileError, match=r"NVRTC \d+\.\d+ knows compute capability \d\.\d and newer ones"):
+        compiler.compile("", "x.cu", (), 30)
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """Where NVRTC may be: two Python packages and a toolkit."""
+    for place in ("site/nvidia/cu13/lib/libnvrtc.so.13", "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).touch()
+    for major in (12, 13):
+        (tmp_path / "cuda/lib64").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"cuda/lib64/libnvrtc.so.{major}").touch()
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "site")])
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path / "cuda"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("driver", "cc", "library"),
+    [
+        (13000, 90, "site/nvidia/cu13/lib/libnvrtc.so.13"),
+        (14010, 90, "site/nvidia/cu13/lib/libnvrtc.so.13"),
+        (12080, 90, "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"),  # the driver is too old for CUDA 13
+        (13000, 61, "site/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"),  # CUDA 13 no longer knows the GPU
+    ],
+)
+def test_the_newest_compiler_that_driver_and_gpu_allow_is_taken(places, driver, cc, library):
+    assert find(driver, cc) == places / library
+
+
+def test_a_toolkit_is_taken_where_no_package_brings_the_compiler(places):
+    (places / "site/nvidia/cu13/lib/libnvrtc.so.13").unlink()
+    assert find(13000, 90) == places / "cuda/lib64/libnvrtc.so.13"
+
+
+def test_where_we_find_no_compiler_the_search_that_comes_with_cupy_is_asked():
+    pytest.importorskip("cuda.pathfinder")
+    assert nvrtc.Compiler(Path("/none/libnvrtc.so.13"), 13000, 90).version
+
+
+@pytest.mark.parametrize(
+    ("library", "driver", "words"),
+    [(Path("/none/libnvrtc.so.13"), 13000, "libnvrtc.so.13"), (None, 11080, "older than CUDA 12")],
+)
+def test_no_compiler_is_one_sentence(monkeypatch, library, driver, words):
+    monkeypatch.setattr(nvrtc, "_by_pathfinder", lambda: None)
+    with pytest.raises(MachineError, match=rf"NVRTC does not load: .*{words}.* \(pip install"):
+        nvrtc.Compiler(library, driver, 90)
+
+
+def test_no_two_kernels_are_loaded_from_the_same_path():
+    """cupy keeps modules by path: the second kernel would be the first."""
+    from hw4cli.device.gpu import _as_file
+
+    with _as_file(b"one") as first:
+        assert Path(first).read_bytes() == b"one"
+    with _as_file(b"two") as second:
+        assert Path(second).read_bytes() == b"two"
+    assert first != second
+    assert not Path(second).exists()

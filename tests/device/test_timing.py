@@ -1,0 +1,127 @@
+"""What the benchmark's clock measures, on a GPU that is made up: the kernel's time, and never the host's."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from helpers import ROOT
+
+import hw4cli.device.timing
+from hw4cli.device.timing import MOST_FLUSHES, Meter
+from hw4cli.lab.bench import Trial, finish
+from hw4cli.problem.shape import Shape
+
+FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
+
+
+class FakeGpu:
+    """A host and a GPU with a queue between them. Times in ms; `now` is the host's, `free` when the queue is empty."""
+
+    def __init__(self):
+        self.now = self.free = 0.0
+        self.cupy = self
+        self.cuda = self
+        self.uint8 = "uint8"
+        self.Stream = SimpleNamespace(null=None)
+
+    def Device(self):  # noqa: N802
+        return SimpleNamespace(attributes={"MaxThreadsPerMultiProcessor": 2048})
+
+    def empty(self, size, dtype):
+        return SimpleNamespace(data=SimpleNamespace(memset_async=lambda *_: self.launch(FLUSH, 0.002)))
+
+    def launch(self, gpu, host):
+        """Hand over something that the GPU needs `gpu` for, and the host `host` to say so."""
+        self.now += host
+        self.free = max(self.free, self.now) + gpu
+
+    def Event(self):  # noqa: N802
+        return FakeEvent(self)
+
+    def get_elapsed_time(self, start, end):
+        return end.at - start.at
+
+
+class FakeEvent:
+    def __init__(self, gpu):
+        self.gpu = gpu
+
+    def record(self):
+        self.at = max(self.gpu.free, self.gpu.now)
+
+    @property
+    def done(self):
+        return self.at <= self.gpu.now
+
+    def synchronize(self):
+        self.gpu.now = max(self.gpu.now, self.at)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    gpu = FakeGpu()
+    monkeypatch.setattr(hw4cli.device.timing.time, "perf_counter", lambda: gpu.now / 1000)
+    return gpu
+
+
+def launches(gpu, count, host):
+    """Work of so many kernels, each of which costs the host so much."""
+
+    def work():
+        for _ in range(count):
+            gpu.launch(KERNEL, host)
+
+    return work
+
+
+@pytest.mark.parametrize("cold", [True, False])
+@pytest.mark.parametrize("host", [0.001, 0.03, 0.5, 1.2])
+def test_a_kernels_time_is_the_gpus_however_long_the_host_takes_to_launch_it(gpu, host, cold):
+    """A framework's launches take many times as long as ours: its short rows would look slow, and ours fast."""
+    sample = Meter(gpu).sample(launches(gpu, 3, host), cold)
+    assert sample.gpu == pytest.approx(3 * KERNEL)
+    assert sample.host == pytest.approx(3 * host)
+    assert sample.host < sample.flush
+    assert not sample.late
+
+
+def test_a_host_that_is_slower_than_the_longest_flush_is_told(gpu):
+    meter = Meter(gpu)
+    work = launches(gpu, 2, 2 * FLUSH * MOST_FLUSHES)
+    sample = meter.sample(work, cold=True)
+    assert sample.late
+    trial = Trial("slow", lambda *_: None, {}, 0.0, [meter.sample(work, cold=True) for _ in range(3)])
+    row = finish(trial, "t01", Shape(320, 128, 32), None)
+    assert row.reason == "3 samples with time of the host, 51 ms to hand over the work"
+    assert row.host_ms > row.flush_ms
+
+
+def test_a_row_tells_how_long_the_host_took_and_what_hid_it(gpu):
+    meter = Meter(gpu)
+    trial = Trial("flash", lambda *_: None, {}, 0.0, [meter.sample(launches(gpu, 1, 0.03), cold=True)])
+    row = finish(trial, "t01", Shape(320, 128, 32), None)
+    assert (row.reason, row.median) == ("", pytest.approx(KERNEL))
+    assert row.host_ms == pytest.approx(0.03)
+    assert row.flush_ms == pytest.approx(FLUSH, rel=0.1)
+
+
+def test_one_hiccup_of_the_system_makes_no_flush_longer(gpu):
+    hiccups = iter([5.0])
+    meter = Meter(gpu)
+    sample = meter.sample(lambda: gpu.launch(KERNEL, next(hiccups, 0.001)), cold=True)
+    assert sample.gpu == pytest.approx(KERNEL)
+    assert sample.flush == pytest.approx(FLUSH, rel=0.1)
+
+
+def test_all_subjects_have_the_same_flush_once_one_needs_it(gpu):
+    meter = Meter(gpu)
+    slow = meter.sample(launches(gpu, 1, 1.0), cold=True)
+    fast = meter.sample(launches(gpu, 1, 0.001), cold=True)
+    assert fast.flush == pytest.approx(slow.flush)
+
+
+def test_no_record_holds_a_time_that_contains_the_hosts():
+    for path in (ROOT / "benchmarks").glob("*.json"):
+        for row in json.loads(path.read_text())["rows"]:
+            assert "hold time of the host" not in row["reason"], (path.name, row["case"])
+            assert (row.get("host_ms") or 0) <= (row.get("flush_ms") or 0), (path.name, row["case"])

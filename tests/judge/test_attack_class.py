@@ -1,0 +1,142 @@
+"""A class in which many attack: the others have the verdicts that they have alone, and nothing is changed."""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+
+import pytest
+from attacks import IS_ROOT, arena, done_by, needs_bwrap
+
+from hw4cli.judge.classroom import ClassPlan, Classroom
+from hw4cli.judge.runcase import Settings
+from hw4cli.judge.session import SessionPlan
+from hw4cli.scoring import standings
+from hw4cli.scoring.record import Rules
+
+__all__ = ["arena"]
+# HW4_WHOLE_CLASS=1 judges 50 submissions of which 21 attack; CI has a part of them.
+IS_WHOLE = bool(os.environ.get("HW4_WHOLE_CLASS"))
+
+TIMES = re.compile(r"\d+\.\d+")
+
+HONEST = {
+    "right": "right()",
+    "wrong": "open(output, 'wb').write(bytes(2560))",
+    "crash": "ctypes.string_at(0)",
+    "silent": "pass",
+    "late": "time.sleep(1.2); right()",
+    "daemon": "daemon(lambda: time.sleep(100)); right()",
+}
+HYDRA = (
+    "end = time.monotonic() + 3\nfor _ in range(20):\n if os.fork() == 0:\n"
+    "  while time.monotonic() < end:\n   if os.fork(): os._exit(0)\n   os.setsid()\n  os._exit(0)\nos._exit(0)"
+)
+# Writes into whatever it finds of the course, the answer and the others' results before all.
+OVERWRITES = """
+paths = [os.path.join(f, n) for f, _, names in os.walk(base) for n in names if not f.startswith(os.getcwd())]
+for path in [answer, base + '/results/right0/journal.jsonl', *paths]:
+    for attack in (lambda: open(path, 'wb').write(b'mine'), lambda: os.remove(path), lambda: os.chmod(path, 0o777)):
+        try: attack()
+        except OSError: pass
+"""
+PROGRAMS = {
+    "steals": "steal(answer, *(f'/proc/{pid}/root{answer}' for pid in os.listdir('/proc')))",
+    "overwrites": OVERWRITES,
+    "hydra": HYDRA,
+    "kills": "for pid in (-1, 1, os.getppid(), *range(2, 500)):\n try: os.kill(pid, 9)\n except OSError: pass",
+    "fills": "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 20))",
+    "litters": "for n in range(20000): open(f'f{n}', 'w')",
+    "stops": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "speaks": "sys.exit('bwrap: No permissions to create new namespace')",
+    "lowers": "resource.prlimit(os.getppid() or 1, resource.RLIMIT_NOFILE, (9, 9))",
+    "talks": "for _ in range(64): os.write(2, b'gpu ' * (1 << 14))\nsys.exit(1)",
+    "mounts": "libc.umount2(answer.encode(), 2); libc.mount(None, b'/', None, 0x1020, None); steal(answer)",
+    "hides": "file = open('big', 'wb'); os.remove('big'); file.write(bytes(1 << 24)); right('gone'); os.remove('gone')",
+    "shares": "libc.shmget(0x1234, 1 << 20, 0o1666)",
+    "remembers": "os.memfd_create('big'); open('/dev/shm/left', 'wb').write(bytes(1 << 20))",
+}
+BUILDS = {
+    "loops": "hw4:\n\tln -s hw4 hw4\n",
+    "asks": "MAKEFLAGS += -q\nhw4:\n\ttouch hw4\n",
+    "piles": "hw4:\n\tfor n in $$(seq 3000); do : > f$$n; done; touch hw4\n",
+    "floods": "hw4:\n\thead -c 20000000 /dev/zero > big; touch hw4; sleep 60\n",
+    "prints": "hw4:\n\t@echo 'bwrap: Creating new namespace failed' >&2; exit 1\n",
+    "robs": "hw4:\n\tcp {answer} answer; printf '\\043!/bin/sh\\ncp answer $$2' > hw4; chmod +x hw4\n",
+    "lingers": "hw4:\n\t(sleep 1; echo > hw4) & sleep 600\n",
+}
+CI_ATTACKS = ("steals", "overwrites", "hydra", "litters", "speaks", "loops", "piles", "robs")
+
+
+@pytest.fixture
+def course(arena, monkeypatch):
+    """An arena with `submissions`, and bounds that a test reaches soon."""
+    monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 1000)
+    monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 16 << 20)
+    monkeypatch.setattr("hw4cli.judge.runcase.TOTAL_SLACK", 64 << 20)
+    for module in ("judge.runcase", "scoring.record"):
+        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 1.0)
+    (arena.base / "submissions").mkdir()
+    yield arena
+
+
+def hand_in(arena, user, program=None, makefile=None):
+    """A submission; `program` is the body of one."""
+    folder = arena.base / "submissions" / user
+    folder.mkdir()
+    if program is not None:
+        shutil.copy(arena.program(program), folder / "hw4")
+    if makefile is not None:
+        (folder / "Makefile").write_text(makefile.replace("{answer}", str(arena.answer)))
+
+
+def judged(arena, output, only=()):
+    """Everyone's results, by a class's judge: with the sandbox, and as root by programs of nobody's."""
+    submissions, results = arena.base / "submissions", arena.base / output
+    hidden = (str(submissions), str(results))
+    settings = Settings(sandbox="bwrap", run_as=arena.users[-1], hidden=hidden, say=lambda _: None)
+    cases = [replace(arena.case, limit=1.0)]
+
+    def work():
+        results.mkdir(exist_ok=True)
+        session = SessionPlan("", [], cases, arena.cases, output=results, settings=settings)
+        room = Classroom(ClassPlan(submissions, results, session, only=only, build_seconds=2.0))
+        room.judge()
+        return {
+            one.user: (one.note, [(str(r.verdict), TIMES.sub("", r.reason)) for r in one.results.values()])
+            for one in standings.load(results, Rules())
+        }
+
+    return done_by(arena.judge, work, apart=True)
+
+
+def test_those_who_do_not_attack_have_the_verdicts_that_they_have_alone(course):
+    arena = course
+    needs_bwrap(arena.users[-1])
+    copies = 5 if IS_WHOLE else 1
+    honest = {f"{name}{copy}": body for name, body in HONEST.items() for copy in range(copies)}
+    attacks = {name: body for name, body in {**PROGRAMS, **BUILDS}.items() if IS_WHOLE or name in CI_ATTACKS}
+    for user, body in honest.items():
+        hand_in(arena, user, program=body)
+    open_to(arena)
+    alone = judged(arena, "alone")
+    for user, body in attacks.items():
+        hand_in(arena, f"{'ahmz'[len(user) % 4]}-{user}", **{"makefile" if user in BUILDS else "program": body})
+    open_to(arena)
+    before = {path: path.read_bytes() for path in (arena.base / "submissions").rglob("*") if path.is_file()}
+    together = judged(arena, "results")
+    assert {user: found for user, found in together.items() if user in honest} == alone
+    assert {found[1][0][0] for user, found in alone.items() if user.startswith("right")} == {"AC"}
+    rest = {user: found for user, found in together.items() if user not in honest}
+    assert len(rest) == len(attacks)
+    for user, (note, results) in rest.items():
+        assert note or {verdict for verdict, _ in results} <= {"NA", "TLE", "TLE+"}, (user, results)
+    assert {path: path.read_bytes() for path in before} == before
+    assert [path for path in arena.base.rglob("*") if "mine" in path.name] == []
+
+
+def open_to(arena):
+    if arena.judge == "a user" and IS_ROOT:
+        subprocess.run(["chown", "-R", "nobody", arena.base / "submissions"], check=True)
+        arena.base.chmod(0o777)

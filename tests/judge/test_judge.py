@@ -1,0 +1,258 @@
+"""The judge and its command with real programs (more of them are in test_verdicts_of_programs), and verify."""
+
+import shutil
+import stat
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+from helpers import ROOT, fails, run_hw4
+
+from hw4cli.judge import runcase
+from hw4cli.judge.runcase import size_problem
+from hw4cli.problem import suite
+from hw4cli.problem.generate import Job, make
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
+from hw4cli.problem.verdict import Comparison, Verdict
+from hw4cli.scoring.record import combine
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with t01 and its answer."""
+    folder = tmp_path_factory.mktemp("cases")
+    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A small case with a limit of half a second, for programs that run past it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    case = Case("tiny", Shape(2, 40, 8), 1, 0.5, "")
+    make(Job(case.input_path(folder), case.answer_path(folder), case.shape, 1), exact_attention, lambda _: None)
+    return case, folder
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Makes an executable Python program from its lines; `answer` in it is the path of the right answer."""
+
+    def write(body, answer="/none"):
+        path = tmp_path / "program"
+        path.write_text(f"#!{sys.executable}\nimport os, signal, sys, time, shutil\nanswer = {str(answer)!r}\n{body}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return write
+
+
+def judge_case(*args, **kwargs):
+    """The result of one attempt."""
+    return combine([runcase.judge_case(*args, **kwargs)])
+
+
+RIGHT = "shutil.copyfile(answer, sys.argv[2])"
+
+
+def judged(tiny, program, body, monkeypatch, kill_after=0.5):
+    case, folder = tiny
+    for module in ("judge.runcase", "scoring.record"):
+        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", kill_after)
+    return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
+
+
+def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeypatch):
+    bystander = psutil.Popen(["sleep", "30"])
+    try:
+        judged(tiny, program, RIGHT, monkeypatch)
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_the_clock_wakes_at_once_when_a_program_ends(tiny, program, monkeypatch):
+    walls = {body: [] for body in (RIGHT, RIGHT + "; time.sleep(0.1)")}
+    for _ in range(10):
+        for body, times in walls.items():
+            times.append(judged(tiny, program, body, monkeypatch, kill_after=5).wall)
+    fast, slow = (min(times) for times in walls.values())
+    assert slow - fast == pytest.approx(0.1, abs=0.045)
+
+
+def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
+    case, folder = tiny
+    for path in (case.input_path, case.answer_path):
+        path(tmp_path).write_bytes(path(folder).read_bytes())
+    answer = case.answer_path(tmp_path)
+    command = [str(program(RIGHT, case.answer_path(folder)))]
+    assert judge_case(case, command, tmp_path).verdict is Verdict.AC
+    data = answer.read_bytes()
+    for damage in (data[:-4], b"\xff" * len(data)):
+        answer.write_bytes(damage)
+        result = judge_case(case, command, tmp_path)
+        assert result.verdict is Verdict.JE
+        assert "answer" in result.reason
+    case.input_path(tmp_path).write_bytes(b"short")
+    assert judge_case(case, command, tmp_path).verdict is Verdict.JE
+
+
+@pytest.mark.parametrize("file", ["t01", "t01.out"])
+def test_an_input_or_answer_of_the_right_size_that_is_not_the_suites_is_the_judges_failure(
+    folder, program, tmp_path, file
+):
+    case = suite.cases()["t01"]
+    for path in folder.iterdir():
+        shutil.copy(path, tmp_path)
+    command = [str(program(RIGHT, case.answer_path(tmp_path)))]
+    assert judge_case(case, command, tmp_path).verdict is Verdict.AC
+    with (tmp_path / file).open("r+b") as damaged:
+        damaged.seek(12)
+        damaged.write(b"\0\0\0\0")
+    result = judge_case(case, command, tmp_path)
+    assert result.verdict is Verdict.JE
+    assert f"{tmp_path / file} " in result.reason
+    assert f"`hw4 gen t01 --dir {tmp_path}`" in result.reason
+
+
+@pytest.mark.parametrize("damaged", ["answer", "answer[:-4]", "permissions"])
+def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
+    case, folder = tiny
+    for path in (case.input_path, case.answer_path):
+        path(tmp_path).write_bytes(path(folder).read_bytes())
+    change = "os.chmod(answer, 0o400)" if damaged == "permissions" else f"open({damaged}, 'r+b').write(b'xxxx')"
+    body = f"{RIGHT}; {change}"
+    result = judge_case(case, [str(program(body, case.answer_path(tmp_path)))], tmp_path)
+    assert result.verdict is Verdict.NA
+    assert "changed while the program ran" in result.reason
+
+
+def test_a_folder_without_room_for_the_output_is_the_judges_failure(tiny, program, monkeypatch):
+    case, folder = tiny
+    usage = shutil.disk_usage("/")._replace(free=1000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+    result = judge_case(case, [str(program(RIGHT, case.answer_path(folder)))], folder)
+    assert result.verdict is Verdict.JE
+    assert "TMPDIR" in result.reason
+
+
+def test_comparing_takes_little_more_than_reading(tmp_path):
+    values = np.linspace(-3, 3, 1 << 24, dtype=np.float32)  # 64 MB
+    paths = tmp_path / "output", tmp_path / "answer"
+    for path in paths:
+        values.tofile(path)
+
+    def seconds(work):
+        def once():
+            start = time.monotonic()
+            work()
+            return time.monotonic() - start
+
+        return min(once() for _ in range(5))
+
+    reading = seconds(lambda: [np.fromfile(path, np.float32) for path in paths])
+    assert seconds(lambda: runcase.compare_files(*paths, Comparison())) < 6 * reading
+
+
+def test_sizes_are_told_in_rows_where_they_are_rows():
+    shape = Shape(2, 40, 8)
+    assert size_problem(2560, shape) is None
+    assert "3 rows too short" in size_problem(2560 - 96, shape)
+    assert "5 bytes too long" in size_problem(2565, shape)
+
+
+def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
+    result = hw4("judge", "t01", "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
+    assert result.returncode == 0, result.stdout + result.stderr
+    row = next(line for line in result.stdout.splitlines() if line.startswith("t01"))
+    assert "(320, 128, 32)" in row
+    assert " AC " in row
+    assert float(row.split()[-1]) < 5e-5
+    assert "1 of 1 case AC, score at most 60 of 60: 1 of the suite's 30 cases judged" in result.stdout
+    assert "+ Penalty 0.00 s" in result.stdout
+
+
+def test_a_program_with_arguments_is_judged_and_what_is_wrong_costs(hw4, folder, program):
+    path = program("sys.exit(len(sys.argv))")
+    result = hw4("judge", "t01", "--dir", folder, "--program", f"{path} 'one argument' two")
+    assert result.returncode == 1
+    assert "NA" in result.stdout
+    assert "exit code 5" in result.stdout
+    assert "score at most 57 of 60" in result.stdout
+    assert "Penalty 60.00 s" in result.stdout
+
+
+def test_missing_cases_are_told_with_the_command_that_makes_them(hw4, folder):
+    result = hw4("judge", "t01-t03", "t05", "--dir", folder)
+    fails(result, 3, "3 of 4 cases", f"hw4 gen t02-t03 t05 --dir {folder}")
+
+
+def test_a_bad_request_is_one_sentence(hw4, folder):
+    fails(hw4("judge", "t99", "--dir", folder), 2, "no case 't99'")
+    fails(hw4("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
+    fails(hw4("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
+    for penalty in ("nan", "-5", "inf"):
+        fails(hw4("judge", "t01", "--dir", folder, "--penalty", penalty), 2, "--penalty")
+
+
+def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
+    import signal
+    import subprocess
+
+    path = program("time.sleep(300)")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hw4cli", "judge", "t01", "--dir", str(folder), "--program", str(path)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 30
+    while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stderr.strip() == "hw4: interrupted: 0 of 1 cases are judged"
+    alive = [p for p in psutil.process_iter(["cmdline"]) if str(path) in (p.info["cmdline"] or [])]
+    assert not alive
+
+
+def verify(*args):
+    return run_hw4("verify", *args)
+
+
+def test_verify_tells_right_from_wrong_and_where(folder, tmp_path):
+    case = suite.cases()["t01"]
+    answer = case.answer_path(folder)
+    assert verify(answer, answer).returncode == 0
+    output = tmp_path / "out"
+    data = bytearray(answer.read_bytes())
+    data[4 * (128 * 32 * 2 + 5 * 32 + 7) :][:4] = b""
+    data[4 * (128 * 32 * 2 + 5 * 32 + 7) : 4 * (128 * 32 * 2 + 5 * 32 + 7) + 4] = b"\x00\x00\xa0\x41"
+    output.write_bytes(data)
+    result = verify(output, answer)
+    assert result.returncode == 1
+    assert "wrong       1" in result.stdout
+    assert "first wrong batch 2, row 5, column 7" in result.stdout
+    assert "worst       batch 2, row 5, column 7" in result.stdout
+
+
+def test_verify_counts_nan_and_needs_equal_sizes(folder, tmp_path):
+    answer = suite.cases()["t01"].answer_path(folder)
+    output = tmp_path / "out"
+    output.write_bytes(b"\xff" * 8 + answer.read_bytes()[8:])
+    result = verify(output, answer)
+    assert result.returncode == 1
+    assert "NaN or Inf  2" in result.stdout
+    output.write_bytes(answer.read_bytes()[:-1])
+    assert verify(output, answer).returncode == 1
+    fails(verify(tmp_path / "none", answer), 2, "does not exist")
+    fails(verify(answer, output), 2, "bytes")
+    fails(verify(answer, answer, "--shape", "1,2,4"), 2, "(1, 2, 4)")

@@ -1,0 +1,189 @@
+"""The benchmark without a GPU: its statistics, its comparison, its tables and the README made from them."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+from helpers import ROOT, fails
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hw4cli.device.timing import Sample
+from hw4cli.errors import InputError
+from hw4cli.lab.bench import CACHE, FEWEST, MOST, Row, Trial, median_interval
+from hw4cli.lab.changes import check_comparable, compare
+from hw4cli.lab.tables import COLUMNS, cells, read_record
+from hw4cli.text import tables
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=1, max_size=200))
+def test_the_interval_encloses_the_median(samples):
+    median, low, high = median_interval(samples)
+    assert min(samples) <= low <= median <= high <= max(samples)
+    assert median == pytest.approx(np.median(samples))
+
+
+def test_the_interval_holds_the_true_median_as_often_as_it_says():
+    random = np.random.default_rng(0)
+    held = [low <= 0 <= high for _, low, high in (median_interval(random.normal(size=40)) for _ in range(2000))]
+    assert 0.95 < np.mean(held) < 0.995
+
+
+def trial(samples):
+    return Trial("x", lambda inputs, outputs: outputs, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
+
+
+def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():
+    assert not trial([1.0] * (FEWEST - 1)).done()
+    assert trial([1.0] * FEWEST).done()
+    noisy = np.random.default_rng(0).uniform(1, 2, MOST)
+    assert not trial(noisy[:20]).done()
+    assert trial(noisy).done()
+    assert trial(2000 * noisy[:FEWEST]).done()
+
+
+def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 64), **changes):
+    values = {
+        "median": median,
+        "low": median * (1 - spread),
+        "high": median * (1 + spread),
+        "samples": 20,
+        "tflops": 400 / median,
+        "max_error": 1e-6,
+        **changes,
+    }
+    return Row(kernel, case, shape, "ok", **values)
+
+
+def record(*rows):
+    return {
+        "machine": {"gpu": "Test GPU", "driver": "1.2", "cuda": "13.0", "cupy": "14"},
+        "sgemm_tflops": 50.0,
+        "commit": "abc1234",
+        "date": "2026-01-01",
+        "method": {"timer": "CUDA events", "cache": "warm", "flops": "4*B*N*N*d"},
+        "rows": json.loads(json.dumps([vars(r) for r in rows])),
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "interval", "word"),
+    [
+        (10.05, 0.001, "same"),
+        (10.25, 0.001, "same"),  # no more than two runs of one kernel differ
+        (9.75, 0.001, "same"),
+        (8.0, 0.01, "faster"),
+        (12.0, 0.01, "slower"),
+        (10.45, 0.001, "slower"),
+        (10.45, 0.02, "unsure"),
+        (10.25, 0.02, "unsure"),
+        (12.0, 0.1, "unsure"),
+    ],
+)
+def test_a_comparison_is_sure_only_beyond_the_intervals_and_the_spread_of_runs(now, interval, word):
+    (change,) = compare([row(median=now, spread=interval)], record(row(spread=interval)), spread=0.04)
+    assert change.word == word
+    assert change.ratio == pytest.approx(now / 10)
+
+
+def test_what_only_one_record_has_is_not_compared():
+    assert compare([row(kernel="new"), row(shape=(1, 2, 4))], record(row())) == []
+
+
+@pytest.mark.parametrize(("cold", "words"), [(True, "give --warm"), (False, "leave out --warm")])
+def test_warm_is_not_compared_with_cold(cold, words):
+    check_comparable(made(CACHE[cold]), "old.json", cold)
+    with pytest.raises(InputError, match=f"old.json was measured with another L2 cache .*: {words}"):
+        check_comparable(made(CACHE[not cold]), "old.json", cold)
+
+
+def made(cache):
+    return {**record(row()), "method": {"cache": cache}}
+
+
+def test_a_record_that_cannot_be_compared_is_refused_before_anything_is_measured(hw4, tmp_path):
+    old = tmp_path / "old.json"
+    for broken, words in (
+        (made(CACHE[False]), "give --warm"),
+        ({**made(CACHE[True]), "rows": [{"program": "./hw4", "status": "ok"}]}, "not a record that"),
+        ({**made(CACHE[True]), "rows": [{**vars(row()), "low": 11.0}]}, "not a record that"),
+    ):
+        old.write_text(json.dumps(broken))
+        fails(hw4("bench", "--cases", "t28", "--compare", old, env=NO_GPU), 2, "old.json", words)
+
+
+def test_tables_show_every_figure_and_a_dash_where_there_is_none():
+    shown = dict(zip(COLUMNS, cells(record(row(registers=None, occupancy=0.125))["rows"][0]), strict=True))
+    assert shown["shape"] == "(4, 16384, 64)"
+    assert shown["median"] == "10"
+    assert shown["spread"] == "1.0%"
+    assert shown["registers"] == "-"
+    assert shown["occupancy"] == "12%"
+
+
+def test_csv_has_a_line_a_row_and_the_fields_names():
+    lines = tables.comma_separated(record(row(), row(case="t30"))["rows"]).splitlines()
+    assert lines[0].startswith("kernel,case,shape,status")
+    assert len(lines) == 3
+    assert '"4,16384,64"' in lines[1]
+
+
+@pytest.fixture
+def results():
+    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks/results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records(results):
+    for path, text in results.made().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make results`"
+
+
+def test_every_record_is_complete(results):
+    for path in (ROOT / "benchmarks").glob("*.json"):
+        found = read_record(path)
+        assert found["commit"]
+        assert "dirty" not in found["commit"], f"{path.name} was measured on changes that no commit has"
+        assert found["machine"]["gpu"]
+        assert found.get("kind") == "end-to-end" or found["clocks"]["before"]
+        assert all(r["status"] in ("ok", "wrong", "failed") for r in found["rows"])
+
+
+def test_a_versus_table_puts_the_others_beside_the_first(results):
+    text = results.versus(record(row(), row("torch", median=20.0), row(case="t30"), row("torch", "t30"))["rows"])
+    assert "| t28 | (4, 16384, 64) | 10 | 40.00 | - | 1.0e-06 | 20.00 | 2.00 |" in text
+    assert len(text.splitlines()) == 4
+
+
+def test_a_broken_record_is_refused(tmp_path):
+    path = tmp_path / "old.json"
+    for text, words in (("{", "not JSON"), ("[]", "not a record"), ('{"rows": 1}', "not a record")):
+        path.write_text(text)
+        with pytest.raises(InputError, match=words):
+            read_record(path)
+    with pytest.raises(InputError, match="cannot read"):
+        read_record(tmp_path / "none")
+
+
+def test_bad_requests_are_one_sentence(hw4, tmp_path):
+    fails(hw4("bench"), 2, "--cases")
+    fails(hw4("bench", "--cases", "t99"), 2, "no case 't99'")
+    fails(hw4("bench", "--shape", "1,2"), 2, "three integers")
+    fails(hw4("bench", "--shape", "1,2,4", "--tile", "128"), 2, "rows x keys")
+    fails(hw4("bench", "--cases", "t01", "--compare", tmp_path / "none"), 2, "cannot read")
+    fails(hw4("bench", "--cases", "t01", env=NO_GPU), 3, "no GPU")
+
+
+def test_the_ladder_is_shown_without_a_gpu_too(hw4):
+    result = hw4("kernels", env=NO_GPU)
+    assert result.returncode == 0
+    assert "flash" in result.stdout
+    assert "128x32" in result.stdout
+    entries = json.loads(hw4("kernels", "--d", 32, "--format", "json", env=NO_GPU).stdout)
+    assert entries[-1]["runs on"] == "all"
+    fails(hw4("kernels", "--d", 5), 2, "--d", "multiple of 4")

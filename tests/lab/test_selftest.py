@@ -1,0 +1,241 @@
+"""`hw4 selftest`: what is right passes, each way of being wrong is found, and the command that it prints repeats it."""
+
+import json
+import shlex
+import signal
+import time
+from itertools import count
+
+import numpy as np
+import pytest
+from helpers import fails, start_hw4
+
+from hw4cli.cli import run_command
+from hw4cli.compute.bounds import bound
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.tiled import tiled_attention
+from hw4cli.lab import selftest
+from hw4cli.lab.randomcases import Trial, draw
+from hw4cli.lab.selftest import UNWRITTEN, OnCpu, Summary, allowed, examine, outcomes
+from hw4cli.problem.casefile import magnitudes
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.text.words import counted
+
+
+def without_key(block, key):
+    """O of all rows without one key."""
+    q, k, v = (block[:, part].astype(np.float64) for part in range(3))
+    s = np.einsum("bid,bjd->bij", q, k) / np.sqrt(block.shape[3])
+    s[:, :, key] = -np.inf
+    p = np.exp(s - s.max(axis=2, keepdims=True))
+    return (np.einsum("bij,bjd->bid", p, v) / p.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+def one_unwritten(answer):
+    answer.view(np.uint32)[-1, -1, -1] = UNWRITTEN
+    return answer
+
+
+def one_nan(answer):
+    answer[0, 0, -1] = np.nan
+    return answer
+
+
+def beyond(block, answer, factor):
+    """An answer with one element off by what is allowed times a factor."""
+    _, _, N, d = block.shape
+    exact = exact_attention(block)[-1, 0, 0]
+    answer[-1, 0, 0] = exact + factor * allowed("float32", magnitudes(block[-1:]), d, N, CHIPS[90])
+    return answer
+
+
+TURN = count()
+FAULTS = {
+    "drops the last key": lambda block, answer: without_key(block, -1) if block.shape[2] > 1 else answer,
+    "gives a key behind the end a weight": lambda block, answer: tiled_attention(
+        np.concatenate([block, np.zeros_like(block[:, :, :1])], axis=2)
+    )[:, :-1],
+    "swaps the batches": lambda block, answer: answer[::-1].copy(),
+    "leaves an element unwritten": lambda block, answer: one_unwritten(answer),
+    "computes NaN": lambda block, answer: one_nan(answer),
+    "is off by twice its bound": lambda block, answer: beyond(block, answer, 2),
+    "gives other bits every time": lambda block, answer: answer * np.float32(1 + next(TURN) % 2 * 2**-23),
+    "takes Q for K": lambda block, answer: tiled_attention(block[:, [1, 0, 2]]),
+}
+WORDS = {
+    "leaves an element unwritten": " not written",
+    "gives other bits every time": " other in a second run",
+}
+
+
+@pytest.fixture(params=FAULTS)
+def fault(request, monkeypatch):
+    """The CPU's computation with a fault; the name of it."""
+
+    def compute(self, kernel, block):
+        return FAULTS[request.param](block, tiled_attention(block))
+
+    monkeypatch.setattr(OnCpu, "compute", compute)
+    return request.param
+
+
+def small(number):
+    """Trials of the CPU that take next to no time."""
+    return next(trial for n in count(1000 * number) if (trial := draw(1, n, "cpu", "float32")).shape.flops < 5e7)
+
+
+def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
+    number = next(
+        n for n in range(300) if draw(1, n, "cpu").shape.flops < 5e8 and examine(draw(1, n, "cpu"), OnCpu()).wrong
+    )
+    assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--case", str(number)]) == 1
+    told = capsys.readouterr().out
+    assert WORDS.get(fault, " off by ") in told
+    wrong, command = (line.strip() for line in told.splitlines() if "wrong: " in line or "hw4 selftest" in line)
+    assert wrong.startswith(f"wrong: {draw(1, number, 'cpu')}: ")
+    assert run_command(shlex.split(command)[1:]) == 1
+    assert wrong in capsys.readouterr().out
+
+
+def test_an_error_within_the_bound_is_right(monkeypatch):
+    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: beyond(block, tiled_attention(block), 0.8))
+    found = [examine(small(number), OnCpu()) for number in range(20)]
+    assert [outcome.wrong for outcome in found] == [""] * 20
+    assert 0.7 < max(outcome.share for outcome in found) < 0.9
+
+
+def test_each_batch_is_held_to_the_bound_for_its_own_values(monkeypatch):
+    """The bound for the block would hide what is wrong in a batch of small values."""
+
+    def compute(self, kernel, block):
+        answer = tiled_attention(block)
+        answer[0, 0, 0] += 10 * allowed(kernel, magnitudes(block[:1]), 32, 40, CHIPS[90])
+        return answer
+
+    class Scaled(Trial):
+        def block(self):
+            block = super().block()
+            block[1] *= 100
+            return block
+
+    monkeypatch.setattr(OnCpu, "compute", compute)
+    outcome = examine(Scaled("float32", Shape(2, 40, 32), "uniform", 1), OnCpu())
+    assert "1 element off by" in outcome.wrong
+    assert "the first in batch 0, row 0, column 0" in outcome.wrong
+
+
+def test_the_oracle_is_checked_too(monkeypatch):
+    monkeypatch.setattr(OnCpu, "oracle", lambda self, block: exact_attention(block) * np.float32(1 + 1e-4))
+    assert "the float64 that it is compared with is itself off by" in examine(small(0), OnCpu()).wrong
+
+
+@pytest.mark.parametrize(("batch", "words"), [(7, "off by"), (5, "larger than V"), (0, "larger than V"), (4, "off by")])
+def test_of_a_large_trial_some_batches_are_compared_the_last_one_too_and_all_are_looked_at(monkeypatch, batch, words):
+    trial = Trial("float32", Shape(8, 40, 8), "uniform", 1)
+    monkeypatch.setattr(selftest, "ORACLE_FLOPS", trial.shape.flops // 3 + 1)
+
+    def compute(self, kernel, block):
+        answer = tiled_attention(block)
+        answer[batch, 3, 4] = 4
+        return answer
+
+    asked = []
+    monkeypatch.setattr(OnCpu, "compute", compute)
+    monkeypatch.setattr(OnCpu, "oracle", lambda self, block: asked.append(len(block)) or exact_attention(block))
+    wrong = examine(trial, OnCpu()).wrong
+    assert asked == [3]
+    assert words in wrong
+    assert f"the first in batch {batch}, row 3, column 4" in wrong
+
+
+def test_what_is_allowed_is_the_bound_or_four_times_an_estimate_and_o_is_a_mean_of_v():
+    chip, found, large = CHIPS[90], (3, 3, 3), (3000, 3000, 3)
+    assert allowed("flash", found, 64, 4096, chip) == pytest.approx(bound("flash", found, 64, 4096, chip))
+    assert allowed("naive", found, 64, 4096, chip) == pytest.approx(4 * bound("naive", found, 64, 4096, chip))
+    assert bound("flash", large, 64, 4096, chip) == np.inf
+    assert allowed("flash", large, 64, 4096, chip) == pytest.approx(6, rel=0.01)
+    assert allowed("split", (3, 3, 1e5), 64, 4096, chip) == np.inf
+
+
+def test_trials_end_when_the_time_is_over_and_one_is_made_in_any_case():
+    assert len(list(outcomes(OnCpu(), small, 0))) == 1
+    start = time.monotonic()
+    assert len(list(outcomes(OnCpu(), small, 0.5))) > 1
+    assert time.monotonic() - start < 20
+
+
+def test_a_summary_counts_each_sort_of_outcome():
+    summary, trial = Summary(), small(0)
+    for number in range(4):
+        summary.add(examine(small(number), OnCpu()))
+    summary.add(selftest.Outcome(trial, wrong="off"))
+    summary.add(selftest.Outcome(trial, skipped="no room"))
+    assert summary.cases == 5
+    assert summary.kernels["float32"].right == 4
+    assert 0 < summary.kernels["float32"].share < 1
+    assert [outcome.trial for outcome in summary.wrong] == [trial]
+    assert summary.skipped == {"no room": 1}
+
+
+def test_the_cpu_passes_some_seconds_of_it(hw4):
+    result = hw4("selftest", "--device", "cpu", "--minutes", 0.05)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.splitlines()[-1].split(",")[1].startswith(" all right (seed 0")
+
+
+def test_json_holds_the_whole_summary(hw4):
+    result = hw4("selftest", "--device", "cpu", "--minutes", 0.01, "--seed", 5, "--kernel", "float64", "--json")
+    found = json.loads(result.stdout)
+    assert result.returncode == 0
+    assert found["cases"] == found["kernels"]["float64"]["right"] >= 1
+    assert found["kernels"]["float64"].keys() == {"right", "max_error", "share_of_allowed"}
+    assert (found["seed"], found["interrupted"], found["wrong"], found["skipped"]) == (5, False, [], {})
+
+
+def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
+    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
+    assert run_command(["selftest", "--device", "cpu", "--case", "0", "--json"]) == 1
+    (wrong,) = json.loads(capsys.readouterr().out)["wrong"]
+    trial = draw(0, 0, "cpu")
+    assert wrong.pop("reason").startswith("1 element off by nan")
+    shape = [trial.shape.B, trial.shape.N, trial.shape.d]
+    assert wrong == {"kernel": trial.kernel, "shape": shape, "data": trial.kind, "command": trial.command}
+
+
+def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
+    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
+    assert run_command(["selftest", "--device", "cpu", "--minutes", "0.001", "--kernel", "float32"]) == 1
+    out, err = capsys.readouterr()
+    first, last = err.splitlines()[1], out.splitlines()[-1]
+    assert first == "wrong: hw4 selftest --seed 0 --case 0 --kernel float32 --device cpu"
+    assert first.removeprefix("wrong: ") in out
+    assert last.startswith(f"{counted(out.count('wrong: '), 'case')}, {out.count('wrong: ')} wrong (seed 0")
+
+
+def test_ctrl_c_tells_what_was_found_so_far():
+    process = start_hw4("selftest", "--device", "cpu", "--minutes", 5)
+    assert process.stderr.readline().startswith("testing ")
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert " (seed 0" in out.splitlines()[-1]
+    assert err.splitlines()[-1] == "hw4: interrupted"
+
+
+def test_without_a_gpu_it_says_so(hw4):
+    fails(hw4("selftest", env={"CUDA_VISIBLE_DEVICES": "-1"}), 3, "no GPU can be used")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--case", 1, "--minutes", 2], "--minutes does not go with --case"),
+        (["--minutes", "nan"], "nan is not a number"),
+        (["--device", "cpu", "--kernel", "flash"], "--device cpu has no kernel 'flash'"),
+        (["--kernel", "float32"], "--device cuda has no kernel 'float32'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(hw4, words, said):
+    fails(hw4("selftest", *words), 2, said)

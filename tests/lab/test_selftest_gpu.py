@@ -1,0 +1,130 @@
+"""`hw4 selftest` on a GPU, tried on one that there is not: what only memory on a GPU shows is found, too."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.tiled import tiled_attention
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.lab import selftest
+from hw4cli.lab.randomcases import Trial
+from hw4cli.lab.selftest import OnGpu, examine, outcomes
+from hw4cli.problem.casefile import magnitudes
+from hw4cli.problem.shape import Shape
+
+
+class Memory:
+    """An array on a GPU that there is not."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.nbytes, self.data = values, values.shape, values.nbytes, self
+
+    def memset_async(self, byte, size):
+        self.values.reshape(-1).view(np.uint8)[:size] = byte
+
+    def __getitem__(self, part):
+        return Memory(self.values[part])
+
+    def reshape(self, shape):
+        return Memory(self.values.reshape(shape))
+
+    def view(self, dtype):
+        return self.values.view(dtype)
+
+    def set(self, values):
+        self.values[:] = values
+
+    def get(self):
+        return self.values
+
+
+class FakeGpu:
+    """As much of a Gpu as a test of kernels needs; its kernels are the CPU's computation, and what `also` does."""
+
+    name, chip = "no GPU", CHIPS[90]
+
+    def __init__(self, also=lambda inputs, outputs: None, found=magnitudes):
+        self.also, self.found, self.scratches = also, found, []
+        self.cupy = SimpleNamespace(
+            empty=self.scratch, cuda=SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError))
+        )
+
+    def scratch(self, size, dtype):
+        self.scratches.append(Memory(np.empty(size, dtype)))
+        return self.scratches[-1]
+
+    def empty(self, shape):
+        return Memory(np.empty(shape, np.float32))
+
+    def plan(self, kernel, shape):
+        return VARIANTS[kernel].plan(shape, self.chip)
+
+    def errors_told(self, plan, shape):
+        return nullcontext()
+
+    def compute(self, plan, inputs, outputs):
+        wide = np.float64 if plan.variant == "float64" else np.float32
+        outputs.set(tiled_attention(inputs.values, wide))
+        if plan.variant != "float64":
+            self.also(inputs, outputs)
+
+    def range_of(self, plan, scratch, inputs):
+        return Memory(np.float32(self.found(inputs.values)).view(np.uint32))
+
+
+ON_GPU = Trial("exact", Shape(3, 600, 8), "uniform", 4)
+
+
+def raising(error):
+    def also(inputs, outputs):
+        raise error
+
+    return also
+
+
+def test_a_right_kernel_on_a_gpu_passes_and_its_scratch_is_other_poison_every_time():
+    gpu = FakeGpu()
+    outcome = examine(ON_GPU, OnGpu(gpu))
+    assert (outcome.wrong, outcome.skipped) == ("", "")
+    assert [np.unique(scratch.values).tolist() for scratch in gpu.scratches] == [[255], [0]]
+
+
+@pytest.mark.parametrize("place", [-1, 0])
+def test_a_kernel_that_writes_beside_its_output_is_found(place):
+    def also(inputs, outputs):
+        whole = outputs.values.base
+        whole[selftest.GUARD - 1 if place == 0 else -selftest.GUARD] = 0
+
+    assert examine(ON_GPU, OnGpu(FakeGpu(also))).wrong == "the kernel wrote beside its output"
+
+
+def test_a_kernel_that_reads_beyond_its_input_meets_nan():
+    def also(inputs, outputs):
+        whole = inputs.values.base
+        outputs.values[-1, -1] += 0 * whole[-selftest.GUARD]
+
+    assert "8 elements " in examine(ON_GPU, OnGpu(FakeGpu(also))).wrong
+
+
+def test_a_wrong_range_of_the_input_is_found():
+    outcome = examine(ON_GPU, OnGpu(FakeGpu(found=lambda block: (1, 2, 3))))
+    assert outcome.wrong.startswith("|Q|, |K|, |V| reach (")
+    assert outcome.wrong.endswith("but (1.0, 2.0, 3.0) was found")
+
+
+def test_what_a_gpu_cannot_run_is_skipped():
+    old = FakeGpu()
+    old.chip = CHIPS[61]
+    assert examine(ON_GPU, OnGpu(old)).skipped == "kernel exact needs compute capability 8.0, this GPU has 6.1"
+    small = FakeGpu(raising(MemoryError()))
+    assert examine(ON_GPU, OnGpu(small)).skipped == "kernel exact would need more memory than this GPU has"
+
+
+def test_after_a_kernel_that_failed_nothing_more_is_asked_of_the_gpu():
+    broken = OnGpu(FakeGpu(raising(MachineError("the GPU failed in kernel exact: cudaErrorMisalignedAddress"))))
+    found = list(outcomes(broken, lambda number: ON_GPU, 60))
+    assert [outcome.wrong for outcome in found] == ["the GPU failed in kernel exact: cudaErrorMisalignedAddress"]

@@ -1,0 +1,190 @@
+"""Damaged submissions, cases, suites and records: what is wrong is told in a sentence, and nothing is lost."""
+
+import json
+import os
+import stat
+from dataclasses import replace
+
+from fuzzing import EXAMPLES, a_folder, fuzz, json_values
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hw4cli.errors import Hw4Error, InputError
+from hw4cli.judge import caserecord
+from hw4cli.judge.caserecord import CaseRecord
+from hw4cli.judge.casewatch import CaseWatch
+from hw4cli.judge.runcase import check_case
+from hw4cli.judge.submission import BrokenError, Submission, program_of
+from hw4cli.problem import suite
+from hw4cli.problem.casefile import HEADER, InputFile
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
+from hw4cli.resources import data_path
+from hw4cli.runner.confine import Confinement
+from hw4cli.scoring import pseudonyms
+
+KINDS = ["file", "file", "file", "folder", "link", "pipe", "program", "makefile"]
+names = st.text(st.characters(blacklist_characters="/\0"), min_size=1, max_size=6).filter(
+    lambda name: name not in (".", "..")
+)
+trees = st.lists(
+    st.tuples(
+        st.lists(
+            names | st.sampled_from(["hw4", "Makefile", "hw4.cu", "-rf", "a b", "\udcff"]), min_size=1, max_size=3
+        ),
+        st.sampled_from(KINDS),
+        st.sampled_from([0o777, 0o644, 0o000, 0o400]),
+        st.binary(max_size=12) | st.sampled_from([b"hw4:\n\tfalse\n", b"#!/bin/sh\n", b"\x7fELF", b"#!\n", b"all:\n"]),
+    ),
+    max_size=6,
+)
+
+
+def plant(folder, tree):
+    """Make what there can be made of a tree."""
+    for parts, kind, mode, content in tree:
+        path = folder.joinpath(*("Makefile" if kind == "makefile" and part == parts[-1] else part for part in parts))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if os.path.lexists(path):
+                continue
+            if kind == "folder":
+                path.mkdir()
+            elif kind == "link":
+                path.symlink_to(os.fsdecode(content.replace(b"\0", b"x")) or "x")
+            elif kind == "pipe":
+                os.mkfifo(path)
+            else:
+                path.write_bytes(content)
+                path.chmod(mode)
+        except (OSError, ValueError):
+            continue
+
+
+def snapshot(folder):
+    """Names, kinds, permissions and bytes."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        found[path] = (
+            status.st_mode,
+            path.read_bytes() if stat.S_ISREG(status.st_mode) and status.st_mode & 0o400 else b"",
+        )
+    return found
+
+
+@settings(fuzz, max_examples=max(20, EXAMPLES // 4))
+@given(tree=trees)
+def test_a_submission_may_hold_anything_and_is_only_read(tree):
+    with a_folder() as folder:
+        place = folder / "submissions" / "ann"
+        place.mkdir(parents=True)
+        plant(place, tree)
+        before = snapshot(place)
+        one = Submission("ann", place)
+        assert len(one.sha256) == 64 and one.contents.size >= 0
+        one.handed_in  # noqa: B018
+        try:
+            program = program_of(one, folder / "out", 10, Confinement(), folder)
+            assert program.resolve().is_relative_to((folder / "out").resolve())
+        except (BrokenError, Hw4Error) as error:
+            assert str(error)
+        assert snapshot(place) == before
+
+
+@st.composite
+def case_files(draw):
+    """The bytes of an input file that is not quite one."""
+    sizes = st.integers(0, 5) | st.sampled_from([-1, 2**31 - 1, -(2**31), 129, 4])
+    text = HEADER.pack(draw(sizes), draw(sizes), draw(sizes)) + draw(st.binary(max_size=64))
+    return text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
+
+
+CASE = Case("t", Shape(1, 1, 4), 1, 1.0, "0" * 64)
+
+
+@fuzz
+@given(source=case_files(), answer=st.binary(max_size=20), known=st.booleans())
+def test_a_case_may_hold_anything(source, answer, known):
+    with a_folder() as folder:
+        (folder / "t").write_bytes(source)
+        (folder / "t.out").write_bytes(answer)
+        case = CASE if known else replace(CASE, sha256="")
+        for read in (
+            lambda: InputFile(folder / "t").ranges(),
+            lambda: check_case(case, folder),
+            lambda: CaseWatch([case], folder).changed(),
+            lambda: CaseWatch([case], folder, CaseRecord(folder / caserecord.NAME, secret=False)).changed(),
+        ):
+            try:
+                read()
+            except Hw4Error as error:
+                assert str(error)
+        assert (folder / "t").read_bytes() == source and (folder / "t.out").read_bytes() == answer
+
+
+SUITE = data_path("testcases/suite.toml").read_text()
+toml_values = st.sampled_from(
+    ["1", "-1", "1e999", "nan", "'x'", "[]", "[1, 2]", "{}", "true", "1979-05-27", "9" * 400, '"\\u0000"']
+)
+
+
+@st.composite
+def suites(draw):
+    """The text of a suite in which something is not as it was written."""
+    lines = SUITE.splitlines()
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(lines) - 1))
+        name, equals, _ = lines[at].partition(" = ")
+        lines[at] = draw(
+            st.sampled_from(
+                [lines[at][: len(lines[at]) // 2], f"{name}{equals}{draw(toml_values)}", draw(st.text(max_size=9))]
+            )
+        )
+    text = "\n".join(lines).encode(errors="replace")
+    at = draw(st.integers(0, len(text)))
+    return text[:at] + draw(st.binary(max_size=3)) + text[at:]
+
+
+@fuzz
+@given(text=suites())
+def test_a_suite_may_hold_anything(text):
+    with a_folder() as folder:
+        (folder / "suite.toml").write_bytes(text)
+        try:
+            assert all(case.shape.B and case.limit > 0 for case in suite.read(folder / "suite.toml").values())
+        except InputError as error:
+            assert "suite.toml" in str(error)
+
+
+@st.composite
+def documents(draw):
+    """A record of cases or of pseudonyms, damaged."""
+    seen = {"sha256": "0" * 64, "stamp": [1, 2, 3, 4]}
+    document = {
+        "schema": 1,
+        "secret": False,
+        "cases": {"t": {"seed": 1, "input": seen, "answer": None}},
+        "names": {"a": "b"},
+    }
+    places = [document, document["cases"], document["cases"]["t"], seen, document["names"]]
+    place = draw(st.sampled_from(places))
+    place[draw(st.sampled_from(sorted(place)))] = draw(json_values)
+    text = json.dumps(document).encode()
+    return text[: draw(st.integers(0, len(text)))] if draw(st.booleans()) else text
+
+
+@fuzz
+@given(text=documents() | st.binary(max_size=20))
+def test_records_beside_the_results_may_hold_anything(text):
+    with a_folder() as folder:
+        for name, read in (
+            (caserecord.NAME, lambda: CaseRecord.load(folder, secret=False).save()),
+            (pseudonyms.NAME, lambda: pseudonyms.pseudonyms(folder, ["ann"])),
+        ):
+            (folder / name).write_bytes(text)
+            try:
+                read()
+            except Hw4Error as error:
+                assert name in str(error) or str(folder) in str(error)
+                assert (folder / name).read_bytes() == text

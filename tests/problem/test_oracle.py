@@ -1,0 +1,109 @@
+"""Attention on the CPU against the definition, on friendly and on hostile inputs, within bounded memory."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from helpers import definition, random_block, read_output, write_case
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hw4cli.compute.bounds import SAFE, bound, suffices
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.tiled import tiled_attention
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import cases
+
+SHAPES = [(1, 1, 4), (3, 127, 20), (2, 129, 64), (5, 200, 32), (1, 1100, 36), (700, 16, 8), (2, 600, 128)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_oracle_is_the_definition(shape):
+    block = random_block(*shape)
+    assert np.abs(exact_attention(block) - definition(block)).max() < 1e-6
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_tiled_computation_has_float32_accuracy(shape):
+    block = random_block(*shape)
+    assert np.abs(tiled_attention(block) - definition(block)).max() < 2e-5
+
+
+@given(B=st.integers(1, 4), N=st.integers(1, 50), d=st.integers(1, 8).map(lambda x: 4 * x), seed=st.integers(0, 99))
+def test_any_small_shape_is_right(B, N, d, seed):
+    block = random_block(B, N, d, seed)
+    assert np.abs(tiled_attention(block) - definition(block)).max() < 2e-5
+
+
+def hostile():
+    block = random_block(2, 300, 16)
+    yield "all threes", np.full_like(block, 3)
+    yield "all minus threes", np.full_like(block, -3)
+    dominant = block.copy()
+    dominant[:, 1, 123] = 3 * np.sign(dominant[:, 0, 7])
+    yield "one dominant key", dominant
+    rising = block.copy()
+    rising[:, 1] *= np.linspace(0, 30, 300, dtype=np.float32)[:, None]
+    yield "scores that rise from tile to tile", rising
+    yield "scores in the thousands", block * np.float32(40)
+    yield "values near float32's end", block * np.float32(1e38)
+    tiny = block * np.float32(1e-40)
+    yield "subnormal values", tiny
+
+
+@pytest.mark.parametrize(("name", "block"), list(hostile()))
+def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name, block):
+    magnitudes = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
+    enough = suffices("float32", magnitudes, block.shape[3], block.shape[2], CHIPS[90], SAFE)
+    dtype = np.float32 if enough else np.float64
+    with np.errstate(over="raise", invalid="raise"):
+        got = tiled_attention(block, dtype)
+    expected = definition(block)
+    assert np.isfinite(got).all()
+    assert np.abs(got - expected).max() <= max(5e-3, 1e-6 * np.abs(expected).max())
+
+
+def test_the_assignments_inputs_need_no_float64():
+    for name in (*VARIANTS, "float32"):
+        for case in cases().values():
+            assert suffices(name, (3, 3, 3), case.shape.d, case.shape.N, CHIPS[90], SAFE), (name, case)
+        assert suffices(name, (3, 3, 3), 128, 4096, CHIPS[90], SAFE) != (name == "split")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "magnitudes", "N"),
+    [
+        ("float32", (100, 100, 3), 512),
+        ("float32", (10, 8.4, 3), 512),  # rounding that does not average out: 7.3e-3 in float32
+        ("float32", (1e20, 1e20, 1), 512),
+        ("float32", (float("nan"), 3, 3), 512),
+        ("flash", (3, 3, 3), 1 << 20),  # long sums
+        ("naive", (3, 3, 3), 1 << 18),
+    ],
+)
+def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(kernel, magnitudes, N):
+    assert bound(kernel, magnitudes, 128, N) > SAFE
+
+
+def test_rounding_that_does_not_average_out_is_right_too(hw4, tmp_path):
+    """Every product is rounded the same way, and two keys with opposite values tell the difference."""
+    rng = np.random.default_rng(0)
+    block = np.empty((1, 3, 2, 128), np.float32)
+    block[0, 0] = 10
+    block[0, 1] = 8.4 - rng.uniform(0, 1e-5, (2, 128))
+    block[0, 2, 0], block[0, 2, 1] = 3, -3
+    source = write_case(tmp_path / "in", block)
+    assert hw4("--device", "cpu", source, tmp_path / "out").returncode == 0
+    assert np.abs(read_output(tmp_path / "out", Shape(1, 2, 128)) - definition(block)).max() < 1e-5
+
+
+@pytest.mark.parametrize("attention", [tiled_attention, exact_attention])
+def test_memory_is_bounded_where_n_by_n_scores_would_not_fit(attention):
+    block = random_block(1, 8192, 8)
+    tracemalloc.start()
+    attention(block)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8192 * 8192 * 4 / 2

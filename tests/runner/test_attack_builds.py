@@ -1,0 +1,139 @@
+"""Builds that attack: each is its author's fault, told as such, and the disk is as before."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from attacks import IS_ROOT, arena, done_by, needs_bwrap
+
+from hw4cli.judge.submission import BrokenError, Submission, program_of
+from hw4cli.runner.confine import Confinement
+
+__all__ = ["arena"]
+
+BUILDS = {
+    "is honest": ("hw4:\n\tprintf '#!/bin/sh\\nexit 0' > hw4; chmod +x hw4\n", None),
+    "prints what bwrap would": (
+        "hw4:\n\t@echo 'bwrap: Creating new namespace failed: Operation not permitted' >&2; exit 1\n",
+        "make hw4 failed: ",
+    ),
+    "asks make whether it is up to date": ("MAKEFLAGS += -q\nhw4:\n\ttouch hw4\n", "make hw4 failed: "),
+    "says nothing and fails": (".SILENT:\nhw4:\n\texit 3\n", "make hw4 failed: make: *** [Makefile:3: hw4] Error 3"),
+    "makes a loop of links": ("hw4:\n\tln -s hw4 hw4\n", "hw4 is a link that leads nowhere"),
+    "makes links in a ring": ("hw4:\n\tln -s b hw4; ln -s hw4 b\n", "hw4 is a link that leads nowhere"),
+    "makes a pipe": ("hw4:\n\tmkfifo hw4\n", "hw4 is no regular file"),
+    "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is no regular file"),
+    "shuts its folder": ("hw4:\n\ttouch hw4; chmod 0 .\n", "make hw4 made no hw4"),
+    "digs deep": (
+        'hw4:\n\tpython3 -c \'import os\\nfor _ in range(1500): os.mkdir("d"); os.chdir("d")\'; touch hw4\n',
+        "its folders are nested too deeply",
+    ),
+    "writes many files": (
+        "hw4:\n\tfor n in $$(seq 400); do : > f$$n; done; touch hw4\n",
+        "make hw4 was ended: it wrote more than 300 files",
+    ),
+    "writes much": (
+        "hw4:\n\tfor n in 1 2 3; do head -c 1500000 /dev/zero > f$$n; done; touch hw4; sleep 60\n",
+        "make hw4 was ended: it wrote more than 4 MB",
+    ),
+    "writes much among temporary files": (
+        "hw4:\n\tfor n in 1 2 3; do head -c 1500000 /dev/zero > $$TMPDIR/f$$n; done; touch hw4; sleep 60\n",
+        "make hw4 was ended: it wrote more than 4 MB",
+    ),
+    "never ends": ("hw4:\n\tsleep 600 & sleep 600\n", "make hw4 did not end within 0.5 s"),
+    "leaves what works on": ("hw4:\n\tsetsid sh -c 'sleep 1; echo late > hw4' & touch hw4; chmod +x hw4\n", None),
+}
+
+HARMLESS_TO_ROOT = {"shuts its folder", "digs deep"}
+
+
+def built(arena, makefile, confinement, **files):
+    """What comes of a submission with this Makefile: the program, or what is wrong with it."""
+    folder, place = arena.base / "submissions" / "ann", arena.base / "results" / "ann"
+    for path in (folder, place):
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+    for name, text in {"Makefile": makefile, **files}.items():
+        (folder / name).write_text(text)
+    if arena.judge == "a user" and IS_ROOT:
+        subprocess.run(["chown", "-R", "nobody", arena.base / "submissions", arena.base / "results"], check=True)
+
+    limit = 0.5 if "600" in makefile else 60
+
+    def work():
+        try:
+            return program_of(Submission("ann", folder), place, limit, confinement, arena.cases)
+        except BrokenError as error:
+            return str(error)
+
+    found = done_by(arena.judge, work)
+    left = {path.name for path in place.iterdir()} - {"build.txt"}
+    assert left == ({"build", "build.sha256"} if isinstance(found, Path) else set()), (found, left)
+    return found
+
+
+def confinements(arena, sandbox):
+    """Those of this kind that this judge can make."""
+    hidden = (str(arena.base / "submissions"), str(arena.base / "results"), str(arena.cases))
+    for user in arena.users:
+        if sandbox != "none":
+            needs_bwrap(user)
+        yield Confinement(sandbox, user, hidden)
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_build_is_judged_by_what_it_does(arena, monkeypatch, name, sandbox):
+    monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 300 if "files" in name else 5000)
+    monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 4 << 20)
+    makefile, reasons = BUILDS[name]
+    for confinement in confinements(arena, sandbox):
+        found = built(arena, makefile, confinement)
+        if reasons is None:
+            assert isinstance(found, Path), found
+            assert os.access(found, os.X_OK)
+            assert found.stat().st_uid == found.parent.parent.stat().st_uid, "it is the judge's again"
+        else:
+            assert str(found).startswith(reasons) or (name in HARMLESS_TO_ROOT and isinstance(found, Path)), found
+
+
+def test_in_the_sandbox_a_build_sees_neither_answers_nor_other_submissions(arena):
+    other = arena.base / "submissions" / "ben"
+    for confinement in confinements(arena, "bwrap"):
+        for secret in (arena.answer, other / "hw4.cu", arena.base / "results" / "ben" / "journal.jsonl"):
+            secret.parent.mkdir(parents=True, exist_ok=True)
+            if secret != arena.answer:
+                secret.write_text("theirs")
+            found = built(arena, f"hw4:\n\tcp {secret} hw4\n", confinement)
+            assert "No such file" in found
+
+
+def test_a_submission_with_the_program_ready_can_be_run_by_another_user(arena):
+    """As its author may have left it: for the owner alone."""
+    for confinement in confinements(arena, "none"):
+        ready = "#!/bin/sh\nexit 0\n"
+        found = built(arena, "hw4:\n\tmv ready hw4; chmod 700 hw4; umask 77; mkdir lib; touch lib/data\n", confinement,
+                      ready=ready)  # fmt: skip
+        assert isinstance(found, Path), found
+        if confinement.run_as:
+            assert found.stat().st_mode & 0o777 == 0o755
+            assert (found.parent / "lib" / "data").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_link_to_anothers_file_is_not_given_away(arena):
+    """A build may link a file of the same disk; taken back, it would be open to all."""
+    if arena.judge != "root":
+        pytest.skip("only root gives files away")
+    secret = arena.base / "secret"
+    secret.write_text("ours")
+    secret.chmod(0o600)
+    [confinement] = [one for one in confinements(arena, "none") if one.run_as]
+    found = built(arena, f"hw4:\n\tln {secret} stolen || true; touch hw4; chmod +x hw4\n", confinement)
+    assert isinstance(found, Path)
+    os.link(secret, found.parent / "linked")
+    from hw4cli.system.account import take_back
+
+    take_back(found.parent)
+    assert secret.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,76 @@
+"""Launchers, and programs behind them that attack: the judge does not wait for ever, and says no secret aloud."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from attacks import arena, needs_bwrap
+
+from hw4cli.problem.verdict import Verdict
+
+__all__ = ["arena"]
+AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
+
+
+def launcher(arena, before, after=""):
+    """A launcher that does something before it runs the command, and after."""
+    path = arena.base / "launcher"
+    path.write_text(f'#!/bin/sh\n{before}\n"$@"\ncode=$?\n{after}\nexit $code\n')
+    path.chmod(0o755)
+    return (str(path),)
+
+
+@pytest.fixture
+def step_python(arena, monkeypatch):
+    """The step is started with a Python that every user may run, where ours is not."""
+    if arena.judge == "a user" and not Path(sys.executable).resolve().is_relative_to("/usr"):
+        pytest.skip("this Python is its owner's alone")
+
+
+@pytest.mark.usefixtures("step_python")
+def test_what_a_launcher_leaves_running_is_not_waited_for(arena):
+    words = launcher(arena, f"sleep 8 & # {arena.base}")
+    start = time.monotonic()
+    assert arena.judged("right()", launcher=words, parent=arena.private) == (AC, "")
+    assert time.monotonic() - start < 7
+    (arena.base / "launcher").unlink()
+
+
+@pytest.mark.usefixtures("step_python")
+def test_a_launcher_that_ends_without_a_word_and_leaves_something_running_is_a_failed_launch(arena):
+    path = arena.base / "launcher"
+    path.write_text("#!/bin/sh\nsleep 8 &\necho 'srun: error: no luck' >&2\nexit 125\n")
+    path.chmod(0o755)
+    start = time.monotonic()
+    verdict, reason = arena.judged("right()", launcher=(str(path),), parent=arena.private)
+    assert (verdict, "no luck" in reason) == (JE, True), reason
+    assert time.monotonic() - start < 7
+
+
+# Looks at the command lines of its parents, up to the one that runs the step, for what names the answer.
+PEEK = """
+import base64
+pid, step = os.getpid(), b""
+while pid > 1 and b"hw4cli.runner.step" not in step:
+    pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+    step = open(f"/proc/{pid}/cmdline", "rb").read()
+for word in step.split(b"\\0"):
+    try: word += base64.urlsafe_b64decode(word + b"===")
+    except ValueError: pass
+    if os.path.exists(word): word += open(word, "rb").read()
+    if answer.encode() in word: steal(answer)
+"""
+
+
+@pytest.mark.usefixtures("step_python")
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_the_order_behind_a_launcher_is_not_to_be_read_in_a_command_line(arena, sandbox):
+    if sandbox == "bwrap":
+        needs_bwrap()
+        body = "steal(answer)"
+    else:
+        body = PEEK
+    words = launcher(arena, ":")
+    assert arena.judged(body, sandbox, launcher=words, parent=arena.private) == (NA, "no output file")
+    assert arena.judged("right()", sandbox, launcher=words, parent=arena.private) == (AC, "")

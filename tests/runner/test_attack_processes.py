@@ -1,0 +1,179 @@
+"""Attacks on the judge's process, and by processes: nothing lives on, and the next program runs as the first did."""
+
+import errno
+import os
+import resource
+import time
+from pathlib import Path
+
+import pytest
+from attacks import arena, done_by, has_capability, needs_bwrap
+
+from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.problem.verdict import Verdict
+from hw4cli.scoring.record import decide
+from hw4cli.system import selfguard, sweep
+
+__all__ = ["arena"]
+CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
+AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
+
+# Processes that are never the same for long: each makes its successor, in a session of its own, and ends. Few, so that
+# the tests beside this one can start theirs, too.
+HYDRA = """
+end = time.monotonic() + 3
+ready, go = os.pipe()
+def flee():
+    while time.monotonic() < end:
+        if os.fork(): os._exit(0)
+        os.setsid()
+for _ in range({heads}):
+    if os.fork() == 0: os.close(go); os.read(ready, 1); flee(); os._exit(0)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["none", "processes", "bwrap"])
+def test_a_hydra_is_killed_with_all_its_heads(arena, sandbox):
+    if sandbox != "none":
+        needs_bwrap()
+    start = time.monotonic()
+    attempt = arena.attempt(f"right()\n{HYDRA.format(heads=30)}", sandbox)
+    assert decide(attempt) == (AC, "")
+    assert time.monotonic() - start - attempt.wall < 2.5, "its end was waited for"
+
+
+def test_what_multiplies_faster_than_it_is_killed_is_the_programs_fault_and_nobody_runs_beside_it(arena, monkeypatch):
+    monkeypatch.setattr(sweep, "SWEEP_SECONDS", 0.3)
+    end, real = time.monotonic() + 1.5, sweep.Family.members
+
+    def members(family):
+        """And one more, always another, for some seconds."""
+        return real(family) | ({10**7 + int(1e6 * time.monotonic()) % 10**6} if time.monotonic() < end else set())
+
+    monkeypatch.setattr(sweep.Family, "members", members)
+
+    def judge_two():
+        command = [str(arena.programs / "program" / "hw4")]
+        found = [decide(judge_case(arena.case, command, arena.cases, Settings())) for _ in range(2)]
+        time.sleep(max(0, end - time.monotonic()))
+        return [*found, decide(judge_case(arena.case, command, arena.cases, Settings()))]
+
+    arena.program("right()")
+    first, second, third = done_by(arena.judge, judge_two)
+    assert first == (NA, "it leaves processes that multiply faster than they can be killed")
+    assert (second[0], "processes of an earlier program still live" in second[1]) == (JE, True)
+    assert third == (AC, "")
+
+
+TAMPER = "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (16, {hard}))"
+TELL = (
+    "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 16; assert os.getpriority(os.PRIO_PROCESS, 0) == 0\n"
+    "assert len(os.sched_getaffinity(0)) == {cores}; assert os.sched_getscheduler(0) == 0; right()"
+)
+
+
+def two_in_turn(arena, first, second, user=""):
+    """What is found of two programs that one judge runs, one after the other."""
+    programs = [str(arena.program(body, name)) for body, name in ((first, "first"), (second, "second"))]
+    settings = Settings(run_as=user)
+    work = lambda: [decide(judge_case(arena.case, [one], arena.cases, settings)) for one in programs]  # noqa: E731
+    return done_by(arena.judge, work, apart=True)
+
+
+@pytest.mark.parametrize("how", ["limits", "priority", "scheduling", "processors"])
+def test_what_a_program_changes_of_the_judge_is_put_back(arena, how):
+    change = {
+        "limits": TAMPER.format(hard="resource.getrlimit(resource.RLIMIT_NOFILE)[1]"),
+        "priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 7)",
+        "scheduling": "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
+        "processors": "os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})",
+    }[how]
+    first, second = two_in_turn(arena, f"{change}; right()", TELL.format(cores=len(os.sched_getaffinity(0))))
+    blame = (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
+    assert first == (blame if how == "limits" else (AC, ""))
+    if (arena.judge == "root" and has_capability(CAP_SYS_NICE)) or how in ("limits", "processors"):
+        assert second == (AC, "")
+    else:
+        assert (second[0], "was lowered while a program ran" in second[1]) == (JE, True)
+
+
+def test_a_limit_that_is_lowered_for_good_is_not_the_next_ones_fault(arena):
+    change = "resource.prlimit(os.getppid(), resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
+    first, second = two_in_turn(arena, change, TELL.format(cores=len(os.sched_getaffinity(0))))
+    assert first[0] is NA
+    assert "it changed the judge's own limits while it ran" in first[1]
+    if arena.judge == "root" and has_capability(CAP_SYS_RESOURCE):
+        assert second == (AC, "")
+    else:
+        assert (second[0], "begin anew (with --resume), in the sandbox" in second[1]) == (JE, True)
+
+
+@pytest.mark.parametrize("sandbox", ["processes", "bwrap"])
+def test_the_judge_is_out_of_reach_of_programs_with_processes_of_their_own(arena, sandbox):
+    body = (
+        "for pid in (os.getppid(), *range(2, 40000)):\n"
+        " if pid == os.getpid(): continue\n"
+        " try: os.setpriority(os.PRIO_PROCESS, pid, 9); resource.prlimit(pid, resource.RLIMIT_NOFILE, (9, 9))\n"
+        " except (OSError, ValueError): pass\n"
+        "try: os.kill(-1, 9)\nexcept OSError: pass\nright()"
+    )
+    needs_bwrap()
+    before = os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert arena.judged(body, sandbox) == (AC, "")
+    assert (os.getpriority(os.PRIO_PROCESS, 0), resource.getrlimit(resource.RLIMIT_NOFILE)) == before
+
+
+def without_processes():
+    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+
+def without_files():
+    used = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208
+    few = next(limit for limit in range(1000) if limit - len([number for number in used if number < limit]) == 4)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+
+
+@pytest.mark.parametrize("shortage", [without_processes, without_files])
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_what_the_judge_lacks_is_its_own_failure(arena, shortage, sandbox):
+    if arena.judge == "root" and shortage is without_processes:
+        pytest.skip("root may always start a process")
+    if sandbox == "bwrap":
+        needs_bwrap()
+    command = [str(arena.program("right()"))]
+
+    def work():
+        settings = Settings(sandbox=sandbox)
+        assert decide(judge_case(arena.case, command, arena.cases, settings))[0] is AC
+        shortage()
+        return decide(judge_case(arena.case, command, arena.cases, settings))
+
+    assert done_by(arena.judge, work, apart=True)[0] is JE
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
+def test_a_process_that_cannot_be_had_is_the_judges_failure(arena, monkeypatch, number):
+    command = [str(arena.program("right()"))]
+
+    def fail(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("hw4cli.system.process.subprocess.Popen", fail)
+    monkeypatch.setattr(selfguard, "outlived_by_nobody", lambda _: None)
+    verdict, reason = arena.judged("", command=command)
+    assert (verdict, os.strerror(number) in reason) == (JE, True), reason
+
+
+def test_memory_between_processes_does_not_outlive_them(arena):
+    body = (
+        "found = libc.shmget(0, 1 << 20, 0o1600)\nassert found >= 0\n"
+        "daemon(lambda: libc.shmget(0, 3 << 20, 0o1600))\ntime.sleep(0.2)\nright()"
+    )
+    before = segments()
+    assert arena.judged(body) == (AC, "")
+    assert segments() == before
+
+
+def segments():
+    return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}

@@ -1,0 +1,211 @@
+"""Programs that try to get out of the sandbox, judged by root and by a user: none is accepted for what it finds."""
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from attacks import IS_ROOT, arena, needs_bwrap
+
+from hw4cli.problem.verdict import Verdict
+
+__all__ = ["arena"]
+AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
+MOUNTS = "[line.split()[4] for line in open('/proc/self/mountinfo')]"
+# open_by_handle_at(2) on the handle of a file system's root, and from there to the answer: what "shocker" does.
+BY_HANDLE = """
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
+for place in ("/", "/etc", "/usr", "/tmp", "/dev/shm", "/proc"):
+    there = os.open(place, os.O_RDONLY)
+    for number in (2, 128, 256):
+        handle = Handle(8, 1, (ctypes.c_ubyte * 128)(*struct.pack("<II", number, 0)))
+        libc.open_by_handle_at.restype = ctypes.c_int
+        found = libc.open_by_handle_at(there, ctypes.byref(handle), os.O_RDONLY)
+        if found >= 0:
+            steal(f"/proc/self/fd/{found}{answer}")
+            right("/found-by-handle")
+"""
+# An unprivileged user's way to privileges over mounts.
+OWN_NAMESPACE = """
+uid, gid = os.getuid(), os.getgid()
+if libc.unshare(0x10000000 | 0x20000) == 0:
+    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+        try:
+            open(f"/proc/self/{name}", "w").write(text)
+        except OSError:
+            pass
+"""
+UNMOUNT = f"""
+for place in sorted({MOUNTS}, key=len, reverse=True):
+    if place not in ("/proc", os.getcwd()):
+        libc.umount2(place.encode(), 2)
+steal(answer)
+"""
+REMOUNT = f"""
+for place in {MOUNTS}:
+    libc.mount(None, place.encode(), None, 0x20 | 0x1000, None)
+    for name in ("escaped", "tmp/escaped"):
+        try:
+            open(os.path.join(place, name), "w").write("here")
+        except OSError:
+            pass
+steal(answer)
+"""
+BREAKOUTS = {
+    "looks for the answer": "steal(answer, *(f'/proc/{pid}/root{answer}' for pid in os.listdir('/proc')))",
+    "looks at the judge": "steal(*(f'/proc/{os.getppid()}/{name}/tiny.out' for name in ('cwd', 'root')))",
+    "looks in its open files": "steal(*(f'/proc/self/fd/{n}' for n in range(3, 64)))",
+    "unmounts what hides the answer": UNMOUNT,
+    "mounts everything writable": REMOUNT,
+    "opens by handle": BY_HANDLE,
+    "unmounts in a namespace of its own": OWN_NAMESPACE + UNMOUNT,
+    "mounts in a namespace of its own": OWN_NAMESPACE + REMOUNT,
+    "opens by handle in a namespace of its own": OWN_NAMESPACE + BY_HANDLE,
+    "joins the judge's namespaces": (
+        "for name in ('mnt', 'user', 'pid'):\n for pid in (1, os.getppid()):\n  try: libc.setns("
+        "os.open(f'/proc/{pid}/ns/{name}', os.O_RDONLY), 0)\n  except OSError: pass\nsteal(answer)"
+    ),
+    "leaves by chroot": "libc.chroot(b'.'); os.chdir('..')\nfor _ in range(64): os.chdir('..')\nsteal('.' + answer)",
+    "makes a device of the disk": (
+        "for major, minor in ((8, 0), (254, 0), (259, 0), (1, 1)):\n try: os.mknod('disk', 0o60600, os.makedev(major, "
+        "minor)); open('disk', 'rb').read(1); right()\n except OSError: pass"
+    ),
+    "writes the system's settings": (
+        "for name in ('/proc/sys/kernel/core_pattern', '/proc/sysrq-trigger', '/sys/kernel/uevent_helper'):\n"
+        " try: open(name, 'r+').write(''); right()\n except OSError: pass"
+    ),
+    "reads root's secrets": "open('/etc/shadow').read()" if not IS_ROOT else "pass",
+    "kills everyone": "os.kill(-1, signal.SIGKILL)",
+    "prints what bwrap would": "sys.exit('bwrap: Creating new namespace failed: Operation not permitted')",
+    "prints what bwrap would of it": "sys.exit(f'bwrap: execvp {sys.argv[0]}: No such file or directory')",
+}
+
+
+@pytest.mark.parametrize("name", BREAKOUTS)
+def test_nobody_gets_out_of_the_sandbox(arena, name):
+    for user in arena.users:
+        needs_bwrap(user)
+        verdict, reason = arena.judged(BREAKOUTS[name], "bwrap", user)
+        assert verdict is NA, (user, reason)
+    assert not list(Path("/").glob("*escaped*")) + list(Path("/").glob("found-by-handle"))
+
+
+def test_a_right_program_is_accepted_there_for_its_own_work(arena):
+    for user in arena.users:
+        needs_bwrap(user)
+        assert arena.judged("right()", "bwrap", user) == (AC, "")
+
+
+CLASSMATE = "steal({mate!r})\nif not os.path.exists(output): os.execv({mate!r}, [{mate!r}, source, output])"
+
+
+def test_an_interpreter_from_elsewhere_is_not_shown(arena):
+    """The first line of a program is the student's, and may name another student's build."""
+    mate = arena.program("right()", "mate")
+    mate.parent.chmod(0o755)
+    thief = arena.program("", "thief")
+    for line in (f"#!{mate}", f"#!/usr/bin/env {mate}", f"#!/bin/sh {mate}"):
+        thief.write_text(f"{line}\n")
+        for user in arena.users:
+            needs_bwrap(user)
+            verdict, reason = arena.judged("", "bwrap", user, command=[str(thief)])
+            assert verdict is NA, reason
+    thief.write_text(f"#!{mate}\n")
+    reason = arena.judged("", "bwrap", command=[str(thief)])[1]
+    assert reason == f"{thief} cannot be started: its first line names {mate}, which is not shown to it"
+
+
+@pytest.fixture
+def course_in_the_system(arena, monkeypatch):
+    """All of the arena lies in a folder that the sandbox shows, as /opt and /usr/local are."""
+    from hw4cli.runner import sandbox
+
+    monkeypatch.setattr(sandbox, "SYSTEM", (*sandbox.SYSTEM, str(arena.base)))
+    return arena
+
+
+@pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer", "opens by handle"])
+def test_cases_results_and_submissions_are_hidden_also_in_a_system_folder(course_in_the_system, name):
+    arena = course_in_the_system
+    mate = arena.program("right()", "mate")
+    link = arena.base / "alias"
+    link.symlink_to(arena.programs)
+    body = f"{BREAKOUTS[name]}\n{CLASSMATE.format(mate=str(mate))}"
+    for user in arena.users:
+        needs_bwrap(user)
+        verdict, reason = arena.judged(body, "bwrap", user, hidden=(str(link),))
+        assert (verdict, "No such file or directory" in reason) == (NA, True), reason
+        assert arena.judged("right()", "bwrap", user, hidden=(str(link),)) == (AC, "")
+
+
+@pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer"])
+@pytest.mark.parametrize("place", ["beside", "above"])
+def test_answers_beside_the_program_or_below_it_are_hidden(arena, place, name):
+    beside = arena.cases / "hw4" if place == "beside" else arena.base / "hw4"
+    needs_bwrap()
+    try:
+        for body, verdict in ((BREAKOUTS[name], NA), ("right()", AC)):
+            arena.program(body).rename(beside)
+            assert arena.judged("", "bwrap", command=[str(beside)])[0] is verdict
+    finally:
+        beside.unlink()
+
+
+def test_what_is_shown_cannot_be_filled(arena):
+    """A file system in memory that nothing bounds would hold what no quota counts."""
+    body = (
+        "for place in ('/', '/dev', '/proc', '/run', '/usr'):\n"
+        " try: open(os.path.join(place, 'mine'), 'w'); sys.exit(place)\n"
+        " except OSError: pass\n"
+        "open('/tmp/mine', 'w'); assert os.listdir('/dev/shm') == os.listdir('/tmp'); right()"
+    )
+    for user in arena.users:
+        needs_bwrap(user)
+        assert arena.judged(body, "bwrap", user) == (AC, "")
+
+
+def test_the_judges_terminal_sockets_and_memory_are_out_of_reach(arena):
+    """A tmux server's socket is in /tmp, an X server's is abstract; a terminal takes input from whoever may open it."""
+    needs_bwrap()
+    ours, theirs = os.openpty()
+    heard = []
+    with socket.socket(socket.AF_UNIX) as plain, socket.socket(socket.AF_UNIX) as abstract:
+        plain.bind(str(arena.base / "tmux"))
+        abstract.bind(f"\0{arena.base}")
+        (arena.base / "tmux").chmod(0o777)
+        for listener in (plain, abstract):
+            listener.listen()
+            threading.Thread(target=lambda one=listener: heard.append(one.accept()), daemon=True).start()
+        tty = os.ttyname(theirs)
+        Path(tty).chmod(0o666)
+        body = f"""
+for name in ({str(arena.base / "tmux")!r}, "\\0{arena.base}"):
+    try: socket.socket(socket.AF_UNIX).connect(name); right()
+    except OSError: pass
+for name in ({tty!r}, "/dev/tty", "/dev/pts/0", "/dev/pts/1"):
+    try:
+        terminal = os.open(name, os.O_RDWR)
+        os.write(terminal, b"seen"); right()
+        fcntl.ioctl(terminal, 0x5412, b"x")
+    except OSError: pass
+libc.shmget(0x1234, 1 << 20, 0o1666)
+"""
+        for user in arena.users:
+            assert arena.judged(body, "bwrap", user) == (NA, "no output file")
+        assert heard == []
+    for handle in (ours, theirs):
+        os.close(handle)
+    assert "1048576" not in Path("/proc/sysvipc/shm").read_text()
+    (arena.base / "tmux").unlink()
+
+
+def test_where_memory_runs_out_the_program_dies_first(arena):
+    """And cannot take it back; nor can an ordinary user's outside of a sandbox begin with less."""
+    wish = "\ntry: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass"
+    tell = "\ntime.sleep(0.1)\nsys.exit(open('/proc/self/oom_score_adj').read().strip())"
+    for user in arena.users:
+        assert arena.judged(tell, "none", user)[1] == "exit code 1: 1000"
+        needs_bwrap(user)
+        assert arena.judged(wish + tell, "bwrap", user)[1] == "exit code 1: 1000"

@@ -1,0 +1,78 @@
+"""What of the judge's environment its programs and builds get: what they need, and no secret."""
+
+import os
+import subprocess
+
+import pytest
+from classes import judge_class, submit
+from helpers import fails, run_hw4
+
+from hw4cli.runner.environment import environment, is_passed
+from hw4cli.runner.sandbox import LIBRARY_VARIABLES
+
+SECRETS = {
+    "GRADES_PASSWORD": "hush-1", "NVIDIA_API_KEY": "hush-2", "SLURM_JWT": "hush-3", "CUDA_TOKEN": "hush-4",
+    "http_proxy": "http://ta:hush-5@proxy", "SSH_AUTH_SOCK": "/run/hush-6", "AWS_SECRET_ACCESS_KEY": "hush-7",
+    "TMUX": "/tmp/hush-8", "HISTFILE": "/home/hush-9", "OLDPWD": "/home/hush-10", "LD_PRELOAD": "", "MAKEFLAGS": "",
+}  # fmt: skip
+NEEDED = {
+    "LC_ALL": "C.UTF-8", "CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "1", "ROCR_VISIBLE_DEVICES": "2",
+    "NVIDIA_VISIBLE_DEVICES": "all", "LD_LIBRARY_PATH": "/opt/x/lib", "CUDA_HOME": "/opt/cuda", "OMP_NUM_THREADS": "3",
+    "SLURM_JOB_ID": "7", "LOADEDMODULES": "cuda/12", "CPATH": "/opt/x/include", "CXX": "g++",
+}  # fmt: skip
+TELL = "env | grep hush >&2; exit 3\n"
+
+
+def test_programs_and_builds_get_what_they_need_and_nothing_secret(desk, folder):
+    submit(desk, "ann", hw4=f"#!/bin/sh\n{TELL}")
+    submit(desk, "ben", Makefile="hw4:\n\t@env >&2; exit 3\n")
+    result = judge_class(folder, env={**SECRETS, **NEEDED})
+    assert result.returncode == 0, result.stderr
+    for path in ("ann/journal.jsonl", "ben/build.txt"):
+        told = (desk / "out" / path).read_text()
+        assert "hush" not in told, path
+    told = (desk / "out" / "ben" / "build.txt").read_text().splitlines()
+    assert {f"{name}={value}" for name, value in NEEDED.items()} <= set(told)
+    own = {line.partition("=")[2] for line in told if line.startswith(("HOME=", "PWD="))}
+    assert own == {str(desk / "out" / "ben" / "build")}
+
+
+def test_a_variable_is_passed_on_by_name(desk, folder):
+    submit(desk, "ann", hw4='#!/bin/sh\necho "$MODEL $OTHER." >&2; exit 3\n')
+    submit(desk, "ben", Makefile='hw4:\n\t@echo "error: $$MODEL $$OTHER." >&2; exit 3\n')
+    extra = {"MODEL": "small", "OTHER": "hush"}
+    result = judge_class(folder, "--pass-env", "MODEL", env=extra)
+    assert result.returncode == 0, result.stderr
+    results = (desk / "out" / "results.csv").read_text()
+    assert "exit code 3: small ." in results
+    assert "error: small ." in results
+    fails(judge_class(folder, "--pass-env", "MODLE", env=extra), 2, "--pass-env MODLE: MODLE is not in the environment")
+    fails(judge_class(folder, "--pass-env", "HOME", env=extra), 2, "HOME is set for each program")
+
+
+def test_behind_a_launcher_it_is_the_same(desk, folder):
+    program = submit(desk, "ann", hw4=f"#!/bin/sh\n{TELL}") / "hw4"
+    words = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", "env A=hush-0")
+    assert run_hw4(*words, env=SECRETS).returncode == 1
+    assert ",NA,exit code 3,2.0," in (desk / "out" / "results.csv").read_text()
+
+
+def test_what_the_sandbox_looks_for_libraries_by_is_passed():
+    assert all(map(is_passed, LIBRARY_VARIABLES))
+
+
+@pytest.mark.parametrize("name", ["CUDA_HOME", "MINE"])
+def test_a_variable_that_names_the_answer_is_never_passed(tmp_path, name):
+    answer = tmp_path / "t01.out"
+    for value in (str(answer), f"x:{answer}", str(tmp_path)):
+        assert name not in environment({name: value}, tmp_path / "run", answer, ["MINE"])
+    assert environment({name: "/elsewhere"}, tmp_path / "run", answer, ["MINE"])[name] == "/elsewhere"
+
+
+def test_a_shell_and_a_compiler_run_with_it(tmp_path):
+    """With nothing but what is passed: as the judge starts them."""
+    env = environment(os.environ, tmp_path, tmp_path / "cases" / "t01.out")
+    assert (
+        subprocess.run(["sh", "-c", "cd && pwd"], env=env, capture_output=True, text=True).stdout.strip() == env["PWD"]
+    )
+    assert subprocess.run(["make", "--version"], env=env, capture_output=True).returncode == 0

@@ -1,0 +1,128 @@
+"""The sandbox as honest programs find it; and what is told where it is missing, or does not work."""
+
+import os
+import subprocess
+import time
+
+import pytest
+from attacks import arena, needs_bwrap
+
+from hw4cli.problem.verdict import Verdict
+from hw4cli.runner import sandbox
+
+__all__ = ["arena"]
+AC, TLE_PLUS, NA, JE = Verdict.AC, Verdict.TLE_PLUS, Verdict.NA, Verdict.JE
+
+PROGRAMS = {
+    "is right": ("right()", AC, ""),
+    "finds its own folder": (
+        "here = os.getcwd()\n"
+        "assert os.listdir('.') == [os.path.basename(source)] and os.path.dirname(source) == here, os.listdir('.')\n"
+        "assert os.environ['HOME'] == os.environ['PWD'] == here; right()",
+        AC,
+        "",
+    ),
+    "finds its own files": (
+        "assert os.listdir(os.path.dirname(sys.argv[0])) == ['hw4'], os.listdir(os.path.dirname(sys.argv[0])); right()",
+        AC,
+        "",
+    ),
+    "writes temporary files": (
+        "import tempfile; tempfile.TemporaryFile(dir='/tmp'); tempfile.TemporaryFile(dir='/dev/shm'); right()",
+        AC,
+        "",
+    ),
+    "looks for other processes": ("assert len([p for p in os.listdir('/proc') if p.isdigit()]) < 5; right()", AC, ""),
+    "goes on line": ("socket.create_connection(('127.0.0.1', 9))", NA, "exit code 1"),
+    "writes into the system": ("open('/usr/mine', 'w')", NA, "Read-only file system"),
+    "leaves a daemon": ("daemon(lambda: time.sleep(300)); right()", AC, ""),
+    "sleeps past the kill": ("daemon(lambda: time.sleep(300)); time.sleep(300)", TLE_PLUS, "killed after"),
+    "is larger than its file may be": ("open('big', 'wb').truncate(1 << 30)", NA, "File too large"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_sees_the_system_and_itself_alone(arena, monkeypatch, name):
+    body, verdict, words = PROGRAMS[name]
+    if verdict is TLE_PLUS:
+        for module in ("judge.runcase", "scoring.record"):
+            monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 0.5)
+    for user in arena.users:
+        needs_bwrap(user)
+        found, reason = arena.judged(body, "bwrap", user, limit=0.3 if verdict is TLE_PLUS else 30.0)
+        assert (found, words in reason) == (verdict, True), (user, reason)
+
+
+def test_the_sandbox_is_not_timed(arena, monkeypatch):
+    """What is around a program is made before the clock starts: a slow machine costs nobody time."""
+    needs_bwrap()
+    slow = arena.base / "bin" / "bwrap"
+    slow.parent.mkdir()
+    real = subprocess.run(["which", "bwrap"], capture_output=True, text=True, check=True).stdout.strip()
+    slow.write_text(f'#!/bin/sh\nsleep 0.7\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    start = time.monotonic()
+    attempt = arena.attempt("right()", "bwrap")
+    assert time.monotonic() - start >= 0.7 + attempt.wall
+
+
+def test_a_program_that_cannot_be_started_is_told(arena):
+    needs_bwrap()
+    program = arena.program("")
+    for text, reason in (
+        ("#!/usr/bin/python9\n", "its first line names the interpreter /usr/bin/python9, which cannot be run here"),
+        ("#!/bin/sh\r\n", "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"),
+        (
+            "echo hello\n",
+            "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)",
+        ),
+    ):
+        program.write_text(text)
+        assert arena.judged("", "bwrap", command=[str(program)]) == (NA, f"{program} cannot be started: {reason}")
+
+
+def test_without_bubblewrap_the_judge_says_what_to_install(arena, monkeypatch):
+    program = arena.program("right()")
+    monkeypatch.setenv("PATH", "/nowhere")
+    sandbox.privileges.cache_clear()
+    verdict, reason = arena.judged("", "bwrap", command=[str(program)])
+    assert (verdict, "apt install bubblewrap" in reason) == (JE, True)
+
+
+def test_a_bubblewrap_that_does_not_work_is_told(arena, monkeypatch):
+    fake = arena.base / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    sandbox.privileges.cache_clear()
+    verdict, reason = arena.judged("right()", "bwrap")
+    assert (verdict, "user namespaces" in reason) == (JE, True)
+
+
+@pytest.mark.parametrize("sandbox", ["processes", "bwrap"])
+def test_what_bwrap_cannot_do_is_the_judges_failure(arena, monkeypatch, sandbox):
+    """And told apart from what a program says by how far bwrap came, not by words."""
+    needs_bwrap()
+    real = subprocess.run(["which", "bwrap"], capture_output=True, text=True, check=True).stdout.strip()
+    fake = arena.base / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\ncase "$*" in *hw4-judge*) echo "no luck" >&2; exit 1;; esac\nexec {real} "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    assert arena.judged("right()", sandbox) == (JE, "the sandbox cannot be made: no luck")
+
+
+def test_a_program_in_the_sandbox_ends_as_it_does_outside(arena):
+    needs_bwrap()
+    for body, reason in (
+        ("ctypes.string_at(0)", "ended by signal 11 (SIGSEGV)"),
+        ("os.abort()", "ended by signal 6 (SIGABRT)"),
+        ("sys.exit(3)", "exit code 3"),
+        ("sys.exit(-1)", "exit code 255"),
+        ("assert sys.stdin.read() == ''; assert os.getsid(0) != os.getppid(); right()", ""),
+        ("assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN; right()", ""),
+    ):
+        for kind in ("none", "processes", "bwrap"):
+            assert arena.judged(body, kind)[1] == reason, kind

@@ -1,0 +1,175 @@
+"""`hw4 rescore`: other rules, the same runs."""
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+from helpers import fails, run_hw4
+
+from hw4cli.problem import suite
+from hw4cli.scoring import journal
+from hw4cli.scoring.record import Attempt
+
+SETTINGS = {"tolerance": 5e-3, "penalty": 60.0, "rank_by": "time"}
+
+
+def attempt(name, **seen):
+    case = suite.cases()[name]
+    shape = (case.shape.B, case.shape.N, case.shape.d)
+    return Attempt(name, shape, case.limit, **{"wall": 0.5, "exit_code": 0, "max_error": 1e-5, **seen})
+
+
+RUNS = {
+    "t01": attempt("t01"),
+    "t02": attempt("t02", wall=2.5),
+    "t03": attempt("t03", wall=12.0, killed=True, max_error=None),
+    "t04": attempt("t04", max_error=0.02, wrong="7 of 9 elements are off by more than 0.005"),
+}
+
+
+def write(folder, user="ann", runs=RUNS, settings=SETTINGS):
+    """A journal as `hw4 judge` leaves it."""
+    folder.mkdir(parents=True)
+    lines = [journal.header(user=user, cases=sorted(runs), settings=settings, started=f"{folder.name}'s day")]
+    lines += [journal.run("key", one) for one in runs.values()]
+    (folder / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+@pytest.fixture
+def single(tmp_path):
+    return write(tmp_path / "out")
+
+
+def rescored(folder, *args, status=0):
+    result = run_hw4("rescore", folder, "--json", *args)
+    assert result.returncode == status, result.stderr
+    return json.loads(result.stdout)
+
+
+def verdicts(document, user=0):
+    return {one["case"]: one["verdict"] for one in document["standings"][user]["results"]}
+
+
+def test_without_other_rules_it_makes_the_files_as_they_were_judged(single):
+    before = (single / journal.NAME).read_bytes()
+    document = rescored(single)
+    assert verdicts(document) == {"t01": "AC", "t02": "TLE", "t03": "TLE+", "t04": "NA"}
+    assert document == json.loads((single / "results.json").read_text())
+    assert (single / journal.NAME).read_bytes() == before
+    assert sorted(path.name for path in single.iterdir()) == [
+        "journal.jsonl", "results.csv", "results.json", "results.md", "results.xml",
+    ]  # fmt: skip
+
+
+def test_other_limits_tolerance_and_penalty_decide_again(single):
+    document = rescored(single, "--limit", "t01-t02=3", "--tolerance", "0.1", "--penalty", "7")
+    assert verdicts(document) == {"t01": "AC", "t02": "AC", "t03": "TLE+", "t04": "AC"}
+    [one] = document["standings"]
+    assert (one["time"], one["penalty"]) == (3.5, 7)
+    assert document["rules"] == {
+        "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None,
+    }  # fmt: skip
+    assert verdicts(rescored(single, "--limit", "t01=0.4"))["t01"] == "TLE"
+    assert verdicts(rescored(single, "--tolerance", "1e-6"))["t01"] == "NA"
+
+
+def test_what_was_judged_by_other_rules_stays_so_unless_asked(tmp_path):
+    folder = write(tmp_path / "out", settings={"tolerance": 0.1, "penalty": 5.0, "rank_by": "passed"})
+    document = rescored(folder)
+    assert verdicts(document)["t04"] == "AC"
+    assert (document["standings"][0]["penalty"], document["rules"]["rank_by"]) == (10, "passed")
+    assert rescored(folder, "--rank-by", "time")["rules"]["rank_by"] == "time"
+
+
+def test_the_table_tells_what_changed_and_what_cannot_be_known(single):
+    result = run_hw4("rescore", single, "--limit", "t02-t03=20")
+    assert result.returncode == 0
+    assert "2 of 4 cases AC, score at most 54 of 60: 4 of the suite's 30 cases judged" in result.stdout
+    assert "1 verdict changed\n  ann t02: TLE → AC" in result.stdout
+    assert "only a new run can tell if it ends within 20 s" in result.stdout
+    assert "ann t03" in result.stderr
+    assert "until run again" in result.stderr
+    assert "no verdict changed" in run_hw4("rescore", single).stdout
+
+
+def test_a_class_is_ranked_and_the_classes_folder_gets_results_and_students_their_handouts(tmp_path):
+    folder = tmp_path / "class"
+    write(folder / "ann", "ann")
+    write(folder / "bob", "bob", {name: replace(run, wall=1.0, killed=False) for name, run in RUNS.items()})
+    result = run_hw4("rescore", folder)
+    assert result.returncode == 0
+    rows = [line.split()[:3] for line in result.stdout.splitlines()[1:3]]
+    assert rows == [["1", "bob", "3/4"], ["2", "ann", "1/4"]]
+    assert (folder / "results.csv").exists()
+    handouts = ["handout.html", "handout.md", "journal.jsonl"]
+    assert sorted(path.name for path in (folder / "ann").iterdir()) == handouts
+    assert "bob t02: AC → TLE" in run_hw4("rescore", folder, "--limit", "t02=0.7").stdout
+
+
+def test_two_folders_of_one_user_are_both_told(tmp_path):
+    write(tmp_path / "first", "ann")
+    write(tmp_path / "second", "ann", {"t01": attempt("t01", wall=1.5), "t05": attempt("t05")})
+    result = run_hw4("rescore", tmp_path, "--limit", "t01,t05=0.4")
+    assert result.returncode == 0, result.stderr
+    assert "3 verdicts changed" in result.stdout
+
+
+def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
+    write(tmp_path / "out", settings={"tolerance": "much", "penalty": None, "rank_by": ["luck"]})
+    assert rescored(tmp_path / "out", status=3)["rules"] == {
+        "tolerance": 5e-3,
+        "penalty": 60,
+        "limits": {},
+        "rank_by": "time",
+        "due": None,
+    }
+
+
+def test_results_go_elsewhere_if_asked(single, tmp_path):
+    rescored(single, "--output", tmp_path / "else" / "where")
+    assert [path.name for path in single.iterdir()] == ["journal.jsonl"]
+    assert (tmp_path / "else" / "where" / "results.json").exists()
+
+
+def test_a_last_line_cut_short_by_a_crash_costs_its_run_alone(single):
+    with (single / journal.NAME).open("r+") as file:
+        file.truncate(len(file.read()) - 40)
+    document = rescored(single, status=3)
+    assert list(verdicts(document)) == ["t01", "t02", "t03"]
+    [one] = document["standings"]
+    assert (one["missing"], one["damaged_lines"], one["score"], one["penalty"]) == (["t04"], [5], None, 120)
+
+
+def test_a_folder_without_a_journal_is_told(tmp_path, single):
+    fails(run_hw4("rescore", tmp_path / "none"), 2, "none")
+    (tmp_path / "empty").mkdir()
+    fails(run_hw4("rescore", tmp_path / "empty"), 2, "journal.jsonl")
+    fails(run_hw4("rescore", single / journal.NAME), 2, "journal.jsonl")
+    (tmp_path / "file").write_text("mine")
+    fails(run_hw4("rescore", single, "--output", tmp_path / "file"), 2, "file")
+    fails(run_hw4("rescore", single, "--limit", "t01"), 2, "--limit")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_names_cannot_steer_the_terminal(tmp_path):
+    for user in ("\x1b]0;mine\x07", "bob"):
+        write(tmp_path / "class" / user.strip("\x1b\x07"), user)
+    result = run_hw4("rescore", tmp_path / "class", "--limit", "t02-t03=20")
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "?]0;mine?" in result.stdout
+
+
+def test_a_class_of_200_with_30_cases_each_is_rescored_at_once(tmp_path):
+    """Under 2 s on an idle machine, start included; 6 s leave room for a busy one with other tests around it."""
+    runs = {name: attempt(name) for name in suite.cases()}
+    for number in range(200):
+        write(tmp_path / f"user{number:03}", f"user{number:03}", runs)
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        assert run_hw4("rescore", tmp_path, "--limit", "t01-t10=0.4").returncode == 0
+        seconds.append(time.monotonic() - start)
+    assert min(seconds) < 6
+    assert len((tmp_path / "results.csv").read_text().splitlines()) == 6001

@@ -1,0 +1,241 @@
+"""The scoreboard: what a folder of journals comes to, in the terminal and as a page."""
+
+import json
+import re
+import resource
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED, RIGHT, write, write_class
+from helpers import fails, folder_is_clean, run_hw4
+from rich.cells import cell_len
+
+from hw4cli import __version__
+from hw4cli.errors import InputError
+from hw4cli.problem import suite
+from hw4cli.problem.verdict import Verdict
+from hw4cli.scoring import journal
+from hw4cli.scoring.record import Rules
+from hw4cli.scoring.standings import load
+
+LATE = replace(RIGHT, case="t02", wall=2.5)
+RULES = Rules()
+
+
+def test_a_single_journal_is_a_board_of_one(tmp_path):
+    write(tmp_path / "mine", RIGHT, LATE, cases=["t01", "t02", "t03"])
+    (one,) = load(tmp_path / "mine", RULES)
+    assert (one.user, one.rank, one.passed, one.time, one.penalty, one.score) == ("mine", 1, 1, 0.5, 120.0, 54)
+    assert one.cases == ["t01", "t02", "t03"]
+    assert one.results["t02"].verdict is Verdict.TLE
+
+
+def test_a_class_is_ranked_and_measured_by_the_same_cases(tmp_path):
+    write(tmp_path / "ann", RIGHT, LATE, cases=["t02", "t01"], user="Ann")
+    write(tmp_path / "bob", RIGHT, replace(LATE, wall=1.0), cases=["t01", "t02"])
+    write(tmp_path / "cy", RIGHT, cases=["t01"])
+    (tmp_path / "notes.txt").touch()
+    board = load(tmp_path, RULES)
+    assert [(one.rank, one.user, one.passed, one.penalty) for one in board] == [
+        (1, "bob", 2, 0.0),
+        (2, "Ann", 1, 60.0),
+        (2, "cy", 1, 60.0),
+    ]
+    assert all(one.cases == ["t01", "t02"] for one in board)
+
+
+def test_other_rules_make_another_board(tmp_path):
+    write(tmp_path / "ann", RIGHT, LATE)
+    (strict,) = load(tmp_path, Rules(penalty=7, limits={"t01": 0.1}))
+    assert (strict.passed, strict.penalty) == (0, 14.0)
+    (lenient,) = load(tmp_path, Rules(limits={"t02": 3}))
+    assert lenient.passed == 2
+
+
+def test_a_program_that_does_not_compile_stands_there_with_its_note(tmp_path):
+    write(tmp_path / "ann", RIGHT, cases=["t01", "t02"])
+    write(tmp_path / "bob", cases=["t01", "t02"], note="does not compile: hw4.cu(3): error")
+    _, bob = load(tmp_path, RULES)
+    assert (bob.rank, bob.passed, bob.penalty, bob.score, dict(bob.results)) == (2, 0, 120.0, 54, {})
+    assert bob.note == "does not compile: hw4.cu(3): error"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\x00\xff\xfe no journal",
+        b"[" * 100_000,
+        b'{"kind": "header", "schema": 99}\n',
+        b'{"kind": "run", "case": "t01", "shape": [1, 2, 3]}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": "soon", "wall": 1}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2], "limit": 2, "wall": 1}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": "soon", "problem": "x"}\n',
+        b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": 2, "fault": {}}\n',
+    ],
+)
+def test_one_damaged_journal_does_not_stop_the_rest(tmp_path, text):
+    write(tmp_path / "ann", RIGHT, cases=["t01"])
+    (tmp_path / "bob").mkdir()
+    (tmp_path / "bob" / journal.NAME).write_bytes(text)
+    ann, bob = load(tmp_path, RULES)
+    assert (ann.user, ann.passed, ann.note) == ("ann", 1, "")
+    assert (bob.user, bob.rank, bob.penalty, bob.score) == ("bob", 0, 0.0, None)
+    assert "journal" in bob.note
+
+
+def test_a_folder_without_a_journal_is_told(tmp_path):
+    with pytest.raises(InputError, match="and its folders hold no"):
+        load(tmp_path, RULES)
+    with pytest.raises(InputError, match="is no folder"):
+        load(tmp_path / "none", RULES)
+
+
+class Reader(HTMLParser):
+    """The page's table as rows of (text, attributes), and every tag's attributes."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.rows, self.tags, self._cell = [], [], None
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self._cell = len(self.rows[-1])
+            self.rows[-1].append(("", dict(attributes)))
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th"):
+            self._cell = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            text, attributes = self.rows[-1][self._cell]
+            self.rows[-1][self._cell] = text + data, attributes
+
+
+def test_the_page_has_the_form_of_the_courses_board(page):
+    head, *rows = Reader(page).rows
+    names = list(suite.cases())
+    assert [text for text, _ in head] == ["User", "Rank", "Passed", "Time", "Penalty", *names]
+    assert [row[0][0] for row in rows] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
+    shown = {row[0][0]: [text for text, _ in row] for row in rows}
+    assert shown[QUOTED][:8] == [QUOTED, "1", "30", "18.00", "0", "0.60", "0.60", "0.60"]
+    assert shown[ARABIC][5:8] == ["0.40", "TLE", "TLE+"]
+    assert (shown[ARABIC][4], shown[ARABIC][-1]) == ("150", "–")
+    assert (shown[ATTACK][8], shown[ATTACK][10], shown[LONG][9]) == ("NA", "~5.95", "JE")
+    assert shown["eve"] == ["eve", "4", "0", "0.00", "1500", "does not compile"]
+    assert (shown[LONG][1], shown["f"][1]) == ("–", "–")
+    text = page.read_text()
+    legend = text[text.index('class="legend"') : text.index("<table")]
+    assert all(f">{word}</span>" in legend for word in ("TLE", "TLE+", "NA", "JE")) and "AC" in legend
+    assert "judged on NVIDIA &lt;GeForce&gt; GTX 1080" in text
+    assert "Penalty is 50 s" in text and "within 0.005" in text and f"hw4 {__version__}" in text
+
+
+def test_every_result_tells_its_reason(page):
+    rows = {row[0][0]: [attributes.get("title") for _, attributes in row] for row in Reader(page).rows[1:]}
+    assert rows[QUOTED][5] == "AC: 0.600 s of 6 s\nmax error 1e-05"
+    assert rows[ARABIC][6] == "TLE: 7.31/6.00 s, output correct"
+    assert rows[ARABIC][7] == "TLE+: killed after 16.00 s, the limit is 6 s"
+    assert rows[ATTACK][8] == 'NA: 7 of 9 elements are off, stderr: "<b>&"'
+    assert rows[LONG][9] == "JE: the judge failed, not the program"
+    assert "borderline: 5.90 to 6.10 s" in rows[ATTACK][10]
+    assert rows["eve"][5] == "does not compile"
+    assert all(all(titles[5:]) for titles in rows.values())
+
+
+def test_the_fastest_time_of_a_case_is_marked_and_the_others_are_shaded_by_it(page):
+    rows = {row[0][0]: [attributes.get("class", "").split() for _, attributes in row] for row in Reader(page).rows[1:]}
+    assert rows[ARABIC][5] == ["c", "ac", "s9", "best"]
+    assert rows[ATTACK][5] == ["c", "ac", "s8"]  # 0.4 / 0.5
+    assert rows[QUOTED][5] == ["c", "ac", "s6"]
+    assert rows[ATTACK][6] == ["c", "ac", "s9", "best"]  # where the faster one is late
+    assert rows[ATTACK][10] == ["c", "ac", "s0", "edge"]
+
+
+def test_names_and_reasons_are_text(page):
+    reader = Reader(page)
+    assert [tag for tag, _ in reader.tags].count("script") == 1
+    assert not any(name.startswith("on") or name == "style" for _, attributes in reader.tags for name in attributes)
+    assert "b" not in {tag for tag, _ in reader.tags[: [t for t, _ in reader.tags].index("footer")]}
+
+
+def test_the_page_asks_for_nothing_from_elsewhere(page):
+    text = page.read_text()
+    for word in ("http:", "https:", "@import", "url(", "src=", "<iframe", "fetch("):
+        assert word not in text, word
+    assert [attributes["href"] for _, attributes in Reader(page).tags if "href" in attributes] == ["data:,"]
+    policy = next(a["content"] for _, a in Reader(page).tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+
+
+def test_what_is_no_text_does_not_break_the_page(tmp_path):
+    write(tmp_path / "x", replace(RIGHT, case="[/]\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
+    result = run_hw4("scoreboard", tmp_path, "--html", tmp_path / "board.html")
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
+    head, row = Reader(tmp_path / "board.html").rows
+    assert (head[5][0], row[0][0]) == ("[/]\ufffdcase\ufffd", "ann\ufffd[31m\ufffd")
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
+    folder = write_class(tmp_path / "hw4")
+    old = tmp_path / "board.html"
+    old.write_text("old")
+    small = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))}
+    fails(run_hw4("scoreboard", folder, "--html", old, **small), 3, "board.html")
+    assert old.read_text() == "old"
+    folder_is_clean(tmp_path, "hw4", "board.html")
+    fails(run_hw4("scoreboard", folder, "--html", tmp_path / "none/board.html"), 2, "none", "does not exist")
+    fails(run_hw4("scoreboard", folder, "--html", folder), 2, "is a directory")
+
+
+def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
+    result = run_hw4("scoreboard", write_class(tmp_path / "hw4"))
+    told = "hw4: 1 of 6 journals damaged, judge with --resume: f\n"
+    assert (result.returncode, result.stderr) == (3, told)
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["User", "Rank", "Passed", "Time", "Penalty", "Score", "t01", "t11", "t21"]
+    rows = {line.split()[-1]: line.split()[-6:-1] for line in lines[1:7]}
+    assert rows["." * 30] == ["1", "30", "18.00", "0", "60"]
+    assert rows[".T+" + "." * 26 + "-"] == ["3", "27", "10.80", "150", "51"]
+    assert rows["....J" + "." * 25] == ["-", "29", "20.30", "0", "-"]
+    assert lines[8] == ". AC   T TLE   + TLE+   N NA   J JE   - not run   ranked by Time + Penalty"
+    assert lines[9:] == [f"{ATTACK}: borderline in t06", f"eve: {COMPILER}", f"f: f/{journal.NAME} is empty or damaged"]
+    assert "\x1b" not in result.stdout
+
+
+def test_a_terminal_of_80_columns_shows_each_user_in_one_line(tmp_path):
+    folder = write_class(tmp_path / "hw4")
+    environment = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm-256color"}
+    coloured = run_hw4("scoreboard", folder, env=environment).stdout
+    lines = re.sub(r"\x1b\[[\d;]*m", "", coloured).splitlines()[:7]
+    assert "\x1b[31mN" in coloured
+    assert all(cell_len(line) <= 80 for line in lines)
+    assert [line[-30:] for line in lines[1:3]] == ["." * 30, "...N" + "." * 26]
+    assert "\x1b[3" not in run_hw4("scoreboard", folder, env={**environment, "NO_COLOR": "1"}).stdout
+
+
+def test_the_rules_are_options(tmp_path):
+    folder = write_class(tmp_path / "hw4")
+    cheap = run_hw4("scoreboard", folder, "--penalty", "1").stdout.splitlines()
+    assert cheap[1].startswith(ARABIC)
+    page = tmp_path / "board.html"
+    run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "--html", page)
+    rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
+    assert (rows[ARABIC][5:8], rows[ATTACK][5:9]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
+    assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()
+    assert "within 0.2 of the answer" in page.read_text()
+    assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout
+    fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is no folder")
+
+
+def test_json_is_the_document_of_the_results(tmp_path):
+    document = json.loads(run_hw4("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
+    assert (document["kind"], document["rules"]["penalty"]) == ("hw4-results", 50)
+    assert [one["user"] for one in document["standings"]] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]

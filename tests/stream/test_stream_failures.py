@@ -1,0 +1,130 @@
+"""The pipeline when a stage fails, or Ctrl-C comes, at any moment: it is raised, and no thread stays behind."""
+
+import os
+import random
+import signal
+import threading
+import time
+from queue import SimpleQueue
+
+import pytest
+from moody import Moody, run
+
+from hw4cli.problem.shape import Shape
+from hw4cli.stream import scheduler
+from hw4cli.stream.scheduler import Layout
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("stage", ["buffer", "read", "copy in", "start", "finish", "copy out", "write"])
+@pytest.mark.parametrize("after", [0, 3])
+def test_an_error_in_any_stage_ends_all_threads_and_is_raised(stage, after):
+    shape, plan = Shape(30, 5, 4), Layout(group=2, piece=100, lanes=3, readers=4, writers=2)
+    before = threading.active_count()
+    with pytest.raises(OSError, match=f"{stage} failed"):
+        run(shape, plan, Moody(shape, plan, delay=0.001, fail=(stage, after)))
+    assert threading.active_count() == before
+
+
+def test_ctrl_c_ends_all_threads():
+    shape, plan = Shape(2000, 5, 4), Layout(group=1, piece=100, lanes=2, readers=2, writers=1)
+    before = threading.active_count()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(shape, plan, Moody(shape, plan, delay=0.005))
+    timer.join()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("launched", [True, False])
+@pytest.mark.parametrize("number", range(1, 5))
+def test_an_interrupt_while_threads_are_started_is_raised_and_ends_them(monkeypatch, number, launched):
+    """Whether or not the thread whose start is interrupted was launched before."""
+    shape, plan = Shape(20, 5, 4), Layout(group=1, piece=100, lanes=2, readers=3, writers=1)
+    before, start, started = threading.active_count(), threading.Thread.start, []
+
+    def interrupted(thread):
+        started.append(thread)
+        if len(started) != number:
+            return start(thread)
+        if launched:
+            start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(shape, plan, Moody(shape, plan, delay=0.002))
+    assert threading.active_count() == before
+
+
+# Python itself swallows an exception that comes while it frees an object.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_at_any_moment_is_raised_and_ends_all_threads():
+    """Many moments of the first milliseconds, in which threads start, work, wait and end."""
+    shape, plan = Shape(3, 5, 4), Layout(group=1, piece=100, lanes=2, readers=3, writers=2)
+    moments, delays, inside, came = random.Random(0), SimpleQueue(), 0, threading.Event()
+
+    def interrupted(*_):
+        came.set()
+        raise KeyboardInterrupt
+
+    def interrupt():
+        while (delay := delays.get()) is not None:
+            time.sleep(delay)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    run(shape, plan, Moody(shape, plan))  # imports what it imports: an import may swallow an interrupt
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    before, previous = threading.active_count(), signal.signal(signal.SIGUSR1, interrupted)
+    try:
+        for _ in range(500):
+            ended = False
+            came.clear()
+            try:
+                delays.put(moments.uniform(0, 2e-3))
+                run(shape, plan, Moody(shape, plan))
+                ended = True
+                while not came.is_set():
+                    time.sleep(0.001)
+            except KeyboardInterrupt:
+                inside += not ended
+    finally:
+        delays.put(None)
+        signal.signal(signal.SIGUSR1, previous)
+    deadline = time.monotonic() + 5
+    while threading.active_count() >= before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before - 1
+    assert inside > 50
+
+
+def test_after_a_failure_a_computation_is_cancelled_and_one_that_cannot_be_is_left_behind(monkeypatch):
+    monkeypatch.setattr(scheduler, "GRACE", 0.5)
+    shape, plan = Shape(8, 5, 4), Layout(group=1, piece=1 << 20, lanes=2, readers=1, writers=2)
+    for obeys in (True, False):
+        device = Moody(shape, plan)
+        release = device.cancelled if obeys else threading.Event()
+        turns = iter(range(100))
+        device.pause = lambda stage, release=release, turns=turns: (
+            (next(turns) and broken()) or release.wait(20) if stage == "finish" else None
+        )
+        start = time.monotonic()
+        with pytest.raises(OSError, match="broken"):
+            run(shape, plan, device)
+        took = time.monotonic() - start
+        assert took < 0.4 if obeys else 0.5 <= took < 5
+        release.set()
+
+
+def broken():
+    raise OSError("broken")
+
+
+def test_a_stage_that_never_ends_but_fails_elsewhere_does_not_hang_the_waiters():
+    """The writer fails at once: readers that wait for a lane must be told."""
+    shape, plan = Shape(50, 5, 4), Layout(group=1, piece=240, lanes=1, readers=6, writers=1)
+    with pytest.raises(OSError, match="write failed"):
+        run(shape, plan, Moody(shape, plan, fail=("write", 0)))
