@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases results clean clean-cases cuda-extra
+.PHONY: help demo test gpu-test lint cases results dist clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -55,6 +55,20 @@ cuda-extra:  ## tell which cuda extra fits this machine's driver (none without o
 
 results: $(python_for_run)  ## make the tables in README.md and docs/ from the records in benchmarks/
 	PYTHONPATH=. $(PYTHON) benchmarks/results.py
+
+# Each is installed alone in an empty environment and judges a case from a folder that has nothing of the source tree.
+dist: $(python_for_dev)  ## build wheel and source distribution in dist/, check them, try each in an empty environment
+	rm -rf dist build/tried
+	$(PYTHON) -m build --outdir dist
+	$(PYTHON) -m twine check --strict dist/*
+	for file in "$(CURDIR)"/dist/*; do \
+		rm -rf build/tried && mkdir -p build/tried/work && \
+		$(PYTHON) -m venv build/tried/venv && \
+		build/tried/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$file" && \
+		(cd build/tried/work && ../venv/bin/hw4 --version && ../venv/bin/hw4 gen t01 && \
+			CUDA_VISIBLE_DEVICES=-1 ../venv/bin/hw4 judge t01) || exit 1; \
+	done
+	rm -rf build/tried
 
 clean-cases:  ## remove the generated cases
 	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part testcases/.hw4-sums.json

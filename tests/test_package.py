@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -12,16 +13,36 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import data_path, kernel_source
 
 
-@pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """The folder of a wheel built from the source tree and unpacked, as pip would."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+def built(kind, source, folder):
+    """The wheel or the source distribution ("sdist") of a source tree."""
+    build = [sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", str(folder), str(source)]
     subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = folder.glob("hw4cli-*.whl")
+    (file,) = folder.glob("hw4cli-*")
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return built("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder of a wheel built from the source tree and unpacked, as pip would."""
+    folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+def test_a_source_distribution_makes_the_same_wheel_and_can_be_tested(wheel, tmp_path):
+    with tarfile.open(built("sdist", ROOT, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.glob("hw4cli-*")
+    assert {"Makefile", "tests", "docs", "benchmarks", "LICENSE"} <= {path.name for path in tree.iterdir()}
+    again = built("wheel", tree, tmp_path / "wheel")
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert set(first.namelist()) == set(second.namelist())
 
 
 def test_a_wheel_computes_generates_and_judges_from_anywhere(installed, tmp_path):
@@ -87,5 +108,17 @@ def test_make_installs_nothing_where_a_python_is_given():
 
 def test_make_help_lists_every_target():
     shown = subprocess.check_output(["make"], cwd=ROOT, text=True)
-    for target in ("help", "demo", "test", "gpu-test", "lint", "cases", "hw4", "results", "clean", "clean-cases"):
+    for target in (
+        "help",
+        "demo",
+        "test",
+        "gpu-test",
+        "lint",
+        "cases",
+        "hw4",
+        "results",
+        "dist",
+        "clean",
+        "clean-cases",
+    ):
         assert f"make {target} " in shown

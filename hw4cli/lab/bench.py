@@ -23,6 +23,7 @@ from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import Meter, Sample
 from hw4cli.errors import MachineError
+from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
@@ -30,7 +31,6 @@ from hw4cli.problem.verdict import Comparison
 from hw4cli.resources import data_path
 from hw4cli.text.words import counted
 
-SCHEMA = 1
 WARM_UP = 3  # runs
 FEWEST, MOST = 10, 100  # samples
 SECONDS = 4.0  # of samples, per kernel and case, after which it is enough

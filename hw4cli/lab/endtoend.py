@@ -25,6 +25,7 @@ from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.judge.runcase import check_case, output_problem, size_problem
 from hw4cli.lab.bench import commit
+from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import KILL_AFTER
@@ -32,7 +33,6 @@ from hw4cli.system import nvidia
 from hw4cli.system.exits import StartError, exit_problem
 from hw4cli.system.process import Limits, run_program
 
-SCHEMA = 1
 KIND = "end-to-end"
 SUM = "sum"  # the name of the row that adds up the cases
 READ_CHUNK = 16 << 20

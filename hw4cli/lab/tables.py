@@ -6,6 +6,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 
+SCHEMA = 1  # of the records
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",
@@ -70,7 +71,7 @@ def program_cells(row: dict[str, Any]) -> list[str]:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record that `hw4 bench` wrote. InputError if the file is missing or is none."""
+    """A record that `hw4 bench` wrote. InputError if the file is missing, is none, or is one of another schema."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -79,4 +80,6 @@ def read_record(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is not a record of hw4 bench: it is not JSON") from None
     if not isinstance(record, dict) or "rows" not in record or "machine" not in record:
         raise InputError(f"{path} is not a record of hw4 bench")
+    if record.get("schema") != SCHEMA:
+        raise InputError(f"{path} is a record of schema {record.get('schema')}, but this hw4 reads schema {SCHEMA}")
     return record

@@ -61,7 +61,7 @@ def test_bench_tells_of_a_bad_output_before_it_asks_for_a_gpu(hw4_here, tmp_path
 
 def test_bench_tells_of_a_bad_older_record_before_it_asks_for_a_gpu(hw4_here, tmp_path):
     old = tmp_path / "old.json"
-    old.write_text(json.dumps({"machine": {}, "rows": [{"kernel": "flash", "status": "ok"}]}))
+    old.write_text(json.dumps({"schema": 1, "machine": {}, "rows": [{"kernel": "flash", "status": "ok"}]}))
     fails(hw4_here("bench", "--cases", "t01", "--compare", old), 2, "is not a record that")
 
 

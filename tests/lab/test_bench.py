@@ -65,6 +65,7 @@ def record(*rows):
         "commit": "abc1234",
         "date": "2026-01-01",
         "method": {"timer": "CUDA events", "cache": "warm", "flops": "4*B*N*N*d"},
+        "schema": 1,
         "rows": json.loads(json.dumps([vars(r) for r in rows])),
     }
 
@@ -162,7 +163,13 @@ def test_a_versus_table_puts_the_others_beside_the_first(results):
 
 def test_a_broken_record_is_refused(tmp_path):
     path = tmp_path / "old.json"
-    for text, words in (("{", "not JSON"), ("[]", "not a record"), ('{"rows": 1}', "not a record")):
+    newer = '{"schema": 2, "machine": {}, "rows": []}'
+    for text, words in (
+        ("{", "not JSON"),
+        ("[]", "not a record"),
+        ('{"rows": 1}', "not a record"),
+        (newer, "schema 2, but this hw4 reads schema 1"),
+    ):
         path.write_text(text)
         with pytest.raises(InputError, match=words):
             read_record(path)
