@@ -72,7 +72,6 @@ def gen(
 def _make_all(jobs: "list[Job]") -> None:
     """Make the jobs, each file under a bar of its own, and tell of each case."""
     with Importing():
-        from hw4cli.device.float64 import best_oracle
         from hw4cli.problem.generate import check_space, steps
 
     wanted = [job for job in jobs if job.bytes]
@@ -81,6 +80,9 @@ def _make_all(jobs: "list[Job]") -> None:
     check_space(wanted)
     oracle = None
     if any(job.answer for job in wanted):  # else no GPU is opened
+        with Importing():
+            from hw4cli.device.float64 import best_oracle
+
         oracle, what = best_oracle()
         click.echo(f"answers: {what}", err=True)
     for number, job in enumerate(wanted, 1):

@@ -1,4 +1,4 @@
-"""The bounds of docs/bounds.md: never less than the error of the arithmetic that they are about, and not far above.
+"""The bounds of docs/accuracy.md: never less than the error of the arithmetic that they are about, and not far above.
 
 The kernels' arithmetic is emulated in NumPy, tensor cores included, on inputs made to do the worst.
 """
@@ -243,7 +243,7 @@ def test_float32_rounding_that_adds_up_is_seen_by_the_bound_and_not_expected():
 
 @needs_split
 def test_the_page_shows_the_bounds_that_the_program_uses():
-    page = (ROOT / "docs/bounds.md").read_text()
+    page = (ROOT / "docs/accuracy.md").read_text()
     rows = dict(re.findall(r"^\| ([^|]+?) \| ([\d.e-]+) \|", page, re.MULTILINE))
     parts = shares("split", (3, 3, 3), 64, 32768).parts()
     for name, size in parts.items():
