@@ -67,10 +67,15 @@ def test_what_multiplies_faster_than_it_is_killed_is_the_programs_fault_and_nobo
 
 
 TAMPER = "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (16, {hard}))"
-TELL = (
-    "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 16; assert os.getpriority(os.PRIO_PROCESS, 0) == 0\n"
+AS_NOW = (
+    "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 16; assert os.getpriority(os.PRIO_PROCESS, 0) == {nice}\n"
     "assert len(os.sched_getaffinity(0)) == {cores}; assert os.sched_getscheduler(0) == 0; right()"
 )
+
+
+def as_now():
+    """A program that is right if it finds the limits, priority and processors that this process has now."""
+    return AS_NOW.format(cores=len(os.sched_getaffinity(0)), nice=os.getpriority(os.PRIO_PROCESS, 0))
 
 
 def two_in_turn(arena, first, second, user=""):
@@ -89,7 +94,7 @@ def test_what_a_program_changes_of_the_judge_is_put_back(arena, how):
         "scheduling": "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
         "processors": "os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})",
     }[how]
-    first, second = two_in_turn(arena, f"{change}; right()", TELL.format(cores=len(os.sched_getaffinity(0))))
+    first, second = two_in_turn(arena, f"{change}; right()", as_now())
     blame = (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
     assert first == (blame if how == "limits" else (AC, ""))
     if (arena.judge == "root" and has_capability(CAP_SYS_NICE)) or how in ("limits", "processors"):
@@ -100,7 +105,7 @@ def test_what_a_program_changes_of_the_judge_is_put_back(arena, how):
 
 def test_a_limit_that_is_lowered_for_good_is_not_the_next_ones_fault(arena):
     change = "resource.prlimit(os.getppid(), resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
-    first, second = two_in_turn(arena, change, TELL.format(cores=len(os.sched_getaffinity(0))))
+    first, second = two_in_turn(arena, change, as_now())
     assert first[0] is NA
     assert "it changed the judge's own limits while it ran" in first[1]
     if arena.judge == "root" and has_capability(CAP_SYS_RESOURCE):
