@@ -15,6 +15,8 @@
 
 #include "common.cuh"
 #include "ptx.cuh"
+#include "mma.cuh"
+#include "bulk.cuh"
 #include "terms.cuh"
 #include "tensor.cuh"
 

@@ -36,6 +36,17 @@ __device__ __forceinline__ void store_shared(unsigned to, float4 x) { store_shar
 __device__ __forceinline__ void store_shared(unsigned to, float a) {
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory");
 }
+__device__ __forceinline__ void store_shared(unsigned to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ void store_shared(unsigned to, unsigned x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
+}
+
+// The block's and the thread's number, read again: they take no registers in between.
+__device__ __forceinline__ void read_again(unsigned& block, unsigned& thread) {
+    asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));
+}
 
 #if ARCH >= 800
 // 16 bytes from global to shared memory past the registers; zeros, and no read, when `inside` is false.
@@ -44,4 +55,14 @@ __device__ __forceinline__ void copy16_async(unsigned to, const float* from, boo
                  ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// The copies since the last call are a group; wait until at most LATER groups of this thread have not arrived.
+__device__ __forceinline__ void group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER> __device__ __forceinline__ void copies_arrived_but() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+}
+// The largest of a warp's numbers.
+__device__ __forceinline__ unsigned warp_max(unsigned x) {
+    asm volatile("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(x));
+    return x;
+}
 #endif

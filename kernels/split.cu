@@ -23,9 +23,12 @@
 
 #include "common.cuh"
 #include "ptx.cuh"
+#include "mma.cuh"
+#include "bulk.cuh"
 #include "terms.cuh"
 #include "tensor.cuh"
 #if WARPGROUPS
+#include "wgmma.cuh"
 #include "warpgroup.cuh"
 #endif
 

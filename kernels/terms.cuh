@@ -1,4 +1,4 @@
-// fp32 input as sums of fp16 terms, and how they come to the tensor cores: sizes, instructions, the range, the tiles.
+// fp32 input as sums of fp16 terms, and how they come to the tensor cores: sizes, the range, the tiles.
 // What split.cu and exact.cu begin with; tensor.cuh multiplies.
 //
 // Tiles of BC keys come from a ring of STAGES buffers in shared memory: for each key its terms of K and of V, rows
@@ -47,40 +47,12 @@ extern __shared__ __align__(1024) float4 shared[];
 
 template <bool X> struct Bool { static constexpr bool value = X; };
 
-// ---- Single instructions
-
-// c += a b for 16x16 times 16x8 halves. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
-__device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned* b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-// Four 8x8 matrices; lane l gives the address of row l%8 of matrix l/8.
-__device__ __forceinline__ void load_matrices(unsigned* r, unsigned at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void load_transposed(unsigned* r, unsigned at) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void store_shared(unsigned to, uint4 x) {
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-}
-// Two floats rounded to halves, x in the low half.
-__device__ __forceinline__ unsigned halves(float x, float y) {
-    unsigned r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-    return r;
-}
 struct Terms { unsigned hi, lo; };
 __device__ __forceinline__ Terms split_in_two(float x, float y) {
     Terms t;
     t.hi = halves(x, y);
-    float a, b;
-    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(a), "=f"(b) : "r"(t.hi));
-    t.lo = halves(x - a, y - b);
+    const float2 rounded = floats(t.hi);
+    t.lo = halves(x - rounded.x, y - rounded.y);
     return t;
 }
 
@@ -90,13 +62,9 @@ __device__ __forceinline__ unsigned magnitude(float x) { return __float_as_uint(
 __device__ __forceinline__ unsigned noted(const void* scratch, int matrix) {
     return ((const volatile unsigned*)scratch)[matrix];
 }
-__device__ __forceinline__ unsigned warp_top(unsigned top) {
-    asm volatile("redux.sync.max.u32 %0, %0, 0xffffffff;" : "+r"(top));
-    return top;
-}
 // What was noted a while ago spares most warps the atomic: thousands would queue for one address.
 __device__ __forceinline__ void note(void* scratch, int matrix, unsigned top, unsigned before) {
-    top = warp_top(top);
+    top = warp_max(top);
     if (threadIdx.x % 32 == 0 && top > before) atomicMax((unsigned*)scratch + matrix, top);
 }
 // The same with an atomic a block: its warps leave what they found in shared memory; then, after a barrier, thread n notes
@@ -110,7 +78,7 @@ struct Tops {
         before = notes(first) ? noted(scratch, threadIdx.x) : 0;
     }
     __device__ __forceinline__ void leave(int matrix, unsigned top) {
-        top = warp_top(top);
+        top = warp_max(top);
         if (threadIdx.x % 32 == 0) found[matrix * WARPS + threadIdx.x / 32] = top;
     }
     __device__ __forceinline__ void note_all(void* scratch, int first) {
@@ -228,27 +196,21 @@ struct Ring {
 #if ARCH >= 900  // one thread asks for whole tiles; barriers in shared memory count bytes that came and threads that are done
     __device__ __forceinline__ unsigned full(int stage) const { return base + STAGES * STAGE + stage % STAGES * 16; }
     __device__ __forceinline__ unsigned empty(int stage) const { return full(stage) + 8; }
-    __device__ __forceinline__ void wait(unsigned barrier, unsigned parity) {
-        asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; "
-                     "done: }" ::"r"(barrier), "r"(parity) : "memory");
-    }
+    __device__ __forceinline__ void wait(unsigned barrier, unsigned parity) { barrier_wait(barrier, parity); }
     __device__ __forceinline__ void fetch(int stage) {
         if (stage >= stages) return;
         if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full(stage)), "n"(STAGE) : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-                     ::"r"(at(stage)), "l"(terms(stage)), "n"(STAGE), "r"(full(stage)) : "memory");
+        barrier_expect<STAGE>(full(stage));
+        copy_bulk<STAGE>(at(stage), terms(stage), full(stage));
     }
-    __device__ __forceinline__ void release(int stage) {
-        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(empty(stage)) : "memory");
-    }
+    __device__ __forceinline__ void release(int stage) { barrier_arrive(empty(stage)); }
     __device__ __forceinline__ void prepare() {
         if (threadIdx.x == 0) {
             for (int n = 0; n < STAGES; n++) {
-                asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(full(n)) : "memory");
-                asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(empty(n)), "n"(THREADS) : "memory");
+                barrier_init<1>(full(n));
+                barrier_init<THREADS>(empty(n));
             }
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            barriers_made();
         }
         __syncthreads();
     }
@@ -266,11 +228,9 @@ struct Ring {
             UNROLL for (unsigned n = 0; n < STAGE; n += THREADS * 16)
                 copy16_async(at(stage) + threadIdx.x * 16 + n, (const float*)(from + n), true);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        group_copies();
     }
-    __device__ __forceinline__ void copied() {
-        asm volatile("cp.async.wait_group %0;" ::"n"(INBLOCK ? 0 : LEAD - 1) : "memory");
-    }
+    __device__ __forceinline__ void copied() { copies_arrived_but<INBLOCK ? 0 : LEAD - 1>(); }
 #endif
     __device__ __forceinline__ void begin() {
         if (BULK) {

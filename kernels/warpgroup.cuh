@@ -22,50 +22,9 @@ __device__ __forceinline__ unsigned long long matrix_at(unsigned address, unsign
     return (address & 0x3ffff) >> 4 | (unsigned long long)(beyond >> 4) << 16 |
            (unsigned long long)(8 * ROW >> 4) << 32 | SWIZZLE << 62;
 }
-__device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void group_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Wait until at most LATER groups of products are still computed.
-template <int LATER> __device__ __forceinline__ void group_wait() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
-}
-// The tensor cores use these registers: the compiler must not move what it does with them across this.
-template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
-    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(c[n][e])::"memory");
-}
 __device__ __forceinline__ void keep(Rows& r) { keep(r.O[0]), keep(r.l); }
 // All products are computed.
 __device__ __forceinline__ void finish(Rows& r) { group_wait<0>(), keep(r); }
-
-#define FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
-#define R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define R32 R16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {"
-// S += Q K in 16 columns, for 64 or 32 keys; Q from registers or from shared memory.
-__device__ __forceinline__ void multiply_keys(float (&S)[8][4], const unsigned* Q, unsigned long long K) {
-    asm volatile(WGMMA(64) R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
-                 : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]), FOUR(S[4]), FOUR(S[5]), FOUR(S[6]), FOUR(S[7])
-                 : "r"(Q[0]), "r"(Q[1]), "r"(Q[2]), "r"(Q[3]), "l"(K));
-}
-__device__ __forceinline__ void multiply_keys(float (&S)[8][4], unsigned long long Q, unsigned long long K) {
-    asm volatile(WGMMA(64) R32 "}, %32, %33, p, 1, 1, 0, 0;}"
-                 : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]), FOUR(S[4]), FOUR(S[5]), FOUR(S[6]), FOUR(S[7])
-                 : "l"(Q), "l"(K));
-}
-__device__ __forceinline__ void multiply_keys(float (&S)[4][4], unsigned long long Q, unsigned long long K) {
-    asm volatile(WGMMA(32) R16 "}, %16, %17, p, 1, 1, 0, 0;}"
-                 : FOUR(S[0]), FOUR(S[1]), FOUR(S[2]), FOUR(S[3]) : "l"(Q), "l"(K));
-}
-// O += P V and l += P 1, for 16 keys; eight equal columns of l.
-__device__ __forceinline__ void multiply_values(float (&O)[8][4], float (&l)[4], const unsigned* P, unsigned long long V) {
-    asm volatile(WGMMA(72) R32 ",%32,%33,%34,%35}, {%36,%37,%38,%39}, %40, p, 1, 1, 1;}"
-                 : FOUR(O[0]), FOUR(O[1]), FOUR(O[2]), FOUR(O[3]), FOUR(O[4]), FOUR(O[5]), FOUR(O[6]), FOUR(O[7]), FOUR(l)
-                 : "r"(P[0]), "r"(P[1]), "r"(P[2]), "r"(P[3]), "l"(V));
-}
-__device__ __forceinline__ void multiply_values(float (&O)[4][4], float (&l)[4], const unsigned* P, unsigned long long V) {
-    asm volatile(WGMMA(40) R16 ",%16,%17,%18,%19}, {%20,%21,%22,%23}, %24, p, 1, 1, 1;}"
-                 : FOUR(O[0]), FOUR(O[1]), FOUR(O[2]), FOUR(O[3]), FOUR(l)
-                 : "r"(P[0]), "r"(P[1]), "r"(P[2]), "r"(P[3]), "l"(V));
-}
 
 // Ask for the scores of SUB keys. query(term, n) tells a term of Q in 16 columns.
 template <class Query> __device__ __forceinline__ void ask_scores(const Rows& r, Scores S, Query query, unsigned k_at) {
@@ -73,10 +32,10 @@ template <class Query> __device__ __forceinline__ void ask_scores(const Rows& r,
     keep(S[0]);
     group_begin();
     UNROLL for (int n = 0; n < STEPS; n++) {
-        multiply_keys(S[0], query(1, n), matrix_at(k_at + n * 32));
-        multiply_keys(S[0], query(0, n), matrix_at(k_at + n * 32 + TERM));
+        wgmma(S[0], query(1, n), matrix_at(k_at + n * 32));
+        wgmma(S[0], query(0, n), matrix_at(k_at + n * 32 + TERM));
     }
-    UNROLL for (int n = 0; n < STEPS; n++) multiply_keys(S[0], query(0, n), matrix_at(k_at + n * 32));
+    UNROLL for (int n = 0; n < STEPS; n++) wgmma(S[0], query(0, n), matrix_at(k_at + n * 32));
     group_end();
 }
 __device__ __forceinline__ void ask_values(Rows& r, const Weights& P, unsigned v_at, unsigned ones) {
@@ -84,17 +43,16 @@ __device__ __forceinline__ void ask_values(Rows& r, const Weights& P, unsigned v
     group_begin();
     UNROLL for (int j = 0; j < SL / 2; j++) {
         const unsigned at = v_at + j * 16 * ROW;
-        multiply_values(r.O[0], r.l[0], P.term[0][j][0], matrix_at(at, ones - at));
+        wgmma_rows(r.O[0], r.l[0], P.term[0][j][0], matrix_at(at, ones - at));  // and l += P 1: eight equal columns
     }
     group_end();
 }
 __device__ __forceinline__ void make_ones(unsigned at) {
-    for (unsigned n = threadIdx.x * 4; n < ONES_BYTES; n += THREADS * 4)
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(at + n), "r"(ONE) : "memory");
+    for (unsigned n = threadIdx.x * 4; n < ONES_BYTES; n += THREADS * 4) store_shared(at + n, ONE);
 }
 // What the threads have written to shared memory is there for the tensor cores.
 __device__ __forceinline__ void show_shared() {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    fence_async();
     __syncthreads();
 }
 __device__ __forceinline__ bool outgrown(int top) {
@@ -290,7 +248,7 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     finish(r);
     if (ring.stages > FLUSH) past.add_to(r);
     unsigned block, thread;
-    asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));
+    read_again(block, thread);
     const Task t = task(block, thread, N, splits);  // found out again, and not kept for it: registers are dear
     const Partials partials(scratch, B, N, splits);
     const long long row = (t.part * (long long)B + t.batch) * N + t.row0;
