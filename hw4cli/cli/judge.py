@@ -1,28 +1,20 @@
 """`hw4 judge`: run a program on the cases, or a class's programs, and judge them."""
 
-import os
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError
-from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.isolation import login, surroundings, what_is_open
-from hw4cli.terminal.options import DAY, command_of, folder_option, limits_option, rules_options, words_of
-from hw4cli.terminal.params import FOLDER, Number, OneOf, Whole, complete_cases, complete_command, complete_user
+from hw4cli.terminal.isolation import login
+from hw4cli.terminal.judgeclass import class_options, judge_class
+from hw4cli.terminal.judgeplan import arguments, selected, session_plan
+from hw4cli.terminal.options import command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
-from hw4cli.text.words import printable
 
 if TYPE_CHECKING:
-    from hw4cli.judge.session import SessionPlan
-    from hw4cli.problem.suite import Case
     from hw4cli.scoring.record import Standing
 
 
@@ -78,27 +70,7 @@ if TYPE_CHECKING:
     shell_complete=complete_command,
     help="Start each run behind a command: 'srun -p nvidia --gres=gpu:1'.",
 )
-@click.option(
-    "--class", "submissions", type=FOLDER, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4."
-)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="USER",
-    shell_complete=complete_user,
-    help="Of the class only this one; may be given several times.",
-)
-@click.option(
-    "--build-limit",
-    type=Number(1, DAY),
-    default=120,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a submission may take to build.",
-)
-@click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'.")
-@click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time.")
-@click.option("--task", "is_task", is_flag=True, hidden=True, help="Of an array that a judge of the class waits for.")
+@class_options
 @click.pass_context
 def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_json: bool, **options: Any) -> int:
     """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
@@ -116,10 +88,10 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
     if srun is not None:
         from hw4cli.runner.slurm import judge_inside
 
-        _selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
-        return judge_inside(words_of(srun, "--srun", ctx), ["judge", *_arguments(ctx, "srun")])
+        selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
+        return judge_inside(words_of(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
     if submissions is not None:
-        return _judge_class(ctx, submissions, as_json, **options)
+        return judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
 
 
@@ -154,19 +126,6 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
             raise click.UsageError(f"--{one} and {shown.get(other, f'--{other}')} do not go together", ctx)
 
 
-def _arguments(ctx: click.Context, *without: str) -> list[str]:
-    """The words behind `judge`, as they were typed, without these options."""
-    flags = {word: param for param in ctx.command.params if param.name in without for word in param.opts}
-    words, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
-    for word in words:
-        param = flags.get(word.partition("=")[0])
-        if param is None:
-            kept.append(word)
-        elif "=" not in word and not getattr(param, "is_flag", False):
-            next(words, None)
-    return kept
-
-
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
         from hw4cli.judge.grading import prepared
@@ -176,7 +135,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.terminal.casetable import CaseTable
 
     command, env = command_of(program, ctx)
-    plan = _plan(ctx, user=user or login(), command=command, env=env, **options)
+    plan = session_plan(ctx, user=user or login(), command=command, env=env, **options)
     plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
@@ -192,124 +151,3 @@ def exit_status(standing: "Standing") -> int:
     if standing.score is None:
         return 3
     return 0 if standing.passed == len(standing.cases) else 1
-
-
-def _judge_class(
-    ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
-) -> int:
-    with Importing():
-        from hw4cli.judge.classarray import ClassArray
-        from hw4cli.judge.classroom import ClassPlan
-        from hw4cli.scoring import results
-        from hw4cli.system.files import make_folder
-        from hw4cli.terminal.casetable import ClassRows
-        from hw4cli.terminal.ranking import print_board
-
-    output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
-    if not submissions.is_dir():  # before anything is said of the cases
-        raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
-    plan = _plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
-    make_folder(output)
-    with ClassRows(quiet=as_json) as rows:
-        settings = replace(plan.settings, say=rows.says)
-        session = replace(plan, settings=settings)
-        class_plan = ClassPlan(
-            submissions,
-            output,
-            session,
-            only=options["only"],
-            build_seconds=options["build_limit"],
-            secret_seeds=options["secret_seeds"],
-            is_task=options["is_task"],
-        )
-        room = ClassArray(class_plan, rows)
-        rows.opening = what_is_open(settings)
-        try:
-            if array is None:
-                whole = room.judge()
-            else:
-                arguments = _arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
-                whole = room.judge_as_array(array, parallel, arguments)
-        except BusyError:
-            raise
-        except (KeyboardInterrupt, MachineError) as error:
-            with suppress(Hw4Error):  # nobody may be judged yet
-                room.write()
-            raise KeyboardInterrupt(room.how_far()) if isinstance(error, KeyboardInterrupt) else error from None
-    ranked = room.write()
-    if as_json:
-        click.echo(results.json_text(ranked, plan.rules), nl=False)
-    else:
-        click.echo()
-        print_board(ranked, plan.rules)
-    return 0 if whole else 3
-
-
-def _plan(
-    ctx: click.Context,
-    *,
-    cases: tuple[str, ...],
-    folder: Path,
-    limits: dict[str, float],
-    tolerance: float,
-    penalty: float,
-    rank_by: str,
-    due: datetime | None,
-    sandbox: str | None,
-    run_as: str | None,
-    launcher: str | None,
-    pass_env: tuple[str, ...],
-    output: Path | None,
-    repeat: int,
-    warmup: int,
-    resume: bool,
-    restart: bool,
-    user: str = "",
-    command: Sequence[str] = (),
-    env: dict[str, str] | None = None,
-    submissions: Path | None = None,
-    elsewhere: bool = False,
-    **_: Any,
-) -> "SessionPlan":
-    """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
-    from hw4cli.judge.runcase import Settings, check_present
-    from hw4cli.judge.session import SessionPlan
-    from hw4cli.runner.environment import SET
-    from hw4cli.scoring.record import Rules
-
-    for name in pass_env:
-        if name in SET or name not in os.environ:
-            why = "is set for each program" if name in SET else "is not in the environment"
-            raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
-    selected = _selected(cases, limits)
-    words = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
-    if words and not elsewhere and (problem := program_problem(words[0])):
-        raise InputError(f"the launcher {problem}")
-    check_present(selected, folder)
-    around = surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
-    return SessionPlan(
-        user=user,
-        command=command,
-        cases=selected,
-        folder=folder,
-        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by, due=due),
-        repeat=repeat,
-        warmup=warmup,
-        resume=resume,
-        restart=restart,
-        # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
-        settings=Settings(
-            env=env,
-            **around,
-            hidden=tuple(str(folder.absolute()) for folder in (submissions, output) if folder),
-            launcher=words,
-            parent=output if words else None,
-            pass_env=pass_env,
-        ),
-    )
-
-
-def _selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
-    from hw4cli.problem import suite
-
-    return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]

@@ -1,0 +1,101 @@
+"""`hw4 judge --class`: a class's submissions judged on this machine, or as a Slurm array."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from hw4cli.errors import BusyError, Hw4Error, MachineError
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.isolation import what_is_open
+from hw4cli.terminal.judgeplan import arguments, session_plan
+from hw4cli.terminal.options import DAY, words_of
+from hw4cli.terminal.params import FOLDER, Number, Whole, complete_user
+from hw4cli.text.words import printable
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+OPTIONS = (
+    click.option(
+        "--class", "submissions", type=FOLDER, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4."
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="USER",
+        shell_complete=complete_user,
+        help="Of the class only this one; may be given several times.",
+    ),
+    click.option(
+        "--build-limit",
+        type=Number(1, DAY),
+        default=120,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a submission may take to build.",
+    ),
+    click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
+    click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
+    click.option(
+        "--task", "is_task", is_flag=True, hidden=True, help="Of an array that a judge of the class waits for."
+    ),
+)
+
+
+def class_options(command: Command) -> Command:
+    """The options that only a class's judging has."""
+    for option in reversed(OPTIONS):  # as decorators apply: the last one first
+        command = option(command)
+    return command
+
+
+def judge_class(
+    ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
+) -> int:
+    """Judge a class, on this machine or as a Slurm array; print rows and the ranking. The exit code."""
+    with Importing():
+        from hw4cli.judge.classarray import ClassArray
+        from hw4cli.judge.classroom import ClassPlan
+        from hw4cli.scoring import results
+        from hw4cli.system.files import make_folder
+        from hw4cli.terminal.casetable import ClassRows
+        from hw4cli.terminal.ranking import print_board
+
+    output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
+    if not submissions.is_dir():  # before anything is said of the cases
+        raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
+    plan = session_plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
+    make_folder(output)
+    with ClassRows(quiet=as_json) as rows:
+        class_plan = ClassPlan(
+            submissions,
+            output,
+            replace(plan, settings=replace(plan.settings, say=rows.says)),
+            only=options["only"],
+            build_seconds=options["build_limit"],
+            secret_seeds=options["secret_seeds"],
+            is_task=options["is_task"],
+        )
+        room = ClassArray(class_plan, rows)
+        rows.opening = what_is_open(plan.settings)
+        try:
+            if array is None:
+                whole = room.judge()
+            else:
+                words = arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
+                whole = room.judge_as_array(array, parallel, words)
+        except BusyError:
+            raise
+        except (KeyboardInterrupt, MachineError) as error:
+            with suppress(Hw4Error):  # nobody may be judged yet
+                room.write()
+            raise KeyboardInterrupt(room.how_far()) if isinstance(error, KeyboardInterrupt) else error from None
+    ranked = room.write()
+    if as_json:
+        click.echo(results.json_text(ranked, plan.rules), nl=False)
+    else:
+        click.echo()
+        print_board(ranked, plan.rules)
+    return 0 if whole else 3

@@ -1,0 +1,104 @@
+"""What the options of `hw4 judge` ask for: a plan of the session, for one program and for a class."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.errors import InputError
+from hw4cli.system.exits import program_problem
+from hw4cli.terminal.isolation import surroundings
+from hw4cli.terminal.options import words_of
+
+if TYPE_CHECKING:
+    from hw4cli.judge.session import SessionPlan
+    from hw4cli.problem.suite import Case
+
+
+def session_plan(
+    ctx: click.Context,
+    *,
+    cases: tuple[str, ...],
+    folder: Path,
+    limits: dict[str, float],
+    tolerance: float,
+    penalty: float,
+    rank_by: str,
+    due: datetime | None,
+    sandbox: str | None,
+    run_as: str | None,
+    launcher: str | None,
+    pass_env: tuple[str, ...],
+    output: Path | None,
+    repeat: int,
+    warmup: int,
+    resume: bool,
+    restart: bool,
+    user: str = "",
+    command: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    submissions: Path | None = None,
+    elsewhere: bool = False,
+    **_: Any,
+) -> "SessionPlan":
+    """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
+    from hw4cli.judge.runcase import Settings, check_present
+    from hw4cli.judge.session import SessionPlan
+    from hw4cli.runner.environment import SET
+    from hw4cli.scoring.record import Rules
+
+    for name in pass_env:
+        if name in SET or name not in os.environ:
+            why = "is set for each program" if name in SET else "is not in the environment"
+            raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
+    chosen = selected(cases, limits)
+    words = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
+    if words and not elsewhere and (problem := program_problem(words[0])):
+        raise InputError(f"the launcher {problem}")
+    check_present(chosen, folder)
+    around = surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
+    return SessionPlan(
+        user=user,
+        command=command,
+        cases=chosen,
+        folder=folder,
+        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by, due=due),
+        repeat=repeat,
+        warmup=warmup,
+        resume=resume,
+        restart=restart,
+        # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
+        settings=Settings(
+            env=env,
+            **around,
+            hidden=tuple(str(folder.absolute()) for folder in (submissions, output) if folder),
+            launcher=words,
+            parent=output if words else None,
+            pass_env=pass_env,
+        ),
+    )
+
+
+def selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
+    """The cases of these names (none: all), with these limits in place of the suite's. InputError if there is none."""
+    from hw4cli.problem import suite
+
+    return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]
+
+
+def arguments(ctx: click.Context, *without: str) -> list[str]:
+    """The words behind `judge`, as they were typed, without these options."""
+    flags = {word: param for param in ctx.command.params if param.name in without for word in param.opts}
+    words, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
+    for word in words:
+        param = flags.get(word.partition("=")[0])
+        if param is None:
+            kept.append(word)
+        elif "=" not in word and not getattr(param, "is_flag", False):
+            next(words, None)
+    return kept
