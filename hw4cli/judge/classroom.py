@@ -17,7 +17,8 @@ from hw4cli.errors import BusyError, Hw4Error, InputError, os_error
 from hw4cli.judge import handout
 from hw4cli.judge.casewatch import ChangedCasesError
 from hw4cli.judge.grading import prepared
-from hw4cli.judge.session import Listener, SessionPlan, holds_judging, judge_session, not_run, set_aside, settings_of
+from hw4cli.judge.journalfile import holds_judging, set_aside
+from hw4cli.judge.session import Listener, SessionPlan, judge_session, not_run, settings_of
 from hw4cli.judge.submission import STAMP, BrokenError, Submission, program_of, scan
 from hw4cli.scoring import journal, results, standings
 from hw4cli.scoring.pseudonyms import pseudonyms

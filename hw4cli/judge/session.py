@@ -5,21 +5,19 @@ the same program, case, limit and GPU is not run again. With `restart` the older
 neither, an older journal is the user's to decide on: nothing is run.
 """
 
-import fcntl
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hw4cli import __version__
-from hw4cli.errors import BusyError, InputError, os_error
 from hw4cli.judge import identity
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
+from hw4cli.judge.journalfile import locked_journal, write_line
 from hw4cli.judge.runcase import Settings, judge_case
 from hw4cli.problem import suite
 from hw4cli.problem.suite import Case
@@ -76,7 +74,7 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
     written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:
-        path = stack.enter_context(_locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
+        path = stack.enter_context(locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
         session = _Session(plan, path, listener or Listener())
         try:
             session.run()
@@ -89,21 +87,8 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
 def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
     """Write into a journal why a user's program was not judged: it does not compile, say. Among the facts may be what
     the compiler `said`, and `fault`: then it is not the program's failure, and costs nothing."""
-    with _locked_journal(output, resume=True) as path:
-        _append(path, _header(user, names, note=note, **facts))
-
-
-def set_aside(output: Path) -> None:
-    """Give a folder's journal, if there is one, a name of its own: what is judged next begins anew."""
-    if holds_judging(output):
-        with _locked_journal(output, restart=True) as path:
-            path.unlink()
-
-
-def holds_judging(output: Path) -> bool:
-    """Whether a folder has a journal with something in it."""
-    path = output / journal.NAME
-    return path.is_file() and path.stat().st_size > 0
+    with locked_journal(output, resume=True) as path:
+        write_line(path, _header(user, names, note=note, **facts))
 
 
 class _Session:
@@ -198,7 +183,7 @@ class _Session:
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path:
-            _append(self.path, line)
+            write_line(self.path, line)
 
     def how_far(self) -> str:
         """How many cases are judged, and how to go on, in words."""
@@ -254,52 +239,3 @@ def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
     named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
     known = [*suite.cases(), *sorted(named.difference(suite.cases()))]
     return [name for name in known if name in named]
-
-
-@contextmanager
-def _locked_journal(folder: Path, resume: bool = False, restart: bool = False) -> Iterator[Path]:
-    """The path of a folder's journal, with no other session writing it. Both are made where they are not. With
-    `restart`, an older journal first gets a name of its own; InputError if it is there without `resume` either."""
-    path = folder / journal.NAME
-    with ExitStack() as held:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if path.exists() and not path.is_file():
-                raise InputError(f"{path} is no regular file: remove it")
-            _lock(held.enter_context(path.open("ab")), folder)
-            if holds_judging(folder) and not resume:
-                if not restart:
-                    raise InputError(
-                        f"{folder} holds a judging: --resume goes on with it, --restart keeps it and begins anew"
-                    )
-                path.rename(next(name for name in _numbered(path) if not name.exists()))
-                _lock(held.enter_context(path.open("ab")), folder)
-        except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            raise InputError(f"{folder} is no folder for results: it, or what it lies in, is a file") from None
-        except OSError as error:
-            raise os_error(error, f"write into {folder}") from None
-        yield path
-
-
-def _numbered(path: Path) -> Iterator[Path]:
-    """journal-1.jsonl, journal-2.jsonl, …"""
-    return (path.with_stem(f"{path.stem}-{number}") for number in count(1))
-
-
-def _lock(file: IO[bytes], folder: Path) -> None:
-    """Take a lock that goes with the file, even when the process is killed. Some file systems have none."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BusyError(
-            f"another hw4 judge is writing into {folder}: wait for it, or choose another --output"
-        ) from None
-    except OSError:
-        return
-
-
-def _append(path: Path, line: dict[str, Any]) -> None:
-    try:
-        journal.append(path, line)
-    except OSError as error:
-        raise os_error(error, f"write {path}, and judging stops (go on with --resume)") from None
