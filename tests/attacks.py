@@ -56,6 +56,14 @@ def daemon(work):
             work()
         os._exit(0)
 """
+# Writes into whatever it finds of the course, the answer and the others' results before all.
+OVERWRITES = """
+paths = [os.path.join(f, n) for f, _, names in os.walk(base) for n in names if not f.startswith(os.getcwd())]
+for path in [answer, base + '/results/right0/journal.jsonl', *paths]:
+    for attack in (lambda: open(path, 'wb').write(b'mine'), lambda: os.remove(path), lambda: os.chmod(path, 0o777)):
+        try: attack()
+        except OSError: pass
+"""
 
 
 def system_python():

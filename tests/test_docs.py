@@ -36,6 +36,11 @@ def test_every_link_to_a_file_leads_to_one():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_threat_model_names_tests_that_are_there():
+    names = re.findall(r"\w+/test_\w+", (ROOT / "docs/judging.md").read_text())
+    assert [name for name in names if name != "tests/test_as_user" and not (ROOT / f"tests/{name}.py").exists()] == []
+
+
 def test_every_command_tells_its_help_and_its_options(hw4):
     for name in COMMANDS:
         result = hw4(name, "--help")

@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from attacks import IS_ROOT, arena, done_by, needs_bwrap
+from attacks import IS_ROOT, OVERWRITES, arena, done_by, needs_bwrap
 
 from hw4cli.judge.classroom import ClassPlan, Classroom
 from hw4cli.judge.runcase import Settings
@@ -33,14 +33,6 @@ HYDRA = (
     "end = time.monotonic() + 3\nfor _ in range(20):\n if os.fork() == 0:\n"
     "  while time.monotonic() < end:\n   if os.fork(): os._exit(0)\n   os.setsid()\n  os._exit(0)\nos._exit(0)"
 )
-# Writes into whatever it finds of the course, the answer and the others' results before all.
-OVERWRITES = """
-paths = [os.path.join(f, n) for f, _, names in os.walk(base) for n in names if not f.startswith(os.getcwd())]
-for path in [answer, base + '/results/right0/journal.jsonl', *paths]:
-    for attack in (lambda: open(path, 'wb').write(b'mine'), lambda: os.remove(path), lambda: os.chmod(path, 0o777)):
-        try: attack()
-        except OSError: pass
-"""
 PROGRAMS = {
     "steals": "steal(answer, *(f'/proc/{pid}/root{answer}' for pid in os.listdir('/proc')))",
     "overwrites": OVERWRITES,

@@ -103,3 +103,13 @@ def test_what_is_left_of_a_jobs_memory_is_its_limit_less_what_it_uses(tmp_path):
 def test_a_program_that_the_system_kills_is_told_why_it_may_have_been(arena):
     reason = arena.judged("os.kill(os.getpid(), 9)")[1]
     assert "signal 9 (SIGKILL), which the system sends where memory runs out" in reason
+
+
+def test_where_memory_runs_out_the_program_dies_first(arena):
+    """And cannot take it back; nor can an ordinary user's outside of a sandbox begin with less."""
+    wish = "\ntry: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass"
+    tell = "\ntime.sleep(0.1)\nsys.exit(open('/proc/self/oom_score_adj').read().strip())"
+    for user in arena.users:
+        assert arena.judged(tell, "none", user)[1] == "exit code 1: 1000"
+        needs_bwrap(user)
+        assert arena.judged(wish + tell, "bwrap", user)[1] == "exit code 1: 1000"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attacks import arena, done_by, has_capability, needs_bwrap
+from attacks import IS_ROOT, arena, done_by, has_capability, needs_bwrap
 
 from hw4cli.judge.runcase import Settings, judge_case
 from hw4cli.problem.verdict import Verdict
@@ -66,16 +66,24 @@ def test_what_multiplies_faster_than_it_is_killed_is_the_programs_fault_and_nobo
     assert third == (AC, "")
 
 
-TAMPER = "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (16, {hard}))"
-AS_NOW = (
-    "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 16; assert os.getpriority(os.PRIO_PROCESS, 0) == {nice}\n"
-    "assert len(os.sched_getaffinity(0)) == {cores}; assert os.sched_getscheduler(0) == 0; right()"
-)
+CHANGES = {
+    "limits": (
+        "resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (16, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
+    ),
+    "priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
+    "scheduling": "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
+    "processors": "os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})",
+}
 
 
 def as_now():
     """A program that is right if it finds the limits, priority and processors that this process has now."""
-    return AS_NOW.format(cores=len(os.sched_getaffinity(0)), nice=os.getpriority(os.PRIO_PROCESS, 0))
+    nice, cores = os.getpriority(os.PRIO_PROCESS, 0), len(os.sched_getaffinity(0))
+    return (
+        "assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 16\n"
+        f"assert os.getpriority(os.PRIO_PROCESS, 0) == {nice}; assert len(os.sched_getaffinity(0)) == {cores}\n"
+        "assert os.sched_getscheduler(0) == 0; right()"
+    )
 
 
 def two_in_turn(arena, first, second, user=""):
@@ -86,15 +94,9 @@ def two_in_turn(arena, first, second, user=""):
     return done_by(arena.judge, work, apart=True)
 
 
-@pytest.mark.parametrize("how", ["limits", "priority", "scheduling", "processors"])
+@pytest.mark.parametrize("how", CHANGES)
 def test_what_a_program_changes_of_the_judge_is_put_back(arena, how):
-    change = {
-        "limits": TAMPER.format(hard="resource.getrlimit(resource.RLIMIT_NOFILE)[1]"),
-        "priority": "os.setpriority(os.PRIO_PROCESS, os.getppid(), 7)",
-        "scheduling": "os.sched_setscheduler(os.getppid(), os.SCHED_IDLE, os.sched_param(0))",
-        "processors": "os.sched_setaffinity(os.getppid(), {min(os.sched_getaffinity(0))})",
-    }[how]
-    first, second = two_in_turn(arena, f"{change}; right()", as_now())
+    first, second = two_in_turn(arena, f"{CHANGES[how]}; right()", as_now())
     blame = (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
     assert first == (blame if how == "limits" else (AC, ""))
     if (arena.judge == "root" and has_capability(CAP_SYS_NICE)) or how in ("limits", "processors"):
@@ -112,6 +114,15 @@ def test_a_limit_that_is_lowered_for_good_is_not_the_next_ones_fault(arena):
         assert second == (AC, "")
     else:
         assert (second[0], "begin anew (with --resume), in the sandbox" in second[1]) == (JE, True)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
+@pytest.mark.parametrize("arena", ["root"], indirect=True)
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_program_of_another_user_cannot_change_the_judge(arena, how):
+    (verdict, reason), second = two_in_turn(arena, f"{CHANGES[how]}; right()", as_now(), "nobody")
+    assert (verdict, "PermissionError" in reason) == (NA, True), reason
+    assert second == (AC, "")
 
 
 @pytest.mark.parametrize("sandbox", ["processes", "bwrap"])

@@ -50,6 +50,14 @@ def test_a_variable_is_passed_on_by_name(desk, folder):
     fails(judge_class(folder, "--pass-env", "HOME", env=extra), 2, "HOME is set for each program")
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is hidden from root, but in the sandbox")
+def test_the_judges_own_environment_is_not_to_be_read_through_proc(desk, folder):
+    program = submit(desk, "ann", hw4="#!/bin/sh\ncat /proc/*/environ | grep -a hush >&2; exit 3\n") / "hw4"
+    words = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out")
+    assert run_hw4(*words, env=SECRETS).returncode == 1
+    assert "hush" not in (desk / "out" / "results.csv").read_text()
+
+
 def test_behind_a_launcher_it_is_the_same(desk, folder):
     program = submit(desk, "ann", hw4=f"#!/bin/sh\n{TELL}") / "hw4"
     words = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", "env A=hush-0")

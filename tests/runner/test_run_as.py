@@ -6,17 +6,19 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from attacks import IS_ROOT, NOBODY, done_by, needs_bwrap
+from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import fails, run_hw4
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem import suite
 from hw4cli.problem.generate import Job, make
 from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules
 from hw4cli.system.account import account
 
+__all__ = ["arena"]
 TELLS = "#!/bin/sh\nid -u >&2\nls -d {folder}/t01.out >&2 2>/dev/null\nexit 1\n"
 
 
@@ -86,6 +88,15 @@ def test_root_chooses_whom_programs_run_as(desk, folder):
     assert "nobody may not run" in run_hw4(*words, "--run-as", "nobody").stdout
     program.chmod(0o755)
     assert f"exit code 1: {NOBODY}" in run_hw4(*words, "--run-as", "nobody", "--sandbox", "bwrap").stdout
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
+@pytest.mark.parametrize("arena", ["root"], indirect=True)
+def test_without_a_sandbox_another_user_reads_and_changes_only_what_that_user_may(arena):
+    """What is as it was in the end, the arena looks at."""
+    arena.cases.chmod(0o700)
+    for body in (f"steal(answer){OVERWRITES}", f"{OVERWRITES}steal(answer)"):
+        assert arena.judged(body, "none", "nobody") == (Verdict.NA, "no output file")
 
 
 def test_a_user_who_cannot_be_is_told(desk, folder):

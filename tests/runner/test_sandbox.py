@@ -33,7 +33,6 @@ PROGRAMS = {
         "",
     ),
     "looks for other processes": ("assert len([p for p in os.listdir('/proc') if p.isdigit()]) < 5; right()", AC, ""),
-    "goes on line": ("socket.create_connection(('127.0.0.1', 9))", NA, "exit code 1"),
     "writes into the system": ("open('/usr/mine', 'w')", NA, "Read-only file system"),
     "leaves a daemon": ("daemon(lambda: time.sleep(300)); right()", AC, ""),
     "sleeps past the kill": ("daemon(lambda: time.sleep(300)); time.sleep(300)", TLE_PLUS, "killed after"),
