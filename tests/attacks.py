@@ -14,13 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from helpers import make_cases, tiny_case
 
 from hw4cli.errors import MachineError
 from hw4cli.judge.runcase import Settings, judge_case
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 from hw4cli.runner import sandbox
 from hw4cli.scoring.record import decide
 from hw4cli.system.account import account
@@ -141,9 +138,8 @@ class Arena:
         self.cases, self.private, self.programs = (base / name for name in ("cases", "private", "programs"))
         for folder in (self.cases, self.private, self.programs):
             folder.mkdir()
-        self.case = Case("tiny", Shape(2, 40, 8), 1, 30.0, "")
-        self.answer = self.case.answer_path(self.cases)
-        make(Job(self.case.input_path(self.cases), self.answer, self.case.shape, 1), exact_attention, lambda _: None)
+        self.case = tiny_case()
+        self.answer = self.case.answer_path(make_cases(self.cases, self.case))
         (base / "outside").write_text("ours")
         if judge == "a user" and IS_ROOT:
             subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", base], check=True)

@@ -6,12 +6,9 @@ from subprocess import CompletedProcess
 
 import pytest
 from boards import write_class
-from helpers import run_hw4
+from helpers import make_cases, run_hw4
 
 from hw4cli.cli import run_command
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
 # depend on the one around them.
@@ -33,9 +30,13 @@ def hw4():
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """A folder with t01 and its answer."""
-    folder = tmp_path_factory.mktemp("cases")
-    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
-    return folder
+    return make_cases(tmp_path_factory.mktemp("cases"), "t01")
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory):
+    """A folder with t01, t02 and their answers."""
+    return make_cases(tmp_path_factory.mktemp("cases"), "t01", "t02")
 
 
 @pytest.fixture

@@ -5,14 +5,10 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from helpers import make_cases, tiny_case
 
 from hw4cli.judge.runcase import Settings, judge_case
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 
-SHAPE = Shape(2, 40, 8)
 PLAIN = Settings()
 
 START = """#!{python} -S
@@ -35,10 +31,8 @@ def daemon(work):
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("testcases")
-    case = Case("tiny", SHAPE, 1, 30.0, "")
-    make(Job(case.input_path(folder), case.answer_path(folder), SHAPE, 1), exact_attention, lambda _: None)
-    return case, folder
+    case = tiny_case()
+    return case, make_cases(tmp_path_factory.mktemp("testcases"), case)
 
 
 @pytest.fixture
@@ -76,11 +70,8 @@ def lives(process, folder):
     return any(str(folder) in word for word in process.info["cmdline"] or [])
 
 
-def judged(cases, command, settings=PLAIN, limit=30.0, monkeypatch=None):
+def judged(cases, command, settings=PLAIN, limit=30.0):
     case, folder = cases
-    if monkeypatch:
-        for module in ("judge.runcase", "scoring.record"):
-            monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 0.5)
     return judge_case(replace(case, limit=limit), [str(word) for word in command], folder, settings)
 
 

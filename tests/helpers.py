@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -16,7 +17,10 @@ import numpy as np
 from hw4cli.cli import cli
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER
+from hw4cli.problem.generate import Job, make
+from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -85,6 +89,26 @@ def write_case(path, block):
     B, _, N, d = block.shape
     path.write_bytes(HEADER.pack(B, N, d) + np.ascontiguousarray(block, "<f4").tobytes())
     return path
+
+
+def make_cases(folder, *cases):
+    """Make cases, and their answers, in a folder; those of the suite by name. The folder."""
+    for case in cases:
+        case = suite.cases()[case] if isinstance(case, str) else case
+        job = replace(Job.of(case, folder, answers=True), sha256=case.sha256 or None)
+        make(job, exact_attention, lambda _: None)
+    return folder
+
+
+def tiny_case(name="tiny", seed=1, limit=30.0):
+    """A case so small that it is made at once."""
+    return Case(name, Shape(2, 40, 8), seed, limit, "")
+
+
+def set_kill_after(monkeypatch, seconds):
+    """Have the judge kill programs so many seconds past their limit."""
+    for module in ("judge.runcase", "scoring.record"):
+        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", seconds)
 
 
 def random_block(B, N, d, seed=0):

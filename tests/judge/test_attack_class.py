@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from attacks import IS_ROOT, OVERWRITES, arena, done_by, needs_bwrap
+from helpers import set_kill_after
 
 from hw4cli.judge.classroom import ClassPlan, Classroom
 from hw4cli.judge.runcase import Settings
@@ -67,8 +68,7 @@ def course(arena, monkeypatch):
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 1000)
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 16 << 20)
     monkeypatch.setattr("hw4cli.judge.runcase.TOTAL_SLACK", 64 << 20)
-    for module in ("judge.runcase", "scoring.record"):
-        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 1.0)
+    set_kill_after(monkeypatch, 1.0)
     (arena.base / "submissions").mkdir()
     yield arena
 

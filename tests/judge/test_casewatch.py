@@ -6,27 +6,13 @@ from dataclasses import replace
 
 import pytest
 from classes import board, submit
-from helpers import OPEN, fails, run_hw4
+from helpers import OPEN, fails, make_cases, run_hw4, tiny_case
 
 from hw4cli.errors import InputError
 from hw4cli.judge import caserecord
 from hw4cli.judge.caserecord import CaseRecord
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    """A folder with t01, t02 and their answers."""
-    folder = tmp_path_factory.mktemp("two")
-    for name in ("t01", "t02"):
-        make(Job.of(suite.cases()[name], folder, answers=True), exact_attention, lambda _: None)
-    return folder
 
 
 @pytest.fixture
@@ -140,8 +126,8 @@ def test_ones_own_program_is_stopped_as_well(desk, two, cases):
 
 @pytest.fixture
 def tiny(tmp_path):
-    case = Case("a", Shape(2, 8, 4), 3, 5.0, "")
-    make(Job(tmp_path / "a", tmp_path / "a.out", case.shape, case.seed), exact_attention, lambda _: None)
+    case = tiny_case("a", seed=3)
+    make_cases(tmp_path, case)
     return case
 
 

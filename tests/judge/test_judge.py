@@ -8,34 +8,21 @@ import time
 import numpy as np
 import psutil
 import pytest
-from helpers import ROOT, fails, run_hw4
+from helpers import ROOT, fails, make_cases, run_hw4, set_kill_after, tiny_case
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import size_problem
 from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Comparison, Verdict
 from hw4cli.scoring.record import combine
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with t01 and its answer."""
-    folder = tmp_path_factory.mktemp("cases")
-    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A small case with a limit of half a second, for programs that run past it."""
-    folder = tmp_path_factory.mktemp("tiny")
-    case = Case("tiny", Shape(2, 40, 8), 1, 0.5, "")
-    make(Job(case.input_path(folder), case.answer_path(folder), case.shape, 1), exact_attention, lambda _: None)
-    return case, folder
+    case = tiny_case(limit=0.5)
+    return case, make_cases(tmp_path_factory.mktemp("tiny"), case)
 
 
 @pytest.fixture
@@ -61,8 +48,7 @@ RIGHT = "shutil.copyfile(answer, sys.argv[2])"
 
 def judged(tiny, program, body, monkeypatch, kill_after=0.5):
     case, folder = tiny
-    for module in ("judge.runcase", "scoring.record"):
-        monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", kill_after)
+    set_kill_after(monkeypatch, kill_after)
     return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
 
 

@@ -14,15 +14,10 @@ import time
 
 import psutil
 import pytest
-from helpers import fails, hw4_env, run_hw4
+from helpers import fails, hw4_env, make_cases, run_hw4, tiny_case
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.judge.session import Listener, SessionPlan, judge_session, not_run
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner.gpulock import LOCKS
 from hw4cli.scoring import journal
@@ -34,22 +29,14 @@ ESCAPE = "\x1b["
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A folder with t01 to t03 and their answers."""
-    folder = tmp_path_factory.mktemp("cases")
-    for name in ("t01", "t02", "t03"):
-        make(Job.of(suite.cases()[name], folder, answers=True), exact_attention, lambda _: None)
-    return folder
+    return make_cases(tmp_path_factory.mktemp("cases"), "t01", "t02", "t03")
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """Three small cases, and the folder they lie in."""
-    folder = tmp_path_factory.mktemp("tiny")
-    small = [Case(name, Shape(2, 40, 8), seed, 5.0, "") for seed, name in enumerate(("a", "b", "c"))]
-    for case in small:
-        make(
-            Job(case.input_path(folder), case.answer_path(folder), case.shape, case.seed), exact_attention, lambda _: 0
-        )
-    return small, folder
+    small = [tiny_case(name, seed=seed, limit=5.0) for seed, name in enumerate(("a", "b", "c"))]
+    return small, make_cases(tmp_path_factory.mktemp("tiny"), *small)
 
 
 # A contestant that knows the answers by their inputs, tells of each run, and does `BODY` first.

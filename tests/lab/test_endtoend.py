@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from helpers import fails, folder_is_clean
+from helpers import fails, folder_is_clean, make_cases
 
 from hw4cli.errors import InputError
 from hw4cli.lab import endtoend
@@ -15,7 +15,6 @@ from hw4cli.lab.tables import PROGRAM_COLUMNS, program_cells, read_record
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD
-from hw4cli.problem.generate import Job, make
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
@@ -192,9 +191,7 @@ def test_a_record_names_machine_method_and_every_run(program, folder):
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """A folder with t01 and its answer."""
-    folder = tmp_path_factory.mktemp("real")
-    make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
-    return folder
+    return make_cases(tmp_path_factory.mktemp("real"), "t01")
 
 
 def test_the_command_measures_hw4_last_and_writes_a_record(hw4, real, tmp_path, program):

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, JUDGES, NOBODY, lives, needs_bwrap
+from helpers import make_cases
 
 from hw4cli.cli import run_command
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
 from hw4cli.resources import IMPORT_PATH
 
 SLEEPS = "touch started; sleep 98758 & sleep 98758"
@@ -29,7 +27,7 @@ def base():
     with tempfile.TemporaryDirectory(prefix="hw4-signals-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o777)
-        make(Job.of(suite.cases()["t01"], folder, answers=True), exact_attention, lambda _: None)
+        make_cases(folder, "t01")
         (folder / "private").mkdir(mode=0o777)
         (folder / "private").chmod(0o777)
         # All that it imports is imported now: another user may not be able to read it.

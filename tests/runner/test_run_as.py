@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
-from helpers import fails, run_hw4
+from helpers import fails, make_cases, run_hw4
 
 from hw4cli.errors import InputError, MachineError
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules
@@ -27,8 +24,7 @@ def folder(tmp_path_factory):
     """A folder with t01 and its answer, that everyone may enter."""
     with tempfile.TemporaryDirectory(prefix="hw4-run-as-", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        make(Job.of(suite.cases()["t01"], Path(name), answers=True), exact_attention, lambda _: None)
-        yield Path(name)
+        yield make_cases(Path(name), "t01")
 
 
 @pytest.fixture

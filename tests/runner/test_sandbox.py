@@ -1,11 +1,12 @@
 """The sandbox as honest programs find it; and what is told where it is missing, or does not work."""
 
 import os
-import subprocess
+import shutil
 import time
 
 import pytest
 from attacks import arena, needs_bwrap
+from helpers import set_kill_after
 
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner import sandbox
@@ -13,54 +14,70 @@ from hw4cli.runner import sandbox
 __all__ = ["arena"]
 AC, TLE_PLUS, NA, JE = Verdict.AC, Verdict.TLE_PLUS, Verdict.NA, Verdict.JE
 
-PROGRAMS = {
-    "is right": ("right()", AC, ""),
+ACCEPTED = {
+    "is right": "right()",
     "finds its own folder": (
         "here = os.getcwd()\n"
         "assert os.listdir('.') == [os.path.basename(source)] and os.path.dirname(source) == here, os.listdir('.')\n"
-        "assert os.environ['HOME'] == os.environ['PWD'] == here; right()",
-        AC,
-        "",
+        "assert os.environ['HOME'] == os.environ['PWD'] == here; right()"
     ),
     "finds its own files": (
-        "assert os.listdir(os.path.dirname(sys.argv[0])) == ['hw4'], os.listdir(os.path.dirname(sys.argv[0])); right()",
-        AC,
-        "",
+        "assert os.listdir(os.path.dirname(sys.argv[0])) == ['hw4'], os.listdir(os.path.dirname(sys.argv[0])); right()"
     ),
     "writes temporary files": (
-        "import tempfile; tempfile.TemporaryFile(dir='/tmp'); tempfile.TemporaryFile(dir='/dev/shm'); right()",
-        AC,
-        "",
+        "import tempfile; tempfile.TemporaryFile(dir='/tmp'); tempfile.TemporaryFile(dir='/dev/shm'); right()"
     ),
-    "looks for other processes": ("assert len([p for p in os.listdir('/proc') if p.isdigit()]) < 5; right()", AC, ""),
-    "writes into the system": ("open('/usr/mine', 'w')", NA, "Read-only file system"),
-    "leaves a daemon": ("daemon(lambda: time.sleep(300)); right()", AC, ""),
-    "sleeps past the kill": ("daemon(lambda: time.sleep(300)); time.sleep(300)", TLE_PLUS, "killed after"),
-    "is larger than its file may be": ("open('big', 'wb').truncate(1 << 30)", NA, "File too large"),
+    "looks for other processes": "assert len([p for p in os.listdir('/proc') if p.isdigit()]) < 5; right()",
+    "leaves a daemon": "daemon(lambda: time.sleep(300)); right()",
+}
+REFUSED = {
+    "writes into the system": ("open('/usr/mine', 'w')", "Read-only file system"),
+    "is larger than its file may be": ("open('big', 'wb').truncate(1 << 30)", "File too large"),
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_sees_the_system_and_itself_alone(arena, monkeypatch, name):
-    body, verdict, words = PROGRAMS[name]
-    if verdict is TLE_PLUS:
-        for module in ("judge.runcase", "scoring.record"):
-            monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", 0.5)
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_right_program_finds_what_it_needs_and_nobody_else(arena, name):
     for user in arena.users:
         needs_bwrap(user)
-        found, reason = arena.judged(body, "bwrap", user, limit=0.3 if verdict is TLE_PLUS else 30.0)
-        assert (found, words in reason) == (verdict, True), (user, reason)
+        assert arena.judged(ACCEPTED[name], "bwrap", user) == (AC, "")
 
 
-def test_the_sandbox_is_not_timed(arena, monkeypatch):
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_program_that_leaves_its_bounds_is_refused(arena, name):
+    body, words = REFUSED[name]
+    for user in arena.users:
+        needs_bwrap(user)
+        verdict, reason = arena.judged(body, "bwrap", user)
+        assert (verdict, words in reason) == (NA, True), (user, reason)
+
+
+def test_a_program_that_does_not_end_is_killed_with_what_it_has_started(arena, monkeypatch):
+    set_kill_after(monkeypatch, 0.5)
+    for user in arena.users:
+        needs_bwrap(user)
+        verdict, reason = arena.judged("daemon(lambda: time.sleep(300)); time.sleep(300)", "bwrap", user, limit=0.3)
+        assert (verdict, "killed after" in reason) == (TLE_PLUS, True), (user, reason)
+
+
+@pytest.fixture
+def another_bwrap(arena, monkeypatch):
+    """Puts a script in bwrap's place; in it, `real` is bwrap's own path."""
+
+    def put(body):
+        path = arena.base / "bin" / "bwrap"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\nreal={shutil.which('bwrap')}\n{body}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+    return put
+
+
+def test_the_sandbox_is_not_timed(arena, another_bwrap):
     """What is around a program is made before the clock starts: a slow machine costs nobody time."""
     needs_bwrap()
-    slow = arena.base / "bin" / "bwrap"
-    slow.parent.mkdir()
-    real = subprocess.run(["which", "bwrap"], capture_output=True, text=True, check=True).stdout.strip()
-    slow.write_text(f'#!/bin/sh\nsleep 0.7\nexec {real} "$@"\n')
-    slow.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    another_bwrap('sleep 0.7\nexec $real "$@"')
     start = time.monotonic()
     attempt = arena.attempt("right()", "bwrap")
     assert time.monotonic() - start >= 0.7 + attempt.wall
@@ -89,27 +106,18 @@ def test_without_bubblewrap_the_judge_says_what_to_install(arena, monkeypatch):
     assert (verdict, "apt install bubblewrap" in reason) == (JE, True)
 
 
-def test_a_bubblewrap_that_does_not_work_is_told(arena, monkeypatch):
-    fake = arena.base / "bin" / "bwrap"
-    fake.parent.mkdir()
-    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+def test_a_bubblewrap_that_does_not_work_is_told(arena, another_bwrap):
+    another_bwrap("echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
     sandbox.privileges.cache_clear()
     verdict, reason = arena.judged("right()", "bwrap")
     assert (verdict, "user namespaces" in reason) == (JE, True)
 
 
 @pytest.mark.parametrize("sandbox", ["processes", "bwrap"])
-def test_what_bwrap_cannot_do_is_the_judges_failure(arena, monkeypatch, sandbox):
+def test_what_bwrap_cannot_do_is_the_judges_failure(arena, another_bwrap, sandbox):
     """And told apart from what a program says by how far bwrap came, not by words."""
     needs_bwrap()
-    real = subprocess.run(["which", "bwrap"], capture_output=True, text=True, check=True).stdout.strip()
-    fake = arena.base / "bin" / "bwrap"
-    fake.parent.mkdir()
-    fake.write_text(f'#!/bin/sh\ncase "$*" in *hw4-judge*) echo "no luck" >&2; exit 1;; esac\nexec {real} "$@"\n')
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    another_bwrap('case "$*" in *hw4-judge*) echo "no luck" >&2; exit 1;; esac\nexec $real "$@"')
     assert arena.judged("right()", sandbox) == (JE, "the sandbox cannot be made: no luck")
 
 

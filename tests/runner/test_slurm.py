@@ -5,19 +5,15 @@ import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 
 import psutil
 import pytest
 from cluster import Cluster, missing
-from helpers import OPEN, fails, folder_is_clean, run_hw4, start_hw4
+from helpers import OPEN, fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import Settings, judge_case
-from hw4cli.problem import suite
-from hw4cli.problem.generate import Job, make
-from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules, decide
@@ -35,21 +31,16 @@ def cluster(tmp_path_factory):
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A folder with t01 and t02 and their answers."""
-    folder = tmp_path_factory.mktemp("cases")
-    for name in ("t01", "t02"):
-        make(Job.of(suite.cases()[name], folder, answers=True), exact_attention, lambda _: None)
-    return folder
+@pytest.fixture
+def folder(two):
+    return two
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """A small case, and the folder it lies in."""
-    folder, case = tmp_path_factory.mktemp("tiny"), Case("a", Shape(2, 40, 8), 1, 5.0, "")
-    make(Job(case.input_path(folder), case.answer_path(folder), case.shape, case.seed), exact_attention, lambda _: 0)
-    return case, folder
+    case = tiny_case(limit=5.0)
+    return case, make_cases(tmp_path_factory.mktemp("tiny"), case)
 
 
 @pytest.fixture(autouse=True)
@@ -199,7 +190,7 @@ def test_the_kill_is_in_the_step_and_leaves_nothing_alive(cluster, tiny, tmp_pat
     program = script(tmp_path / "hw4", "trap '' TERM; setsid sleep 98765 & setsid sleep 98765 & sleep 98765")
     settings = Settings(launcher=SRUN, env=cluster.env, say=lambda _: None)
     start = time.monotonic()
-    attempt = judge_case(Case("a", case.shape, 1, 0.5, ""), [str(program)], folder, settings)
+    attempt = judge_case(replace(case, limit=0.5), [str(program)], folder, settings)
     assert attempt.killed
     assert decide(attempt)[0] is Verdict.TLE_PLUS
     assert 1 <= attempt.wall < 5
