@@ -5,9 +5,11 @@ In a wheel they lie inside the package; in a source tree (and an editable instal
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
+INCLUDE = re.compile(r'#include "([\w.]+)"')
 IMPORT_PATH = str(_PACKAGE.parent)  # what makes this very package importable, also where it is not installed
 
 
@@ -27,18 +29,36 @@ def kernel_source(name: str) -> str:
     """The text of kernels/NAME.cu with its local includes spliced in.
 
     NVRTC gets one text because cupy's cache of compiled kernels is keyed by the text it is given: a header that
-    was only named would change without a recompilation. `#line` keeps the compiler's messages pointing at the files.
+    was only named would change without a recompilation.
     """
     folder = data_path("kernels")
+    return spliced(folder / f"{name}.cu", (folder,))
 
-    def splice(match: re.Match[str]) -> str:
-        header = match.group(1)
-        line = match.string.count("\n", 0, match.start()) + 2
-        text = (folder / header).read_text(encoding="utf-8")
-        return f'#line 1 "{header}"\n{text}\n#line {line} "{name}.cu"'
 
-    text = (folder / f"{name}.cu").read_text(encoding="utf-8")
-    return f'#line 1 "{name}.cu"\n' + re.sub(r'^#include "([\w.]+)"$', splice, text, flags=re.MULTILINE)
+def spliced(path: Path, folders: Sequence[Path]) -> str:
+    """The text of a file with its local includes spliced in, and theirs, each file once, as `#pragma once` has it.
+
+    An include is looked for in the folders, the first first; one that is in none of them stays as it is. `#line` keeps
+    the compiler's messages pointing at the files. (An include that stands inside #if would be missing behind it.)
+    """
+    seen = set()
+
+    def text_of(path: Path) -> str:
+        lines = [f'#line 1 "{path.name}"']
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            included = INCLUDE.fullmatch(line)
+            places = [folder / included[1] for folder in folders] if included else []
+            header = next((place for place in places if place.is_file()), None)
+            if header is None:
+                lines.append("" if line == "#pragma once" else line)
+            elif header.name in seen:
+                lines.append("")
+            else:
+                seen.add(header.name)
+                lines += [text_of(header), f'#line {number + 1} "{path.name}"']
+        return "\n".join(lines)
+
+    return text_of(path) + "\n"
 
 
 def own_files() -> list[Path]:

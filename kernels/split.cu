@@ -27,10 +27,8 @@
 #include "bulk.cuh"
 #include "terms.cuh"
 #include "tensor.cuh"
-#if WARPGROUPS
 #include "wgmma.cuh"
 #include "warpgroup.cuh"
-#endif
 
 static_assert(PV_TERMS == 1 && STAGE == 6 * BC * WIDTH, "K in two terms, V in one");
 

@@ -4,6 +4,7 @@
 // or from shared memory, K and V from shared memory as they lie there. Behind V, as the tensor cores see it, is a column
 // of ones: the sum of the rounded P comes with O.
 
+#if WARPGROUPS
 // d = 64: a group asks for its next scores before it weighs these. d = 32 has half as many products for an exponential:
 // there four groups to a multiprocessor, with fewer registers each, keep the tensor cores busier.
 constexpr bool AHEAD = WIDTH == 64;
@@ -256,3 +257,4 @@ __device__ __forceinline__ void attend(const float* q, const float* k, const flo
     put(r, to, partials.stats + row, N - t.row0, false, splits == 1);
 }
 #endif
+#endif  // WARPGROUPS

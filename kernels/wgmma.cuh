@@ -3,6 +3,7 @@
 // Warp w of the group holds rows 16 w to 16 w + 15 of c, in the layout of mma. A matrix in shared memory is a descriptor
 // (PTX ISA, "Matrix-Descriptor Format").
 
+#if WARPGROUPS
 // What the threads have done with the registers of c and a comes before the products that follow.
 __device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // The products since the last call are a group.
@@ -47,3 +48,4 @@ __device__ __forceinline__ void wgmma_rows(float (&c)[4][4], float (&more)[4], c
                  : FOUR(c[0]), FOUR(c[1]), FOUR(c[2]), FOUR(c[3]), FOUR(more)
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
+#endif  // WARPGROUPS
