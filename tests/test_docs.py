@@ -9,7 +9,7 @@ from helpers import ROOT
 
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.compute.variants import FALLBACK, VARIANTS
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
 
@@ -23,11 +23,6 @@ def test_the_two_commands_are_on_the_first_screen():
     top = (ROOT / "README.md").read_text().splitlines()[:20]
     assert any("make demo" in line for line in top)
     assert any("make test" in line for line in top)
-
-
-def test_the_ladder_has_a_paragraph_for_every_rung():
-    text = (ROOT / "docs/ladder.md").read_text()
-    assert [name for name in VARIANTS if name != "float64" and f"\n## {name}\n" not in text] == []
 
 
 def test_every_link_to_a_file_leads_to_one():
@@ -62,7 +57,8 @@ def test_what_the_ladder_says_was_measured_is_what_the_record_says():
     sections = dict(
         re.findall(r"^## (\w+)\n(.*?)(?=^#)", (ROOT / "docs/ladder.md").read_text(), re.MULTILINE | re.DOTALL)
     )
-    for name in ("naive", "smallbr", "shared", "warp", "float4", "flash"):
+    assert {*rows} <= {*VARIANTS}
+    for name in {*rows} - {FALLBACK}:
         told = re.search(r"\*Measured\* ([\d., /msTFLOP]+)", " ".join(sections[name].split()))[1]
         figures = re.findall(r"([\d.]+) (ms|TFLOP/s)", told)
         assert figures, name

@@ -80,9 +80,15 @@ def bound(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]
     Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
     The chip matters to what tensor cores add: how they do it, and in which order they are told to.
     """
-    if not all(map(math.isfinite, found)):
+    if not has_bound(kernel) or not all(map(math.isfinite, found)):
         return math.inf
     return shares(kernel, found, d, N, chip).total()
+
+
+def has_bound(kernel: str) -> bool:
+    """Whether anything is known of a kernel's error: not of a file of one's own, nor of a rung that gives no lengths of
+    its sums."""
+    return kernel in PROVEN or (kernel in VARIANTS and VARIANTS[kernel].longest_sum(LARGEST_N) > 0)
 
 
 def expected(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> float:

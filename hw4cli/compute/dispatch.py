@@ -10,7 +10,7 @@ import math
 import threading
 from dataclasses import dataclass, field
 
-from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, suffices
+from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, has_bound, suffices
 from hw4cli.compute.measured import FASTEST
 from hw4cli.compute.plan import CHIPS, Chip
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
@@ -47,8 +47,10 @@ def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
 def candidates(kernel: str, chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
     """The kernels to choose from, the preferred first, for a --kernel; and why it is the first.
 
-    Behind one that is asked for stand those that are more exact.
+    Behind one that is asked for stand those that are more exact; but one of whose error nothing is known answers alone.
     """
+    if kernel != AUTO and not has_bound(kernel):
+        return (kernel,), ASKED
     kernels, why = ranking(chip, gpu, d)
     if kernel != AUTO:
         more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
@@ -105,6 +107,12 @@ class Choice:
 
     def told(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
+        if not has_bound(self.kernels[0]):
+            batches = _batches(sum(count for count, _ in self.used.values()))
+            return (
+                f"kernel: {batches} by {self.kernels[0]}, {self.why}; no bound of its error is known: "
+                "`hw4 verify OUTPUT ANSWER` compares what it wrote with an answer"
+            )
         used = [
             f"{_batches(count)} by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
         ]

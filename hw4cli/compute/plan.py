@@ -1,7 +1,8 @@
 """How a kernel is launched: what that depends on, and the data that a kernel gives. No GPU is touched."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
@@ -67,6 +68,7 @@ class Plan:
     scratch: int = 0
     splits: int = 1
     finds_range: bool = False
+    main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -78,7 +80,8 @@ class Plan:
     def main(self) -> int:
         """Which launch does the work that figures of registers and occupancy are about: the one with the variant's own
         name, not one that converts for it or adds up after it; else the first."""
-        return next((i for i, launch in enumerate(self.launches) if launch.symbol == self.variant), 0)
+        symbol = self.main_symbol or self.variant
+        return next((i for i, launch in enumerate(self.launches) if launch.symbol == symbol), 0)
 
 
 Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
@@ -100,6 +103,21 @@ class Variant:
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
     finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch
     least_cc: int = 0  # the least compute capability that it needs
+    main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+
+    def like(self, name: str, idea: str, symbol: Callable[[str], str] | None = None, **changes: Any) -> "Variant":
+        """Another kernel that is launched as this one is, but for `changes`, which replace fields of the entry.
+
+        Its symbols are this one's, renamed by `symbol`: by default, its name stands where this one's stood.
+        """
+        renamed = symbol or (lambda old: name + old.removeprefix(self.name))
+
+        def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+            steps = self.launches(shape, tile, splits, shared)
+            return tuple(replace(step, symbol=renamed(step.symbol)) for step in steps)
+
+        main = renamed(self.main_symbol or self.name)
+        return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
 
     def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
         """The launches for a shape on a chip, with the BR and BC of `tile` in place of the best ones.
@@ -125,7 +143,7 @@ class Variant:
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
         scratch = self.scratch(shape, chosen, splits)
-        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_range)
+        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_range, self.main_symbol)
 
 
 def ceil_div(a: int, b: int) -> int:

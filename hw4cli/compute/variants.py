@@ -1,16 +1,15 @@
-"""The kernels: one entry each, in the order of the ladder.
+"""The kernels: every entry of the families' modules, in the order in which they stand there.
 
-The entries and their formulas (tiles, threads, shared memory, launches, parts) stand in a module for each family.
-
-An entry's name is its file kernels/NAME.cu, the prefix of its symbols, and the value of --kernel.
+An entry's name is its file kernels/NAME.cu, the prefix of its symbols, and the value of --kernel. Its formulas (tiles,
+threads, shared memory, launches, parts) stand beside it.
 """
 
-from hw4cli.compute.flash import FLASH
-from hw4cli.compute.scalar import FLOAT4, FLOAT64, NAIVE, SHARED, SMALLBR, WARP
-from hw4cli.compute.tensor import EXACT, SPLIT
+from hw4cli.compute import flash, scalar, tensor
+from hw4cli.compute.plan import Variant
 
-# Each rung's file says what it changes against the one before.
-LADDER = (NAIVE, SMALLBR, SHARED, WARP, FLOAT4, FLASH, SPLIT, EXACT, FLOAT64)
-VARIANTS = {variant.name: variant for variant in LADDER}
 DEFAULT = "flash"
 FALLBACK = "float64"
+FAMILIES = (scalar, flash, tensor)  # each rung's file says what it changes against the one before
+ENTRIES = [entry for family in FAMILIES for entry in vars(family).values() if isinstance(entry, Variant)]
+# FALLBACK, which is no rung but the way out, comes last.
+VARIANTS = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name == FALLBACK)}

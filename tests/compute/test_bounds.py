@@ -16,7 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw4cli.compute import bounds
-from hw4cli.compute.bounds import LARGEST16, MARGIN, SAFE, V_FACTOR, bound, expected, half_ulp16, shares, suffices
+from hw4cli.compute.bounds import (
+    LARGEST16,
+    MARGIN,
+    SAFE,
+    V_FACTOR,
+    bound,
+    expected,
+    half_ulp16,
+    has_bound,
+    shares,
+    suffices,
+)
+from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.tensor import sums
 from hw4cli.compute.tiled import tiled_attention
@@ -177,7 +189,16 @@ def test_what_is_no_number_has_no_bound(kernel):
         assert not suffices(kernel, (1, 1, bad), 64, 128, CHIPS[90], math.inf)
 
 
-@pytest.mark.parametrize("kernel", [*VARIANTS, "float32"])
+def test_of_a_kernel_whose_sums_are_not_known_there_is_no_bound(monkeypatch):
+    unknown = VARIANTS["naive"].like("unknown", "its entry does not say how it adds", longest_sum=lambda N: 0)
+    monkeypatch.setitem(VARIANTS, "unknown", unknown)
+    for kernel in ("unknown", "./mine.cu"):
+        assert bound(kernel, (1e-3, 1e-3, 1e-3), 64, 128) == math.inf
+        assert candidates(kernel, CHIPS[90], "", 64) == ((kernel,), "asked for")  # nothing answers in its place
+    assert candidates("naive", CHIPS[90], "", 64)[0] == ("naive", "float64")
+
+
+@pytest.mark.parametrize("kernel", [*filter(has_bound, VARIANTS), "float32"])
 def test_a_bound_grows_with_every_magnitude_and_with_n(kernel):
     def at(q=3.0, k=3.0, v=3.0, N=4096):
         return bound(kernel, (q, k, v), 64, N)
