@@ -1,0 +1,68 @@
+"""How many blocks of a kernel a multiprocessor holds at once, and what keeps it from holding more.
+
+The limits are those of the CUDA programming guide (table of technical specifications); how registers and shared memory
+are handed out, in units, is what the CUDA occupancy calculator goes by.
+"""
+
+from dataclasses import dataclass
+
+from hw4cli.compute.plan import Chip, ceil_div
+
+WARP = 32  # threads
+REGISTERS = 64 << 10  # of a multiprocessor, and the most that a block may have
+REGISTER_UNIT = 256  # a warp gets a multiple of so many
+PARTITIONS = 4  # of a multiprocessor; each has its own quarter of the registers, and warps stay where they begin
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a multiprocessor holds at most, and the unit, in bytes, of a block's shared memory."""
+
+    warps: int
+    blocks: int
+    shared_unit: int
+
+
+LIMITS = {
+    61: Limits(64, 32, 256),
+    75: Limits(32, 16, 256),
+    80: Limits(64, 32, 128),
+    86: Limits(48, 16, 128),
+    89: Limits(48, 24, 128),
+    90: Limits(64, 32, 128),
+    100: Limits(64, 32, 128),
+    120: Limits(48, 24, 128),
+}
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Blocks on a multiprocessor, the share of its warps that they are, and what the next block would lack: some of
+    "threads", "registers", "shared memory" and "blocks"."""
+
+    blocks: int
+    share: float
+    limited_by: tuple[str, ...]
+
+
+def occupancy(chip: Chip, registers: int, shared: int, threads: int) -> Occupancy:
+    """The occupancy of a kernel by its registers a thread, bytes of shared memory a block, and threads a block.
+
+    A compute capability that is not in the table is taken for the next older one. No blocks, where not one fits.
+    """
+    limits = LIMITS[max(cc for cc in LIMITS if cc <= max(chip.cc, min(LIMITS)))]
+    warps = ceil_div(threads, WARP)
+    registers_of_warp = ceil_div(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
+    warps_by_registers = REGISTERS // PARTITIONS // registers_of_warp * PARTITIONS
+    shared_of_block = ceil_div(shared + chip.shared_reserved, limits.shared_unit) * limits.shared_unit
+    fitting = {
+        "threads": limits.warps // warps,
+        "registers": warps_by_registers // warps,
+        "shared memory": chip.shared_sm // max(1, shared_of_block),
+        "blocks": limits.blocks,
+    }
+    if shared > chip.shared_limit:
+        fitting["shared memory"] = 0
+    blocks = min(fitting.values())
+    limited_by = tuple(name for name, count in fitting.items() if count == blocks)
+    return Occupancy(blocks, blocks * warps / limits.warps, limited_by)
