@@ -24,6 +24,12 @@ class MachineError(Hw4Error):
     """The machine cannot do it: no GPU, no memory, no space, no permission (exit code 3)."""
 
 
+class KernelError(MachineError):
+    """A kernel of the user's own is wrong: it does not compile, or lacks a function (exit code 2)."""
+
+    exit_code = 2
+
+
 class BusyError(MachineError):
     """Another process has what is needed; nothing was done."""
 

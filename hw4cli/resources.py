@@ -26,12 +26,14 @@ def data_path(name: str) -> Path:
 
 
 def kernel_source(name: str) -> str:
-    """The text of kernels/NAME.cu with its local includes spliced in.
+    """The text of kernels/NAME.cu, or of a file PATH.cu of the user's own, with its local includes spliced in.
 
-    NVRTC gets one text because cupy's cache of compiled kernels is keyed by the text it is given: a header that
-    was only named would change without a recompilation.
+    A user's file finds headers beside itself, then the project's. NVRTC gets one text because cupy's cache of compiled
+    kernels is keyed by the text it is given: a header that was only named would change without a recompilation.
     """
     folder = data_path("kernels")
+    if name.endswith(".cu"):
+        return spliced(Path(name), (Path(name).parent, folder))
     return spliced(folder / f"{name}.cu", (folder,))
 
 

@@ -13,7 +13,7 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.options import FILE, command_of, folder_option, shapes_option
-from hw4cli.terminal.params import OneOf, Whole, complete_cases, complete_command
+from hw4cli.terminal.params import KernelName, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
@@ -47,7 +47,7 @@ ALL = "all"
         "Results": ["form", "output"],
     },
 )
-@click.argument("kernels", nargs=-1, type=OneOf([*VARIANTS, ALL]), metavar="[KERNELS]...")
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, ALL]), metavar="[KERNELS]...")
 @click.option(
     "--cases",
     metavar="CASES",
@@ -85,8 +85,9 @@ ALL = "all"
 def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output: Path | None, **others: Any) -> int:
     """Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.
 
-    Each answer is checked first: a kernel that is wrong, or cannot run, is told and not timed. Then the kernels take
-    turns until their medians are sure. Example: hw4 bench flash float4 --cases t28 --peers torch
+    A kernel is one of the ladder, or a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md). Each answer is
+    checked first: a kernel that is wrong, or cannot run, is told and not timed. Then the kernels take turns until their
+    medians are sure. Example: hw4 bench flash float4 --cases t28 --peers torch
 
     With --end-to-end: wall times of whole programs, start and end included. Each --program, then hw4 itself, is
     checked on each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
@@ -165,6 +166,7 @@ def _bench_kernels(
     with Importing():
         from hw4cli.compute.measured import RUN_SPREAD
         from hw4cli.device.gpu import Gpu
+        from hw4cli.device.ownkernel import kernel_named
         from hw4cli.device.timing import Meter
         from hw4cli.lab.bench import measure, record
         from hw4cli.lab.changes import check_comparable, compare
@@ -175,6 +177,9 @@ def _bench_kernels(
         then = read_record(older)
         check_comparable(then, older, cold=not warm)
     chosen = _cases(ctx, cases, shapes)
+    for name in kernels:
+        if name != ALL:
+            kernel_named(name)  # what is wrong with a file is told before a GPU is asked for
     gpu = Gpu()
     meter = Meter(gpu)
     subjects = _subjects(gpu, meter, kernels or (DEFAULT,), tiles, peers)
@@ -221,7 +226,7 @@ def _subjects(
 ) -> "list[Subject]":
     from hw4cli.lab.bench import kernel_subject
 
-    names = VARIANTS if ALL in kernels else dict.fromkeys(kernels)
+    names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     choices: list[dict[str, int] | None] = [*tiles] or [None]
     subjects = [kernel_subject(gpu, meter, name, tile) for name in names for tile in choices]
     if peers == "torch":

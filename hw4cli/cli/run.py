@@ -13,7 +13,7 @@ from hw4cli.stream.timeline import Stopwatch
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
 from hw4cli.terminal.options import FILE
-from hw4cli.terminal.params import Number, OneOf
+from hw4cli.terminal.params import KernelName, Number, OneOf
 from hw4cli.text.words import columns, wrapped
 
 BAR_DELAY = 2.0  # seconds: most runs are over by then
@@ -31,11 +31,12 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
 )
 @click.option(
     "--kernel",
-    type=OneOf(["auto", *VARIANTS]),
+    type=KernelName(["auto", *VARIANTS]),
     metavar="KERNEL",
     default="auto",
     show_default=True,
-    help="Which kernel of the ladder computes on the GPU (see hw4 kernels); auto is the fastest that is exact enough.",
+    help="Which kernel computes on the GPU, one of the ladder (see hw4 kernels) or a file FILE.cu; auto is the fastest "
+    "that is exact enough.",
 )
 @click.option(
     "--max-error",
@@ -70,8 +71,14 @@ def run(
             from hw4cli.device.context import make_context
 
             make_context()
+        from hw4cli.device.ownkernel import is_own, kernel_named
         from hw4cli.problem.cpu import workers
         from hw4cli.stream import pipeline
+
+    if is_own(kernel):
+        kernel_named(kernel)  # what is wrong with the file is told before anything is opened
+        if max_error is not None:
+            raise click.UsageError(f"--max-error does not go with {kernel}: no bound of its error is known", ctx)
 
     watch = Stopwatch()
     bar = Bar("computing", watch.progress, BAR_DELAY, wanted=not quiet)

@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.compilerlog import first_error, missing_symbol
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
-from hw4cli.device.nvrtc import CompileError
-from hw4cli.errors import MachineError
+from hw4cli.device.nvrtc import CompileError, UnknownArchitectureError
+from hw4cli.device.ownkernel import is_own, kernel_named
+from hw4cli.errors import KernelError, MachineError
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.text.words import counted
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
+MAGNITUDES = "magnitudes"  # the symbol of the range check, which is compiled behind every kernel
 RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
 
 # What NVIDIA's driver makes for its GPUs: on Linux, under Windows (WSL 2), on a Jetson.
@@ -57,11 +59,15 @@ class Gpu:
         driver = self.cupy.cuda.runtime.driverGetVersion()
         self.code = MachineCode(cc, driver, None if in_memory else kernel_cache())
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
+        self._variant = cache(kernel_named)  # a user's file is read once
         self._compiled = cache(self._compile)
 
     def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
-        """How a variant computes a shape on this GPU, compiled already. Raises MachineError if it cannot."""
-        plan = VARIANTS[variant].plan(shape, self.chip, tile)
+        """How a variant, or a file of the user's own, computes a shape on this GPU, compiled already.
+
+        Raises MachineError if it cannot, InputError and KernelError for what is wrong with a user's file.
+        """
+        plan = self._variant(variant).plan(shape, self.chip, tile)
         self.functions(plan)
         return plan
 
@@ -163,21 +169,23 @@ class Gpu:
         kernel = _kernel(variant, options)
         try:
             code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
+            if is_own(variant) and (lacking := missing_symbol(code, [name for name, _ in symbols], [MAGNITUDES])):
+                raise KernelError(f"{variant} {lacking}")
             with _as_file(code) as path:
                 module = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
-                self._magnitudes = module.get_function("magnitudes")
+                self._magnitudes = module.get_function(MAGNITUDES)
+            for function, (_, shared) in zip(functions, symbols, strict=True):
+                if shared > SHARED_DEFAULT:
+                    function.max_dynamic_shared_size_bytes = shared
         except CompileError as error:
-            lines = [line for line in str(error).splitlines() if "error" in line]
-            raise MachineError(
+            kind = KernelError if is_own(variant) and not isinstance(error, UnknownArchitectureError) else MachineError
+            raise kind(
                 f"kernel {variant} does not compile for compute capability {self.chip.cc / 10}: "
-                f"{lines[0] if lines else error}"
+                f"{first_error(str(error), variant)}"
             ) from None
         except (RuntimeError, ImportError, OSError) as error:
             raise MachineError(f"kernel {variant} cannot be loaded: {str(error).splitlines()[0]}") from None
-        for function, (_, shared) in zip(functions, symbols, strict=True):
-            if shared > SHARED_DEFAULT:
-                function.max_dynamic_shared_size_bytes = shared
         return functions
 
 

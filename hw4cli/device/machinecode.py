@@ -21,7 +21,7 @@ from hw4cli.resources import kernel_source, python_words
 if TYPE_CHECKING:
     import subprocess
 
-Kernel = tuple[str, tuple[str, ...]]  # a variant's name, and the compiler's options for its macros
+Kernel = tuple[str, tuple[str, ...]]  # a variant's name or a user's file, and the compiler's options for its macros
 OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space")
 DIGEST_BYTES = 32  # SHA-256, at the start of a file
 COMPANION_SECONDS = 30.0  # after which a companion is given up
@@ -76,7 +76,7 @@ class MachineCode:
     def compile(self, kernel: Kernel) -> bytes:
         """Compile a kernel, and keep its code. Raises as `get` does."""
         name, options = kernel
-        code = self.compiler.compile(_source(name), f"{name}.cu", (*OPTIONS, *options), self.cc)
+        code = self.compiler.compile(_source(name), f"{Path(name).stem}.cu", (*OPTIONS, *options), self.cc)
         if self.folder:
             self._keep(self._path(kernel), hashlib.sha256(code).digest() + code)
         return code

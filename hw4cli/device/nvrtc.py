@@ -38,6 +38,10 @@ def _majors(driver: int, cc: int) -> range:
     return range(min(driver // 1000, NEWEST if cc >= CUDA13_CC else OLDEST), OLDEST - 1, -1)
 
 
+class UnknownArchitectureError(CompileError):
+    """NVRTC does not know an architecture that was asked for; the source may be right."""
+
+
 class Compiler:
     """A loaded NVRTC. Raises MachineError if it cannot be loaded; `library` None leaves it to the loader to find it."""
 
@@ -52,29 +56,37 @@ class Compiler:
 
         An -arch among the options is the architecture in place of the compute capability's own.
         """
+        return self.build(source, name, options, cc)[0]
+
+    def build(self, source: str, name: str, options: tuple[str, ...], cc: int) -> tuple[bytes, str]:
+        """What `compile` returns, and the compiler's log."""
         if not any(option.startswith("-arch=") for option in options):
             options = (*options, self._architecture(cc))
         program = ctypes.c_void_p()
         self._check("nvrtcCreateProgram", ctypes.byref(program), source.encode(), name.encode(), 0, None, None)
         try:
             words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-            if self._library.nvrtcCompileProgram(program, len(options), words):
-                raise CompileError(self._result("nvrtcGetProgramLog", program).rstrip(b"\0\n").decode(errors="replace"))
+            failed = self._library.nvrtcCompileProgram(program, len(options), words)
+            log = self._result("nvrtcGetProgramLog", program).rstrip(b"\0\n").decode(errors="replace")
+            if failed:
+                raise CompileError(log)
             native = any(option.startswith("-arch=sm_") for option in options)
-            return self._result("nvrtcGetCUBIN" if native else "nvrtcGetPTX", program)
+            return self._result("nvrtcGetCUBIN" if native else "nvrtcGetPTX", program), log
         finally:
             self._library.nvrtcDestroyProgram(ctypes.byref(program))
 
     def _architecture(self, cc: int) -> str:
-        known = self._known()
+        known = self.known()
         if cc in known:
             return f"-arch=sm_{cc}"
         older = [number for number in known if number < cc]
         if not older:
-            raise CompileError(f"error: NVRTC {self.version} knows compute capability {min(known) / 10} and newer ones")
+            raise UnknownArchitectureError(
+                f"error: NVRTC {self.version} knows compute capability {min(known) / 10} and newer ones"
+            )
         return f"-arch=compute_{max(older)}"
 
-    def _known(self) -> list[int]:
+    def known(self) -> list[int]:
         """The compute capabilities that NVRTC compiles for."""
         count = ctypes.c_int()
         self._check("nvrtcGetNumSupportedArchs", ctypes.byref(count))

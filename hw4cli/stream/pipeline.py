@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
+from hw4cli.device.ownkernel import is_own
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile, Magnitudes
 from hw4cli.problem.shape import Shape
@@ -86,6 +87,8 @@ def auto(kernel: str, max_error: float | None, say: Say) -> OpenDevice:
         try:
             return cuda(kernel, max_error)(shape, group, watch)
         except MachineError as reason:
+            if is_own(kernel):  # what is asked for is this kernel, not the answer
+                raise
             say(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
             return cpu(max_error)(shape, group, watch)
 

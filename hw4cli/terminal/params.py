@@ -3,6 +3,7 @@
 Completing must be quick: nothing heavy is imported for it.
 """
 
+import glob
 import math
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,6 +25,9 @@ def items(values: Iterable[str], type: str = "plain") -> "Items":
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(value, type) for value in values]
+
+
+KERNEL_SUFFIX = ".cu"
 
 
 class Number(click.FloatRange):
@@ -55,6 +59,30 @@ class OneOf(click.Choice[str]):
         wrong = super().get_invalid_choice_message(value, ctx)
         close = get_close_matches(str(value), self.choices, n=1)
         return f"{wrong} Did you mean {close[0]!r}?" if close else wrong
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """What to say where the word is missing."""
+        return f"choose from {', '.join(self.choices)}"
+
+
+class KernelName(OneOf):
+    """One of some words, kernels of the ladder among them; or a file of the user's own that ends in .cu."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word, or the file's name, be there such a file or not. BadParameter if it is neither."""
+        return str(value) if str(value).endswith(KERNEL_SUFFIX) else super().convert(value, param, ctx)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """What is wrong with a word."""
+        wrong, meant, word = super().get_invalid_choice_message(value, ctx).partition(" Did you mean")
+        return f"{wrong.rstrip('.')}, nor a file that ends in {KERNEL_SUFFIX}.{meant}{word}"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+        """The words and the .cu files that begin so; where there are none, the shell looks for files and folders."""
+        words = [word for word in self.choices if word.startswith(incomplete)]
+        files = sorted(glob.glob(f"{glob.escape(incomplete)}*{KERNEL_SUFFIX}"))  # noqa: PTH207 - keeps ./
+        found = [*words, *(name for name in files if name.isprintable())]
+        return items(found) if found else items([incomplete], "file")
 
 
 class FolderName(click.Path):

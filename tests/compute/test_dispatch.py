@@ -19,6 +19,18 @@ def choice(kernel=AUTO, gpu=H200, d=64, N=2048, allowed=None):
     return Choice(*candidates(kernel, *gpu, d), d, N, gpu[0], allowed)
 
 
+def test_a_kernel_of_ones_own_answers_for_all_values_and_nothing_is_promised_of_its_error():
+    this = choice("./mine.cu")
+    assert this.first == "./mine.cu"
+    for found in (TYPICAL, (1e15, 1e15, 1e15)):
+        assert this.kernel_for(found) == "./mine.cu"
+        this.note("./mine.cu", 3, found)
+    assert this.told().startswith("kernel: 6 batches by ./mine.cu, asked for; no bound of its error is known")
+    assert this.exceptions_told() is None
+    with pytest.raises(InputError, match="--max-error"):
+        choice("./mine.cu", allowed=1.0).kernel_for((1e-9, 1e-9, 1e-9))
+
+
 @pytest.mark.parametrize("d", [32, 64])
 @pytest.mark.parametrize("N", [128, 2048, 32768])
 def test_the_assignments_cases_are_computed_by_split_on_an_h200(d, N):

@@ -1,0 +1,107 @@
+"""A kernel in a file of the user's own: launched as the rung that it names is.
+
+    // Like: naive                      takes naive's tiles, threads, shared memory, launches and scratch
+    // Tile: BR=32 BC=8 THREADS=256     optional: macros of that rung with other values
+
+Its symbols are called after the file, as naive's are after naive.cu; one that it does not have may keep naive's name.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from hw4cli.compute.plan import CHIPS, Variant
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import InputError, os_error
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import kernel_source
+
+SUFFIX = ".cu"  # a kernel's name that ends so is a file's
+LIKE = re.compile(r"^//[ \t]*Like:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+TILE = re.compile(r"^//[ \t]*Tile:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+MACRO = re.compile(r"([A-Z]+)=([1-9]\d{0,5})")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+ANY_SHAPE = Shape(1, 4096, 64)
+
+
+def is_own(name: str) -> bool:
+    """Whether a kernel's name is that of a file of the user's own."""
+    return name.endswith(SUFFIX)
+
+
+def kernel_named(name: str) -> Variant:
+    """The rung of this name, or the kernel in the file of this name.
+
+    Raises InputError if the file cannot be read, or does not say well how it is to be launched.
+    """
+    return _read(name) if is_own(name) else VARIANTS[name]
+
+
+def _read(name: str) -> Variant:
+    try:
+        text = Path(name).read_text(encoding="utf-8")
+        source = kernel_source(name)
+    except FileNotFoundError:
+        raise InputError(f"there is no file {name}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}, or a header of it, is no text in UTF-8: byte {error.start} is none of it") from None
+    except OSError as error:
+        raise InputError(str(os_error(error, f"read {name}"))) from None
+    base = _base(name, text)
+    macros = _macros(name, text, base)
+    called = {*re.findall(r"(\w+)\s*\(", COMMENT.sub(" ", source))}
+    stem = Path(name).stem
+
+    def symbol(old: str) -> str:
+        own = stem + old.removeprefix(base.name)
+        keeps = not own.isidentifier() or (own not in called and old in called)
+        return old if keeps else own
+
+    tile = {key: value for key, value in macros.items() if key in ("BR", "BC")}
+    rest = {key: value for key, value in macros.items() if key not in tile}
+    return base.like(
+        name,
+        f"a kernel of one's own, launched as {base.name} is",
+        symbol,
+        tile=lambda shape, chip: {**base.tile(shape, chip), **tile},
+        derived=lambda shape, tile, chip: {**base.derived(shape, tile, chip), **rest},
+    )
+
+
+def _base(name: str, text: str) -> Variant:
+    match = LIKE.search(text)
+    if not match:
+        raise InputError(
+            f"{name} does not say how it is launched: name the kernel whose launches it takes in a line of its own, as "
+            f"`// Like: naive` (or {', '.join(list(VARIANTS)[1:])})"
+        )
+    if match[1] not in VARIANTS:
+        from difflib import get_close_matches
+
+        close = get_close_matches(match[1], VARIANTS, n=1)
+        meant = f"did you mean {close[0]}?" if close else f"choose from {', '.join(VARIANTS)}"
+        raise InputError(f"{_place(name, text, match)}: there is no kernel {match[1]!r} to be like: {meant}")
+    return VARIANTS[match[1]]
+
+
+def _macros(name: str, text: str, base: Variant) -> Mapping[str, int]:
+    """The macros of the line `// Tile:`, none if there is no such line."""
+    match = TILE.search(text)
+    if not match:
+        return {}
+    plans = [base.plan(ANY_SHAPE, chip) for chip in CHIPS.values() if chip.cc >= base.least_cc]
+    known = dict.fromkeys(key for plan in plans for key in plan.macros if key != "D")
+    found = {}
+    for word in match[1].replace(",", " ").split():
+        macro = MACRO.fullmatch(word)
+        if not macro or macro[1] not in known:
+            raise InputError(
+                f"{_place(name, text, match)}: {word!r} sets no macro of {base.name}, which are {', '.join(known)}: "
+                "write as in `// Tile: BR=32 BC=16`"
+            )
+        found[macro[1]] = int(macro[2])
+    return found
+
+
+def _place(name: str, text: str, match: re.Match[str]) -> str:
+    return f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
