@@ -1,6 +1,7 @@
 """The commands by name, and what a command line will need: known before click is imported."""
 
-# `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME; its docstring begins with this sentence.
+# `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for -); its docstring begins with this
+# sentence.
 COMMANDS = {
     "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
     "gen": "Make test cases and their answers.",
@@ -11,6 +12,7 @@ COMMANDS = {
     "info": "Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges.",
     "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
     "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
+    "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
     "completion": "Print the script that completes hw4's words on the Tab key.",

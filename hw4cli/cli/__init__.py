@@ -31,7 +31,8 @@ class LazyGroup(click.Group):
         """The command, imported now; None if there is none of this name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{__name__}.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

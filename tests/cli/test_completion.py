@@ -65,9 +65,24 @@ def test_cases_and_ranges_are_completed(words):
 
 
 def test_kernels_are_completed():
-    assert offered("--kernel", "fl") == ["float4", "flash", "float64"]
+    assert offered("--kernel", "fl") == [name for name in VARIANTS if name.startswith("fl")]
     assert offered("in", "out", "--kernel", "") == ["auto", *VARIANTS]
-    assert offered("bench", "flash", "s") == ["smallbr", "shared", "split"]
+    assert offered("bench", "flash", "s") == [name for name in VARIANTS if name.startswith("s")]
+
+
+@pytest.mark.parametrize(
+    "words", [("check",), ("check", "naive"), ("bench",), ("--kernel",), ("in", "out", "--kernel")]
+)
+def test_kernels_of_ones_own_are_completed_beside_the_ladders(here, words):
+    for name in ("fast.cu", "inner/mine.cu", "notes.txt"):
+        (here / name).touch()
+    assert offered(*words, "fast") == ["fast.cu"]
+    assert {"naive", "flash", "fast.cu"} <= set(offered(*words, ""))
+    assert "notes.txt" not in offered(*words, "")
+    assert offered(*words, "./f") == ["./fast.cu"]
+    assert offered(*words, "inner/") == ["inner/mine.cu"]
+    assert offered(*words, "inn") == []
+    assert offered(*words, "inn", type="file") == ["inn"]  # a folder is left to the shell
 
 
 def test_a_classs_students_are_completed(here):

@@ -1,4 +1,4 @@
-"""How many blocks a multiprocessor holds: what CUDA's driver said on real GPUs, and what follows from the guide's table."""
+"""How many blocks a multiprocessor holds: what CUDA's driver said on GPUs, and what the guide's table says."""
 
 import json
 
@@ -28,8 +28,8 @@ def test_it_is_what_the_driver_said_of_every_kernel_in_the_records():
     assert compared > 100
 
 
-# Counted by hand, as NVIDIA's occupancy calculator does: a warp's registers in units of 256, in four quarters of 16,384;
-# a block's shared memory in units of 128 bytes (256 before 8.0), with 1 KB for the system from 8.0 on.
+# Counted by hand, as NVIDIA's occupancy calculator does: a warp's registers in units of 256, in quarters of 16,384; a
+# block's shared memory in units of 128 bytes (256 before 8.0), with 1 KB for the system from 8.0 on.
 @pytest.mark.parametrize(
     ("cc", "registers", "shared", "threads", "blocks", "limited_by"),
     [

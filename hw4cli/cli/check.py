@@ -1,0 +1,150 @@
+"""`hw4 check`: what becomes of kernels on every architecture, without a GPU."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import Bar
+from hw4cli.terminal.options import shape_option
+from hw4cli.terminal.params import KernelName, OneOf
+from hw4cli.text.progress import Progress
+from hw4cli.text.words import columns, print_message
+
+if TYPE_CHECKING:
+    from hw4cli.device.kernelcheck import Row
+
+ALL = "all"
+ARCHITECTURES = {f"{cc / 10:.1f}": cc for cc in CHIPS}
+BAR_DELAY = 1.0  # seconds: most checks are over by then
+
+
+class Architecture(OneOf):
+    """A compute capability such as 9.0; 90 and sm_90 are the same."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The compute capability. BadParameter if it is none that is known."""
+        digits = str(value).removeprefix("sm_").removesuffix("a")
+        dotted = f"{digits[:-1]}.{digits[-1]}" if digits.isdecimal() and len(digits) > 1 else value
+        return super().convert(dotted, param, ctx)
+
+
+@click.command()
+@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, ALL]), metavar="KERNELS...")
+@click.option(
+    "--arch",
+    "architectures",
+    multiple=True,
+    type=Architecture([*ARCHITECTURES]),
+    metavar="X.Y",
+    help="A compute capability to compile for; may be given several times.  [default: all that hw4 knows]",
+)
+@shape_option("The shape that tiles and launches are for.  [default: 1,4096,64]")
+@click.option(
+    "--format",
+    "form",
+    type=OneOf(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to print the results.",
+)
+def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape | None, form: str) -> int:
+    """Compile KERNELS for every architecture, without a GPU, and count what they use.
+
+    A kernel is one of the ladder, a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md), or "all". For each
+    of its launches: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
+    multiprocessor holds, which share of its warps that is, and what keeps it from holding more.
+
+    Exit status 1 if a kernel does not compile, lacks a function, or cannot start on an architecture that it is for.
+    """
+    with Importing():
+        from hw4cli.device.kernelcheck import check as check_one
+        from hw4cli.device.kernelcheck import compiler_for
+        from hw4cli.device.ownkernel import kernel_named
+
+    names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
+    variants = [kernel_named(name) for name in names]
+    chips = [CHIPS[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
+    compilers, missing = {}, {}
+    for chip in chips:
+        try:
+            compilers[chip.cc] = compiler_for(chip.cc)
+        except MachineError as error:
+            missing[chip.cc] = error
+    if not compilers:
+        raise next(iter(missing.values()))
+    rows: list[Row] = []
+    progress = Progress(len(variants) * len(compilers))
+    with Bar("compiling", progress, BAR_DELAY, wanted=True):
+        for variant in variants:
+            for chip in chips:
+                if chip.cc in compilers:
+                    rows += check_one(variant, chip, shape or Shape(1, 4096, 64), compilers[chip.cc])
+                    progress.add(1)
+    click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
+    for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
+        print_message(sentence)
+    return 1 if any(row.wrong for row in rows) or all(row.problem for row in rows) else 0
+
+
+def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:
+    from hw4cli.text import tables
+
+    if form == "json":
+        return json.dumps([asdict(row) for row in rows], indent=1) + "\n"
+    if form == "csv":
+        return tables.comma_separated([asdict(row) for row in rows])
+    shown = [row for row in rows if row.symbol]
+    if not shown:
+        return ""
+    order = list(dict.fromkeys((row.kernel, row.symbol) for row in shown))
+    lines = [_cells(row, several) for row in sorted(shown, key=lambda row: order.index((row.kernel, row.symbol)))]
+    return tables.plain([*lines[0]], [[*line.values()] for line in lines], columns(sys.stdout))
+
+
+def _cells(row: "Row", several: bool) -> dict[str, str]:
+    """A row's cells by the titles of their columns; the kernel's name where there are several kernels."""
+    return {
+        **({"kernel": row.kernel} if several else {}),
+        "launch": str(row.symbol),
+        "on": row.compute_capability,
+        "registers": str(row.registers),
+        "spilled": str(row.spilled_bytes),
+        "shared KB": f"{(row.shared_bytes or 0) / 1024:.1f}",
+        "threads": str(row.threads),
+        "blocks": str(row.blocks),
+        "occupancy": f"{row.occupancy or 0:.0%}",
+        "limited by": ", ".join(row.limited_by),
+    }
+
+
+def _problems(rows: "Sequence[Row]", architectures: int) -> list[str]:
+    """A sentence for each problem of a kernel, with the architectures that it is on, where it is not on all."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.problem:
+            found.setdefault((row.kernel, row.problem), []).append(row.compute_capability)
+    return [
+        ("" if len(on) == architectures else f"for {_listed(on)}: ") + f"{kernel} {problem}"
+        for (kernel, problem), on in found.items()
+    ]
+
+
+def _not_compiled(missing: dict[int, MachineError]) -> list[str]:
+    """A sentence for each compiler that is missing, where others are there."""
+    found: dict[str, list[str]] = {}
+    for cc, error in missing.items():
+        found.setdefault(str(error), []).append(f"{cc / 10:.1f}")
+    return [f"nothing was compiled for {_listed(on)}: {reason}" for reason, on in found.items()]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

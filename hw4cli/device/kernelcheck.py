@@ -1,0 +1,106 @@
+"""What becomes of a kernel on an architecture, without a GPU: compiled by NVRTC, its blocks counted by their needs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hw4cli.compute.occupancy import occupancy
+from hw4cli.compute.plan import Chip, Variant
+from hw4cli.device.compilerlog import VERBOSE, first_error, missing_symbol, usage
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, CompileError, Compiler, find
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import kernel_source
+
+
+@dataclass(frozen=True)
+class Row:
+    """One launch of a kernel on an architecture; or, where there is none to show, why.
+
+    Bytes spilled and of shared memory (static and dynamic together), blocks that a multiprocessor holds and the share
+    of its warps that they are.
+    """
+
+    kernel: str
+    compute_capability: str
+    symbol: str | None = None
+    registers: int | None = None
+    spilled_bytes: int | None = None
+    shared_bytes: int | None = None
+    threads: int | None = None
+    blocks: int | None = None
+    occupancy: float | None = None
+    limited_by: tuple[str, ...] = ()
+    problem: str | None = None
+    wrong: bool = False  # the problem is the kernel's fault, not one of the architecture or of this machine
+
+
+def compiler_for(cc: int) -> Compiler:
+    """The newest NVRTC here that may know a compute capability. MachineError, saying what to install, if there is none.
+
+    It needs no driver: nothing is run.
+    """
+    newest = 1000 * NEWEST
+    package = "nvidia-cuda-nvrtc" if cc >= CUDA13_CC else "nvidia-cuda-nvrtc-cu12"
+    try:
+        compiler = Compiler(find(newest, cc), newest, cc)
+    except MachineError:
+        raise MachineError(f"there is no NVRTC, CUDA's compiler as a library: pip install {package}") from None
+    oldest = min(compiler.known())
+    if cc < oldest:
+        raise MachineError(
+            f"NVRTC {compiler.version} knows compute capability {oldest / 10} and newer ones: pip install {package}"
+        )
+    return compiler
+
+
+def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Iterator[Row]:
+    """A row for each launch of a kernel on a chip; or one that says what is wrong with it."""
+    capability = f"{chip.cc / 10:.1f}"
+
+    def failed(problem: str, wrong: bool = True) -> Iterator[Row]:
+        yield Row(variant.name, capability, problem=problem, wrong=wrong)
+
+    if chip.cc < variant.least_cc:
+        return failed(f"needs compute capability {variant.least_cc / 10}", wrong=False)
+    try:
+        plan = variant.plan(shape, chip)
+    except MachineError as error:
+        words = str(error).removeprefix(f"kernel {variant.name} ").replace("this GPU has", "there are")
+        return failed(words, wrong=False)
+    try:
+        source, options = kernel_source(variant.name), (*OPTIONS, *plan.options, VERBOSE)
+        code, log = compiler.build(source, variant.name, options, chip.cc)
+    except CompileError as error:
+        return failed(f"does not compile: {first_error(str(error), variant.name)}")
+    if lacking := missing_symbol(code, [launch.symbol for launch in plan.launches]):
+        return failed(lacking)
+    used = usage(log)
+    if not used:
+        return failed(f"NVRTC {compiler.version} is too old to tell more than that it compiles", wrong=False)
+
+    def rows() -> Iterator[Row]:
+        for launch in plan.launches:
+            mine = used[launch.symbol]
+            shared = mine.shared + launch.shared
+            found = occupancy(chip, mine.registers, shared, launch.block)
+            problem = None
+            if not found.blocks:
+                lacking = " and ".join(found.limited_by)
+                problem = f"cannot start {launch.symbol}: one block needs more {lacking} than a multiprocessor has"
+            yield Row(
+                variant.name,
+                capability,
+                launch.symbol,
+                mine.registers,
+                mine.spilled,
+                shared,
+                launch.block,
+                found.blocks,
+                found.share,
+                found.limited_by,
+                problem,
+                wrong=problem is not None,
+            )
+
+    return rows()
