@@ -13,6 +13,7 @@ COMMANDS = {
     "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
     "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
+    "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
     "completion": "Print the script that completes hw4's words on the Tab key.",

@@ -1,0 +1,72 @@
+"""`hw4 new-kernel`: a file to begin a kernel of one's own with."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import InputError
+from hw4cli.resources import data_path
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.params import FOLDER, OneOf
+from hw4cli.text.words import columns, wrapped
+
+FIRST = """\
+{path} is the code of {base} under its own name: change it, and fill in its first lines."""
+COMMANDS = """
+  hw4 check {path}
+      compiles it for every architecture, without a GPU
+  hw4 testcases/t01 my.out --kernel {path}
+      computes with it
+  hw4 bench {base} {path} --cases t28
+      checks and times it
+"""
+RUNG = "To make it a rung of the ladder, {move}put this entry into {place}, behind {constant}:"
+LAST = """\
+Where it differs from {base} in tiles, threads, shared memory or launches, give the entry these fields, too (README, \
+"Adding a kernel"). `make test` tests it."""
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--from",
+    "base",
+    type=OneOf([*VARIANTS]),
+    default="naive",
+    show_default=True,
+    metavar="KERNEL",
+    help="The kernel of the ladder to begin from.",
+)
+@click.option("--dir", "folder", type=FOLDER, default=Path(), help="Where to write the file.  [default: here]")
+def new_kernel(name: str, base: str, folder: Path) -> None:
+    """Begin a kernel of one's own: NAME.cu, from one of the ladder.
+
+    The file is the other kernel's code with its functions renamed, and with the lines to fill in that tell what it
+    teaches. It runs as it is: see hw4 check, and --kernel of hw4 run. A file that is there already is left alone.
+    """
+    with Importing():
+        from hw4cli.lab import newkernel
+        from hw4cli.system.files import check_place, write_text
+
+    newkernel.check_name(name)
+    path = folder / f"{name}.cu"
+    if path.exists() or path.is_symlink():
+        raise InputError(f"{path} is there already: take another name, or remove it")
+    check_place(path)
+    write_text(path, newkernel.text_of(name, base))
+    shown = str(path) if path.parent != Path() else f"./{path}"
+    ours = path.resolve().parent == data_path("kernels").resolve()
+    facts = {
+        "path": shlex.quote(shown),
+        "base": base,
+        "move": "" if ours else f"move it to kernels/{name}.cu and ",
+        "place": newkernel.place(base),
+        "constant": base.upper(),
+    }
+    width = columns(sys.stdout)
+    first, rung, last = (wrapped(text.format(**facts), width) for text in (FIRST, RUNG, LAST))
+    entry = newkernel.entry(name, base)
+    click.echo(f"{first}\n{COMMANDS.format(**facts)}\n{rung}\n\n{entry}\n{last}")
