@@ -25,6 +25,19 @@ def test_the_two_commands_are_on_the_first_screen():
     assert any("make test" in line for line in top)
 
 
+def test_the_readme_shows_a_kernels_signature_and_an_entry_as_they_are():
+    """Whoever adds a kernel copies them."""
+    signature, entry = re.findall(r"```(?:c|python)\n(.*?)```", adding_a_kernel(), re.DOTALL)
+    kernel, module = ((ROOT / name).read_text() for name in ("kernels/smallbr.cu", "hw4cli/compute/scalar.py"))
+    assert " ".join(signature.split()) in " ".join(kernel.split())
+    assert re.sub(r"  #.*", "", entry) in module
+
+
+def adding_a_kernel():
+    text = (ROOT / "README.md").read_text()
+    return text[text.index("## Adding a kernel") :]
+
+
 def test_every_link_to_a_file_leads_to_one():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
