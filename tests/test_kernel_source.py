@@ -13,10 +13,10 @@ from hw4cli.resources import kernel_source, spliced
 
 @pytest.fixture
 def folder(tmp_path):
-    (tmp_path / "kernel.cu").write_text('// a kernel\n#include "a.cuh"\n#include "b.cuh"\n\nint last = b;\n#error here\n')
+    (tmp_path / "kernel.cu").write_text('// a kernel\n#include "a.cuh"\n#include "b.cuh"\n\nint last = b;\n#error\n')
     (tmp_path / "a.cuh").write_text("#pragma once\nconst int a = 1;\n")
     (tmp_path / "b.cuh").write_text('#pragma once\n\n#include "a.cuh"\n#include "c.cuh"\nconst int b = a + c;\n')
-    (tmp_path / "c.cuh").write_text('#pragma once\n#include "a.cuh"\n#include <climits>\nconst int c = a;\n#warning there\n')
+    (tmp_path / "c.cuh").write_text('#pragma once\n#include "a.cuh"\n#include <climits>\nconst int c = a;\n#warning\n')
     return tmp_path
 
 
