@@ -25,6 +25,11 @@ def data_path(name: str) -> Path:
     return inside if inside.exists() else _PACKAGE.parent / name
 
 
+def is_own_kernel(name: str) -> bool:
+    """Whether a kernel's name is that of a file of the user's own, PATH.cu, and not of one of the ladder."""
+    return name.endswith(".cu")
+
+
 def kernel_source(name: str) -> str:
     """The text of kernels/NAME.cu, or of a file PATH.cu of the user's own, with its local includes spliced in.
 
@@ -32,7 +37,7 @@ def kernel_source(name: str) -> str:
     kernels is keyed by the text it is given: a header that was only named would change without a recompilation.
     """
     folder = data_path("kernels")
-    if name.endswith(".cu"):
+    if is_own_kernel(name):
         return spliced(Path(name), (Path(name).parent, folder))
     return spliced(folder / f"{name}.cu", (folder,))
 

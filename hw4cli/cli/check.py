@@ -63,7 +63,7 @@ def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape
     of its launches: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
     multiprocessor holds, which share of its warps that is, and what keeps it from holding more.
 
-    Exit status 1 if a kernel does not compile, lacks a function, or cannot start on an architecture that it is for.
+    Exit status 1 if a kernel does not compile, lacks a function, cannot start, or is for none of the architectures.
     """
     with Importing():
         from hw4cli.device.kernelcheck import check as check_one
@@ -92,7 +92,7 @@ def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape
     click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
         print_message(sentence)
-    return 1 if any(row.wrong for row in rows) or all(row.problem for row in rows) else 0
+    return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
 
 
 def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:
@@ -112,28 +112,29 @@ def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:
 
 def _cells(row: "Row", several: bool) -> dict[str, str]:
     """A row's cells by the titles of their columns; the kernel's name where there are several kernels."""
-    return {
-        **({"kernel": row.kernel} if several else {}),
-        "launch": str(row.symbol),
+    shown = {
+        "launch": row.symbol,
         "on": row.compute_capability,
-        "registers": str(row.registers),
-        "spilled": str(row.spilled_bytes),
-        "shared KB": f"{(row.shared_bytes or 0) / 1024:.1f}",
-        "threads": str(row.threads),
-        "blocks": str(row.blocks),
-        "occupancy": f"{row.occupancy or 0:.0%}",
+        "registers": row.registers,
+        "spilled": row.spilled_bytes,
+        "shared KB": None if row.shared_bytes is None else f"{row.shared_bytes / 1024:.1f}",
+        "threads": row.threads,
+        "blocks": row.blocks,
+        "occupancy": None if row.occupancy is None else f"{row.occupancy:.0%}",
         "limited by": ", ".join(row.limited_by),
     }
+    cells = {"kernel": row.kernel, **shown} if several else shown
+    return {title: "-" if cell is None else str(cell) for title, cell in cells.items()}
 
 
 def _problems(rows: "Sequence[Row]", architectures: int) -> list[str]:
     """A sentence for each problem of a kernel, with the architectures that it is on, where it is not on all."""
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row.problem:
-            found.setdefault((row.kernel, row.problem), []).append(row.compute_capability)
+            found.setdefault((row.kernel, row.problem), {})[row.compute_capability] = None
     return [
-        ("" if len(on) == architectures else f"for {_listed(on)}: ") + f"{kernel} {problem}"
+        ("" if len(on) == architectures else f"for {_listed([*on])}: ") + f"{kernel} {problem}"
         for (kernel, problem), on in found.items()
     ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.resources import is_own_kernel
 from hw4cli.stream.timeline import Stopwatch
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
@@ -71,11 +72,12 @@ def run(
             from hw4cli.device.context import make_context
 
             make_context()
-        from hw4cli.device.ownkernel import is_own, kernel_named
         from hw4cli.problem.cpu import workers
         from hw4cli.stream import pipeline
 
-    if is_own(kernel):
+    if is_own_kernel(kernel):
+        from hw4cli.device.ownkernel import kernel_named
+
         kernel_named(kernel)  # what is wrong with the file is told before anything is opened
         if max_error is not None:
             raise click.UsageError(f"--max-error does not go with {kernel}: no bound of its error is known", ctx)

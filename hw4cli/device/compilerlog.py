@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hw4cli.resources import is_own_kernel
+
 VERBOSE = "--ptxas-options=-v"  # makes the log tell what each kernel uses
 
 # mine.cu(31): error: identifier "foo" is undefined, and below it the line of source.
@@ -69,7 +71,7 @@ def first_error(log: str, kernel: str) -> str:
         return _plain(other[1]) if other else (log.strip().splitlines() or ["the compiler does not say why"])[0]
     file, line, words, source = match.groups()
     beside = Path(kernel).parent / file
-    where = str(beside) if kernel.endswith(".cu") and beside.is_file() else file
+    where = str(beside) if is_own_kernel(kernel) and beside.is_file() else file
     return f"{where}:{line}: {_plain(words)}" + (f": `{source.strip()}`" if source.strip() else "")
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, ceil_div
-from hw4cli.device.compilerlog import first_error, missing_symbol
+from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant, ceil_div
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
 from hw4cli.device.nvrtc import CompileError, UnknownArchitectureError
-from hw4cli.device.ownkernel import is_own, kernel_named
 from hw4cli.errors import KernelError, MachineError
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import is_own_kernel
 from hw4cli.text.words import counted
 
 RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
@@ -59,7 +59,7 @@ class Gpu:
         driver = self.cupy.cuda.runtime.driverGetVersion()
         self.code = MachineCode(cc, driver, None if in_memory else kernel_cache())
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
-        self._variant = cache(kernel_named)  # a user's file is read once
+        self._variant = cache(_variant)  # a user's file is read once
         self._compiled = cache(self._compile)
 
     def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
@@ -169,8 +169,8 @@ class Gpu:
         kernel = _kernel(variant, options)
         try:
             code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
-            if is_own(variant) and (lacking := missing_symbol(code, [name for name, _ in symbols], [MAGNITUDES])):
-                raise KernelError(f"{variant} {lacking}")
+            if is_own_kernel(variant):
+                _check_symbols(variant, code, [name for name, _ in symbols])
             with _as_file(code) as path:
                 module = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
@@ -179,14 +179,33 @@ class Gpu:
                 if shared > SHARED_DEFAULT:
                     function.max_dynamic_shared_size_bytes = shared
         except CompileError as error:
-            kind = KernelError if is_own(variant) and not isinstance(error, UnknownArchitectureError) else MachineError
-            raise kind(
+            from hw4cli.device.compilerlog import first_error
+
+            own = is_own_kernel(variant) and not isinstance(error, UnknownArchitectureError)
+            raise (KernelError if own else MachineError)(
                 f"kernel {variant} does not compile for compute capability {self.chip.cc / 10}: "
                 f"{first_error(str(error), variant)}"
             ) from None
         except (RuntimeError, ImportError, OSError) as error:
             raise MachineError(f"kernel {variant} cannot be loaded: {str(error).splitlines()[0]}") from None
         return functions
+
+
+def _variant(name: str) -> Variant:
+    """A kernel of the ladder, or that of a user's file."""
+    if not is_own_kernel(name):
+        return VARIANTS[name]
+    from hw4cli.device.ownkernel import kernel_named
+
+    return kernel_named(name)
+
+
+def _check_symbols(variant: str, code: bytes, symbols: list[str]) -> None:
+    """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched."""
+    from hw4cli.device.compilerlog import missing_symbol
+
+    if lacking := missing_symbol(code, symbols, [MAGNITUDES]):
+        raise KernelError(f"{variant} {lacking}")
 
 
 def import_cupy() -> Any:

@@ -14,9 +14,8 @@ from hw4cli.compute.plan import CHIPS, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError, os_error
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import kernel_source
+from hw4cli.resources import is_own_kernel, kernel_source
 
-SUFFIX = ".cu"  # a kernel's name that ends so is a file's
 LIKE = re.compile(r"^//[ \t]*Like:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 TILE = re.compile(r"^//[ \t]*Tile:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 MACRO = re.compile(r"([A-Z]+)=([1-9]\d{0,5})")
@@ -24,20 +23,17 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 ANY_SHAPE = Shape(1, 4096, 64)
 
 
-def is_own(name: str) -> bool:
-    """Whether a kernel's name is that of a file of the user's own."""
-    return name.endswith(SUFFIX)
-
-
 def kernel_named(name: str) -> Variant:
     """The rung of this name, or the kernel in the file of this name.
 
     Raises InputError if the file cannot be read, or does not say well how it is to be launched.
     """
-    return _read(name) if is_own(name) else VARIANTS[name]
+    return _read(name) if is_own_kernel(name) else VARIANTS[name]
 
 
 def _read(name: str) -> Variant:
+    if any(letter in '"\\' or not letter.isprintable() for letter in Path(name).name):
+        raise InputError(f"the compiler takes no file called {Path(name).name!r}: give it a name of letters and digits")
     try:
         text = Path(name).read_text(encoding="utf-8")
         source = kernel_source(name)

@@ -14,9 +14,9 @@ from hw4cli.compute.plan import Plan
 from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.ownkernel import is_own
 from hw4cli.problem.casefile import FLOAT32, Magnitudes, magnitudes
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
+from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Bytes
 from hw4cli.stream.timeline import Stopwatch
 
@@ -93,7 +93,7 @@ class CudaDevice:
     def _companions(self) -> Iterable[Plan]:
         """What the assignment's other files start with on this GPU, if this file's kernel is among it."""
         kernel, max_error = self._asked
-        if is_own(kernel):  # which will soon be another one
+        if is_own_kernel(kernel):  # which will soon be another one
             return []
         plans = []
         for shape in (Shape(1, N, d) for d in HEAD_SIZES for N in LENGTHS):

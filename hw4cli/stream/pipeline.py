@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
-from hw4cli.device.ownkernel import is_own
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile, Magnitudes
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Device, Files, Stream, layout
 from hw4cli.stream.timeline import Stopwatch
 from hw4cli.system.files import NewFile, check_different
@@ -87,7 +87,7 @@ def auto(kernel: str, max_error: float | None, say: Say) -> OpenDevice:
         try:
             return cuda(kernel, max_error)(shape, group, watch)
         except MachineError as reason:
-            if is_own(kernel):  # what is asked for is this kernel, not the answer
+            if is_own_kernel(kernel):  # what is asked for is this kernel, not the answer
                 raise
             say(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
             return cpu(max_error)(shape, group, watch)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.resources import data_path
+from hw4cli.resources import data_path, is_own_kernel
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -25,9 +25,6 @@ def items(values: Iterable[str], type: str = "plain") -> "Items":
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(value, type) for value in values]
-
-
-KERNEL_SUFFIX = ".cu"
 
 
 class Number(click.FloatRange):
@@ -70,17 +67,17 @@ class KernelName(OneOf):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The word, or the file's name, be there such a file or not. BadParameter if it is neither."""
-        return str(value) if str(value).endswith(KERNEL_SUFFIX) else super().convert(value, param, ctx)
+        return str(value) if is_own_kernel(str(value)) else super().convert(value, param, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """What is wrong with a word."""
         wrong, meant, word = super().get_invalid_choice_message(value, ctx).partition(" Did you mean")
-        return f"{wrong.rstrip('.')}, nor a file that ends in {KERNEL_SUFFIX}.{meant}{word}"
+        return f"{wrong.rstrip('.')}, nor a file that ends in .cu.{meant}{word}"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
         """The words and the .cu files that begin so; where there are none, the shell looks for files and folders."""
         words = [word for word in self.choices if word.startswith(incomplete)]
-        files = sorted(glob.glob(f"{glob.escape(incomplete)}*{KERNEL_SUFFIX}"))  # noqa: PTH207 - keeps ./
+        files = sorted(glob.glob(f"{glob.escape(incomplete)}*.cu"))  # noqa: PTH207 - keeps ./
         found = [*words, *(name for name in files if name.isprintable())]
         return items(found) if found else items([incomplete], "file")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, fails, fits, on_a_terminal
 
+from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
@@ -183,10 +184,28 @@ def test_a_wrong_use_is_one_sentence(hw4_here, args, words):
     fails(hw4_here("check", *args), 2, words)
 
 
+def test_it_compiles_for_every_architecture_that_the_newest_nvrtc_knows(hw4_here, mine):
+    rows = rows_of(hw4_here("check", mine(), "--format", "json"))
+    assert {row["compute_capability"] for row in rows} == {f"{cc / 10:.1f}" for cc in CHIPS if cc >= nvrtc.CUDA13_CC}
+    assert {row["symbol"] for row in rows} == {"mine_scores", "mine_softmax", "mine_values"}
+
+
+def test_an_nvrtc_that_is_older_than_the_gpu_finds_errors_and_says_that_it_knows_no_more(hw4_here, mine, monkeypatch):
+    monkeypatch.setattr(nvrtc.Compiler, "known", lambda self: [75, 80])  # then it makes PTX
+    result = hw4_here("check", mine(), "--arch", "9.0")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[1].split() == ["mine_scores", "9.0", "-", "-", "-", "256", "-", "-"]
+    assert result.stderr.startswith("hw4: ./mine.cu compiles, but NVRTC 1")
+    result = hw4_here("check", mine(("\nmine_softmax(", "\nmine_sotfmax(")), "--arch", "9.0")
+    fails(result, 1, "has no kernel mine_softmax: it has mine_scores, mine_sotfmax, mine_values")
+
+
 def test_all_is_every_kernel_of_the_ladder(hw4_here, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        kernelcheck, "check", lambda variant, *_: asked.append(variant.name) or [kernelcheck.Row(variant.name, "9.0")]
+        kernelcheck,
+        "check",
+        lambda variant, *_: asked.append(variant.name) or [kernelcheck.Row(variant.name, "9.0", "f")],
     )
     assert hw4_here("check", "all", "--arch", "9.0").returncode == 0
     assert asked == list(VARIANTS)

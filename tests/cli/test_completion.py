@@ -104,7 +104,7 @@ def test_a_damaged_suite_stops_no_completion(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", ["hw4 ", "hw4 judge t0", "hw4 bench f", "hw4 judge --limit t01=3 --", "hw4 --kernel f"]
+    "words", ["hw4 ", "hw4 judge t0", "hw4 bench f", "hw4 check f", "hw4 judge --limit t01=3 --", "hw4 --kernel f"]
 )
 def test_completing_imports_nothing_heavy(words):
     script = (

@@ -97,6 +97,8 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):
     (tmp_path / "folder.cu").mkdir()
     with pytest.raises(InputError, match=r"cannot read .*folder\.cu: Is a directory"):
         kernel_named(str(tmp_path / "folder.cu"))
+    with pytest.raises(InputError, match="the compiler takes no file called"):
+        kernel_named('we"ird.cu')
     (tmp_path / "bytes.cu").write_bytes(b"// Like: naive\n\xff")
     with pytest.raises(InputError, match=r"bytes\.cu, or a header of it, is no text in UTF-8"):
         kernel_named(str(tmp_path / "bytes.cu"))
