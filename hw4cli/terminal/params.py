@@ -59,7 +59,7 @@ class OneOf(click.Choice[str]):
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
         """What to say where the word is missing."""
-        return f"choose from {', '.join(self.choices)}"
+        return f"Choose from {', '.join(self.choices)}"
 
 
 class KernelName(OneOf):
@@ -72,7 +72,13 @@ class KernelName(OneOf):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """What is wrong with a word."""
         wrong, meant, word = super().get_invalid_choice_message(value, ctx).partition(" Did you mean")
+        if not meant and Path(f"{value}.cu").is_file():
+            meant, word = " Did you mean", f" '{value}.cu'?"
         return f"{wrong.rstrip('.')}, nor a file that ends in .cu.{meant}{word}"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """What to say where the word is missing."""
+        return f"{super().get_missing_message(param, ctx)}, or a file that ends in .cu"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
         """The words and the .cu files that begin so; where there are none, the shell looks for files and folders."""

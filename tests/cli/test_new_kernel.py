@@ -90,6 +90,7 @@ def mine(hw4_here, tmp_path):
     [
         (["--kernel", "./none.cu", "in", "out"], "there is no file ./none.cu"),
         (["--kernel", "./in", "in", "out"], "nor a file that ends in .cu"),
+        (["--kernel", "mine", "in", "out"], "nor a file that ends in .cu. Did you mean 'mine.cu'?"),
         (["--kernel", "./mine.cu", "--device", "cpu", "in", "out"], "is for the GPU and does not go with --device cpu"),
         (["--kernel", "./mine.cu", "--max-error", "1e-3", "in", "out"], "no bound of its error is known"),
         (["bench", "./none.cu", "--cases", "t01"], "there is no file ./none.cu"),
