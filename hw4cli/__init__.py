@@ -1,3 +1,55 @@
-"""hw4: FlashAttention forward on a GPU, from file to file, with its judge and its laboratory."""
+"""hw4: FlashAttention forward on a GPU, from file to file, with its judge and its laboratory.
+
+This module is the public Python interface; docs/python.md shows it. `import hw4cli` imports nothing else: each name is
+loaded from its module when it is first used.
+"""
+
+TYPE_CHECKING = False  # type checkers take it for True; importing typing would delay the answer to Ctrl-C
+if TYPE_CHECKING:
+    from hw4cli.compute.tiled import tiled_attention as tiled_attention
+    from hw4cli.device.gpu import Gpu as Gpu
+    from hw4cli.errors import Hw4Error as Hw4Error
+    from hw4cli.errors import InputError as InputError
+    from hw4cli.errors import MachineError as MachineError
+    from hw4cli.problem.arrays import compare as compare
+    from hw4cli.problem.arrays import random_input as random_input
+    from hw4cli.problem.arrays import read_input as read_input
+    from hw4cli.problem.arrays import read_output as read_output
+    from hw4cli.problem.arrays import write_input as write_input
+    from hw4cli.problem.arrays import write_output as write_output
+    from hw4cli.problem.oracle import exact_attention as exact_attention
+    from hw4cli.problem.shape import Shape as Shape
+    from hw4cli.problem.verdict import Comparison as Comparison
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "Comparison": "problem.verdict",
+    "Gpu": "device.gpu",
+    "Hw4Error": "errors",
+    "InputError": "errors",
+    "MachineError": "errors",
+    "Shape": "problem.shape",
+    "compare": "problem.arrays",
+    "exact_attention": "problem.oracle",
+    "random_input": "problem.arrays",
+    "read_input": "problem.arrays",
+    "read_output": "problem.arrays",
+    "tiled_attention": "compute.tiled",
+    "write_input": "problem.arrays",
+    "write_output": "problem.arrays",
+}
+__all__ = ["__version__", *_MODULES]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,6 +11,7 @@ import numpy as np
 
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.oracle import in_parallel
+from hw4cli.problem.shape import Shape
 from hw4cli.text.progress import Advance
 
 # A tile of 1024 queries by 512 keys is 2 MB of float32: it stays in the L2 cache, and the BLAS is at its best.
@@ -22,10 +23,16 @@ def tiled_attention(
 ) -> Floats:
     """O = softmax(QKᵀ/sqrt(d))V of each batch, tiled, with the online softmax (Milakov & Gimelshein 2018, alg. 3).
 
-    `block` is (n, 3, N, d) float32, the result (n, N, d) float32. dtype=float64 computes wider, for scores that
-    leave float32's range. Memory beyond the arrays: about 5 MB a core. Raises CancelledError within a tile's time
-    after `stop` is set. `advance` is told the rows done.
+    `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d). dtype=float64 computes
+    wider, for scores that leave float32's range. Memory beyond the arrays: about 5 MB a core. `advance` is called with
+    the number of rows that were just computed. Raises InputError for an array of another type or shape, and
+    CancelledError within a tile's time after `stop` is set.
+
+    >>> block = np.ones((1, 3, 4, 8), np.float32)
+    >>> tiled_attention(block).shape
+    (1, 4, 8)
     """
+    Shape.of(block)
     stop = stop or threading.Event()
     wide = block.astype(dtype, copy=False)
 

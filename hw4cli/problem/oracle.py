@@ -9,6 +9,7 @@ import numpy as np
 
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.cpu import workers
+from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import check_memory
 from hw4cli.text.progress import Advance
 
@@ -17,11 +18,17 @@ ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
 def exact_attention(block: Floats, advance: Advance | None = None) -> Floats:
-    """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64, rounded to float32 at the end.
+    """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64 on all cores, rounded to float32 at the end.
 
-    `block` is (n, 3, N, d) float32, the result (n, N, d) float32. `advance` is told the rows done.
+    `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d). `advance` is called
+    with the number of rows that were just computed. Raises InputError for an array of another type or shape.
+
+    >>> block = np.zeros((1, 3, 4, 8), np.float32)
+    >>> block[:, 2] = 1
+    >>> float(exact_attention(block).max())
+    1.0
     """
-
+    Shape.of(block)
     wide = block.astype(np.float64)
 
     def task(batches: slice, rows: slice, out: Floats) -> None:

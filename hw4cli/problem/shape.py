@@ -1,6 +1,7 @@
 """The size of a case: what the format's header says, and what follows from it by arithmetic alone."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from hw4cli.errors import InputError
 
@@ -11,11 +12,26 @@ LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a case: B batches of N rows (queries, keys and values) of d columns."""
+    """The size of a case: B batches of N rows (queries, keys and values) of d columns.
+
+    >>> Shape(2, 128, 64).flops
+    8388608
+    """
 
     B: int
     N: int
     d: int
+
+    @classmethod
+    def of(cls, block: Any) -> "Shape":
+        """The shape of Q, K and V in one array (B, 3, N, d), NumPy's or CuPy's.
+
+        Raises InputError if the array has other dimensions, or another type than float32.
+        """
+        if block.ndim != 4 or block.shape[1] != 3 or block.dtype.name != "float32":
+            found = f"{block.dtype} {block.shape}"
+            raise InputError(f"Q, K and V must be a float32 array (B, 3, N, d), but this is {found}")
+        return cls(block.shape[0], block.shape[2], block.shape[3])
 
     def __str__(self) -> str:
         return f"({self.B}, {self.N}, {self.d})"

@@ -27,11 +27,16 @@ class Verdict(StrEnum):
 
 @dataclass
 class Comparison:
-    """A running comparison of an output with its answer: feed it chunks by `add`, in order.
+    """A running comparison of an output with its answer: `add` takes chunks, in order.
 
     An element is right if it is a number within `tolerance` of the answer; NaN and Inf are never right.
     `first` and `worst` are indices into the file, counted in elements; a non-finite element is worse than any error.
     `errors`, if given, notes which rows and columns are wrong.
+
+    >>> comparison = Comparison(tolerance=0.5)
+    >>> comparison.add(np.array([1, 2], np.float32), np.array([1, 3], np.float32))
+    >>> comparison.reason()
+    '1 of 2 elements are off by more than 0.5: first at element 1, worst at element 1 by 1'
     """
 
     tolerance: float = TOLERANCE

@@ -1,0 +1,106 @@
+"""The public Python interface: what `import hw4cli` offers, and what its examples show."""
+
+import ast
+import doctest
+import importlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import ROOT, definition, random_block
+
+import hw4cli
+from hw4cli import InputError, Shape
+
+NAMES = [name for name in hw4cli.__all__ if name != "__version__"]
+
+
+def run(statement):
+    return subprocess.check_output([sys.executable, "-c", statement], cwd=ROOT, text=True)
+
+
+def test_importing_it_imports_nothing_else():
+    added = run("import sys; before = set(sys.modules); import hw4cli, json; print(json.dumps(sorted(sys.modules)))")
+    plain = run("import sys; import json; print(json.dumps(sorted(sys.modules)))")
+    assert set(json.loads(added)) - set(json.loads(plain)) == {"hw4cli"}
+
+
+def test_a_name_imports_only_what_it_needs():
+    found = run("import sys; from hw4cli import Shape; print(*sorted(sys.modules))").split()
+    assert "hw4cli.problem.shape" in found
+    assert not {"numpy", "click", "cupy"} & set(found)
+
+
+def test_a_name_that_is_missing_is_named():
+    with pytest.raises(AttributeError, match="'hw4cli' has no attribute 'atention'"):
+        _ = hw4cli.atention
+
+
+def test_type_checkers_see_the_same_names_in_the_same_modules():
+    tree = ast.parse((ROOT / "hw4cli/__init__.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module.startswith("hw4cli")]
+    assert {alias.asname: node.module for node in imports for alias in node.names} == {
+        name: f"hw4cli.{module}" for name, module in hw4cli._MODULES.items()
+    }
+    assert (ROOT / "hw4cli/py.typed").exists()
+
+
+def test_it_lists_its_names():
+    assert set(NAMES) <= set(dir(hw4cli))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_has_an_example_that_holds(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    subject = getattr(hw4cli, name)
+    module = importlib.import_module(subject.__module__)
+    finder = doctest.DocTestFinder(recurse=False)
+    [test] = finder.find(subject, name, module, extraglobs={"np": np})
+    if not test.examples:  # an error's example is that of the class of them all
+        assert issubclass(subject, hw4cli.Hw4Error)
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0
+
+
+def test_the_examples_in_its_page_hold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert (failed, tried > 5) == (0, True)
+
+
+def test_an_input_that_was_written_is_read_as_it_was(tmp_path):
+    block = random_block(2, 5, 8)
+    assert np.array_equal(hw4cli.read_input(hw4cli.write_input(tmp_path / "in", block)), block)
+
+
+def test_a_random_input_is_the_one_that_gen_makes(tmp_path, hw4):
+    hw4("gen", "--shape", "2,128,32", "--seed", "7", "--no-answers", "-o", tmp_path / "in")
+    assert np.array_equal(hw4cli.random_input(Shape(2, 128, 32), seed=7), hw4cli.read_input(tmp_path / "in"))
+
+
+def test_both_cpu_functions_compute_the_definition(tmp_path):
+    block = random_block(2, 40, 8)
+    answer = definition(block).astype(np.float32)
+    for function in (hw4cli.exact_attention, hw4cli.tiled_attention):
+        comparison = hw4cli.compare(function(block), answer, tolerance=1e-5)
+        assert comparison.right, comparison.reason()
+
+
+@pytest.mark.parametrize("function", [hw4cli.exact_attention, hw4cli.tiled_attention, hw4cli.Shape.of])
+@pytest.mark.parametrize("array", [np.zeros((2, 3, 4, 8)), np.zeros((3, 4, 8), "f"), np.zeros((2, 2, 4, 8), "f")])
+def test_an_array_of_another_type_or_shape_is_refused(function, array):
+    with pytest.raises(InputError, match=r"must be a float32 array \(B, 3, N, d\), but this is float"):
+        function(array)
+
+
+def test_files_and_arrays_that_do_not_fit_are_refused_in_a_sentence(tmp_path):
+    path = hw4cli.write_output(tmp_path / "out", np.zeros((2, 4, 8), np.float32))
+    with pytest.raises(InputError, match=r"out has 256 bytes, but an output of shape \(3, 4, 8\) has 384"):
+        hw4cli.read_output(path, Shape(3, 4, 8))
+    with pytest.raises(InputError, match="float64"):
+        hw4cli.write_output(path, np.zeros((2, 4, 8)))
+    with pytest.raises(InputError, match="d is 3"):
+        hw4cli.write_input(path, np.zeros((2, 3, 4, 3), np.float32))
+    with pytest.raises(InputError, match="the output has shape"):
+        hw4cli.compare(np.zeros(3, np.float32), np.zeros(4, np.float32))
