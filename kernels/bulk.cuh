@@ -1,4 +1,7 @@
+#pragma once
 // The bulk copy engine and the barriers in shared memory that count its bytes (compute capability 9.0).
+
+#include "ptx.cuh"
 
 #if ARCH >= 900
 // A barrier's phase ends when ARRIVALS threads have arrived and all bytes that were announced have come.

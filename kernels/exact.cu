@@ -11,31 +11,11 @@
 //           tensor cores cut off; else as split.
 // Before:   split. Two products more make the rounding of P and V vanish.
 
-#define PV_TERMS 2
-
-#include "common.cuh"
-#include "ptx.cuh"
-#include "mma.cuh"
-#include "bulk.cuh"
-#include "terms.cuh"
 #include "tensor.cuh"
+#include "warpgroup.cuh"
 
-static_assert(PV_TERMS == 2 && STAGE == 8 * BC * WIDTH, "K and V in two terms");
+static_assert(PV_PIECES == 2 && STAGE == 8 * BC * WIDTH, "K and V in two pieces");
 
-extern "C" __global__ void __launch_bounds__(256)
-exact_convert(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-              long long out_stride, int B, int N, int splits, float scale) {
-    convert(k, v, scratch, in_stride, B, N);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-exact(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-      long long out_stride, int B, int N, int splits, float scale) {
-    attend(q, k, v, o, scratch, in_stride, out_stride, B, N, splits, scale);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-exact_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-              long long out_stride, int B, int N, int splits, float scale) {
-    combine(o, scratch, out_stride, B, N, splits);
-}
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) exact_convert(const Params p) { convert(p); }
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) exact(const Params p) { attend(p); }
+extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) exact_combine(const Params p) { combine(p); }

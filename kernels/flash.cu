@@ -19,31 +19,23 @@
 //           for each four products; copies run beside the work; and the running maximum is needed only where
 //           the result of a first try without it says so.
 
-#include "common.cuh"
-#include "ptx.cuh"
+#include "epilogue.cuh"
+#include "mask.cuh"
+#include "schedule.cuh"
+#include "softmax.cuh"
+#include "stream.cuh"
 
-#ifndef BLOCKS  // blocks that an SM should hold: caps the registers of a thread
-#define BLOCKS 2
-#endif
-
-constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // d padded with zeros
-constexpr int CHUNKS = WIDTH / 4;                         // 16-byte chunks of a row
 constexpr int ROWS = 8, LANES_ACROSS = 8;  // a thread's rows; 4 lanes down x 8 across make a warp
 constexpr int KEYS = BC / LANES_ACROSS, RUN = KEYS < 4 ? KEYS : 4;  // keys of a thread, in runs of neighbours
 constexpr int OUTS = WIDTH / LANES_ACROSS;
-constexpr int PASS = THREADS / CHUNKS;  // rows of a K or V tile that the block copies at once
 // How far the products are unrolled. More does not fit the instruction cache: fully unrolled is 20% slower.
 constexpr int QK_CHUNKS = WIDTH == 32 ? 8 : 4, PV_KEYS = WIDTH == 32 ? 16 : 8;
 
-constexpr unsigned ROW_BYTES = WIDTH * 4;  // of K and V: row-major
-constexpr unsigned COL_BYTES = BR * 4;     // of Q and P: k-major
+constexpr unsigned COL_BYTES = BR * 4;  // of Q and P: k-major (K and V are row-major: ROW_BYTES)
 constexpr unsigned K_AT = 0, V_AT = BC * ROW_BYTES, Q_AT = 2 * V_AT, P_AT = Q_AT + BR * ROW_BYTES;
 
-static_assert(D % 4 == 0 && 4 <= D && D <= 128, "a row is whole 16-byte chunks; beyond 128 O does not fit");
 static_assert(THREADS == BR && BR % 32 == 0, "each warp owns 32 rows: 4 lanes down x 8 rows of a thread");
 static_assert(BC % 16 == 0 && (KEYS == 2 || KEYS % 4 == 0), "a thread's keys come in whole runs");
-static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
-static_assert(!CAUSAL, "the causal mask is not written yet: it belongs where the tail's keys are masked");
 
 extern __shared__ float4 shared[];
 
@@ -51,57 +43,12 @@ extern __shared__ float4 shared[];
 // the same Q or P: an LDS.128 whose lanes pair up like that takes 2 cycles of shared memory instead of 4.
 __device__ __forceinline__ int lane_down() { return (threadIdx.x & 1) | (threadIdx.x >> 1 & 2); }
 __device__ __forceinline__ int lane_across() { return (threadIdx.x >> 1 & 1) | (threadIdx.x >> 2 & 6); }
-__device__ constexpr int row_of(int i) { return i % 4 + i / 4 * 16; }  // i-th row of a thread, from its first
+__device__ constexpr int row_at(int i) { return i % 4 + i / 4 * 16; }  // i-th row of a thread, from its first
 __device__ constexpr int key_of(int j) { return j % RUN + j / RUN * RUN * LANES_ACROSS; }
 // The lanes across read rows of K that lie RUN apart: each of those 8 rows gets its own chunk order.
-__device__ constexpr unsigned swizzle(int key) { return key / RUN % LANES_ACROSS * 16; }
-
-// K or V: copies tile after tile of BC rows into one buffer.
-template <bool SWIZZLED>
-struct Stream {
-    const float* from;
-    unsigned to;
-    int row;
-#if __CUDA_ARCH__ < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
-    static constexpr bool AHEAD = WIDTH <= 64;
-    float4 held[BC / PASS];
-    int rows;
-    __device__ __forceinline__ float4 fetch(int n) const {
-        return row + n < rows ? *(const float4*)(from + n * D) : float4{0, 0, 0, 0};
-    }
-#endif
-    __device__ __forceinline__ Stream(const float* matrix, unsigned buffer) {
-        const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
-        from = matrix + r * D + c * 4;
-        to = buffer + r * ROW_BYTES + (SWIZZLED ? c * 16 ^ swizzle(r) : c * 16);
-        row = c < D / 4 ? r : BC;  // the padding of d: a row that no tile has
-    }
-    // r < PASS <= n's stride, a power of two: swizzle(r + n) = swizzle(r) ^ swizzle(n).
-    __device__ __forceinline__ unsigned at(int n) const {
-        return (SWIZZLED ? to ^ swizzle(n) : to) + n * ROW_BYTES;
-    }
-#if __CUDA_ARCH__ >= 800
-    __device__ __forceinline__ void start(int rows) {
-        if (rows >= BC) {
-            UNROLL for (int n = 0; n < BC; n += PASS)
-                copy16_async(at(n), from + n * D, D == WIDTH || row < BC);
-        } else {
-            UNROLL for (int n = 0; n < BC; n += PASS) copy16_async(at(n), from + n * D, row + n < rows);
-        }
-        from += BC * D;
-    }
-    __device__ __forceinline__ void finish() { copies_arrived(); }  // a barrier must follow
-#else
-    __device__ __forceinline__ void start(int left) {
-        rows = min(left, BC);
-        UNROLL for (int n = 0; n < BC && AHEAD; n += PASS) held[n / PASS] = fetch(n);
-    }
-    __device__ __forceinline__ void finish() {
-        UNROLL for (int n = 0; n < BC; n += PASS) store_shared(at(n), AHEAD ? held[n / PASS] : fetch(n));
-        from += BC * D;
-    }
-#endif
-};
+struct ByRuns { __device__ static constexpr unsigned of(int key) { return key / RUN % LANES_ACROSS * 16; } };
+using StreamK = Stream<ByRuns>;
+using StreamV = Stream<Unswizzled>;
 
 // The 8 rows of a thread in column k of a k-major matrix. Every other run of columns has the halves of 32
 // rows exchanged (`flip`), so that the stores of P by lanes of neighbouring runs meet in no bank.
@@ -115,19 +62,20 @@ __device__ __forceinline__ void load_column(float* a, unsigned from, int k, int 
 // The sum, or the max, over the 8 lanes that share rows.
 __device__ __forceinline__ float across(float x, bool want_max) {
     UNROLL for (int bit = 2; bit < 32; bit *= bit == 2 ? 4 : 2) {
-        const float y = __shfl_xor_sync(FULL_WARP, x, bit);
+        const float y = SHFL_XOR(x, bit);
         x = want_max ? fmaxf(x, y) : x + y;
     }
     return x;
 }
 
-struct Rows { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l and m, O not yet divided by l
+struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l and m, O not yet divided by l
 
 // All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
 template <bool SAFE>
-__device__ __forceinline__ void attend(Rows& r, Stream<true>& K, Stream<false>& V, unsigned base, int keys) {
+__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, int keys) {
     const int across_at = lane_across();
-    const unsigned my_rows = (threadIdx.x / 32 * 32 + lane_down() * 4) * 4;
+    const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
+    const unsigned my_rows = first_row * 4;
     const unsigned q_at = base + Q_AT + my_rows, p_at = base + P_AT + my_rows;
     const unsigned k_at = base + K_AT + across_at * (RUN * ROW_BYTES + 16);
     const unsigned v_at = base + V_AT + across_at * 16;
@@ -172,11 +120,12 @@ __device__ __forceinline__ void attend(Rows& r, Stream<true>& K, Stream<false>& 
         __syncthreads();
         if (left > BC) K.start(left - BC);
 
-        if (left < BC) {
+        const Mask mask{left};
+        if (!mask.is_full(BC)) {
             asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
             UNROLL for (int j = 0; j < KEYS; j++)
                 UNROLL for (int i = 0; i < ROWS; i++)
-                    if (across_at * RUN + key_of(j) >= left) S[i][j] = MINUS_INFINITY;
+                    if (!mask.allows(first_row + row_at(i), across_at * RUN + key_of(j))) S[i][j] = MINUS_INFINITY;
         }
         if (SAFE) {  // lazy: O and l are rescaled only when a max grew so far that P could pass 2^8
             float top[ROWS];
@@ -185,13 +134,12 @@ __device__ __forceinline__ void attend(Rows& r, Stream<true>& K, Stream<false>& 
                 top[i] = S[i][0];
                 UNROLL for (int j = 1; j < KEYS; j++) top[i] = fmaxf(top[i], S[i][j]);
                 top[i] = across(top[i], true);
-                grown |= top[i] > r.m[i] + 8;
+                grown |= top[i] > r.m[i] + RESCALE_THRESHOLD;
             }
-            if (__any_sync(FULL_WARP, grown)) {
+            if (ANY(grown)) {
                 UNROLL for (int i = 0; i < ROWS; i++) {
                     const float m = fmaxf(r.m[i], top[i]), shrink = exp2_fast(r.m[i] - m);
-                    r.m[i] = m, r.l[i] *= shrink;
-                    UNROLL for (int x = 0; x < OUTS; x++) r.O[i][x] *= shrink;
+                    r.m[i] = m, rescale_row(r.l[i], r.O[i], shrink);
                 }
             }
         }
@@ -229,103 +177,79 @@ __device__ __forceinline__ void attend(Rows& r, Stream<true>& K, Stream<false>& 
     UNROLL for (int i = 0; i < ROWS; i++) r.l[i] = across(r.l[i], false);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-flash(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-      long long out_stride, int B, int N, int splits, float scale) {
-    const unsigned row_blocks = (N + BR - 1) / BR, tiles = (N + BC - 1) / BC;
-    unsigned block = blockIdx.x, part = 0;
-    int first = 0, last = N;
-    if (splits > 1) {
-        part = block % splits, block /= splits;
-        first = tiles * part / splits * BC, last = min(N, int(tiles * (part + 1) / splits * BC));
-    }
-    const int batch = block / row_blocks, row0 = (block - batch * row_blocks) * BR;
-    k += batch * in_stride + (long long)first * D, v += batch * in_stride + (long long)first * D;
-    const unsigned base = shared_address(shared);
-    Stream<true> K(k, base + K_AT);
-    Stream<false> V(v, base + V_AT);
-    K.start(last - first);
-    {   // Q, scaled so that S is in units of log2, turned k-major: a warp its own rows, 16 x 2 chunks a time
-        const int side = threadIdx.x / 16 % 2, row = threadIdx.x / 32 * 32 + threadIdx.x % 16;
-        const float* from = q + batch * in_stride + (long long)(row0 + row) * D + side * 4;
-        const unsigned to = base + Q_AT + side * 4 * COL_BYTES + row * 4;
-        const float to_log2 = scale * LOG2E;
-        constexpr int TOGETHER = CHUNKS < 16 ? CHUNKS : 16;  // loads in flight: one latency for all
-        UNROLL for (int n0 = 0; n0 < CHUNKS; n0 += TOGETHER) {
-            float4 x[TOGETHER];
-            UNROLL for (int n = 0; n < TOGETHER; n++) {
-                const int half = (n0 + n) % 2, c = (n0 + n) / 2 * 2;
-                x[n] = row0 + row + half * 16 < N && (D == WIDTH || c + side < D / 4)
-                           ? *(const float4*)(from + half * 16 * D + c * 4) : float4{0, 0, 0, 0};
-            }
-            UNROLL for (int n = 0; n < TOGETHER; n++) {
-                const unsigned at = (to ^ ((n0 + n) % 2 ^ side) * 64) + (n0 + n) / 2 * 8 * COL_BYTES;
-                store_shared(at, x[n].x * to_log2);
-                store_shared(at + COL_BYTES, x[n].y * to_log2);
-                store_shared(at + 2 * COL_BYTES, x[n].z * to_log2);
-                store_shared(at + 3 * COL_BYTES, x[n].w * to_log2);
-            }
+// Q, scaled so that S is in units of log2, turned k-major: a warp its own rows, 16 x 2 chunks a time.
+__device__ __forceinline__ void load_queries(unsigned base, const float* q, int rows_left, float to_log2) {
+    const int side = threadIdx.x / 16 % 2, row = threadIdx.x / 32 * 32 + threadIdx.x % 16;
+    const float* from = q + (long long)row * D + side * 4;
+    const unsigned to = base + Q_AT + side * 4 * COL_BYTES + row * 4;
+    constexpr int TOGETHER = CHUNKS < 16 ? CHUNKS : 16;  // loads in flight: one latency for all
+    UNROLL for (int n0 = 0; n0 < CHUNKS; n0 += TOGETHER) {
+        float4 x[TOGETHER];
+        UNROLL for (int n = 0; n < TOGETHER; n++) {
+            const int half = (n0 + n) % 2, c = (n0 + n) / 2 * 2;
+            x[n] = row + half * 16 < rows_left && (D == WIDTH || c + side < D / 4)
+                       ? *(const float4*)(from + half * 16 * D + c * 4) : float4{0, 0, 0, 0};
+        }
+        UNROLL for (int n = 0; n < TOGETHER; n++) {
+            const unsigned at = (to ^ ((n0 + n) % 2 ^ side) * 64) + (n0 + n) / 2 * 8 * COL_BYTES;
+            store_shared(at, x[n].x * to_log2);
+            store_shared(at + COL_BYTES, x[n].y * to_log2);
+            store_shared(at + 2 * COL_BYTES, x[n].z * to_log2);
+            store_shared(at + 3 * COL_BYTES, x[n].w * to_log2);
         }
     }
+}
+
+// O / l; or, of a split of the keys, O and (m, l).
+// Without a running max, l may be as large as 2^120 beside m = 0, and combine would take 2^(0-m') for the whole weight of this
+// split: zero, if another split's m' is above 126. So the power of two of l moves to m, which is exact.
+__device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t) {
+    const int row = t.row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
+    float* to = p.splits == 1 ? row_of(p.o, t.batch, row) : p.partial_o + partial_row(p, t, row) * D;
+    UNROLL for (int i = 0; i < ROWS; i++) {
+        if (row_at(i) >= p.Nq - row) continue;
+        const int exponent = (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
+        const float f = p.splits == 1 ? __frcp_rn(r.l[i]) : __int_as_float((127 - exponent) << 23);
+        UNROLL for (int x = 0; x < OUTS; x += 4)
+            if (D == WIDTH || lane_across() + x * 2 < D / 4)
+                *(float4*)(to + row_at(i) * D + lane_across() * 4 + x * LANES_ACROSS) =
+                    make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
+        if (p.splits > 1 && lane_across() == 0)
+            p.row_stats[partial_row(p, t, row + row_at(i))] = make_float2(r.m[i] + exponent, r.l[i] * f);
+    }
+    if (p.lse && p.splits == 1 && lane_across() == 0)
+        UNROLL for (int i = 0; i < ROWS; i++)
+            if (row_at(i) < p.Nq - row) store_lse(p, t.batch, row + row_at(i), r.m[i], r.l[i]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params p) {
+    const Task t = task_of_split(blockIdx.x, p);
+    const float *k = row_of(p.k, t.batch, t.first_key), *v = row_of(p.v, t.batch, t.first_key);
+    const int keys = t.last_key - t.first_key;
+    const unsigned base = shared_address(shared);
+    StreamK K(k, base + K_AT);
+    StreamV V(v, base + V_AT);
+    K.start(keys);
+    load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
     // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none
     // overflowed (inf and NaN never leave a sum). A term flushed to zero was below 2^-126: beside l >= 2^-64
     // that is 2^-62 a key, far under fp32's rounding of 2^-24. O is finite at the end, hence was throughout.
     // If a row of the block fails the test (NaN does), the block does its rows again with the running max:
     // right for any data, and free in the loop.
-    Rows r;
-    attend<false>(r, K, V, base, last - first);
+    RowState r;
+    attend<false>(r, K, V, base, keys);
     bool sound = true;
     UNROLL for (int i = 0; i < ROWS; i++) {
         sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
         UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
     }
     if (__syncthreads_or(!sound)) {
-        K = Stream<true>(k, base + K_AT), V = Stream<false>(v, base + V_AT);
-        K.start(last - first);
-        attend<true>(r, K, V, base, last - first);
+        K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT);
+        K.start(keys);
+        attend<true>(r, K, V, base, keys);
     }
-
-    const int row = row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
-    // Scratch: O of every part and batch, not yet divided by l; then (m, l) of every row. O comes first: its size is whole
-    // 16-byte chunks for any B, N and splits.
-    // Without a running max, l may be as large as 2^120 beside m = 0, and flash_combine would take 2^(0-m') for the whole
-    // weight of this part: zero, if another part's m' is above 126. So the power of two of l moves to m, which is exact.
-    const long long slice = (long long)part * B + batch;
-    float* to = splits == 1 ? o + batch * out_stride : (float*)scratch + slice * N * D;
-    float2* sums = (float2*)((float*)scratch + (long long)splits * B * N * D) + slice * N;
-    to += (long long)row * D + lane_across() * 4;
-    UNROLL for (int i = 0; i < ROWS; i++) {
-        if (row_of(i) >= N - row) continue;
-        const int exponent = (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
-        const float f = splits == 1 ? __frcp_rn(r.l[i]) : __int_as_float((127 - exponent) << 23);
-        UNROLL for (int x = 0; x < OUTS; x += 4)
-            if (D == WIDTH || lane_across() + x * 2 < D / 4)
-                *(float4*)(to + row_of(i) * D + x * LANES_ACROSS) =
-                    make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
-        if (splits > 1 && lane_across() == 0) sums[row + row_of(i)] = make_float2(r.m[i] + exponent, r.l[i] * f);
-    }
+    store(r, p, t);
 }
 
-// O = sum of 2^(m_s-m) O_s / sum of 2^(m_s-m) l_s, m the largest m_s; in a fixed order. 4 columns a thread.
-extern "C" __global__ void __launch_bounds__(THREADS)
-flash_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-              long long out_stride, int B, int N, int splits, float scale) {
-    const long long x = (long long)blockIdx.x * THREADS + threadIdx.x, rows = (long long)B * N, row = x / (D / 4);
-    if (row >= rows) return;
-    const float4* parts = (const float4*)scratch + x;
-    const float2* sums = (const float2*)((const float*)scratch + splits * rows * D) + row;
-    float m = MINUS_INFINITY, l = 0;
-    for (int s = 0; s < splits; s++) m = fmaxf(m, sums[s * rows].x);
-    float4 O{0, 0, 0, 0};
-    for (int s = 0; s < splits; s++) {
-        const float weight = exp2_fast(sums[s * rows].x - m);
-        const float4 part = parts[s * rows * (D / 4)];
-        l += weight * sums[s * rows].y;
-        O.x += weight * part.x, O.y += weight * part.y, O.z += weight * part.z, O.w += weight * part.w;
-    }
-    const float f = __frcp_rn(l);
-    const long long batch = row / N;
-    o += batch * out_stride + (x - batch * N * (D / 4)) * 4;
-    *(float4*)o = make_float4(O.x * f, O.y * f, O.z * f, O.w * f);
-}
+extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) flash_combine(const Params p) { combine(p); }

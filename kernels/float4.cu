@@ -15,11 +15,11 @@
 //           owns keys, and the softmax is done once a tile.
 // Before:   warp. 16-byte loads; a half-warp, not a warp, shares a row; a swizzle replaces the padding.
 
-#include "common.cuh"
+#include "mask.cuh"
+#include "schedule.cuh"
 
 static_assert(BC % 16 == 0, "the 16 lanes of a half-warp must divide the keys of a tile evenly");
 static_assert(THREADS == 8 * BR, "a warp must own four rows");
-static_assert(!CAUSAL, "this rung has no causal mask");
 
 constexpr int CHUNKS = D / 4;    // float4s of a row
 constexpr int KEYS = BC / 16;    // keys of a tile for which one lane computes scores
@@ -40,21 +40,16 @@ __device__ inline float4 load(const float* rows, int chunk, int rows_left)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1024 / THREADS)  // 64 registers at any BR
-float4_kernel(const float* q, const float* k, const float* v, float* o, void* scratch,
-              long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+float4_kernel(const Params p)
 {
     extern __shared__ float4 shared[];
     float4* Q = shared;
     float4* K = Q + BR * CHUNKS;
     float4* V = K + BC * CHUNKS;
 
-    const int blocks = ceil_div(N, BR);
-    const long long batch = blockIdx.x / blocks;
-    const int row0 = blockIdx.x % blocks * BR;
-    q += batch * in_stride + (long long)row0 * D;
-    k += batch * in_stride;
-    v += batch * in_stride;
-    o += batch * out_stride + (long long)row0 * D;
+    const Task t = task_of(blockIdx.x, p);
+    const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
+    float* o = row_of(p.o, t.batch, t.row0);
 
     const int lane = threadIdx.x % 32, half = lane % 2, key = lane / 2, warp_row = threadIdx.x / 32 * 4;
     const int group = lane / LANES, column = min(lane % LANES, CHUNKS - 1);
@@ -62,17 +57,18 @@ float4_kernel(const float* q, const float* k, const float* v, float* o, void* sc
     float4 O[4] = {};                                          // of this group's keys
 
     for (int e = threadIdx.x; e < BR * CHUNKS; e += THREADS) {
-        const float4 x = load(q, e, N - row0);
-        const float f = scale * LOG2E;
+        const float4 x = load(q, e, p.Nq - t.row0);
+        const float f = p.scale * LOG2E;
         Q[e] = float4{f * x.x, f * x.y, f * x.z, f * x.w};
     }
 
-    for (int key0 = 0; key0 < N; key0 += BC) {
+    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
+        const Mask mask{p.Nk - key0};
         __syncthreads();  // nobody reads the tile before any more
         for (int e = threadIdx.x; e < 2 * BC * CHUNKS; e += THREADS) {
             const int chunk = e % (BC * CHUNKS);
             const bool of_k = e < BC * CHUNKS;
-            const float4 x = load((of_k ? k : v) + (long long)key0 * D, chunk, N - key0);
+            const float4 x = load((of_k ? k : v) + (long long)key0 * D, chunk, p.Nk - key0);
             if (of_k) K[swizzle(chunk / CHUNKS, chunk % CHUNKS)] = x;
             else V[chunk] = x;
         }
@@ -92,7 +88,7 @@ float4_kernel(const float* q, const float* k, const float* v, float* o, void* sc
         for (int r = 0; r < 2; ++r) {
             float m_new = m[r];
             for (int x = 0; x < KEYS; ++x) {
-                if (key0 + key + 16 * x >= N) S[r][x] = MINUS_INFINITY;
+                if (!mask.allows(warp_row + 2 * half + r, key + 16 * x)) S[r][x] = MINUS_INFINITY;
                 m_new = fmaxf(m_new, S[r][x]);
             }
             m_new = lanes_max<16, 2>(m_new);
@@ -124,7 +120,7 @@ float4_kernel(const float* q, const float* k, const float* v, float* o, void* sc
         const float inverse_l = SHFL(l[r % 2], r / 2);
         const float4 sum = {lanes_sum<GROUPS, LANES>(O[r].x), lanes_sum<GROUPS, LANES>(O[r].y),
                             lanes_sum<GROUPS, LANES>(O[r].z), lanes_sum<GROUPS, LANES>(O[r].w)};
-        if (row0 + warp_row + r < N && lane < CHUNKS)
+        if (t.row0 + warp_row + r < p.Nq && lane < CHUNKS)
             reinterpret_cast<float4*>(o)[(warp_row + r) * CHUNKS + lane] =
                 float4{inverse_l * sum.x, inverse_l * sum.y, inverse_l * sum.z, inverse_l * sum.w};
     }

@@ -9,6 +9,8 @@
 // Source:   the definition, O = softmax(Q K^T / sqrt(d)) V.
 // Before:   none. It stands beside the ladder and shares no line with it, so that they share no mistake.
 
+#include "params.cuh"
+
 #ifdef __HIP__
 #define SHFL(value, lane) __shfl(value, lane, 4)
 #define SHFL_XOR(value, bits) __shfl_xor(value, bits, 4)
@@ -16,15 +18,11 @@
 #define SHFL(value, lane) __shfl_sync(0xffffffffu, value, lane, 4)
 #define SHFL_XOR(value, bits) __shfl_xor_sync(0xffffffffu, value, bits, 4)
 #endif
-#ifndef CAUSAL
-#define CAUSAL 0
-#endif
 
 static_assert(D >= 4 && D <= 128 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 128");
 static_assert(THREADS == 4 * BR, "four lanes must share a row");
 static_assert(THREADS % 32 == 0, "a block must be whole warps");
 static_assert(BC % 4 == 0, "each of the four lanes must take one exponential of four keys");
-static_assert(!CAUSAL, "this kernel has no causal mask");
 
 constexpr int PART = D / 4;       // elements of a row that one lane holds
 constexpr double NEVER = -1e300;  // the score of a key past the end: finite floats give no score below -2e78
@@ -50,54 +48,52 @@ __device__ inline void load_tile(double* tile, const float* rows, int rows_left)
     for (int e = threadIdx.x; e < BC * D; e += THREADS) tile[e] = e / D < rows_left ? (double)rows[e] : 0.0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-float64(const float* q, const float* k, const float* v, float* o, void* scratch,
-        long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) float64(const Params p)
 {
     extern __shared__ float4 shared[];
     double* K = reinterpret_cast<double*>(shared);
     double* V = K + BC * D;
 
-    const int blocks = (N + BR - 1) / BR;
+    const int blocks = (p.Nq + BR - 1) / BR;
     const long long batch = blockIdx.x / blocks;
     const int part = threadIdx.x % 4, row = blockIdx.x % blocks * BR + threadIdx.x / 4;
-    q += batch * in_stride + (long long)row * D + part;
-    k += batch * in_stride;
-    v += batch * in_stride;
-    o += batch * out_stride + (long long)row * D + part;
+    const float* q = p.q.data + batch * p.q.batch + (long long)row * D + part;
+    const float* k = p.k.data + batch * p.k.batch;
+    const float* v = p.v.data + batch * p.v.batch;
+    float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
 
     double Q[PART], O[PART] = {}, m = NEVER, l = 0.0, s[4];
-    for (int c = 0; c < PART; ++c) Q[c] = row < N ? q[4 * c] / sqrt((double)D) : 0.0;
+    for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)D) : 0.0;
 
-    for (int key0 = 0; key0 < N; key0 += BC) {
+    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
         __syncthreads();  // nobody reads the tile before any more
-        load_tile(K, k + (long long)key0 * D, N - key0);
+        load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, N - key0 - j);
+            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j);
             m = fmax(m, fmax(fmax(s[0], s[1]), fmax(s[2], s[3])));
         }
     }
 
-    for (int key0 = 0; key0 < N; key0 += BC) {
+    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
         __syncthreads();
-        load_tile(K, k + (long long)key0 * D, N - key0);
-        load_tile(V, v + (long long)key0 * D, N - key0);
+        load_tile(K, k + (long long)key0 * D, p.Nk - key0);
+        load_tile(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, N - key0 - j);
-            const double p = exp((part == 0 ? s[0] : part == 1 ? s[1] : part == 2 ? s[2] : s[3]) - m);
-            l += p;
+            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j);
+            const double weight = exp((part == 0 ? s[0] : part == 1 ? s[1] : part == 2 ? s[2] : s[3]) - m);
+            l += weight;
             for (int u = 0; u < 4; ++u) {
-                const double p_u = SHFL(p, u);
-                for (int c = 0; c < PART; ++c) O[c] += p_u * V[(j + u) * D + 4 * c + part];
+                const double w = SHFL(weight, u);
+                for (int c = 0; c < PART; ++c) O[c] += w * V[(j + u) * D + 4 * c + part];
             }
         }
     }
 
     l = sum_of_four(l);
-    if (row >= N) return;
+    if (row >= p.Nq) return;
     for (int c = 0; c < PART; ++c) o[4 * c] = (float)(O[c] / l);
 }

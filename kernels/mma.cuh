@@ -1,4 +1,7 @@
+#pragma once
 // The tensor-core instructions of a warp (compute capability 8.0), and halves in pairs as they take them.
+
+#include "ptx.cuh"
 
 // c += a b for 16x16 times 16x8 halves. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
 __device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned* b) {

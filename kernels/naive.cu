@@ -11,59 +11,51 @@
 //           algorithm 0.
 // Before:   nothing; this is the ground that the ladder stands on.
 
-#include "common.cuh"
+#include "mask.cuh"
+#include "schedule.cuh"
 
 static_assert(BR * BC == THREADS, "a block must hold one thread for each score of its tile");
-static_assert(!CAUSAL, "this rung has no causal mask");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-naive_scores(const float* q, const float* k, const float* v, float* o, void* scratch,
-             long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) naive_scores(const Params p)
 {
-    const int row_tiles = ceil_div(N, BR), key_tiles = ceil_div(N, BC);
-    const int key_tile = blockIdx.x % key_tiles, row_tile = blockIdx.x / key_tiles % row_tiles;
-    const long long batch = blockIdx.x / key_tiles / row_tiles;
-    const int i = row_tile * BR + threadIdx.x / BC, j = key_tile * BC + threadIdx.x % BC;
-    if (i >= N || j >= N) return;
+    const int key_tiles = ceil_div(p.Nk, BC), key_tile = blockIdx.x % key_tiles;
+    const Task t = task_of(blockIdx.x / key_tiles, p);
+    const int i = t.row0 + threadIdx.x / BC, j = key_tile * BC + threadIdx.x % BC;
+    if (i >= p.Nq || j >= p.Nk) return;
 
-    const float* q_row = q + batch * in_stride + (long long)i * D;
-    const float* k_row = k + batch * in_stride + (long long)j * D;
+    const float *q_row = row_of(p.q, t.batch, i), *k_row = row_of(p.k, t.batch, j);
     float s = 0.0f;
     for (int c = 0; c < D; ++c) s += q_row[c] * k_row[c];
 
-    float* S = static_cast<float*>(scratch);
-    S[(batch * N + i) * N + j] = scale * s;
+    float* S = static_cast<float*>(p.scratch);
+    S[((long long)t.batch * p.Nq + i) * p.Nk + j] = Mask{p.Nk}.allows(i, j) ? p.scale * s : MINUS_INFINITY;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-naive_softmax(const float* q, const float* k, const float* v, float* o, void* scratch,
-              long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) naive_softmax(const Params p)
 {
     const int lane = threadIdx.x % 32;
     const long long row = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    if (row >= (long long)B * N) return;
+    if (row >= (long long)p.batches * p.Nq) return;
 
-    float* S = static_cast<float*>(scratch) + row * N;
+    float* S = static_cast<float*>(p.scratch) + row * p.Nk;
     float m = MINUS_INFINITY, l = 0.0f;
-    for (int j = lane; j < N; j += 32) m = fmaxf(m, S[j]);
+    for (int j = lane; j < p.Nk; j += 32) m = fmaxf(m, S[j]);
     m = lanes_max<32>(m);
-    for (int j = lane; j < N; j += 32) l += expf(S[j] - m);
+    for (int j = lane; j < p.Nk; j += 32) l += expf(S[j] - m);
     l = lanes_sum<32>(l);
-    for (int j = lane; j < N; j += 32) S[j] = expf(S[j] - m) / l;
+    for (int j = lane; j < p.Nk; j += 32) S[j] = expf(S[j] - m) / l;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-naive_values(const float* q, const float* k, const float* v, float* o, void* scratch,
-             long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) naive_values(const Params p)
 {
     const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
-    const long long row = e / D, batch = row / N;
-    const int c = e % D;
-    if (batch >= B) return;
+    const long long row = e / D;
+    const int batch = row / p.Nq, c = e % D;
+    if (batch >= p.batches) return;
 
-    const float* P = static_cast<const float*>(scratch) + row * N;
-    const float* v_column = v + batch * in_stride + c;
+    const float* P = static_cast<const float*>(p.scratch) + row * p.Nk;
+    const float* v_column = row_of(p.v, batch, 0) + c;
     float sum = 0.0f;
-    for (int j = 0; j < N; ++j) sum += P[j] * v_column[(long long)j * D];
-    o[batch * out_stride + row % N * D + c] = sum;
+    for (int j = 0; j < p.Nk; ++j) sum += P[j] * v_column[(long long)j * D];
+    row_of(p.o, batch, row % p.Nq)[c] = sum;
 }

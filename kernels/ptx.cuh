@@ -1,3 +1,4 @@
+#pragma once
 // Single PTX instructions that C++ has no words for: NVIDIA only, so apart from common.cuh.
 
 #define UNROLL _Pragma("unroll")

@@ -11,16 +11,15 @@
 //           FlashAttention-2, algorithm 1.
 // Before:   naive. S and P leave device memory; what was three launches is one.
 
-#include "common.cuh"
+#include "mask.cuh"
+#include "rows.cuh"
+#include "schedule.cuh"
 
 static_assert(THREADS == BR * BC, "a block must hold one thread for each score of its tile");
-static_assert(!CAUSAL, "this rung has no causal mask");
 
 constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-smallbr(const float* q, const float* k, const float* v, float* o, void* scratch,
-        long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) smallbr(const Params p)
 {
     extern __shared__ float4 shared[];
     float* Q = reinterpret_cast<float*>(shared);
@@ -29,28 +28,25 @@ smallbr(const float* q, const float* k, const float* v, float* o, void* scratch,
     float* S = V + BC * D;  // turns into P in place
     float* alpha = S + BR * (BC + 1);
 
-    const int blocks = ceil_div(N, BR);
-    const long long batch = blockIdx.x / blocks;
-    const int row0 = blockIdx.x % blocks * BR;
-    q += batch * in_stride + (long long)row0 * D;
-    k += batch * in_stride;
-    v += batch * in_stride;
-    o += batch * out_stride + (long long)row0 * D;
+    const Task t = task_of(blockIdx.x, p);
+    const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
+    float* o = row_of(p.o, t.batch, t.row0);
 
     float m = MINUS_INFINITY, l = 0.0f;  // of row threadIdx.x; only the first BR threads use them
     float O[OUTPUTS] = {};
-    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);
+    load_rows<BR, D>(Q, q, p.Nq - t.row0, p.scale * LOG2E);
 
-    for (int key0 = 0; key0 < N; key0 += BC) {
+    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
+        const Mask mask{p.Nk - key0};
         __syncthreads();  // nobody reads the tile before any more
-        load_rows<BC, D + 1>(K, k + (long long)key0 * D, N - key0);
-        load_rows<BC, D>(V, v + (long long)key0 * D, N - key0);
+        load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);
+        load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 
         const int i = threadIdx.x / BC, j = threadIdx.x % BC;
         float s = 0.0f;
         for (int c = 0; c < D; ++c) s += Q[i * D + c] * K[j * (D + 1) + c];
-        S[i * (BC + 1) + j] = key0 + j < N ? s : MINUS_INFINITY;
+        S[i * (BC + 1) + j] = mask.allows(i, j) ? s : MINUS_INFINITY;
         __syncthreads();
 
         if (threadIdx.x < BR) {
@@ -81,6 +77,6 @@ smallbr(const float* q, const float* k, const float* v, float* o, void* scratch,
 #pragma unroll
     for (int n = 0; n < OUTPUTS; ++n) {
         const int e = threadIdx.x + n * THREADS, i = e / D;
-        if (i < BR && row0 + i < N) o[e] = O[n] * alpha[i];
+        if (i < BR && t.row0 + i < p.Nq) o[e] = O[n] * alpha[i];
     }
 }

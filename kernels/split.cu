@@ -19,33 +19,11 @@
 // Before:   flash. The products move from FFMA to mma.sync: P goes from accumulator to operand without leaving the
 //           registers, and the copy engine brings whole tiles.
 
-#define PV_TERMS 1
-
-#include "common.cuh"
-#include "ptx.cuh"
-#include "mma.cuh"
-#include "bulk.cuh"
-#include "terms.cuh"
 #include "tensor.cuh"
-#include "wgmma.cuh"
 #include "warpgroup.cuh"
 
-static_assert(PV_TERMS == 1 && STAGE == 6 * BC * WIDTH, "K in two terms, V in one");
+static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in one");
 
-extern "C" __global__ void __launch_bounds__(256)
-split_convert(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-              long long out_stride, int B, int N, int splits, float scale) {
-    convert(k, v, scratch, in_stride, B, N);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-split(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-      long long out_stride, int B, int N, int splits, float scale) {
-    attend(q, k, v, o, scratch, in_stride, out_stride, B, N, splits, scale);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-split_combine(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-              long long out_stride, int B, int N, int splits, float scale) {
-    combine(o, scratch, out_stride, B, N, splits);
-}
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split_convert(const Params p) { convert(p); }
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend(p); }
+extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) split_combine(const Params p) { combine(p); }

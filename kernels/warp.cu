@@ -10,31 +10,26 @@
 // Source:   Dao 2023, FlashAttention-2, section 3.3 (each warp keeps its own rows of Q).
 // Before:   shared. Gone are S in shared memory, the one thread per row and two of the four barriers.
 
-#include "common.cuh"
+#include "mask.cuh"
+#include "rows.cuh"
+#include "schedule.cuh"
 
 static_assert(BC == 32, "a lane must own one key of the tile");
 static_assert(THREADS == 8 * BR, "a warp must own four rows");
-static_assert(!CAUSAL, "this rung has no causal mask");
 
 constexpr int ROWS = 4;                   // of a warp
 constexpr int COLUMNS = ceil_div(D, 32);  // of O that one lane keeps: lane, lane + 32, ...
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-warp(const float* q, const float* k, const float* v, float* o, void* scratch,
-     long long in_stride, long long out_stride, int B, int N, int splits, float scale)
+extern "C" __global__ void __launch_bounds__(THREADS) warp(const Params p)
 {
     extern __shared__ float4 shared[];
     float* Q = reinterpret_cast<float*>(shared);
     float* K = Q + BR * D;
     float* V = K + BC * (D + 1);
 
-    const int blocks = ceil_div(N, BR);
-    const long long batch = blockIdx.x / blocks;
-    const int row0 = blockIdx.x % blocks * BR;
-    q += batch * in_stride + (long long)row0 * D;
-    k += batch * in_stride;
-    v += batch * in_stride;
-    o += batch * out_stride + (long long)row0 * D;
+    const Task t = task_of(blockIdx.x, p);
+    const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
+    float* o = row_of(p.o, t.batch, t.row0);
 
     const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * ROWS;
     float m[ROWS], l[ROWS], O[ROWS][COLUMNS];  // l is the sum over this lane's keys until the very end
@@ -43,12 +38,13 @@ warp(const float* q, const float* k, const float* v, float* o, void* scratch,
         l[r] = 0.0f;
         for (int x = 0; x < COLUMNS; ++x) O[r][x] = 0.0f;
     }
-    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);
+    load_rows<BR, D>(Q, q, p.Nq - t.row0, p.scale * LOG2E);
 
-    for (int key0 = 0; key0 < N; key0 += BC) {
+    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
+        const Mask mask{p.Nk - key0};
         __syncthreads();  // nobody reads the tile before any more
-        load_rows<BC, D + 1>(K, k + (long long)key0 * D, N - key0);
-        load_rows<BC, D>(V, v + (long long)key0 * D, N - key0);
+        load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);
+        load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 
         float S[ROWS] = {}, P[ROWS];
@@ -57,7 +53,7 @@ warp(const float* q, const float* k, const float* v, float* o, void* scratch,
             for (int r = 0; r < ROWS; ++r) S[r] += Q[(warp_row + r) * D + c] * K[lane * (D + 1) + c];
 
         for (int r = 0; r < ROWS; ++r) {
-            if (key0 + lane >= N) S[r] = MINUS_INFINITY;
+            if (!mask.allows(warp_row + r, lane)) S[r] = MINUS_INFINITY;
             const float m_new = fmaxf(m[r], lanes_max<32>(S[r]));
             const float alpha = exp2f(m[r] - m_new);
             P[r] = exp2f(S[r] - m_new);
@@ -80,7 +76,7 @@ warp(const float* q, const float* k, const float* v, float* o, void* scratch,
     for (int r = 0; r < ROWS; ++r) {
         const float inverse_l = 1.0f / lanes_sum<32>(l[r]);
         for (int x = 0; x < COLUMNS; ++x)
-            if (row0 + warp_row + r < N && lane + 32 * x < D)
+            if (t.row0 + warp_row + r < p.Nq && lane + 32 * x < D)
                 o[(warp_row + r) * D + lane + 32 * x] = O[r][x] * inverse_l;
     }
 }

@@ -1,7 +1,10 @@
+#pragma once
 // The tensor-core instructions of a warp group: four warps multiply 64 rows (compute capability 9.0, and no other).
 //
 // Warp w of the group holds rows 16 w to 16 w + 15 of c, in the layout of mma. A matrix in shared memory is a descriptor
 // (PTX ISA, "Matrix-Descriptor Format").
+
+#include "ptx.cuh"
 
 #if WARPGROUPS
 // What the threads have done with the registers of c and a comes before the products that follow.

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from hw4cli.compute.bounds import V_FACTOR, longest_score
+from hw4cli.compute.bounds import longest_score
+from hw4cli.compute.tensor import V_FACTOR
 
 BIAS, GROWN = np.float32(7), 15
 LOG2E = np.float32(1.44269504088896341)
@@ -48,7 +49,7 @@ def two_terms(x):
 
 def split_attention(q, k, v, adds, cc=90, exact=False):
     """O (rows, d) of Q (rows, d) and K, V (N, d) float32; `adds` (Sums) tells the order of the additions."""
-    d, part = q.shape[1], adds.longest
+    d, part = q.shape[1], adds.promotion
     scale = np.float32(np.float32(d**-0.5) * LOG2E)
     pad = -d % 16
     q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
@@ -74,8 +75,8 @@ def _part(q, k, v, adds, cc, exact, shift):
         shift = np.zeros(len(q), np.float32)
     threads = np.zeros((len(q), 4), np.float32)  # four share a row and the sum of P, unless tensor cores add it
     o = np.zeros((len(q), v.shape[1]))
-    for first in range(0, len(k), adds.at_once):
-        keys = slice(first, first + adds.at_once)
+    for first in range(0, len(k), adds.sub):
+        keys = slice(first, first + adds.sub)
 
         def scores(shift, keys=keys):
             s = np.zeros((len(q), len(k[keys]))) + (0 if adds.small_first else shift[:, None].astype(np.float64))
@@ -109,7 +110,7 @@ def _part(q, k, v, adds, cc, exact, shift):
             threads += padded[:, n : n + 8 : 2]
             threads += padded[:, n + 1 : n + 8 : 2]
     o = o.astype(np.float32)
-    return shift, o[:, -1] if adds.of_rounded else threads.sum(axis=1, dtype=np.float32) * factor, o[:, :-1]
+    return shift, o[:, -1] if adds.rounded_sum else threads.sum(axis=1, dtype=np.float32) * factor, o[:, :-1]
 
 
 def fma(x, y, z):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hw4cli.compute.common import MOST_PARTS
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import CHIPS, Chip, ceil_div
-from hw4cli.compute.tensor import sums
+from hw4cli.compute.tensor import BIAS, V_FACTOR, policy
 from hw4cli.compute.tiled import KEYS
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.casefile import Magnitudes
@@ -20,8 +20,6 @@ MARGIN = 1.25  # of a measured error: the largest of ten times as many elements 
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
 LARGEST16 = 65504.0  # of fp16
-V_FACTOR = 1365 / 1024  # split's V times this, before it is rounded: fp16 is finer at 4 from below than at 3
-BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 FAR = 64  # parts of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
@@ -194,8 +192,9 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
     if not max(x, k, scaled_v) <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
-    adds, lost = sums(kernel, N, d, chip), _truncation(chip.cc)
-    n, moves = adds.longest, ceil_div(adds.longest, adds.at_once)
+    adds, lost = policy(kernel, N, d, chip), _truncation(chip.cc)
+    n = min(N, adds.promotion)
+    moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
     merges = (pieces + MOST_PARTS) * U32  # pieces are added one by one, then parts
     rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
@@ -220,9 +219,9 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
         far = 3 * d * lost * (3 * top + NEAR) * LN2
         shares.fixed["keys far below"] = 2 * v * N * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     by_float32 = (ceil_div(n, 4) + moves + 3) * U32
-    shares.denominator["sum of P"] = (n * lost + moves * U32 if adds.of_rounded else by_float32) + merges
+    shares.denominator["sum of P"] = (n * lost + moves * U32 if adds.rounded_sum else by_float32) + merges
     if kernel == "split":
-        if adds.of_rounded:
+        if adds.rounded_sum:
             shares.weights["P rounded"] = U16 * (1 + 2 * U16)
         else:
             shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v

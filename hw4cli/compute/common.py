@@ -2,10 +2,17 @@
 
 from collections.abc import Callable
 
-from hw4cli.compute.plan import Chip, Launch, Tile, ceil_div
+from hw4cli.compute.plan import FLOAT, Chip, Launch, Scratch, Tile, ceil_div
 from hw4cli.problem.shape import Shape
 
 MOST_PARTS = 8  # into which the keys are cut
+RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
+COMBINE_THREADS = 256
+
+
+def combine_launch(name: str, shape: Shape) -> Launch:
+    """The launch that puts the splits of the keys together, four elements of O a thread."""
+    return Launch(f"{name}_combine", ceil_div(shape.elements // 4, COMBINE_THREADS), COMBINE_THREADS, 0)
 
 
 def padded_d(d: int) -> int:
@@ -20,6 +27,18 @@ def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, .
         return (Launch(symbol, shape.B * ceil_div(shape.N, tile["BR"]), tile["THREADS"], shared),)
 
     return launches
+
+
+def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool) -> Scratch:
+    """So many bytes for absmax and tiles; then, if there are splits, two numbers of each row and split, and their O.
+
+    `stats`: the two numbers are wanted anyway. O is read 16 bytes at a time.
+    """
+    rows = shape.B * shape.N * splits
+    row_stats = absmax + tiles
+    partial_o = row_stats + (ceil_div(2 * FLOAT * rows, 16) * 16 if stats or splits > 1 else 0)
+    size = partial_o + (FLOAT * rows * shape.d if splits > 1 else 0)
+    return Scratch(size, absmax, row_stats, partial_o)
 
 
 def splits_for(longest: int | None, cost: int) -> Callable[[Shape, Tile, Chip], int]:

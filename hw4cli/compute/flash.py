@@ -1,6 +1,14 @@
 """flash: the exact fp32 kernel on the CUDA cores (kernels/flash.cu)."""
 
-from hw4cli.compute.common import MOST_PARTS, padded_d, splits_for
+from hw4cli.compute.common import (
+    COMBINE_THREADS,
+    MOST_PARTS,
+    RESCALE_THRESHOLD,
+    combine_launch,
+    padded_d,
+    scratch_of,
+    splits_for,
+)
 from hw4cli.compute.plan import FLOAT, Chip, Launch, Tile, Variant, ceil_div
 from hw4cli.problem.shape import Shape
 
@@ -35,13 +43,8 @@ def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple
     """A block for every BR rows and part; then, if there are parts, four elements of O a thread."""
     threads = tile["THREADS"]
     rows = Launch("flash", shape.B * ceil_div(shape.N, tile["BR"]) * splits, threads, shared)
-    combine = Launch("flash_combine", ceil_div(shape.elements // 4, threads), threads, 0)
+    combine = combine_launch("flash", shape)
     return (rows,) if splits == 1 else (rows, combine)
-
-
-def _flash_scratch(shape: Shape, tile: Tile, splits: int) -> int:
-    """Each part's O, and m and l of each row."""
-    return 0 if splits == 1 else FLOAT * splits * shape.B * shape.N * (shape.d + 2)
 
 
 FLASH = Variant(
@@ -49,10 +52,16 @@ FLASH = Variant(
     "register micro-tiles, asynchronous copies, no running maximum where none is needed",
     error_bound=2e-5,
     tile=_flash_tile,
-    derived=lambda shape, tile, chip: {"THREADS": tile["BR"], "BLOCKS": _flash_blocks(shape.d, tile, chip)},
+    derived=lambda shape, tile, chip: {
+        "THREADS": tile["BR"],
+        "BLOCKS": _flash_blocks(shape.d, tile, chip),
+        "WIDTH": padded_d(shape.d),
+        "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
+        "COMBINE_THREADS": COMBINE_THREADS,
+    },
     shared=_flash_bytes,
     launches=_flash_launches,
     longest_sum=lambda N: max(min(N, LONGEST_PART), ceil_div(N, MOST_PARTS)),
-    scratch=_flash_scratch,
+    scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
     splits=splits_for(LONGEST_PART, cost=64),
 )

@@ -59,16 +59,31 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """Device memory that a plan needs beside the arrays, in bytes, and where its parts begin. absmax begins at 0."""
+
+    size: int = 0
+    tiles: int = 0
+    row_stats: int = 0
+    partial_o: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
-    """How a variant computes a shape on a chip: macros to compile with, launches in order, scratch bytes."""
+    """How a variant computes a shape on a chip: macros to compile with, launches in order, scratch memory."""
 
     variant: str
     macros: Mapping[str, int]
     launches: tuple[Launch, ...]
-    scratch: int = 0
+    layout: Scratch = Scratch()
     splits: int = 1
-    finds_range: bool = False
+    finds_absmax: bool = False
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch."""
+        return self.layout.size
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -99,9 +114,9 @@ class Variant:
     shared: Callable[[int, Tile], int]  # bytes a block
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
-    scratch: Callable[[Shape, Tile, int], int] = lambda shape, tile, splits: 0
+    scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
     splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
-    finds_range: bool = False  # the kernel leaves the magnitudes of Q, K and V in the first 16 bytes of its scratch
+    finds_absmax: bool = False  # it leaves the largest |element| of Q, K and V at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
 
@@ -143,7 +158,7 @@ class Variant:
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
         scratch = self.scratch(shape, chosen, splits)
-        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_range, self.main_symbol)
+        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_absmax, self.main_symbol)
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hw4cli.compute.common import row_blocks
-from hw4cli.compute.plan import FLOAT, SHARED_DEFAULT, Launch, Tile, Variant, ceil_div
+from hw4cli.compute.plan import FLOAT, SHARED_DEFAULT, Launch, Scratch, Tile, Variant, ceil_div
 from hw4cli.problem.shape import Shape
 
 
@@ -49,7 +49,7 @@ NAIVE = Variant(
     shared=lambda d, tile: 0,
     launches=_naive_launches,
     longest_sum=lambda N: N,
-    scratch=lambda shape, tile, splits: FLOAT * shape.B * shape.N**2,
+    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.N**2),
 )
 
 SMALLBR = Variant(

@@ -1,155 +1,202 @@
 """split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu)."""
 
+import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hw4cli.compute.common import padded_d, splits_for
-from hw4cli.compute.plan import FLOAT, Chip, Launch, Tile, Variant, ceil_div
+from hw4cli.compute.common import COMBINE_THREADS, RESCALE_THRESHOLD, combine_launch, padded_d, scratch_of, splits_for
+from hw4cli.compute.plan import FLOAT, Chip, Launch, Scratch, Tile, Variant, ceil_div
 from hw4cli.problem.shape import Shape
 
-TERM_RANGE = 128  # bytes of scratch before the terms
+HALF = 2  # bytes
+PIECES = {"split": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
+# V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
+# where fp16 is as fine as at 2.
+V_FACTOR = 1365 / 1024
+BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
+ABSMAX_BYTES = 128  # of scratch, before the tiles
+CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
 
 
-def _warpgroups(d: int, chip: Chip, values: int) -> bool:
-    """Whether warp groups multiply (kernels/warpgroup.cuh). `values` is the number of terms of V, and of P."""
-    return chip.warpgroups and values == 1 and 8 <= d <= 64
+def _warpgroups(d: int, chip: Chip, pieces: int) -> bool:
+    """Whether warpgroups multiply (kernels/warpgroup.cuh). `pieces` is that of P and of V."""
+    return chip.warpgroups and pieces == 1 and 8 <= d <= 64
 
 
-def _inblock(keys: int, d: int, chip: Chip, values: int) -> bool:
-    """Whether each block makes the terms of its keys itself: for few keys that is less traffic than a pass over all."""
-    return keys <= (512 if _warpgroups(d, chip, values) else 256)
+def _inblock(keys: int, d: int, chip: Chip, pieces: int) -> bool:
+    """Whether each block converts its keys itself: for few keys that is less traffic than a pass over all."""
+    return keys <= (512 if _warpgroups(d, chip, pieces) else 256)
 
 
-def _terms_tile(shape: Shape, chip: Chip, values: int) -> Tile:
-    """Measured on an H200: without warp groups, 256 rows and one large block for long sequences at d = 64."""
-    width, short = padded_d(shape.d), _inblock(shape.N, shape.d, chip, values)
-    if _warpgroups(shape.d, chip, values):
-        return {"BR": 128, "BC": 128}
-    if width == 128:
-        return {"BR": 64, "BC": 32}
-    if width == 32:
-        return {"BR": 128, "BC": 128 if values == 1 and not short else 64}
-    if short:
-        return {"BR": 64 if values == 2 and chip.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
-    if shape.N >= 4096 or values == 2 or chip.cc in (86, 89):
-        return {"BR": 256, "BC": 128 if chip.shared_limit > 200 << 10 and values == 1 else 64}
-    return {"BR": 128, "BC": 64}
+class Policy(NamedTuple):
+    """How a kernel on tensor cores adds up, as far as its error depends on it (docs/accuracy.md)."""
+
+    promotion: int  # keys, after which the accumulators are added to sums in float32: tensor cores cut off, FADD rounds
+    sub: int  # keys that are weighed together: m moves once in so many at most
+    small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
+    rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
 
 
-def _terms_derived(values: int) -> Callable[[Shape, Tile, Chip], Tile]:
-    """THREADS, the BLOCKS that registers allow, STAGES of the ring, and whether the block converts, INBLOCK."""
+def policy(kernel: str, N: int, d: int, chip: Chip) -> Policy:
+    """How "split" or "exact" adds up.
+
+    With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
+    warpgroups, no registers are left for it.
+    """
+    pieces, width = PIECES[kernel], padded_d(d)
+    inblock = _inblock(N, d, chip, pieces)
+    if _warpgroups(d, chip, pieces):
+        return Policy(1024, 32 if inblock and width == 32 else 64, small_first=True, rounded_sum=True)
+    sub = 16 if inblock or (pieces == 2 and width > 32) else 32
+    if pieces == 2:
+        return Policy(1024, sub, small_first=True, rounded_sum=False)
+    return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
+
+
+def _tile(name: str) -> Callable[[Shape, Chip], Tile]:
+    """Measured on an H200: without warpgroups, 256 rows and one large block for long sequences at d = 64."""
+    pieces = PIECES[name]
+
+    def tile(shape: Shape, chip: Chip) -> Tile:
+        width, short = padded_d(shape.d), _inblock(shape.N, shape.d, chip, pieces)
+        if _warpgroups(shape.d, chip, pieces):
+            return {"BR": 128, "BC": 128}
+        if width == 128:
+            return {"BR": 64, "BC": 32}
+        if width == 32:
+            return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
+        if short:
+            return {"BR": 64 if pieces == 2 and chip.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
+        if shape.N >= 4096 or pieces == 2 or chip.cc in (86, 89):
+            return {"BR": 256, "BC": 128 if chip.shared_limit > 200 << 10 and pieces == 1 else 64}
+        return {"BR": 128, "BC": 64}
+
+    return tile
+
+
+def _derived(name: str) -> Callable[[Shape, Tile, Chip], Tile]:
+    """What follows from a tile: threads and blocks, how tiles come, and the numeric policy."""
+    pieces = PIECES[name]
 
     def derived(shape: Shape, tile: Tile, chip: Chip) -> Tile:
-        width, inblock = padded_d(shape.d), int(_inblock(shape.N, shape.d, chip, values))
-        if _warpgroups(shape.d, chip, values):
-            blocks, ring = (2, 3) if width == 32 else (1, 4)
-            stages = 1 if inblock else ring
-            return {
-                "THREADS": 2 * tile["BR"],
-                "BLOCKS": blocks + inblock,
-                "STAGES": stages,
-                "INBLOCK": inblock,
-                "WARPGROUPS": 1,
-            }
-        narrow = width == 64 and inblock and (chip.cc < 120 if values == 1 else tile["BR"] == 64)
-        rows = 16 if width == 128 or narrow else 32  # of a warp
-        threads = 32 * tile["BR"] // rows
-        blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
-        stage = _terms_stage(shape.d, tile, values)
-        fitting = min(chip.shared_limit, chip.shared_sm // max(1, blocks) - chip.shared_reserved) // stage
-        least = 4 if tile["BC"] < 64 and values == 1 else 3  # to load one ahead: see Ring in terms.cuh
-        stages = 2 if inblock else max(least, min(4, fitting))
-        return {"THREADS": threads, "BLOCKS": max(1, blocks), "STAGES": stages, "INBLOCK": inblock}
+        inblock, warpgroups = _inblock(shape.N, shape.d, chip, pieces), _warpgroups(shape.d, chip, pieces)
+        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, chip, inblock)
+        adds, factor = policy(name, shape.N, shape.d, chip), V_FACTOR if pieces == 1 else 1
+        return {
+            "THREADS": threads,
+            "BLOCKS": blocks,
+            "STAGES": stages,
+            "INBLOCK": int(inblock),
+            "WARPGROUPS": int(warpgroups),
+            "WIDTH": padded_d(shape.d),
+            "PV_PIECES": pieces,
+            "SUB": adds.sub,
+            "PROMOTION": adds.promotion,
+            "SMALL_FIRST": int(adds.small_first),
+            "ROUNDED_SUM": int(adds.rounded_sum),
+            # P V one slice late, where registers allow: measured on an H200 alone
+            "SKEW": int(pieces == 1 and not inblock and not warpgroups and blocks > 1 and chip.cc == 90),
+            "BIAS": BIAS,
+            "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
+            "V_FACTOR_1024": int(1024 * factor),
+            "ONES_BITS": int.from_bytes(struct.pack("<ee", factor, factor), "little"),
+            "CONVERT_THREADS": CONVERT_THREADS,
+            "CONVERT_CHUNKS": CONVERT_CHUNKS,
+            "COMBINE_THREADS": COMBINE_THREADS,
+        }
 
     return derived
 
 
-class Sums(NamedTuple):
-    """How a kernel on tensor cores adds up, as far as its error depends on it (docs/accuracy.md)."""
-
-    longest: int  # keys in one accumulator
-    at_once: int  # keys that are weighed together: m moves once in so many at most
-    small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
-    of_rounded: bool  # the sum of P is that of the rounded P, by the tensor cores; else float32's
+def _with_warpgroups(d: int, tile: Tile, chip: Chip, inblock: bool) -> tuple[int, int, int]:
+    """Threads; the blocks that registers allow; stages of the ring."""
+    blocks, ring = (2, 3) if padded_d(d) == 32 else (1, 4)
+    return 2 * tile["BR"], blocks + inblock, 1 if inblock else ring
 
 
-def sums(kernel: str, N: int, d: int, chip: Chip) -> Sums:
-    """How "split" or "exact" adds up: the constants LONGEST, SUB, SMALL_FIRST and ONES of kernels/terms.cuh."""
-    values = 1 if kernel == "split" else 2
-    width, inblock = padded_d(d), _inblock(N, d, chip, values)
-    if _warpgroups(d, chip, values):
-        return Sums(min(N, 1024), 32 if inblock and width == 32 else 64, small_first=True, of_rounded=True)
-    at_once = 16 if inblock or (values == 2 and width > 32) else 32
-    if values == 2:
-        return Sums(min(N, 1024), at_once, small_first=True, of_rounded=False)
-    return Sums(min(N, 4096), at_once, small_first=False, of_rounded=not (inblock and width == 64))
+def _by_warps(pieces: int) -> Callable[[int, Tile, Chip, bool], tuple[int, int, int]]:
+    """The same where each warp multiplies for itself (mma.sync)."""
+
+    def by_warps(d: int, tile: Tile, chip: Chip, inblock: bool) -> tuple[int, int, int]:
+        width = padded_d(d)
+        narrow = width == 64 and inblock and (chip.cc < 120 if pieces == 1 else tile["BR"] == 64)
+        rows = 16 if width == 128 or narrow else 32  # of a warp
+        threads = 32 * tile["BR"] // rows
+        blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
+        fitting = chip.shared_sm // max(1, blocks) - chip.shared_reserved
+        fitting = min(chip.shared_limit, fitting) // _stage_bytes(d, tile, pieces)
+        least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in ring.cuh
+        return threads, max(1, blocks), 2 if inblock else max(least, min(4, fitting))
+
+    return by_warps
 
 
-def _terms_stage(d: int, tile: Tile, values: int) -> int:
-    """A tile of terms of K (two) and V, in fp16, and two barriers."""
-    return 2 * (2 + values) * tile["BC"] * padded_d(d) + 16
+def _tile_bytes(d: int, tile: Tile, pieces: int) -> int:
+    """A tile of K, hi and lo, and V."""
+    return HALF * (2 + pieces) * tile["BC"] * padded_d(d)
 
 
-def _terms_shared(values: int) -> Callable[[int, Tile], int]:
-    """The stages; for warp groups also three numbers of each of 8 warps and, from the next multiple of 1024 on, 16 rows
-    of ones, and a tile of float32: O of the keys before, or the terms of Q."""
+def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
+    """A tile and two barriers."""
+    return _tile_bytes(d, tile, pieces) + 16
+
+
+def _shared(name: str) -> Callable[[int, Tile], int]:
+    """The stages; for warpgroups also three numbers of each of 8 warps and, from the next multiple of 1024 on, 16 rows
+    of ones, and a tile of float32: O of the keys before, or the pieces of Q."""
 
     def shared(d: int, tile: Tile) -> int:
-        stages, row = tile["STAGES"] * _terms_stage(d, tile, values), 2 * padded_d(d)
-        if "WARPGROUPS" not in tile:
+        stages, row = tile["STAGES"] * _stage_bytes(d, tile, PIECES[name]), HALF * padded_d(d)
+        if not tile["WARPGROUPS"]:
             return stages
         return ceil_div(stages + 3 * 8 * FLOAT, 1024) * 1024 + (16 + 2 * tile["BR"]) * row
 
     return shared
 
 
-def _terms_launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
-    """The pass that makes terms, eight columns a thread four times; a block for BR rows and part; the parts' sum."""
+def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
+    """The pass that converts; a block for BR rows and split; and what puts the splits together."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
         chunks = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"] * padded_d(shape.d) // 8
         blocks = shape.B * ceil_div(shape.N, tile["BR"]) * splits
         steps = [Launch(name, blocks, tile["THREADS"], shared)]
         if not tile["INBLOCK"]:
-            steps.insert(0, Launch(f"{name}_convert", ceil_div(chunks, 4 * 256), 256, 0))
+            grid = ceil_div(chunks, CONVERT_CHUNKS * CONVERT_THREADS)
+            steps.insert(0, Launch(f"{name}_convert", grid, CONVERT_THREADS, 0))
         if splits > 1:
-            steps.append(Launch(f"{name}_combine", ceil_div(shape.elements // 4, 256), 256, 0))
+            steps.append(combine_launch(name, shape))
         return tuple(steps)
 
     return launches
 
 
-def _terms_scratch(values: int) -> Callable[[Shape, Tile, int], int]:
-    """The range, the terms of K and V, l and m of each row and part, and each part's O if there are parts."""
+def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
+    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too; each split's O."""
 
-    def scratch(shape: Shape, tile: Tile, splits: int) -> int:
-        padded = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"]
-        terms = 0 if tile["INBLOCK"] else padded * padded_d(shape.d) * 2 * (2 + values)
-        rows, partial = shape.B * shape.N * splits, 0 if splits == 1 else shape.d
-        stats = ceil_div(2 * FLOAT * rows, 16) * 16  # O behind it is read 16 bytes at a time
-        return TERM_RANGE + terms + stats + FLOAT * rows * partial
+    def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
+        tiles = 0 if tile["INBLOCK"] else shape.B * ceil_div(shape.N, tile["BC"])
+        return scratch_of(shape, splits, ABSMAX_BYTES, tiles * _tile_bytes(shape.d, tile, PIECES[name]), stats=True)
 
     return scratch
 
 
-def _terms_variant(name: str, idea: str, values: int, error_bound: float) -> Variant:
-    """A kernel on tensor cores, P and V in so many fp16 terms."""
+def _variant(name: str, idea: str, error_bound: float) -> Variant:
+    """A kernel on tensor cores."""
     return Variant(
         name,
         idea,
         error_bound=error_bound,
-        tile=lambda shape, chip: _terms_tile(shape, chip, values),
-        derived=_terms_derived(values),
-        shared=_terms_shared(values),
-        launches=_terms_launches(name),
-        scratch=_terms_scratch(values),
+        tile=_tile(name),
+        derived=_derived(name),
+        shared=_shared(name),
+        launches=_launches(name),
+        scratch=_scratch(name),
         splits=splits_for(None, cost=256),
-        finds_range=True,
+        finds_absmax=True,
         least_cc=80,
     )
 
 
-SPLIT = _terms_variant(
-    "split", "tensor cores: Q and K in two fp16 terms each, P and V in one", values=1, error_bound=2.8e-3
-)
-EXACT = _terms_variant("exact", "tensor cores with the error of float32: six products", values=2, error_bound=2.1e-5)
+SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
+EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, arguments, block_matrices
 from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant, ceil_div
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.compilerlog import missing_symbol
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
 from hw4cli.device.nvrtc import CompileError, UnknownArchitectureError
@@ -21,10 +23,8 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.text.words import counted
 
-RANGE_THREADS, RANGE_CHUNK = 256, 16384  # 16 loads of 16 bytes a thread
 ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
-MAGNITUDES = "magnitudes"  # the symbol of the range check, which is compiled behind every kernel
-RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
+ABSMAX = "absmax"  # the symbol of the range check, which is compiled behind every kernel
 
 # What NVIDIA's driver makes for its GPUs: on Linux, under Windows (WSL 2), on a Jetson.
 DEVICES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
@@ -74,38 +74,32 @@ class Gpu:
     def compute(self, plan: Plan, inputs: Any, outputs: Any) -> Any:
         """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait.
 
-        Returns the scratch: a kernel that finds the range leaves the bits of three floats at its start, as
-        `magnitudes` does. Raises ValueError if an array is not contiguous, or does not begin at a multiple of 16 bytes.
+        Returns the scratch: a kernel that finds absmax leaves the bits of three floats at its start, as `absmax` does.
+        Raises ValueError if an array is not contiguous, or does not begin at a multiple of 16 bytes.
         """
         for array in (inputs, outputs):
             if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
                 raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
         n, _, N, d = inputs.shape
-        scratch = self.cupy.ndarray(plan.scratch, np.uint8)
-        if plan.finds_range:
-            scratch.data.memset_async(0, RANGE_BYTES)
-        pointer, part = inputs.data.ptr, N * d * inputs.itemsize
-        arguments = (
-            *(np.uint64(pointer + index * part) for index in range(3)),
-            np.uint64(outputs.data.ptr),
-            np.uint64(scratch.data.ptr),
-            np.int64(3 * N * d),
-            np.int64(N * d),
-            np.int32(n),
-            np.int32(N),
-            np.int32(plan.splits),
-            np.float32(d**-0.5),
-        )
+        shape, scratch = Shape(n, N, d), self.cupy.ndarray(plan.scratch, np.uint8)
+        if plan.finds_absmax:
+            scratch.data.memset_async(0, ABSMAX_BYTES)
+        matrices = block_matrices(shape, inputs.data.ptr, outputs.data.ptr)
+        passed = arguments(plan, shape, matrices, scratch.data.ptr)
+        params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
-            function((step.grid,), (step.block,), arguments, shared_mem=step.shared)
+            function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
         return scratch
 
-    def range_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
-        """The magnitudes of inputs as three uint32 on the GPU, by the plan that ran or else now; does not wait."""
-        if plan.finds_range:
+    def absmax_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
+        """The largest |element| of Q, K and V as three uint32 on the GPU, by the plan that ran or else now.
+
+        Does not wait.
+        """
+        if plan.finds_absmax:
             return scratch[:12].view(np.uint32)
         largest = self.cupy.ndarray(3, np.uint32)
-        self.magnitudes(inputs, largest)
+        self.absmax(inputs, largest)
         return largest
 
     def attention(self, block: Floats, variant: str) -> Floats:
@@ -120,15 +114,15 @@ class Gpu:
             self.compute(plan, inputs, outputs)
             return outputs.get()  # type: ignore[no-any-return]
 
-    def magnitudes(self, inputs: Any, largest: Any) -> None:
+    def absmax(self, inputs: Any, largest: Any) -> None:
         """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait.
 
         Comes with any plan that was compiled before.
         """
         n, _, N, d = inputs.shape
         largest.data.memset_async(0, largest.nbytes)
-        blocks = 3 * n * ceil_div(N * d, RANGE_CHUNK)
-        self._magnitudes((blocks,), (RANGE_THREADS,), (inputs, largest, np.int64(N * d)))
+        blocks = 3 * n * ceil_div(N * d, ABSMAX_CHUNK)
+        self._absmax((blocks,), (ABSMAX_THREADS,), (inputs, largest, np.int64(N * d)))
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
@@ -174,7 +168,7 @@ class Gpu:
             with _as_file(code) as path:
                 module = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
-                self._magnitudes = module.get_function(MAGNITUDES)
+                self._absmax = module.get_function(ABSMAX)
             for function, (_, shared) in zip(functions, symbols, strict=True):
                 if shared > SHARED_DEFAULT:
                     function.max_dynamic_shared_size_bytes = shared
@@ -202,9 +196,8 @@ def _variant(name: str) -> Variant:
 
 def _check_symbols(variant: str, code: bytes, symbols: list[str]) -> None:
     """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched."""
-    from hw4cli.device.compilerlog import missing_symbol
 
-    if lacking := missing_symbol(code, symbols, [MAGNITUDES]):
+    if lacking := missing_symbol(code, symbols, [ABSMAX]):
         raise KernelError(f"{variant} {lacking}")
 
 
@@ -241,7 +234,7 @@ def kernel_of(plan: Plan) -> Kernel:
 
 
 def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
-    return variant, (f"-DRANGE_CHUNK={RANGE_CHUNK}", *options)
+    return variant, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *options)
 
 
 def nvidia_gpu_is_here() -> bool:

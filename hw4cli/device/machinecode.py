@@ -134,7 +134,7 @@ class MachineCode:
 
 
 def _source(name: str) -> str:
-    return f"{kernel_source(name)}\n{kernel_source('magnitudes')}"
+    return f"{kernel_source(name)}\n{kernel_source('absmax')}"
 
 
 def main() -> None:

@@ -119,7 +119,7 @@ class OnGpu:
             poisoned.data.memset_async(next(self._scratch_poison), plan.scratch)
             del poisoned
         scratch = self._gpu.compute(plan, self._inputs, outputs)
-        found = tuple(self._gpu.range_of(plan, scratch, self._inputs).get().view(FLOAT32).tolist())
+        found = tuple(self._gpu.absmax_of(plan, scratch, self._inputs).get().view(FLOAT32).tolist())
         answer = whole.get()
         guards = np.concatenate([answer[:GUARD], answer[-GUARD:]])
         if (guards.view(np.uint32) != UNWRITTEN).any():

@@ -51,7 +51,7 @@ class CudaLane:
         with self._stream, gpu.errors_told(plan, self._device.group):
             self._began.record()
             scratch = gpu.compute(plan, inputs, outputs)
-            self._largest = gpu.range_of(plan, scratch, inputs)
+            self._largest = gpu.absmax_of(plan, scratch, inputs)
             self._ended.record()
 
     def finish(self) -> Magnitudes:

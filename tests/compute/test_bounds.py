@@ -30,7 +30,7 @@ from hw4cli.compute.bounds import (
 )
 from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.plan import CHIPS
-from hw4cli.compute.tensor import sums
+from hw4cli.compute.tensor import policy
 from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import VARIANTS
 
@@ -54,7 +54,7 @@ def split_error(kernel, q, k, v, chip=CHIPS[90]):
     """The emulated error and the bound."""
     N, d = k.shape
     with np.errstate(over="ignore", invalid="ignore"):
-        got = split_attention(q, k, v, sums(kernel, N, d, chip), chip.cc, exact=kernel == "exact")
+        got = split_attention(q, k, v, policy(kernel, N, d, chip), chip.cc, exact=kernel == "exact")
     return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, chip)
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]
 
 def naive(d):
     """A kernel that compiles in a moment."""
-    return "naive", ("-DRANGE_CHUNK=16384", *VARIANTS["naive"].plan(Shape(1, 8, d), CHIPS[90]).options)
+    return "naive", ("-DABSMAX_CHUNK=16384", *VARIANTS["naive"].plan(Shape(1, 8, d), CHIPS[90]).options)
 
 
 def code_in(folder, cc=90):

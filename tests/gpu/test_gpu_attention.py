@@ -219,7 +219,7 @@ def test_the_range_check_finds_the_largest_of_each_part_and_what_is_no_number(gp
     largest = cupy.empty(3, np.uint32)
 
     def found():
-        gpu.magnitudes(gpu.upload(block), largest)
+        gpu.absmax(gpu.upload(block), largest)
         return largest.get().view(np.float32).tolist()
 
     assert found() == [7, 8, 9.5]

@@ -122,7 +122,7 @@ def test_a_kernel_that_finds_the_range_finds_what_the_range_check_finds(gpu, ker
 
     def found():
         inputs = gpu.upload(block)
-        return gpu.range_of(plan, gpu.compute(plan, inputs, outputs), inputs).get().view(np.float32).tolist()
+        return gpu.absmax_of(plan, gpu.compute(plan, inputs, outputs), inputs).get().view(np.float32).tolist()
 
     block[-1, 0, -1, -1], block[0, 1, 0, 0], block[-1, 2, 0, -1] = -7, 8, -9.5
     assert found() == [7, 8, 9.5]

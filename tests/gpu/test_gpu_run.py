@@ -152,7 +152,7 @@ for name in (name for name, variant in VARIANTS.items() if variant.least_cc <= g
         block = np.random.default_rng(0).uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
         for factor in (1, 30):  # the second takes the path of large scores
             assert np.isfinite(gpu.attention(block * np.float32(factor), name)).all()
-gpu.magnitudes(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((3,)))
+gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((3,)))
 """
 
 

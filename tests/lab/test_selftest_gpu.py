@@ -72,7 +72,7 @@ class FakeGpu:
         if plan.variant != "float64":
             self.also(inputs, outputs)
 
-    def range_of(self, plan, scratch, inputs):
+    def absmax_of(self, plan, scratch, inputs):
         return Memory(np.float32(self.found(inputs.values)).view(np.uint32))
 
 
@@ -110,7 +110,7 @@ def test_a_kernel_that_reads_beyond_its_input_meets_nan():
     assert "8 elements " in examine(ON_GPU, OnGpu(FakeGpu(also))).wrong
 
 
-def test_a_wrong_range_of_the_input_is_found():
+def test_a_wrong_absmax_of_the_input_is_found():
     outcome = examine(ON_GPU, OnGpu(FakeGpu(found=lambda block: (1, 2, 3))))
     assert outcome.wrong.startswith("|Q|, |K|, |V| reach (")
     assert outcome.wrong.endswith("but (1.0, 2.0, 3.0) was found")

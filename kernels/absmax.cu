@@ -1,16 +1,16 @@
-// magnitudes: the largest |element| of Q, of K and of V in a block of batches, for the check of the input's range.
+// absmax: the largest |element| of Q, of K and of V in a block of batches, for the check of the input's range.
 //
 // A float's bits without the sign, taken as an integer, are ordered as its magnitude is, with infinity above all
 // numbers and NaN above infinity: one integer maximum finds both what is large and what is no number.
-// Geometry: ceil(part / RANGE_CHUNK) * 3 * batches blocks of any whole warps, each for RANGE_CHUNK elements of one
+// Geometry: ceil(part / ABSMAX_CHUNK) * 3 * batches blocks of any whole warps, each for ABSMAX_CHUNK elements of one
 // part (Q, K or V, N*d elements of a batch). `largest` holds three integers that were zero. The loader appends this
 // file to a kernel's, so that a run loads one module.
 
 extern "C" __global__ void
-magnitudes(const uint4* elements, unsigned* largest, long long part)
+absmax(const uint4* elements, unsigned* largest, long long part)
 {
-    const long long chunks = (part + RANGE_CHUNK - 1) / RANGE_CHUNK, segment = blockIdx.x / chunks;
-    const long long first = blockIdx.x % chunks * RANGE_CHUNK, last = min(first + RANGE_CHUNK, part);
+    const long long chunks = (part + ABSMAX_CHUNK - 1) / ABSMAX_CHUNK, segment = blockIdx.x / chunks;
+    const long long first = blockIdx.x % chunks * ABSMAX_CHUNK, last = min(first + ABSMAX_CHUNK, part);
     elements += segment * (part / 4);
 
     unsigned top = 0;

@@ -1,20 +1,18 @@
-// What every rung needs and no rung is about. No headers, so that NVRTC and hiprtc compile the text as it is.
-// The loader defines D (head size), BR, BC (rows and keys of a tile) and THREADS (of a block).
+#pragma once
+// Lanes and what all kernels are compiled with, for CUDA and HIP. No standard headers, so that NVRTC and hiprtc compile the
+// text as it is. The loader defines D (head size), BR, BC (rows and keys of a tile) and THREADS (of a block).
 
 #ifdef __HIP__  // a 64-lane wavefront works as two warps of 32: width 32 keeps them apart, no mask is needed
 #define SHFL(value, lane) __shfl(value, lane, 32)
 #define SHFL_XOR(value, bits) __shfl_xor(value, bits, 32)
+#define ANY(condition) __any(condition)  // of both warps: who takes it for one warp's does more than must be done
 #else
 #define FULL_WARP 0xffffffffu
 #define SHFL(value, lane) __shfl_sync(FULL_WARP, value, lane)
 #define SHFL_XOR(value, bits) __shfl_xor_sync(FULL_WARP, value, bits)
+#define ANY(condition) __any_sync(FULL_WARP, condition)
 #endif
 
-#ifndef CAUSAL
-#define CAUSAL 0
-#endif
-
-#define MINUS_INFINITY __int_as_float(0xff800000)
 #define LOG2E 1.44269504088896341f  // the scores carry this factor, so that exp(s) is exp2f(s): one instruction
 
 static_assert(D >= 4 && D <= 128 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 128");
@@ -33,12 +31,4 @@ template <int COUNT, int STEP = 1> __device__ inline float lanes_sum(float x)
 {
     for (int bit = STEP; bit < COUNT * STEP; bit *= 2) x += SHFL_XOR(x, bit);
     return x;
-}
-
-// Brings ROWS rows to shared memory, STRIDE floats apart, times a factor; rows past the end become zeros.
-template <int ROWS, int STRIDE>
-__device__ inline void load_rows(float* tile, const float* rows, int rows_left, float factor = 1.0f)
-{
-    for (int e = threadIdx.x; e < ROWS * D; e += THREADS)
-        tile[e / D * STRIDE + e % D] = e / D < rows_left ? factor * rows[e] : 0.0f;
 }

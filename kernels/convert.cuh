@@ -1,0 +1,76 @@
+#pragma once
+// The source of tiles: float32, converted by a pass over all of K and V before (convert), or, for few keys (INBLOCK), by the
+// block that needs them (load_tile, store_tile). Both leave a tile in the layout of tiles.cuh.
+
+#include "absmax.cuh"
+#include "epilogue.cuh"
+#include "ptx.cuh"
+#include "schedule.cuh"
+#include "tiles.cuh"
+
+// Eight columns of a row; zeros past the end.
+struct Chunk { float4 x{0, 0, 0, 0}, y{0, 0, 0, 0}; };
+__device__ __forceinline__ Chunk load_chunk(const float* row, int c, bool inside) {
+    Chunk r;
+    if (inside && c * 8 < D) r.x = *(const float4*)(row + c * 8);
+    if (inside && c * 8 + 4 < D) r.y = *(const float4*)(row + c * 8 + 4);
+    return r;
+}
+// Eight columns times a factor as pieces, hi and lo.
+__device__ __forceinline__ void split_chunk(const Chunk& r, float factor, uint4* piece, unsigned& top) {
+    const float4 x = r.x, y = r.y;
+    top = max(top, max(max(abs_bits(x.x), abs_bits(x.y)), max(abs_bits(x.z), abs_bits(x.w))));
+    top = max(top, max(max(abs_bits(y.x), abs_bits(y.y)), max(abs_bits(y.z), abs_bits(y.w))));
+    const HiLo a = split_hi_lo(x.x * factor, x.y * factor), b = split_hi_lo(x.z * factor, x.w * factor);
+    const HiLo e = split_hi_lo(y.x * factor, y.y * factor), f = split_hi_lo(y.z * factor, y.w * factor);
+    piece[0] = uint4{a.hi, b.hi, e.hi, f.hi}, piece[1] = uint4{a.lo, b.lo, e.lo, f.lo};
+}
+
+// A block's way from BC rows of Q, K or V to pieces in shared memory: load_tile asks for all that it loads before store_tile
+// uses the first.
+constexpr int PASS = THREADS / CHUNKS, PASSES = ceil_div(BC, PASS);
+static_assert(!INBLOCK || BC % PASS == 0, "a pass covers whole rows of a tile");
+struct Loads { Chunk x[PASSES]; };
+__device__ __forceinline__ Loads load_tile(const float* rows, int left) {
+    Loads r;
+    UNROLL for (int n = 0; n < PASSES; n++) {
+        const int row = n * PASS + threadIdx.x / CHUNKS;
+        r.x[n] = load_chunk(rows + row * D, threadIdx.x % CHUNKS, row < left);
+    }
+    return r;
+}
+template <int PIECES>
+__device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigned to, unsigned& top) {
+    UNROLL for (int n = 0; n < PASSES; n++) {
+        uint4 piece[2];
+        split_chunk(r.x[n], factor, piece, top);
+        const unsigned at = to + swizzle(n * PASS + threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        UNROLL for (int t = 0; t < PIECES; t++) store_shared(at + t * PIECE, piece[t]);
+    }
+}
+
+// All of K and V as pieces, tile by tile; eight columns a thread, CONVERT_CHUNKS times. Keys past the end become zeros.
+__device__ __forceinline__ void convert(const Params& p) {
+    const int tiles = ceil_div(p.Nk, BC);
+    __shared__ unsigned found[3 * BlockAbsmax::WARPS];
+    BlockAbsmax absmax{found};
+    absmax.begin(p.absmax, 1);
+    unsigned top_k = 0, top_v = 0;
+    UNROLL for (int n = 0; n < CONVERT_CHUNKS; n++) {
+        const long long e = (blockIdx.x * (long long)CONVERT_CHUNKS + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
+        const long long batch = tile / tiles;
+        const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
+        if (batch >= p.batches) break;
+        const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
+        const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
+        uint4 K[2], V[2];
+        split_chunk(from_k, 1, K, top_k), split_chunk(from_v, V_FACTOR, V, top_v);
+        char* to = p.tiles + tile * STAGE + swizzle(r, c);
+        UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * PIECE) = K[t];
+        UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
+    }
+    absmax.leave(1, top_k);
+    absmax.leave(2, top_v);
+    __syncthreads();
+    absmax.note_all(p.absmax, 1);
+}

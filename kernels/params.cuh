@@ -1,0 +1,27 @@
+#pragma once
+// What a launch passes: the one argument of every kernel, by value. hw4cli/compute/launch.py lays out the same bytes, and a
+// test compares both.
+
+#ifndef CAUSAL
+#define CAUSAL 0
+#endif
+static_assert(!CAUSAL, "the causal mask is not written yet: it belongs in mask.cuh, and where schedule.cuh ends a block's keys");
+
+template <class T> struct Matrix {  // of each batch and head, its rows one after the other
+    T* data;
+    long long batch, head, row;  // strides, in elements
+};
+
+struct Params {
+    Matrix<const float> q, k, v;
+    Matrix<float> o;
+    float* lse;         // of each row: log of the sum over keys of exp(score), natural; null where nobody asks for it
+    void* scratch;      // what a kernel keeps from one of its launches to the next; the pointers below lead into it
+    unsigned* absmax;   // three numbers that were 0: the bits of the largest |element| of Q, K, V, or more if it is no number
+    char* tiles;        // K and V, converted (tiles.cuh)
+    float2* row_stats;  // for each split of the keys and each row: m, l
+    float* partial_o;   // for each split of the keys and each row: O, not yet divided by l
+    int batches, heads, Nq, Nk;  // rows of Q and O, rows of K and V
+    int splits;         // of the keys (split-KV)
+    float scale;        // of the scores: 1/sqrt(d)
+};

@@ -1,0 +1,57 @@
+#pragma once
+// K or V in float32 as it is: tile after tile of BC rows into one buffer of shared memory, one tile ahead.
+
+#include "platform.cuh"
+#include "ptx.cuh"
+
+constexpr int CHUNKS = WIDTH / 4;       // 16-byte chunks of a row
+constexpr int PASS = THREADS / CHUNKS;  // rows of a K or V tile that the block copies at once
+constexpr unsigned ROW_BYTES = WIDTH * 4;
+
+static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
+
+struct Unswizzled { __device__ static constexpr unsigned of(int) { return 0; } };
+
+// Swizzle::of(row): what a chunk's offset in a row is exclusive-ored with; of(r + n) = of(r) ^ of(n) for r < PASS <= n's stride.
+template <class Swizzle>
+struct Stream {
+    const float* from;
+    unsigned to;
+    int row;
+#if __CUDA_ARCH__ < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
+    static constexpr bool AHEAD = WIDTH <= 64;
+    float4 held[BC / PASS];
+    int rows;
+    __device__ __forceinline__ float4 fetch(int n) const {
+        return row + n < rows ? *(const float4*)(from + n * D) : float4{0, 0, 0, 0};
+    }
+#endif
+    __device__ __forceinline__ Stream(const float* matrix, unsigned buffer) {
+        const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
+        from = matrix + r * D + c * 4;
+        to = buffer + r * ROW_BYTES + (c * 16 ^ Swizzle::of(r));
+        row = c < D / 4 ? r : BC;  // the padding of d: a row that no tile has
+    }
+    __device__ __forceinline__ unsigned at(int n) const { return (to ^ Swizzle::of(n)) + n * ROW_BYTES; }
+#if __CUDA_ARCH__ >= 800
+    __device__ __forceinline__ void start(int rows) {
+        if (rows >= BC) {
+            UNROLL for (int n = 0; n < BC; n += PASS)
+                copy16_async(at(n), from + n * D, D == WIDTH || row < BC);
+        } else {
+            UNROLL for (int n = 0; n < BC; n += PASS) copy16_async(at(n), from + n * D, row + n < rows);
+        }
+        from += BC * D;
+    }
+    __device__ __forceinline__ void finish() { copies_arrived(); }  // a barrier must follow
+#else
+    __device__ __forceinline__ void start(int left) {
+        rows = min(left, BC);
+        UNROLL for (int n = 0; n < BC && AHEAD; n += PASS) held[n / PASS] = fetch(n);
+    }
+    __device__ __forceinline__ void finish() {
+        UNROLL for (int n = 0; n < BC; n += PASS) store_shared(at(n), AHEAD ? held[n / PASS] : fetch(n));
+        from += BC * D;
+    }
+#endif
+};
