@@ -59,14 +59,9 @@ __device__ __forceinline__ void load_column(float* a, unsigned from, int k, int 
     }
 }
 
-// The sum, or the max, over the 8 lanes that share rows.
-__device__ __forceinline__ float across(float x, bool want_max) {
-    UNROLL for (int bit = 2; bit < 32; bit *= bit == 2 ? 4 : 2) {
-        const float y = SHFL_XOR(x, bit);
-        x = want_max ? fmaxf(x, y) : x + y;
-    }
-    return x;
-}
+// Over the 8 lanes that share rows.
+__device__ __forceinline__ float across_max(float x) { return lanes_max<4, 8>(lanes_max<2, 2>(x)); }
+__device__ __forceinline__ float across_sum(float x) { return lanes_sum<4, 8>(lanes_sum<2, 2>(x)); }
 
 struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l and m, O not yet divided by l
 
@@ -133,7 +128,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
             UNROLL for (int i = 0; i < ROWS; i++) {
                 top[i] = S[i][0];
                 UNROLL for (int j = 1; j < KEYS; j++) top[i] = fmaxf(top[i], S[i][j]);
-                top[i] = across(top[i], true);
+                top[i] = across_max(top[i]);
                 grown |= top[i] > r.m[i] + RESCALE_THRESHOLD;
             }
             if (ANY(grown)) {
@@ -174,7 +169,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         __syncwarp();
     }
     __syncthreads();
-    UNROLL for (int i = 0; i < ROWS; i++) r.l[i] = across(r.l[i], false);
+    UNROLL for (int i = 0; i < ROWS; i++) r.l[i] = across_sum(r.l[i]);
 }
 
 // Q, scaled so that S is in units of log2, turned k-major: a warp its own rows, 16 x 2 chunks a time.

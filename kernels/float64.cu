@@ -48,7 +48,8 @@ __device__ inline void load_tile(double* tile, const float* rows, int rows_left)
     for (int e = threadIdx.x; e < BC * D; e += THREADS) tile[e] = e / D < rows_left ? (double)rows[e] : 0.0;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) float64(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+float64(const Params p)
 {
     extern __shared__ float4 shared[];
     double* K = reinterpret_cast<double*>(shared);

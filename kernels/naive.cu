@@ -16,7 +16,8 @@
 
 static_assert(BR * BC == THREADS, "a block must hold one thread for each score of its tile");
 
-extern "C" __global__ void __launch_bounds__(THREADS) naive_scores(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+naive_scores(const Params p)
 {
     const int key_tiles = ceil_div(p.Nk, BC), key_tile = blockIdx.x % key_tiles;
     const Task t = task_of(blockIdx.x / key_tiles, p);
@@ -31,7 +32,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) naive_scores(const Params 
     S[((long long)t.batch * p.Nq + i) * p.Nk + j] = Mask{p.Nk}.allows(i, j) ? p.scale * s : MINUS_INFINITY;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) naive_softmax(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+naive_softmax(const Params p)
 {
     const int lane = threadIdx.x % 32;
     const long long row = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
@@ -46,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) naive_softmax(const Params
     for (int j = lane; j < p.Nk; j += 32) S[j] = expf(S[j] - m) / l;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) naive_values(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+naive_values(const Params p)
 {
     const long long e = (long long)blockIdx.x * THREADS + threadIdx.x;
     const long long row = e / D;

@@ -19,7 +19,8 @@ static_assert(THREADS == BR * BC, "a block must hold one thread for each score o
 
 constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
 
-extern "C" __global__ void __launch_bounds__(THREADS) smallbr(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+smallbr(const Params p)
 {
     extern __shared__ float4 shared[];
     float* Q = reinterpret_cast<float*>(shared);

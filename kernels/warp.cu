@@ -20,7 +20,8 @@ static_assert(THREADS == 8 * BR, "a warp must own four rows");
 constexpr int ROWS = 4;                   // of a warp
 constexpr int COLUMNS = ceil_div(D, 32);  // of O that one lane keeps: lane, lane + 32, ...
 
-extern "C" __global__ void __launch_bounds__(THREADS) warp(const Params p)
+extern "C" __global__ void __launch_bounds__(THREADS)
+warp(const Params p)
 {
     extern __shared__ float4 shared[];
     float* Q = reinterpret_cast<float*>(shared);

@@ -30,7 +30,7 @@ def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, .
 
 
 def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool) -> Scratch:
-    """So many bytes for absmax and tiles; then, if there are splits, two numbers of each row and split, and their O.
+    """Bytes for absmax and tiles; then two numbers of each row and split, and each split's O, if there are splits.
 
     `stats`: the two numbers are wanted anyway. O is read 16 bytes at a time.
     """

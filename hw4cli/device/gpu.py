@@ -13,7 +13,6 @@ import numpy as np
 from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, arguments, block_matrices
 from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant, ceil_div
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.compilerlog import missing_symbol
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
 from hw4cli.device.nvrtc import CompileError, UnknownArchitectureError
@@ -196,6 +195,7 @@ def _variant(name: str) -> Variant:
 
 def _check_symbols(variant: str, code: bytes, symbols: list[str]) -> None:
     """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched."""
+    from hw4cli.device.compilerlog import missing_symbol
 
     if lacking := missing_symbol(code, symbols, [ABSMAX]):
         raise KernelError(f"{variant} {lacking}")

@@ -60,7 +60,7 @@ def test_a_row_for_each_launch_and_architecture_tells_what_it_uses(hw4_here):
 
 
 def test_static_shared_memory_and_spills_are_counted(hw4_here, mine):
-    array = "__shared__ float tile[2000]; tile[threadIdx.x] = scale; __syncthreads(); float s = tile[N % 2000] - scale;"
+    array = "__shared__ float tile[2000]; tile[threadIdx.x] = p.scale; __syncthreads(); float s = tile[p.Nk % 2000];"
     path = mine(("float s = 0.0f;", array), ("__launch_bounds__(THREADS)\nmine_values", "__maxnreg__(24)\nmine_values"))
     rows = {row["symbol"]: row for row in rows_of(hw4_here("check", path, "--arch", "90", "--format", "json"))}
     assert rows["mine_scores"]["shared_bytes"] == 8000
@@ -91,8 +91,8 @@ def test_an_architecture_that_a_kernel_is_not_for_is_told_and_is_no_fault(hw4_he
     [
         ("float s = 0.0f;", "float s = foo;", 'identifier "foo" is undefined: `float s = foo;`'),
         ("BR * BC == THREADS", "BR * BC != THREADS", "a block must hold one thread for each score"),
-        ('#include "common.cuh"', '#include "commn.cuh"', "there is no header commn.cuh beside the file"),
-        ('#include "common.cuh"', "#include <cuda_fp16.h>", "there is no header cuda_fp16.h"),
+        ('#include "schedule.cuh"', '#include "commn.cuh"', "there is no header commn.cuh beside the file"),
+        ('#include "schedule.cuh"', "#include <cuda_fp16.h>", "there is no header cuda_fp16.h"),
     ],
 )
 def test_a_compile_error_is_the_first_in_plain_words_with_its_line(hw4_here, mine, old, new, words):
@@ -104,8 +104,8 @@ def test_a_compile_error_is_the_first_in_plain_words_with_its_line(hw4_here, min
 @pytest.mark.parametrize(
     ("new", "words"),
     [
-        ("__shared__ float x[50000]; float s = x[N];", "mine_scores declares 200,000 bytes of __shared__ variables"),
-        ("__device__ float extra(float); float s = extra(scale);", "the function extra is declared and called"),
+        ("__shared__ float x[50000]; float s = x[p.Nk];", "mine_scores declares 200,000 bytes of __shared__ variables"),
+        ("__device__ float extra(float); float s = extra(p.scale);", "the function extra is declared and called"),
     ],
 )
 def test_an_error_after_the_compiler_has_no_line_and_is_in_plain_words_too(hw4_here, mine, new, words):
@@ -115,7 +115,7 @@ def test_an_error_after_the_compiler_has_no_line_and_is_in_plain_words_too(hw4_h
 
 def test_an_error_in_a_header_beside_the_file_names_the_header(hw4_here, mine, tmp_path):
     (tmp_path / "own.cuh").write_text("\nconstexpr int THREE = ;\n")
-    path = mine(('#include "common.cuh"', '#include "common.cuh"\n#include "own.cuh"'))
+    path = mine(('#include "schedule.cuh"', '#include "schedule.cuh"\n#include "own.cuh"'))
     fails(hw4_here("check", path, "--arch", "9.0"), 1, "own.cuh:2: expected an expression")
 
 

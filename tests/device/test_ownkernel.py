@@ -42,7 +42,7 @@ def test_it_is_launched_as_the_kernel_that_it_names(own, like):
     assert (mine.launches, mine.macros, mine.scratch, mine.splits) == (
         *(base.launches, base.macros, base.scratch, base.splits),
     )
-    assert (mine.main, mine.finds_range) == (base.main, base.finds_range)
+    assert (mine.main, mine.finds_absmax) == (base.main, base.finds_absmax)
     with pytest.raises(MachineError, match=r"mine\.cu"):
         kernel_named(name).plan(Shape(2**31, 4096, 64), CHIPS[90])
 
@@ -107,7 +107,9 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):
 def test_headers_beside_the_file_come_before_hw4s_own(own, tmp_path):
     pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
     name = own('// Like: naive\n#include "own.cuh"\n')
-    (tmp_path / "own.cuh").write_text('#include "common.cuh"\nstatic_assert(ceil_div(5, 2) == 3, "the project\'s");\n')
+    (tmp_path / "own.cuh").write_text(
+        '#include "platform.cuh"\nstatic_assert(ceil_div(5, 2) == 3, "the project\'s");\n'
+    )
     assert gpu_without_one().plan(name, SHAPE).variant == name
 
 
