@@ -19,6 +19,7 @@ cuda_extra = $(shell nvidia-smi --query-gpu=driver_version,compute_cap --format=
 extras = $(if $(cuda_extra),[$(cuda_extra)])
 
 NVCC ?= nvcc
+PYTHON3 ?= python3
 # The architecture of the GPU that is here; on a machine without one, name it: make hw4 NVCC_ARCH=sm_61
 NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(error \
 	there is no GPU here: name the architecture to build for, as in make hw4 NVCC_ARCH=sm_61))
@@ -47,8 +48,10 @@ lint: $(python_for_dev)  ## check style and types
 cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 	$(hw4) gen t01-t30
 
-hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.cuh)  ## build ./hw4, flash and split as a plain native program
-	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -o $@ $<
+# The kernels' plans come from the package's own data, which any python3 of its versions can read: no package is needed.
+hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.cuh hw4cli/compute/*.py)  ## build ./hw4, flash and split as a plain native program
+	$(PYTHON3) -m hw4cli.compute.native build/native
+	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -Ibuild/native -o $@ $<
 
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'

@@ -7,14 +7,14 @@ as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
 import math
 from dataclasses import dataclass, field
 
-from hw4cli.compute.common import MOST_PARTS
+from hw4cli.compute.common import TILED_KEYS
+from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
-from hw4cli.compute.plan import CHIPS, Chip, ceil_div
+from hw4cli.compute.plan import CHIPS, Chip
 from hw4cli.compute.tensor import BIAS, V_FACTOR, policy
-from hw4cli.compute.tiled import KEYS
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.problem.casefile import Magnitudes
 
+Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
@@ -159,7 +159,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     top = longest_score(q, k, d)
     if not (top < 1e30 and v * N * 2.0**8 < 1e38):  # P is 2^8 at most
         return Shares(math.inf, weights={"overflow": math.inf})
-    n = KEYS + ceil_div(N, KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
+    n = TILED_KEYS + ceil_div(N, TILED_KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
     proven = kernel in PROVEN
     power = EXP if kernel == ON_CPU else EX2
     shares = Shares(
@@ -173,7 +173,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
             # flash adds the exponent of l to m, where |m| <= top; then the parts' m are subtracted.
             "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if kernel == "flash" else 0.0,
         },
-        fixed={"combining, division": 4 * MOST_PARTS * U32 * v},
+        fixed={"combining, division": 4 * MOST_SPLITS * U32 * v},
     )
     if proven:
         # flash: eight threads share the sum of P; and each rescaling rounds both sums once more.
@@ -196,7 +196,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
-    merges = (pieces + MOST_PARTS) * U32  # pieces are added one by one, then parts
+    merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then parts
     rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
     dropped = half_ulp16(x) * half_ulp16(k)
     shares = Shares(

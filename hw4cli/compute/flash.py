@@ -2,19 +2,20 @@
 
 from hw4cli.compute.common import (
     COMBINE_THREADS,
-    MOST_PARTS,
     RESCALE_THRESHOLD,
     combine_launch,
     padded_d,
     scratch_of,
     splits_for,
 )
-from hw4cli.compute.plan import FLOAT, Chip, Launch, Tile, Variant, ceil_div
+from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div, row_blocks
+from hw4cli.compute.plan import Chip, Launch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
-# Keys of a part, where that takes no more parts than MOST_PARTS. A long part would lose digits in its sums: flash has
-# 5e-5 in one part instead of 2e-5 at N = 32768.
-LONGEST_PART = 4096
+# Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
+# in one split instead of 2e-5 at N = 32768.
+LONGEST_SPLIT = 4096
+FLASH_COST = 64  # of a split, in keys
 
 
 def _flash_bytes(d: int, tile: Tile) -> int:
@@ -40,9 +41,9 @@ def _flash_tile(shape: Shape, chip: Chip) -> Tile:
 
 
 def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-    """A block for every BR rows and part; then, if there are parts, four elements of O a thread."""
+    """A block for every BR rows and split; then, if there are splits, what puts them together."""
     threads = tile["THREADS"]
-    rows = Launch("flash", shape.B * ceil_div(shape.N, tile["BR"]) * splits, threads, shared)
+    rows = Launch("flash", row_blocks(shape.B, shape.N, tile["BR"]) * splits, threads, shared)
     combine = combine_launch("flash", shape)
     return (rows,) if splits == 1 else (rows, combine)
 
@@ -61,7 +62,7 @@ FLASH = Variant(
     },
     shared=_flash_bytes,
     launches=_flash_launches,
-    longest_sum=lambda N: max(min(N, LONGEST_PART), ceil_div(N, MOST_PARTS)),
+    longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),
     scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
-    splits=splits_for(LONGEST_PART, cost=64),
+    splits=splits_for(LONGEST_SPLIT, FLASH_COST),
 )

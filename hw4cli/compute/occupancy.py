@@ -6,7 +6,8 @@ are handed out, in units, is what the CUDA occupancy calculator goes by.
 
 from dataclasses import dataclass
 
-from hw4cli.compute.plan import Chip, ceil_div
+from hw4cli.compute.formulas import ceil_div
+from hw4cli.compute.plan import Chip
 
 WARP = 32  # threads
 REGISTERS = 64 << 10  # of a multiprocessor, and the most that a block may have

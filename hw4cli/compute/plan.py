@@ -7,7 +7,6 @@ from typing import Any
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 
-FLOAT = 4  # bytes
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
 MAX_BLOCKS = 2**31 - 1
@@ -159,8 +158,3 @@ class Variant:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
         scratch = self.scratch(shape, chosen, splits)
         return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_absmax, self.main_symbol)
-
-
-def ceil_div(a: int, b: int) -> int:
-    """The quotient a/b, rounded up."""
-    return -(-a // b)

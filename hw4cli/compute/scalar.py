@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from hw4cli.compute.common import row_blocks
-from hw4cli.compute.plan import FLOAT, SHARED_DEFAULT, Launch, Scratch, Tile, Variant, ceil_div
+from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
 

@@ -4,8 +4,17 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hw4cli.compute.common import COMBINE_THREADS, RESCALE_THRESHOLD, combine_launch, padded_d, scratch_of, splits_for
-from hw4cli.compute.plan import FLOAT, Chip, Launch, Scratch, Tile, Variant, ceil_div
+from hw4cli.compute.common import (
+    COMBINE_THREADS,
+    NO_LIMIT,
+    RESCALE_THRESHOLD,
+    combine_launch,
+    padded_d,
+    scratch_of,
+    splits_for,
+)
+from hw4cli.compute.formulas import FLOAT, ceil_div, convert_blocks, key_tiles, row_blocks
+from hw4cli.compute.plan import Chip, Launch, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
@@ -14,6 +23,7 @@ PIECES = {"split": 1, "exact": 2}  # fp16 numbers for an element of P and of V: 
 # where fp16 is as fine as at 2.
 V_FACTOR = 1365 / 1024
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
+SPLIT_COST = 256  # of a split of the keys, in keys
 ABSMAX_BYTES = 128  # of scratch, before the tiles
 CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
 
@@ -131,14 +141,14 @@ def _by_warps(pieces: int) -> Callable[[int, Tile, Chip, bool], tuple[int, int, 
     return by_warps
 
 
-def _tile_bytes(d: int, tile: Tile, pieces: int) -> int:
+def tile_bytes(d: int, tile: Tile, pieces: int) -> int:
     """A tile of K, hi and lo, and V."""
     return HALF * (2 + pieces) * tile["BC"] * padded_d(d)
 
 
 def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
     """A tile and two barriers."""
-    return _tile_bytes(d, tile, pieces) + 16
+    return tile_bytes(d, tile, pieces) + 16
 
 
 def _shared(name: str) -> Callable[[int, Tile], int]:
@@ -158,11 +168,11 @@ def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]
     """The pass that converts; a block for BR rows and split; and what puts the splits together."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        chunks = shape.B * ceil_div(shape.N, tile["BC"]) * tile["BC"] * padded_d(shape.d) // 8
-        blocks = shape.B * ceil_div(shape.N, tile["BR"]) * splits
+        blocks = row_blocks(shape.B, shape.N, tile["BR"]) * splits
         steps = [Launch(name, blocks, tile["THREADS"], shared)]
         if not tile["INBLOCK"]:
-            grid = ceil_div(chunks, CONVERT_CHUNKS * CONVERT_THREADS)
+            tiles = key_tiles(shape.B, shape.N, tile["BC"])
+            grid = convert_blocks(tiles, tile["BC"], padded_d(shape.d), CONVERT_CHUNKS, CONVERT_THREADS)
             steps.insert(0, Launch(f"{name}_convert", grid, CONVERT_THREADS, 0))
         if splits > 1:
             steps.append(combine_launch(name, shape))
@@ -175,8 +185,8 @@ def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
     """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too; each split's O."""
 
     def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
-        tiles = 0 if tile["INBLOCK"] else shape.B * ceil_div(shape.N, tile["BC"])
-        return scratch_of(shape, splits, ABSMAX_BYTES, tiles * _tile_bytes(shape.d, tile, PIECES[name]), stats=True)
+        tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
+        return scratch_of(shape, splits, ABSMAX_BYTES, tiles * tile_bytes(shape.d, tile, PIECES[name]), stats=True)
 
     return scratch
 
@@ -192,7 +202,7 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         shared=_shared(name),
         launches=_launches(name),
         scratch=_scratch(name),
-        splits=splits_for(None, cost=256),
+        splits=splits_for(NO_LIMIT, SPLIT_COST),
         finds_absmax=True,
         least_cc=80,
     )

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, arguments, block_matrices
-from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant, ceil_div
+from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.compute.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
-from hw4cli.compute.plan import CHIPS, Chip, Plan, ceil_div
+from hw4cli.compute.formulas import ceil_div
+from hw4cli.compute.plan import CHIPS, Chip, Plan
 from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu

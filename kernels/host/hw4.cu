@@ -4,7 +4,8 @@
 // overlap. It is what the Python program is measured against, and the shortest way to see how the kernels are launched.
 // NaN and Inf are not looked for, and scores beyond float32 have no way out; `hw4` has both.
 //
-// Build: make hw4, or nvcc -O3 -std=c++17 -arch=native -o hw4 kernels/host/hw4.cu
+// Build: make hw4, or python3 -m hw4cli.compute.native build/native, which needs no package, and then
+//        nvcc -O3 -std=c++17 -arch=native -Ibuild/native -o hw4 kernels/host/hw4.cu
 // Exit status: 0 all right, 2 wrong usage or a bad file, 3 the machine cannot.
 
 #include <cerrno>
@@ -15,119 +16,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "../params.cuh"
 #include "launches.cuh"
-
-using Kernel = void(const float* q, const float* k, const float* v, float* o, void* scratch, long long in_stride,
-                    long long out_stride, int B, int N, int splits, float scale);
-
-struct Compiled {  // a kernel, compiled for a head size and a tile
-    Kernel *convert, *rows, *combine;  // what is launched: before, always, and if there are parts
-    Tile tile;
-    int d, threads, shared, converted;  // bytes a block; bytes for a key
-};
-
-// A tile is fixed when it is compiled, and follows from the shared memory of the architecture, one a build: the table is
-// what hw4cli/compute/variants.py computes, and a test compares them.
-#define TARGET __CUDA_ARCH_LIST__
-#if TARGET >= 900 && TARGET < 1200  // 228 KB a multiprocessor
-#define FLASH_BC_32 32
-#define FLASH_BC_64 32
-#define FLASH_BLOCKS_32 3
-#define FLASH_BLOCKS_64 3
-#elif TARGET == 800 || TARGET == 870  // 164 KB
-#define FLASH_BC_32 32
-#define FLASH_BC_64 32
-#define FLASH_BLOCKS_32 3
-#define FLASH_BLOCKS_64 2
-#elif TARGET == 750  // 64 KB
-#define FLASH_BC_32 16
-#define FLASH_BC_64 32
-#define FLASH_BLOCKS_32 2
-#define FLASH_BLOCKS_64 1
-#else  // 96 or 100 KB, of which a block has 48 KB at least
-#define FLASH_BC_32 32
-#define FLASH_BC_64 16
-#define FLASH_BLOCKS_32 2
-#define FLASH_BLOCKS_64 2
-#endif
-// Elsewhere split's error may be too large for d = 64, or tensor cores are no gain.
-#define SPLIT (TARGET == 900 || TARGET == 1000)
-
-#define NAME flash_32
-#define FLASH 1
-#define D 32
-#define BR 128
-#define BC FLASH_BC_32
-#define THREADS 128
-#define BLOCKS FLASH_BLOCKS_32
-#include "compiled.cuh"
-
-#define NAME flash_64
-#define FLASH 1
-#define D 64
-#define BR 128
-#define BC FLASH_BC_64
-#define THREADS 128
-#define BLOCKS FLASH_BLOCKS_64
-#include "compiled.cuh"
-
-#if SPLIT
-constexpr int FEW_KEYS = 256;    // so many a block converts itself
-constexpr int MANY_KEYS = 4096;  // for so many, blocks of 256 rows are the fastest at d = 64
-// For |elements| and N up to these the error is proven to be below 4e-3 (docs/accuracy.md).
-constexpr float LARGEST = 3;
-constexpr int MOST_KEYS = 32768;
-
-#define NAME split_32_few
-#define D 32
-#define BR 128
-#define BC 64
-#define THREADS 128
-#define BLOCKS 3
-#define STAGES 2
-#define INBLOCK 1
-#include "compiled.cuh"
-
-#define NAME split_32
-#define D 32
-#define BR 128
-#define BC 128
-#define THREADS 128
-#define BLOCKS 2
-#define STAGES 4
-#define INBLOCK 0
-#include "compiled.cuh"
-
-#define NAME split_64_few
-#define D 64
-#define BR 128
-#define BC 64
-#define THREADS 256
-#define BLOCKS 2
-#define STAGES 2
-#define INBLOCK 1
-#include "compiled.cuh"
-
-#define NAME split_64
-#define D 64
-#define BR 128
-#define BC 64
-#define THREADS 128
-#define BLOCKS 2
-#define STAGES 4
-#define INBLOCK 0
-#include "compiled.cuh"
-
-#define NAME split_64_many
-#define D 64
-#define BR 256
-#define BC 128
-#define THREADS 256
-#define BLOCKS 1
-#define STAGES 4
-#define INBLOCK 0
-#include "compiled.cuh"
-#endif
+#include "kernels.cuh"
 
 enum Status { BAD_FILE = 2, MACHINE_CANNOT = 3 };
 
@@ -175,36 +66,43 @@ Input read_input(const char* path) {
     return input;
 }
 
-int parts(const Compiled& kernel, const Input& input) {
-    int sms;
-    check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking for the GPU's size");
-    return parts(kernel.tile, input.B, input.N, sms);
-}
-
-size_t scratch_bytes(const Compiled& kernel, const Input& input) {
-    return scratch_bytes(kernel.tile, input.B, input.N, input.d, parts(kernel, input), kernel.converted);
-}
-
 struct Arrays { float *data, *o; };  // on the GPU: the input, and O
 
-// O of all batches by one kernel. Returns the kernel's scratch.
-char* compute(const Compiled& kernel, const Input& input, Arrays on_gpu) {
+Launches launches_for(int configuration, const Input& input) {
+    int sms;
+    check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "asking for the GPU's size");
+    return launches(CONFIGURATIONS[configuration], input.B, input.N, sms);
+}
+
+// O of all batches by one kernel. Returns its scratch memory.
+char* compute(int configuration, const Input& input, Arrays on_gpu) {
+    const Configuration& c = CONFIGURATIONS[configuration];
+    const Kernels& kernels = KERNELS[configuration];
+    const Launches l = launches_for(configuration, input);
     const long long matrix = (long long)input.N * input.d;
-    const int splits = parts(kernel, input);
     char* scratch;
-    check(cudaMalloc(&scratch, scratch_bytes(kernel, input)), "making room on the GPU");
-    check(cudaMemset(scratch, 0, RANGE_BYTES), "making room on the GPU");
-    const auto launch = [&](Kernel* function, long long blocks, int threads, int shared) {
-        check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), "loading a kernel");
-        const float *q = on_gpu.data, *k = q + matrix, *v = k + matrix;
-        function<<<(unsigned)blocks, threads, shared>>>(q, k, v, on_gpu.o, scratch, 3 * matrix, matrix, input.B, input.N,
-                                                        splits, 1 / std::sqrt(input.d));
-        check(cudaGetLastError(), "launching a kernel");
+    check(cudaMalloc(&scratch, max(l.bytes, 16ll)), "making room on the GPU");
+    if (c.absmax_bytes) check(cudaMemset(scratch, 0, c.absmax_bytes), "making room on the GPU");
+    const float* q = on_gpu.data;
+    Params p{};
+    p.q = {q, 3 * matrix, 3 * matrix, input.d};
+    p.k = {q + matrix, 3 * matrix, 3 * matrix, input.d};
+    p.v = {q + 2 * matrix, 3 * matrix, 3 * matrix, input.d};
+    p.o = {on_gpu.o, matrix, matrix, input.d};
+    p.scratch = scratch, p.absmax = (unsigned*)scratch, p.tiles = scratch + l.tiles;
+    p.row_stats = (float2*)(scratch + l.row_stats), p.partial_o = (float*)(scratch + l.partial_o);
+    p.batches = input.B, p.heads = 1, p.Nq = p.Nk = input.N, p.splits = (int)l.splits;
+    p.scale = (float)(1 / std::sqrt((double)input.d));
+    const auto launch = [&](const void* kernel, long long blocks, long long threads, long long shared) {
+        if (!blocks) return;
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "loading a kernel");
+        void* arguments[] = {&p};
+        check(cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), arguments, shared, nullptr),
+              "launching a kernel");
     };
-    const int B = input.B, N = input.N, d = input.d, threads = kernel.convert ? 256 : kernel.threads;
-    if (kernel.convert) launch(kernel.convert, convert_blocks(kernel.tile, B, N, d, threads), threads, 0);
-    launch(kernel.rows, row_blocks(kernel.tile, B, N) * splits, kernel.threads, kernel.shared);
-    if (splits > 1) launch(kernel.combine, combine_blocks(B, N, d, threads), threads, 0);
+    launch(kernels.convert, l.convert, c.convert_threads, 0);
+    launch(kernels.rows, l.rows, c.threads, c.shared);
+    launch(kernels.combine, l.combine, c.combine_threads, 0);
     return scratch;
 }
 
@@ -216,23 +114,17 @@ void attention(const Input& input) {
     check(cudaMalloc(&on_gpu.o, bytes), "making room on the GPU");
     check(cudaMemcpy(on_gpu.data, input.data, 3 * bytes, cudaMemcpyHostToDevice), "copying to the GPU");
     bool done = false;
-#if SPLIT
-    const bool few = input.N <= FEW_KEYS, many = input.N >= MANY_KEYS;
-    const Compiled& fast = input.d == 32 ? (few ? split_32_few::compiled : split_32::compiled)
-                           : few         ? split_64_few::compiled
-                           : many        ? split_64_many::compiled
-                                         : split_64::compiled;
+    const int split = find(true, input.N, input.d);
     size_t room, all;
     check(cudaMemGetInfo(&room, &all), "asking for the GPU's memory");
-    if (input.N <= MOST_KEYS && scratch_bytes(fast, input) < room) {
-        char* scratch = compute(fast, input, on_gpu);
+    if (split >= 0 && (size_t)launches_for(split, input).bytes < room) {
+        char* scratch = compute(split, input, on_gpu);
         float found[3];
         check(cudaMemcpy(found, scratch, sizeof found, cudaMemcpyDeviceToHost), "split");
         check(cudaFree(scratch), "split");
-        done = found[0] <= LARGEST && found[1] <= LARGEST && found[2] <= LARGEST;
+        done = found[0] <= LARGEST[0] && found[1] <= LARGEST[1] && found[2] <= LARGEST[2];
     }
-#endif
-    if (!done) compute(input.d == 32 ? flash_32::compiled : flash_64::compiled, input, on_gpu);
+    if (!done) compute(find(false, input.N, input.d), input, on_gpu);
     check(cudaMemcpy(input.data, on_gpu.o, bytes, cudaMemcpyDeviceToHost), "computing");
 }
 

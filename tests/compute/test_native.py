@@ -6,6 +6,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
 from hw4cli.compute.bounds import SAFE, bound
+from hw4cli.compute.native import as_cpp, configurations, native_chip, plans_h
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
@@ -24,118 +26,127 @@ ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GT
 needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 
 
-def compiled(cc):
-    """The kernels that the program has for an architecture, by name: the tile (BR, BC, BLOCKS, LONGEST, COST), and d,
-    THREADS, bytes, bytes a key."""
-    command = ["cpp", "-P", "-x", "c++", f"-D__CUDA_ARCH_LIST__={cc}0", str(SOURCE)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = re.findall(r"compiled\{[^,]+, (\w+)_rows, \w+, \{([^}]+)\},\s+([^}]+)\}", text)
-    return {name: [[eval(x.strip()) for x in numbers.split(",")] for numbers in both] for name, *both in found}
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """The folder of what is made from the plans, by a Python without any package."""
+    folder = tmp_path_factory.mktemp("generated")
+    command = [sys.executable, "-I", "-S", "-c", GENERATE, str(ROOT), str(folder)]
+    subprocess.run(command, check=True)
+    return folder
 
 
-def native_chip(cc, **changes):
-    """A GPU as the program sees it: warp groups want an architecture of their own, sm_90a."""
-    return replace(CHIPS[cc], warpgroups=False, **changes)
-
-
-def expected(kernel, N, d, chip):
-    plan = VARIANTS[kernel].plan(Shape(1000, N, d), chip)
-    macros = plan.macros
-    converted = 6 * d if kernel == "split" and not macros["INBLOCK"] else 0
-    tile = [macros[name] for name in ("BR", "BC", "BLOCKS")]
-    return [tile, [d, macros["THREADS"], plan.launches[plan.main].shared, converted]]
-
-
-@pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
-@pytest.mark.parametrize("cc", CHIPS)
-def test_the_tiles_are_those_of_the_variants(cc):
-    chip = native_chip(cc)
-    plans = {f"flash_{d}": expected("flash", 4096, d, chip) for d in (32, 64)}
-    if cc in (90, 100):
-        plans |= {f"split_{d}": expected("split", 4095, d, chip) for d in (32, 64)}
-        plans["split_64_many"] = expected("split", 4096, 64, chip)
-        plans |= {f"split_{d}_few": expected("split", 256, d, chip) for d in (32, 64)}
-    assert {name: [tile[:3], rest] for name, (tile, rest) in compiled(cc).items()} == plans
-
-
-def chosen(kernel, shape, kernels):
-    """The name of the compiled kernel that the program takes for a shape; None where it has none."""
-    text = SOURCE.read_text()
-    few, many = (int(re.search(rf"{name}_KEYS = (\d+)", text).group(1)) for name in ("FEW", "MANY"))
-    name = f"{kernel}_{shape.d}"
-    if kernel == "split" and few >= shape.N:
-        name += "_few"
-    elif name == "split_64" and many <= shape.N:
-        name += "_many"
-    return name if name in kernels else None
-
+GENERATE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from hw4cli.compute import native
+native.write(Path(sys.argv[2]))
+"""
 
 PLANNER = """
 #include <cstdio>
 #include "launches.cuh"
 int main() {
-    Tile tile;
-    for (int converted, threads, B, N, d, sms; std::scanf("%d%d%d%d%d%d%d%d%d%d%d", &tile.br, &tile.bc, &tile.blocks,
-                                                          &tile.longest, &tile.cost, &converted, &threads, &B, &N, &d,
-                                                          &sms) == 11;) {
-        const int splits = parts(tile, B, N, sms);
-        std::printf("%d %lld %lld %lld %lld\\n", splits, scratch_bytes(tile, B, N, d, splits, converted),
-                    convert_blocks(tile, B, N, d, threads), row_blocks(tile, B, N), combine_blocks(B, N, d, threads));
+    for (int split, B, N, d, sms; std::scanf("%d%d%d%d%d", &split, &B, &N, &d, &sms) == 5;) {
+        const int n = find(split, N, d);
+        if (n < 0) { std::puts("none"); continue; }
+        const Configuration& c = CONFIGURATIONS[n];
+        const Launches l = launches(c, B, N, sms);
+        for (long long x : {c.BR, c.BC, c.resident, c.threads, c.shared, l.splits, l.convert, l.rows, l.combine,
+                            c.convert_threads, c.combine_threads, l.tiles, l.row_stats, l.partial_o, l.bytes})
+            std::printf("%lld ", x);
+        std::puts("");
     }
 }
 """
 
 
-@pytest.fixture(scope="module")
-def planner(tmp_path_factory):
-    """The formulas of kernels/host/launches.cuh as a program: a line of numbers in, parts, scratch and blocks out."""
-    folder = tmp_path_factory.mktemp("planner")
-    (folder / "planner.cpp").write_text(PLANNER)
-    command = ["g++", "-O3", "-std=c++17", "-Wall", "-Werror", f"-I{SOURCE.parent}", "-o", "planner", "planner.cpp"]
-    subprocess.run(command, cwd=folder, check=True)
-    return folder / "planner"
+def planner(cc, folder):
+    """The program's choices and formulas for an architecture, as a program of their own."""
+    path = folder / f"planner-{cc}"
+    include = [f"-I{SOURCE.parent}", f"-I{folder}", f"-D__CUDA_ARCH_LIST__={cc}0"]
+    command = ["g++", "-O3", "-std=c++17", "-Wall", "-Werror", *include, "-o", str(path), "-xc++", "-"]
+    subprocess.run(command, input=PLANNER, text=True, check=True)
+    return path
+
+
+def expected(kernel, shape, chip):
+    """The same numbers, of the plan that the Python program makes."""
+    plan = VARIANTS[kernel].plan(shape, chip)
+    macros, main, layout = plan.macros, plan.launches[plan.main], plan.layout
+    steps = {launch.symbol.removeprefix(kernel): launch for launch in plan.launches}
+    grids = [steps[step].grid if step in steps else 0 for step in ("_convert", "", "_combine")]
+    converting = steps["_convert"].block if "_convert" in steps else 0
+    combining = steps["_combine"].block if "_combine" in steps else macros["COMBINE_THREADS"]
+    tile = [macros[name] for name in ("BR", "BC", "BLOCKS", "THREADS")]
+    scratch = [layout.tiles, layout.row_stats, layout.partial_o, layout.size]
+    return [*tile, main.shared, plan.splits, *grids, converting, combining, *scratch]
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
 @pytest.mark.parametrize("cc", CHIPS)
-def test_every_case_is_launched_as_the_python_program_launches_it(planner, cc):
+def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc):
     """The program is what hw4 is measured against, so it must be as good: on all cases, other shapes, larger GPUs."""
     rng = np.random.default_rng(cc)
     shapes = [case.shape for case in suite.cases().values()]
+    shapes += [Shape(3, N, d) for N in (1, 256, 257, 4095, 4096, 32768) for d in (32, 64)]
     shapes += [
         Shape(int(rng.integers(1, 600)), int(2 ** rng.uniform(0, 15.3)), d) for d in (32, 64) for _ in range(100)
     ]
-    chips = [native_chip(cc), *(native_chip(cc, sms=sms) for sms in (13, 78, 114, 192))]
-    kernels, questions, answers = compiled(cc), "", []
-    for shape, kernel, chip in itertools.product(shapes, ("flash", "split"), chips):
-        if name := chosen(kernel, shape, kernels):
-            tile, (d, threads, _, converted) = kernels[name]
-            others = 256 if kernel == "split" else threads  # threads of the launches before and after
-            questions += f"{' '.join(map(str, tile))} {converted} {others} {shape.B} {shape.N} {d} {chip.sms}\n"
-            answers.append((kernel, shape, chip.sms, VARIANTS[kernel].plan(shape, chip)))
-    told = subprocess.run([planner], input=questions, check=True, capture_output=True, text=True).stdout.splitlines()
-    for (kernel, shape, sms, plan), line in zip(answers, told, strict=True):
-        splits, scratch, convert, rows, combine = map(int, line.split())
-        blocks = {"convert": convert, kernel: rows * splits, "combine": combine}
-        launched = {launch.symbol.split("_")[-1]: launch.grid for launch in plan.launches}
-        assert (splits, {step: blocks[step] for step in launched}) == (plan.splits, launched), (kernel, shape, sms)
-        assert ("combine" in launched) == (splits > 1)
-        assert scratch == plan.scratch if kernel == "split" else scratch >= plan.scratch
+    chips = [native_chip(cc), *(replace(native_chip(cc), sms=sms) for sms in (13, 78, 114, 192))]
+    kernels = {entry.kernel for entry in configurations(cc)}
+    asked = [*itertools.product(shapes, ("flash", "split"), chips)]
+    lines = [f"{int(kernel == 'split')} {s.B} {s.N} {s.d} {chip.sms}" for s, kernel, chip in asked]
+    command = [planner(cc, generated)]
+    told = subprocess.run(command, input="\n".join(lines), check=True, capture_output=True, text=True).stdout
+    for (shape, kernel, chip), line in zip(asked, told.splitlines(), strict=True):
+        if kernel in kernels and (kernel == "flash" or shape.N <= 32768):
+            assert [*map(int, line.split())] == expected(kernel, shape, chip), (kernel, shape, chip.sms)
+        else:
+            assert line == "none"
 
 
-@pytest.mark.skipif(not shutil.which("cpp"), reason="there is no C preprocessor")
+@pytest.mark.parametrize("cc", CHIPS)
+def test_a_configurations_macros_are_those_of_every_length_that_it_is_for(cc):
+    rng = np.random.default_rng(1)
+    for entry in configurations(cc):
+        lengths = {entry.least, min(entry.most, 1 << 20), *map(int, 2 ** rng.uniform(0, 20, 50))}
+        for N in lengths:
+            if entry.least <= N <= entry.most:
+                plan = VARIANTS[entry.kernel].plan(Shape(1, N, entry.d), native_chip(cc))
+                assert plan.macros == entry.plan.macros
+
+
 @pytest.mark.parametrize("cc", CHIPS)
 def test_where_split_computes_its_error_is_proven(cc):
-    most_keys = int(re.search(r"MOST_KEYS = (\d+)", SOURCE.read_text()).group(1))
-    for name, (_, (d, *_)) in compiled(cc).items():
-        if name.startswith("split"):
-            assert bound("split", (3, 3, 3), d, 256 if name.endswith("few") else most_keys, native_chip(cc)) <= SAFE
+    found = [entry for entry in configurations(cc) if entry.kernel == "split"]
+    assert bool(found) == (cc in (90, 100))
+    for entry in found:
+        assert entry.most <= 32768
+        assert bound("split", (3, 3, 3), entry.d, entry.most, native_chip(cc)) <= SAFE
+
+
+def test_an_architecture_that_is_not_known_has_no_split():
+    text = plans_h()
+    (nearest,) = re.findall(r"#elif __CUDA_ARCH_LIST__ >= 900\n(.*?)#elif", text, re.DOTALL)
+    assert "flash_64" in nearest
+    assert "split" not in nearest
+
+
+def test_a_formula_that_has_no_words_in_cpp_is_refused():
+    with pytest.raises(NotImplementedError, match=r"N\.bit_length"):
+        as_cpp(beyond_cpp)
+
+
+def beyond_cpp(N: int) -> int:
+    """What C++ has no method for."""
+    return N.bit_length()
 
 
 @needs_nvcc
 @pytest.mark.parametrize("cc", ARCHITECTURES)
-def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path):
-    flags = ["-O3", "-std=c++17", f"-arch=sm_{cc}", "-Xcompiler", "-Wall", "-Xptxas", "-v"]
+def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path, generated):
+    flags = ["-O3", "-std=c++17", f"-arch=sm_{cc}", f"-I{generated}", "-Xcompiler", "-Wall", "-Xptxas", "-v"]
     command = ["nvcc", *flags, "-c", "-o", str(tmp_path / "hw4.o"), str(SOURCE)]
     result = subprocess.run(command, capture_output=True, text=True)
     log = result.stdout + result.stderr
@@ -150,7 +161,9 @@ def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path):
 def test_make_builds_it_as_the_assignment_does():
     command = ["make", "-nB", "hw4", "NVCC_ARCH=sm_61", "NVCC=/opt/cuda/bin/nvcc"]
     plan = subprocess.check_output(command, cwd=ROOT, text=True)
-    assert plan.strip() == "/opt/cuda/bin/nvcc -O3 -std=c++17 -arch=sm_61 -o hw4 kernels/host/hw4.cu"
+    make, build = plan.strip().splitlines()
+    assert make == "python3 -m hw4cli.compute.native build/native"
+    assert build == "/opt/cuda/bin/nvcc -O3 -std=c++17 -arch=sm_61 -Ibuild/native -o hw4 kernels/host/hw4.cu"
     assert "rm -f hw4\n" in subprocess.check_output(["make", "-n", "clean"], cwd=ROOT, text=True)
 
 
@@ -166,9 +179,11 @@ def test_make_asks_for_the_architecture_only_where_there_is_no_gpu(tmp_path, ans
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory):
+def program(tmp_path_factory, generated):
     path = tmp_path_factory.mktemp("native") / "hw4"
-    subprocess.run(["nvcc", "-O3", "-std=c++17", "-arch=sm_90", "-o", str(path), str(SOURCE)], check=True)
+    subprocess.run(
+        ["nvcc", "-O3", "-std=c++17", "-arch=sm_90", f"-I{generated}", "-o", str(path), str(SOURCE)], check=True
+    )
     return path
 
 

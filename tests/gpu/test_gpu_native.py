@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -23,10 +24,13 @@ SHAPES += [(5, 257, 32), (5, 300, 64), (200, 600, 64), (1, 5000, 64)]  # and aro
 @pytest.fixture(scope="module")
 def program(gpu, tmp_path_factory):
     folder = tmp_path_factory.mktemp("native")
-    shutil.copytree(ROOT / "kernels", folder / "kernels")
+    for part in ("kernels", "hw4cli"):
+        shutil.copytree(ROOT / part, folder / part)
     shutil.copy(ROOT / "Makefile", folder)
     arch = f"NVCC_ARCH=sm_{gpu.chip.cc}"
-    result = subprocess.run(["make", "hw4", arch], cwd=folder, capture_output=True, text=True)
+    result = subprocess.run(
+        ["make", "hw4", arch, f"PYTHON3={sys.executable}"], cwd=folder, capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
     return folder / "hw4"
 

@@ -1,0 +1,243 @@
+"""What `make hw4` compiles beside kernels/host/hw4.cu, made from the plans: `python3 -m hw4cli.compute.native FOLDER`.
+
+FOLDER/plans.h has, for the architecture that is compiled for, the configurations of flash and of split: head size,
+lengths, tile, launches, shared memory; and the formulas for what depends on the file and the GPU. FOLDER/kernels.cuh
+has a kernel for each configuration. Needs Python's standard library alone.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hw4cli.compute import formulas
+from hw4cli.compute.bounds import LARGEST_N, SAFE, TYPICAL, bound
+from hw4cli.compute.common import NO_LIMIT
+from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
+from hw4cli.compute.plan import CHIPS, Chip, Plan
+from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import HEAD_SIZES, Shape
+from hw4cli.resources import kernel_source
+
+FORMULAS: tuple[Callable[..., Any], ...] = (
+    *(formulas.ceil_div, formulas.row_blocks, formulas.key_tiles, formulas.convert_blocks, formulas.combine_blocks),
+    *(formulas.efficiency, formulas.split_count, formulas.row_stats_bytes, formulas.partial_o_bytes),
+)
+# Architectures, and the compute capability whose plans each takes: the first condition that holds. One that is none of
+# CHIPS takes those of the nearest with as much shared memory, but no split: how its tensor cores add is not known.
+TARGETS = {
+    **{f"== {cc}0": cc for cc in CHIPS},
+    **{">= 1200": 120, ">= 900": 90, "== 870": 80, ">= 800": 86},
+}
+OLDEST = min(CHIPS)
+HEAD = ("#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels.")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A kernel for a head size and for lengths from `least` to `most`: what the program knows of its plan."""
+
+    kernel: str
+    d: int
+    least: int
+    most: int
+    plan: Plan
+
+    @property
+    def name(self) -> str:
+        """The namespace that the kernel is in."""
+        return f"{self.kernel}_{self.d}_{self.least}"
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The members of `struct Configuration`."""
+        macros, split = self.plan.macros, self.kernel == "split"
+        converts = split and not macros["INBLOCK"]
+        return {
+            "split": int(split),
+            "d": self.d,
+            "least": self.least,
+            "most": self.most,
+            "BR": macros["BR"],
+            "BC": macros["BC"],
+            "resident": macros["BLOCKS"],
+            "threads": macros["THREADS"],
+            "shared": self.plan.launches[self.plan.main].shared,
+            "convert_threads": macros["CONVERT_THREADS"] if converts else 0,
+            "convert_chunks": macros["CONVERT_CHUNKS"] if converts else 0,
+            "combine_threads": macros["COMBINE_THREADS"],
+            "absmax_bytes": ABSMAX_BYTES if split else 0,
+            "tile_bytes": tile_bytes(self.d, macros, macros["PV_PIECES"]) if converts else 0,
+            "stats_wanted": int(split),
+            "longest": NO_LIMIT if split else LONGEST_SPLIT,
+            "cost": SPLIT_COST if split else FLASH_COST,
+        }
+
+
+def native_chip(cc: int) -> Chip:
+    """A GPU as the program sees it: warpgroups want an architecture of their own, sm_90a."""
+    return replace(CHIPS[cc], warpgroups=False)
+
+
+def configurations(cc: int, known: bool = True) -> list[Configuration]:
+    """What the program has for a compute capability: flash for any length; split, if the architecture is `known`, where
+    its error is proven small enough for the assignment's range and lengths, at any head size."""
+    chip = native_chip(cc)
+    kernels = {"flash": NO_LIMIT}
+    if known and all(bound("split", TYPICAL, d, LARGEST_N, chip) <= SAFE for d in HEAD_SIZES):
+        kernels["split"] = LARGEST_N
+    return [
+        Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), chip))
+        for kernel, most in kernels.items()
+        for d in HEAD_SIZES
+        for least, last in _lengths(kernel, d, chip, 1, most)
+    ]
+
+
+def _lengths(kernel: str, d: int, chip: Chip, least: int, most: int) -> list[tuple[int, int]]:
+    """The lengths, cut where the macros change. Macros that are the same at both ends are so between them."""
+
+    def macros(N: int) -> dict[str, int]:
+        return {**VARIANTS[kernel].plan(Shape(1, N, d), chip).macros}
+
+    if macros(least) == macros(most):
+        return [(least, most)]
+    middle = (least + most) // 2
+    first, second = _lengths(kernel, d, chip, least, middle), _lengths(kernel, d, chip, middle + 1, most)
+    if macros(middle) == macros(middle + 1):
+        return [*first[:-1], (first[-1][0], second[0][1]), *second[1:]]
+    return [*first, *second]
+
+
+def plans_h() -> str:
+    """The formulas, and each architecture's configurations, as plain C++."""
+    members = configurations(90)[0].numbers
+    lines = [
+        "#pragma once",
+        "// Made by hw4cli/compute/native.py from the plans of the kernels.",
+        "#include <algorithm>",
+    ]
+    lines += ["using std::max, std::min;", f"constexpr long long FLOAT = {formulas.FLOAT};"]
+    lines += [f"constexpr long long MOST_SPLITS = {formulas.MOST_SPLITS};", *map(as_cpp, FORMULAS)]
+    lines += [
+        f"constexpr float LARGEST[3] = {{{', '.join(map(str, TYPICAL))}}};  // the range in which split is proven"
+    ]
+    lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]
+    for directive, cc, known in _targets():
+        lines += [directive, "constexpr Configuration CONFIGURATIONS[] = {"]
+        for entry in configurations(cc, known):
+            lines.append(f"    {{{', '.join(map(str, entry.numbers.values()))}}},  // {entry.name}")
+        lines.append("};")
+    return "\n".join([*lines, "#endif", ""])
+
+
+def kernels_cuh() -> str:
+    """A kernel for each configuration, in a namespace of its own; its launches, as the configurations are ordered."""
+    lines = ["#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels."]
+    lines.append(
+        "struct Kernels { const void *convert, *rows, *combine; };  // launched before; always; if there are splits"
+    )
+    for directive, cc, known in _targets():
+        lines.append(directive)
+        found = configurations(cc, known)
+        for entry in found:
+            steps = {f"{entry.kernel}{step}": f"{entry.name}{step or '_rows'}" for step in ("_convert", "_combine", "")}
+            macros = {**entry.plan.macros, **steps}
+            lines += [f"#undef {name}\n#define {name} {value}" for name, value in macros.items()]
+            lines += [f"namespace {entry.name} {{", f'#include "{entry.kernel}.cuh"', "}"]
+            lines += [f"#undef {name}" for name in macros]
+        lines.append("const Kernels KERNELS[] = {")
+        for entry in found:
+            symbols = [f"{entry.name}_convert" if entry.numbers["tile_bytes"] else "", f"{entry.name}_rows"]
+            symbols.append(f"{entry.name}_combine")
+            words = (f"(const void*){entry.name}::{step}" if step else "nullptr" for step in symbols)
+            lines.append(f"    {{{', '.join(words)}}},")
+        lines.append("};")
+    return "\n".join([*lines, "#endif", ""])
+
+
+def _targets() -> Iterator[tuple[str, int, bool]]:
+    word = "#if"
+    for condition, cc in TARGETS.items():
+        yield f"{word} __CUDA_ARCH_LIST__ {condition}", cc, condition == f"== {cc}0"
+        word = "#elif"
+    yield "#else", OLDEST, False
+
+
+def as_cpp(function: Callable[..., Any]) -> str:
+    """A function of formulas.py in C++: whole numbers are long long, others double."""
+    (node,) = ast.parse(inspect.getsource(function)).body
+    assert isinstance(node, ast.FunctionDef)
+    types = {"int": "long long", "float": "double"}
+
+    def kind(annotation: ast.expr | None) -> str:
+        assert isinstance(annotation, ast.Name)
+        return types[annotation.id]
+
+    known = {argument.arg for argument in node.args.args}
+    arguments = ", ".join(f"{kind(argument.annotation)} {argument.arg}" for argument in node.args.args)
+    body = "\n".join(_statement(line, known, "    ") for line in node.body[1:])  # the first is the docstring
+    return f"inline {kind(node.returns)} {node.name}({arguments}) {{\n{body}\n}}"
+
+
+def _statement(node: ast.stmt, known: set[str], indent: str) -> str:
+    match node:
+        case ast.Return(value=ast.expr() as value):
+            return f"{indent}return {_expression(value)};"
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            declared = "" if name in known else "auto "
+            known.add(name)
+            return f"{indent}{declared}{name} = {_expression(value)};"
+        case ast.While(test=test, body=body):
+            head = f"while ({_expression(test)})"
+        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[first, end]), body=body):
+            head = f"for (long long {name} = {_expression(first)}; {name} < {_expression(end)}; {name}++)"
+        case _:
+            raise NotImplementedError(ast.unparse(node))
+    inner = "\n".join(_statement(line, known, indent + "    ") for line in body)
+    return f"{indent}{head} {{\n{inner}\n{indent}}}"
+
+
+OPERATORS: dict[type[ast.AST], str] = {
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"},
+    **{ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "=="},
+}
+
+
+def _expression(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=int() as value):
+            return f"{value}ll"
+        case ast.Constant(value=float() as value):
+            return repr(value)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"((double){_expression(left)} / {_expression(right)})"
+        case ast.BinOp(left=left, op=operator, right=right):
+            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return f"({_expression(test)} ? {_expression(body)} : {_expression(other)})"
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return f"{name}({', '.join(map(_expression, args))})"
+        case _:
+            raise NotImplementedError(ast.unparse(node))
+
+
+def write(folder: Path) -> None:
+    """Put all that `make hw4` includes into a folder. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plans.h").write_text(plans_h(), encoding="utf-8")
+    (folder / "kernels.cuh").write_text(kernels_cuh(), encoding="utf-8")
+    for kernel in ("flash", "split"):
+        (folder / f"{kernel}.cuh").write_text(kernel_source(kernel), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
