@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from boards import write_class
+from browser import chromium  # noqa: F401 (a fixture)
 from helpers import make_cases, run_hw4
 
 from hw4cli.cli import run_command
