@@ -56,7 +56,7 @@ hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.cu
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
 
-results: $(python_for_run)  ## make the tables in README.md and docs/ from the records in benchmarks/
+results: $(python_for_dev)  ## make the tables and pictures in README.md and docs/ from the records in benchmarks/
 	PYTHONPATH=. $(PYTHON) benchmarks/results.py
 
 # Each is installed alone in an empty environment and judges a case from a folder that has nothing of the source tree.

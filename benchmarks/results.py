@@ -1,4 +1,5 @@
-"""Make the tables in README.md and docs/, and hw4cli/compute/measured.py, from the records here: `make results`.
+"""Make what shows the records here: `make results`. Tables in README.md and docs/, pictures in docs/pictures/, and
+hw4cli/compute/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks import pictures
 from benchmarks.facts import source
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.text.tables import markdown
@@ -114,3 +116,5 @@ if __name__ == "__main__":
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             print(f"{path.name} is up to date again", file=sys.stderr)
+    for name in pictures.make():
+        print(f"{name}.svg is up to date again", file=sys.stderr)

@@ -14,6 +14,7 @@ COMMANDS = {
     "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
+    "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
     "completion": "Print the script that completes hw4's words on the Tab key.",

@@ -14,7 +14,7 @@ from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
     *("text", "system", "problem", "diagnosis", "compute", "device", "stream"),
-    *("runner", "scoring", "judge", "lab", "doctor", "terminal", "cli"),
+    *("runner", "scoring", "judge", "lab", "show", "doctor", "terminal", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import
 
@@ -78,7 +78,9 @@ def modules_after(*args, tmp_path, **env):
     return set(json.loads(found.read_text()))
 
 
-THIRD_PARTY_WE_KNOW = {"numpy", "click", "rich", "psutil", "cupy", "hypothesis", "pytest", "torch", "scipy"}
+THIRD_PARTY_WE_KNOW = {"numpy", "click", "rich", "psutil", "cupy"} | {
+    *("hypothesis", "pytest", "torch", "scipy", "matplotlib")
+}
 
 
 def commands_of(modules):

@@ -1,0 +1,50 @@
+"""The pictures in docs/pictures/, made from the records here by `make results`.
+
+A picture holds a fingerprint of its data and of the code that draws it, by which a test knows that it is up to date:
+matplotlib's own lines differ from version to version, and so are not compared.
+"""
+
+from pathlib import Path
+
+from hw4cli.show.draw import render
+from hw4cli.show.kinds import KINDS
+from hw4cli.show.picture import Picture
+from hw4cli.show.records import load
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE.parent / "docs/pictures"
+# The picture's name, its kind, the record, and the options of the kind.
+PICTURES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "ladder": ("ladder", "h200-ladder", {}),
+    "speedup": ("speedup", "h200-split", {"base": "torch efficient"}),
+    "rate": ("rate", "h200-thirty", {}),
+    "tiles": ("tiles", "h200-tiles", {}),
+    "error": ("error", "h200-thirty", {}),
+    "programs": ("programs", "h200-end-to-end", {}),
+    "roofline": ("roofline", "h200-split", {}),
+}
+
+
+def picture(name: str) -> Picture:
+    """One of PICTURES, as data."""
+    kind, record, options = PICTURES[name]
+    return KINDS[kind]([load(HERE / f"{record}.json")], **options)
+
+
+def outdated() -> list[str]:
+    """The names of the pictures that are missing, or were made from other data or by other code."""
+
+    def fresh(name: str) -> bool:
+        path = FOLDER / f"{name}.svg"
+        return path.exists() and picture(name).digest() in path.read_text(encoding="utf-8")
+
+    return [name for name in PICTURES if not fresh(name)]
+
+
+def make() -> list[str]:
+    """Make the pictures that are outdated; their names."""
+    FOLDER.mkdir(exist_ok=True)
+    names = outdated()
+    for name in names:
+        (FOLDER / f"{name}.svg").write_bytes(render(picture(name), "svg"))
+    return names

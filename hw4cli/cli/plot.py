@@ -1,0 +1,74 @@
+"""`hw4 plot`: a picture from records."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE
+from hw4cli.terminal.params import OneOf
+from hw4cli.text.words import printable
+
+# What a kind shows, and the options that it takes.
+KINDS: dict[str, tuple[str, ...]] = {
+    "latency": ("over",),
+    "rate": ("over",),
+    "speedup": ("base", "over"),
+    "ladder": ("case",),
+    "tiles": (),
+    "error": (),
+    "programs": (),
+    "roofline": (),
+}
+
+
+@click.command()
+@click.argument("kind", type=OneOf(list(KINDS)), metavar="KIND")
+@click.argument("records", nargs=-1, required=True, type=FILE, metavar="RECORDS...")
+@click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="FILE.svg, FILE.png or FILE.pdf.")
+@click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
+@click.option("--case", metavar="CASE", help="ladder: on which case.  [default: the one with the most kernels]")
+@click.option(
+    "--over",
+    type=OneOf(["N", "cases"]),
+    help="latency, rate, speedup: over N, or case by case.  [default: N where one B, or one B·N, has three]",
+)
+@click.pass_context
+def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Path, **options: Any) -> None:
+    """Draw a picture of RECORDS, which `hw4 bench --output` wrote.
+
+    \b
+    KIND is
+    latency   time of each kernel, over N or by case
+    rate      TFLOP/s of each kernel, over N or by case
+    speedup   how many times as fast as --base
+    ladder    all kernels on one case, against the first
+    tiles     TFLOP/s by a tile's rows and keys
+    error     largest error of each kernel, and its bound
+    programs  whole programs, from file to file
+    roofline  rates below measured roofs: copy and SGEMM
+
+    Needs matplotlib. The same records make the same file. Example: hw4 plot ladder benchmarks/h200-ladder.json
+    -o ladder.svg
+    """
+    for name, value in options.items():
+        if value is not None and name not in KINDS[kind]:
+            raise click.UsageError(f"--{name} does not go with {kind}", ctx)
+    if kind == "speedup" and not options["base"]:
+        raise click.UsageError("speedup needs --base KERNEL, the kernel to compare with", ctx)
+    with Importing():
+        from hw4cli.show.draw import FORMATS, render
+        from hw4cli.show.kinds import KINDS as DRAWN
+        from hw4cli.show.records import load
+        from hw4cli.system.files import NewFile, check_place
+
+    form = output.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        raise click.UsageError(f"{output} is no picture's name: let it end in .svg, .png or .pdf", ctx)
+    check_place(output)
+    chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
+    content = render(DRAWN[kind]([load(path) for path in records], **chosen), form)
+    with NewFile(output) as file:
+        file.write(memoryview(content))
+    click.echo(printable(f"wrote {output}"), err=True)

@@ -1,0 +1,1 @@
+"""Pictures and pages from records: what was measured, to be looked at."""

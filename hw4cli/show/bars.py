@@ -1,0 +1,112 @@
+"""Pictures of one case or of each: the ladder, the tiles, the errors below their bounds, whole programs."""
+
+from collections.abc import Sequence
+
+from hw4cli.compute.bounds import TYPICAL, bound, has_bound
+from hw4cli.compute.plan import CHIPS
+from hw4cli.errors import InputError
+from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.show.curves import INTERVALS
+from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
+from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, by_setting, is_ours, ladder_place, latest
+
+SUM = "sum"  # the row of an end-to-end record that adds up its cases
+
+
+def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
+    """The kernels on one case, in the order of the ladder: their times, and how many times as fast as the first.
+
+    Without a `case`, the one that one record holds the most kernels of.
+    """
+    found: list[tuple[int, Record, list[Point]]] = []
+    for record in records:
+        for name in dict.fromkeys(p.case for p in record.points):
+            points = [p for p in record.points if p.case == name and is_ours(p.kernel) and p.tile is None]
+            if case in (None, name) and points:
+                found.append((len(points), record, points))
+    if not found:
+        where = f"kernels on {case}" if case else "kernels"
+        raise InputError(f"no record here holds times of {where}: make one with `hw4 bench all --cases t28 --output`")
+    _, record, points = max(found, key=lambda one: one[0])
+    points = sorted(points, key=lambda p: ladder_place(p.kernel))
+    first = points[0]
+    series = tuple(
+        Series(p.kernel, (Mark(p.kernel, p.ms, p.low, p.high, f"{p.ms:.4g} ms  ×{_factor(first.ms / p.ms)}"),))
+        for p in points
+    )
+    title = f"The ladder on {points[0].where}"
+    panel = Panel("bars", short_gpu(record.gpu), series, "time, ms", "", True, (), tuple(p.kernel for p in points))
+    note = f"× is how many times as fast as {first.kernel}"
+    return Picture(title, (panel,), *measured([record], note, INTERVALS))
+
+
+def tiles(records: Sequence[Record]) -> Picture:
+    """The rate of a kernel with each of its tiles: a panel for each kernel and case."""
+    panels, used = [], []
+    for record in records:
+        tiled = [p for p in record.points if p.tile]
+        for kernel, where in dict.fromkeys((p.kernel, p.where) for p in tiled):
+            marks = [
+                Mark(f"{p.tile[0]}x{p.tile[1]}", p.tflops, text=f"{p.tflops:.1f}")
+                for p in tiled
+                if p.tile and (p.kernel, p.where) == (kernel, where)
+            ]
+            title = f"{kernel}, {where}"
+            panels.append(Panel("cells", title, (Series(kernel, tuple(marks)),), "TFLOP/s", "rows x keys of a tile"))
+        used += [record] * bool(tiled)
+    if not panels:
+        raise InputError("no record here holds a sweep of tiles: make one with `hw4 bench --tile 64x64 --output`")
+    return Picture("Rate by tile", tuple(panels), *measured(used))
+
+
+def error(records: Sequence[Record]) -> Picture:
+    """The largest error of each kernel on each case, and the bound that is proven for inputs in [-3, 3)."""
+    if len(gpus(records)) > 1:
+        raise InputError(f"errors are of one GPU, but these records are of {' and '.join(gpus(records))}")
+    points = [p for p in latest(records) if p.tile is None and p.figures["max_error"]]
+    chip = CHIPS.get(next((r.cc for r in records if r.cc), None) or 90, CHIPS[90])
+    panels = []
+    for setting, group in by_setting(points).items():
+        order = sorted(group, key=lambda p: (p.N, p.B))
+        series = []
+        for kernel in sorted(dict.fromkeys(p.kernel for p in group), key=ladder_place):
+            own = [p for p in order if p.kernel == kernel]
+            series.append(Series(kernel, tuple(Mark(p.where, p.figures["max_error"] or 0.0) for p in own)))
+            if has_bound(kernel) and (setting.dtype, setting.direction) == (FLOAT32, FORWARD):
+                limits = tuple(Mark(p.where, bound(kernel, TYPICAL, setting.d, p.N, chip)) for p in own)
+                series.append(Series(kernel, limits, limit=True))
+        rows = tuple(dict.fromkeys(p.where for p in order))
+        rules = (Rule("tolerance", TOLERANCE),)
+        panels.append(Panel("dots", setting.words, tuple(series), "largest error", "", True, rules, rows))
+    if not panels:
+        raise InputError("no record here holds errors of kernels: make one with `hw4 bench --output`")
+    note = "dots: measured against float64; ticks: the bound for elements in [-3, 3)"
+    return Picture("Error of each kernel, and its bound", tuple(panels), *measured(records, note))
+
+
+def programs(records: Sequence[Record]) -> Picture:
+    """Whole programs from file to file: the wall time on each case, from the fastest run to the slowest."""
+    used = [record for record in records if record.runs]
+    if not used:
+        raise InputError("no record here holds whole programs: make one with `hw4 bench --end-to-end --output`")
+    panels, sums = [], []
+    for record in used:
+        names = list(dict.fromkeys(run.program for run in record.runs))
+        cases = [run for run in record.runs if run.shape]
+        marks = [(r.program, Mark(_where(r.case, r.shape), r.seconds, r.fastest, r.slowest)) for r in cases]
+        series = tuple(Series(name, tuple(mark for program, mark in marks if program == name)) for name in names)
+        rows = tuple(dict.fromkeys(_where(r.case, r.shape) for r in cases))
+        panels.append(Panel("dots", short_gpu(record.gpu), series, "wall time, s", "", False, (), rows))
+        totals = [f"{run.program} {run.seconds:.2f} s" for run in record.runs if run.case == SUM]
+        sums += [f"sum of the cases: {', '.join(totals)}"] if totals else []
+    note = "whiskers: fastest and slowest run"
+    return Picture("Whole programs, from file to file", tuple(panels), *measured(used, *sums, note))
+
+
+def _where(case: str, shape: tuple[int, int, int] | None) -> str:
+    return "{} ({}, {}, {})".format(case, *shape) if shape else case
+
+
+def _factor(ratio: float) -> str:
+    """A ratio in three digits: "30.3", "1.25", "209"."""
+    return f"{ratio:.0f}" if ratio >= 99.5 else f"{ratio:.3g}"

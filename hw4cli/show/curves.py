@@ -1,0 +1,148 @@
+"""Pictures of kernels over N, or from case to case: times, rates, speed-ups, and the measured roofs above them."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hw4cli.errors import InputError
+from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
+from hw4cli.show.records import Point, Record, by_setting, ladder_place, latest
+from hw4cli.text.words import counted
+
+LEAST = 3  # values of N that make a curve
+INTERVALS = "whiskers: 95 % interval of the median"
+AUTO, OVER_N, OVER_CASES = "auto", "N", "cases"
+
+Value = Callable[[Point], tuple[float, float, float]]  # a figure and the ends of its interval
+
+
+def milliseconds(point: Point) -> tuple[float, float, float]:
+    """The median time."""
+    return point.ms, point.low, point.high
+
+
+def rate_of(point: Point) -> tuple[float, float, float]:
+    """The rate in TFLOP/s, and its interval from that of the time."""
+    return point.tflops, point.tflops * point.ms / point.high, point.tflops * point.ms / point.low
+
+
+def latency(records: Sequence[Record], over: str = AUTO) -> Picture:
+    """Times over N, or of each case."""
+    return _picture("Time of each kernel", records, "time, ms", milliseconds, over, log=True)
+
+
+def rate(records: Sequence[Record], over: str = AUTO) -> Picture:
+    """Rates in TFLOP/s over N, or of each case, below what cuBLAS reaches in float32."""
+    roofs = [r.sgemm_tflops for r in records if r.sgemm_tflops]
+    rules = (Rule("cuBLAS SGEMM", max(roofs)),) if roofs else ()
+    return _picture("Rate of each kernel", records, "rate, TFLOP/s", rate_of, over, rules=rules)
+
+
+def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
+    """How many times as fast as `base` each kernel is on each case, of times in one record."""
+    ratios: dict[int, tuple[float, float, float]] = {}
+    comparable = []
+    for record in records:
+        bases = {(p.B, p.N, p.setting): p for p in record.points if p.name == base}
+        pairs = [(p, slow) for p in record.points if (slow := bases.get((p.B, p.N, p.setting))) and p is not slow]
+        ratios.update({id(p): (slow.ms / p.ms, slow.low / p.high, slow.high / p.low) for p, slow in pairs})
+        if pairs:
+            comparable.append(replace(record, points=tuple(p for p, _ in pairs)))
+    if not ratios:
+        names = dict.fromkeys(p.name for record in records for p in record.points)
+        raise InputError(f"no record here holds {base!r} to compare with: they hold {', '.join(names) or 'no kernel'}")
+    title, rules = f"How many times as fast as {base}", (Rule(base, 1.0),)
+    return _picture(title, comparable, "speed-up, ×", lambda p: ratios[id(p)], over, rules=rules, log=True)
+
+
+def roofline(records: Sequence[Record]) -> Picture:
+    """Rates over FLOPs for each byte of Q, K, V and O, below the roofs that the records measured."""
+    if len(gpus(records)) > 1:
+        raise InputError(f"a roofline is of one GPU, but these records are of {' and '.join(gpus(records))}")
+    copies = [r.copy_gb_per_s for r in records if r.copy_gb_per_s]
+    gemms = [r.sgemm_tflops for r in records if r.sgemm_tflops]
+    points = [p for p in latest(records) if p.tile is None and p.figures["gb_per_s"]]
+    if not (copies and gemms and points):
+        lacking = "kernels" if not points else "a copy's GB/s" if not copies else "cuBLAS's TFLOP/s"
+        raise InputError(f"no record here holds {lacking}, which a roofline needs: make one with `hw4 bench --output`")
+    roof, slope = max(gemms), max(copies) / 1000
+
+    def mark(p: Point) -> Mark:
+        value, low, high = rate_of(p)
+        return Mark(1000 * value / (p.figures["gb_per_s"] or 1), value, low, high)
+
+    series = tuple(
+        Series(name, tuple(sorted((mark(p) for p in points if p.kernel == name), key=lambda m: (m.at, m.value))))
+        for name in dict.fromkeys(p.kernel for p in points)
+    )
+    rules = (
+        Rule(f"cuBLAS SGEMM {roof:.0f} TFLOP/s", roof),
+        Rule(f"copy {1000 * slope:,.0f} GB/s", 4 * max(p.tflops for p in points), slope),
+    )
+    panel = Panel(
+        "scatter", short_gpu(records[0].gpu), series, "rate, TFLOP/s", "FLOP per byte of Q, K, V and O", True, rules
+    )
+    note = "kernels on tensor cores are not below SGEMM's roof, which is float32's; both roofs are measured"
+    return Picture("Roofline", (panel,), *measured(records, note))
+
+
+def _picture(
+    title: str,
+    records: Sequence[Record],
+    label: str,
+    value: Value,
+    over: str,
+    *,
+    rules: tuple[Rule, ...] = (),
+    log: bool = False,
+) -> Picture:
+    """A panel for each GPU and setting: over N where the records sweep it, else over cases."""
+    panels, left_out, whiskers = [], 0, ""
+    for gpu in gpus(records):
+        points = [p for p in latest([r for r in records if r.gpu == gpu]) if p.tile is None]
+        for setting, group in by_setting(points).items():
+            sweep = None if over == OVER_CASES else longest_sweep(group)
+            if over == OVER_N and not sweep:
+                continue
+            shown = [p for p in group if _in(p, sweep)] if sweep else group
+            panels.append(_panel(f"{short_gpu(gpu)}, {setting.words}", shown, sweep, label, value, rules, log))
+            left_out += len(group) - len(shown)
+            whiskers = INTERVALS if any(p.high > p.low for p in shown) else whiskers
+    if not panels and over == OVER_N:
+        raise InputError(f"no record here has {LEAST} values of N at one B, or at one B·N: leave out --over N")
+    if not panels:
+        raise InputError("no record here holds times of kernels: make one with `hw4 bench --output`")
+    note = f"{counted(left_out, 'measurement')} at other B left out (all: --over cases)" if left_out else ""
+    return Picture(title, tuple(panels), *measured(records, whiskers, note))
+
+
+def _panel(
+    title: str,
+    points: Sequence[Point],
+    sweep: tuple[str, int] | None,
+    label: str,
+    value: Value,
+    rules: tuple[Rule, ...],
+    log: bool,
+) -> Panel:
+    """The points of one setting as curves over N, or as a row of dots for each case, the shortest first."""
+    order = sorted(points, key=lambda p: (p.N, p.B))
+    series = []
+    for kernel in sorted(dict.fromkeys(p.kernel for p in points), key=ladder_place):
+        own = [p for p in order if p.kernel == kernel]
+        series.append(Series(kernel, tuple(Mark(float(p.N) if sweep else p.where, *value(p)) for p in own)))
+    if sweep:
+        return Panel("lines", f"{title}, {sweep[0]} = {sweep[1]:,}", tuple(series), label, "N", log, rules)
+    return Panel("dots", title, tuple(series), label, "", log, rules, tuple(dict.fromkeys(p.where for p in order)))
+
+
+def longest_sweep(points: Sequence[Point]) -> tuple[str, int] | None:
+    """What stays as it is where N takes the most values: ("B", 4) or ("B·N", 16384). None where it takes too few."""
+    seen = {(p.B, p.N) for p in points}
+    counts = Counter(("B", B) for B, _ in seen) + Counter(("B·N", B * N) for B, N in seen)
+    fixed = max(counts, key=lambda key: (counts[key], key), default=None)
+    return fixed if fixed and counts[fixed] >= LEAST else None
+
+
+def _in(point: Point, sweep: tuple[str, int]) -> bool:
+    return sweep[1] == (point.B if sweep[0] == "B" else point.B * point.N)

@@ -1,0 +1,17 @@
+"""The kinds of pictures that `hw4 plot` makes."""
+
+from collections.abc import Callable
+
+from hw4cli.show import bars, curves
+from hw4cli.show.picture import Picture
+
+KINDS: dict[str, Callable[..., Picture]] = {
+    "latency": curves.latency,
+    "rate": curves.rate,
+    "speedup": curves.speedup,
+    "ladder": bars.ladder,
+    "tiles": bars.tiles,
+    "error": bars.error,
+    "programs": bars.programs,
+    "roofline": curves.roofline,
+}

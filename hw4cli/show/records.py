@@ -1,0 +1,212 @@
+"""The records of `hw4 bench` as points: what was measured, of which kernel or program, on which workload, and where."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import InputError
+from hw4cli.lab.tables import read_record
+from hw4cli.text.words import printable
+
+END_TO_END = "end-to-end"
+TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
+FLOAT32, FORWARD = "float32", "forward"  # of rows that name neither: all that early records hold
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What makes times comparable beside B and N: head size, element type, mask, and which pass is timed."""
+
+    d: int
+    dtype: str = FLOAT32
+    causal: bool = False
+    direction: str = FORWARD
+
+    @property
+    def words(self) -> str:
+        """As a heading: "d = 64, float16, causal"."""
+        extra = [self.dtype] * (self.dtype != FLOAT32) + ["causal"] * self.causal
+        return ", ".join([f"d = {self.d}", *extra, *[self.direction] * (self.direction != FORWARD)])
+
+
+@dataclass(frozen=True)
+class Point:
+    """One kernel on one case. Times in milliseconds; low and high bound the median with 95 % confidence."""
+
+    kernel: str
+    tile: tuple[int, int] | None  # BR, BC where they were given by hand
+    case: str
+    B: int
+    N: int
+    setting: Setting
+    ms: float
+    low: float
+    high: float
+    samples: int
+    tflops: float
+    figures: dict[str, float | None]  # of FIGURES, what the record has
+
+    @property
+    def name(self) -> str:
+        """The kernel, and its tile if that was given by hand."""
+        return f"{self.kernel} {self.tile[0]}x{self.tile[1]}" if self.tile else self.kernel
+
+    @property
+    def where(self) -> str:
+        """The case and its shape: "t28 (4, 16384, 64)"; the shape alone if the case is named after it."""
+        shape = f"({self.B}, {self.N}, {self.setting.d})"
+        return shape if self.case == f"{self.B}x{self.N}x{self.setting.d}" else f"{self.case} {shape}"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One program on one case, or on their sum: wall times in seconds."""
+
+    program: str
+    case: str
+    shape: tuple[int, int, int] | None
+    seconds: float
+    fastest: float
+    slowest: float
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record, its points (of kernels) or runs (of programs), and where and how they were measured."""
+
+    name: str
+    gpu: str
+    cc: int | None
+    facts: str  # the machine, the commit, the date and the file, in one line
+    method: str
+    date: str
+    sgemm_tflops: float | None
+    copy_gb_per_s: float | None
+    points: tuple[Point, ...] = ()
+    runs: tuple[Run, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes", "occupancy")
+
+
+def load(path: Path) -> Record:
+    """A record that `hw4 bench --output` wrote. InputError if it is none, or one of its rows is damaged."""
+    raw = read_record(path)
+    machine = raw["machine"]
+    try:
+        programs = raw.get("kind") == END_TO_END
+        timed = [(place, row) for place, row in enumerate(raw["rows"], 1) if row["status"] == "ok"]
+        who = "program" if programs else "kernel"
+        failures = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in raw["rows"] if r["status"] != "ok"]
+        major, _, minor = str(machine.get("compute_capability", "")).partition(".")
+        return Record(
+            name=printable(path.name),
+            gpu=_machine(machine),
+            cc=int(major + minor) if major.isdecimal() and minor.isdecimal() else None,
+            facts=_facts(raw, path),
+            method=printable(f"{raw['method']['timer']}; {raw['method']['cache']}"),
+            date=printable(raw.get("date", "")),
+            sgemm_tflops=_positive(raw.get("sgemm_tflops")),
+            copy_gb_per_s=_positive(raw.get("copy_gb_per_s")),
+            points=() if programs else tuple(_made(_point, timed)),
+            runs=tuple(_made(_run, timed)) if programs else (),
+            failures=tuple(map(printable, failures)),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        detail = f": {error}" if isinstance(error, ValueError) else ""
+        raise InputError(f"{path} is a damaged record of hw4 bench{detail}") from None
+
+
+def _facts(raw: dict[str, Any], path: Path) -> str:
+    machine = raw["machine"]
+    driver = [f"driver {machine['driver']}"] if machine.get("driver") else []
+    cuda = [f"CUDA {machine['cuda']}"] if machine.get("cuda") else []
+    where = [_machine(machine), *driver, *cuda, f"commit {raw.get('commit') or 'unknown'}"]
+    return printable(", ".join([*where, str(raw.get("date", "")), path.name]))
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    return printable(machine.get("gpu") or machine.get("cpu") or "unknown machine")
+
+
+def _made(make: Any, rows: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Any]:
+    for place, row in rows:
+        try:
+            yield make(row)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            missing = f"has no {error}" if isinstance(error, KeyError) else f"holds {error}"
+            raise ValueError(f"row {place} {missing}") from None
+
+
+def _point(row: dict[str, Any]) -> Point:
+    B, N, d = (int(size) for size in row["shape"])
+    match = TILED.fullmatch(row["kernel"])
+    direction = str(row.get("pass") or FORWARD)
+    setting = Setting(d, str(row.get("dtype") or FLOAT32), bool(row.get("causal")), direction)
+    ms, low, high, tflops = (float(row[key]) for key in ("median", "low", "high", "tflops"))
+    figures = {key: None if row.get(key) is None else float(row[key]) for key in FIGURES}
+    if not (0 < low <= ms <= high and min(B, N, d) > 0 and tflops > 0):
+        raise ValueError("times or sizes that cannot be")
+    if not all(map(isfinite, (high, tflops, *(value for value in figures.values() if value is not None)))):
+        raise ValueError("a figure that is no number")
+    return Point(
+        kernel=printable(match[1] if match else row["kernel"]),
+        tile=(int(match[2]), int(match[3])) if match else None,
+        case=printable(row["case"]),
+        B=B,
+        N=N,
+        setting=setting,
+        ms=ms,
+        low=low,
+        high=high,
+        samples=int(row["samples"]),
+        tflops=tflops,
+        figures=figures,
+    )
+
+
+def _run(row: dict[str, Any]) -> Run:
+    shape: Any = tuple(int(size) for size in row["shape"]) if row["shape"] else None
+    seconds, fastest, slowest = (float(row[key]) for key in ("median", "fastest", "slowest"))
+    if not (0 < fastest <= seconds <= slowest and isfinite(slowest) and (shape is None or len(shape) == 3)):
+        raise ValueError("times or sizes that cannot be")
+    return Run(printable(row["program"]), printable(row["case"]), shape, seconds, fastest, slowest)
+
+
+def _positive(value: Any) -> float | None:
+    """A measured peak, or None where the record has none."""
+    if value is None:
+        return None
+    if not 0 < (peak := float(value)) < inf:
+        raise ValueError("a peak that cannot be")
+    return peak
+
+
+def latest(records: Sequence[Record]) -> list[Point]:
+    """The points of several records of one GPU; of a kernel on a workload that several have, that of the newest."""
+    found: dict[tuple[Any, ...], Point] = {}
+    for record in sorted(records, key=lambda record: record.date):
+        found.update({(p.name, p.B, p.N, p.setting): p for p in record.points})
+    return sorted(found.values(), key=lambda p: ladder_place(p.kernel))
+
+
+def is_ours(kernel: str) -> bool:
+    """Whether this is a kernel of the ladder or a file of the user's own, and not somebody else's attention."""
+    return kernel in VARIANTS or kernel.endswith(".cu")
+
+
+def ladder_place(kernel: str) -> int:
+    """The kernel's place in the ladder; after its end for what is not in it."""
+    return list(VARIANTS).index(kernel) if kernel in VARIANTS else len(VARIANTS)
+
+
+def by_setting(points: Sequence[Point]) -> dict[Setting, list[Point]]:
+    """The points of each head size, type, mask and pass, in this order."""
+    order = sorted(points, key=lambda p: (p.setting.dtype, p.setting.direction, p.setting.causal, p.setting.d))
+    return {setting: list(group) for setting, group in groupby(order, key=lambda p: p.setting)}

@@ -1,0 +1,44 @@
+"""The look that all pictures and pages share: a colour for each kernel, the same everywhere, on paper and on dark."""
+
+from collections.abc import Iterable
+
+INK, SOFT, LINE, PAPER = "#1c2024", "#5c646c", "#dcdeda", "#ffffff"
+# On light paper and on dark; as text, too, each has a contrast of 4.5 to 1.
+COLOURS = {
+    "naive": ("#69707b", "#a3acb8"),
+    "smallbr": ("#99601f", "#d9a566"),
+    "shared": ("#7d6500", "#d3b33c"),
+    "warp": ("#2c7a33", "#79c97f"),
+    "float4": ("#08776f", "#4bc4bb"),
+    "flash": ("#1c66c9", "#78b0ff"),
+    "split": ("#c4372a", "#ff8672"),
+    "exact": ("#8446bd", "#c598f5"),
+    "float64": ("#30363d", "#d7dde3"),
+}
+OTHERS = (("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8"))
+PEERS = (("#5b6673", "#95a2b2"), ("#7d6552", "#c6ab8d"), ("#55694a", "#a6bf94"), ("#735680", "#bda0cc"))
+MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six
+HEAT = ("#f4f7fb", "#cfe0f5", "#8fb8e8", "#2f6fb8", "#144e96")  # from least to most
+HEAT_DARK = ("#1c242e", "#203a57", "#2a5f96", "#4a92d6", "#a5d0ff")
+
+
+def is_peer(name: str) -> bool:
+    """Whether a name is of somebody else's attention: "torch math", where ours are one word or a file."""
+    return " " in name and not name.endswith(".cu")
+
+
+def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """A colour for each name, on light and on dark: a kernel's own, else the next that is free."""
+    others, peers = 0, 0
+    found: dict[str, tuple[str, str]] = {}
+    for name in dict.fromkeys(names):
+        own = COLOURS.get(name)
+        if own and own not in found.values():
+            found[name] = own
+        elif is_peer(name):
+            found[name] = PEERS[peers % len(PEERS)]
+            peers += 1
+        else:
+            found[name] = OTHERS[others % len(OTHERS)]
+            others += 1
+    return found

@@ -1,0 +1,36 @@
+"""Records as `hw4 bench --output` writes them, for the tests of what is made from them."""
+
+import json
+
+from helpers import ROOT
+
+from hw4cli.show.records import load
+
+COMMITTED = sorted((ROOT / "benchmarks").glob("*.json"))
+MACHINE = {"gpu": "Test GPU", "compute_capability": "9.0", "driver": "1.2", "cuda": "13.0"}
+METHOD = {"timer": "CUDA events", "cache": "warm"}
+
+
+def committed(name):
+    return load(ROOT / "benchmarks" / f"{name}.json")
+
+
+def row(kernel="flash", shape=(4, 256, 64), median=1.0, **changes):
+    B, N, d = shape
+    values = {"median": median, "low": 0.99 * median, "high": 1.02 * median, "samples": 20, "tflops": 4 / median}
+    return {
+        "kernel": kernel,
+        "case": f"{B}x{N}x{d}",
+        "shape": [*shape],
+        "status": "ok",
+        "reason": "",
+        **values,
+        **changes,
+    }
+
+
+def written(path, *rows, **changes):
+    """A record of kernels with these rows, as a file."""
+    record = {"schema": 1, "machine": MACHINE, "method": METHOD, "commit": "abc1234", "date": "2026-01-01", **changes}
+    path.write_text(json.dumps({**record, "rows": rows}))
+    return path

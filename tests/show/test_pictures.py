@@ -1,0 +1,125 @@
+"""Pictures as data: what is drawn is what was measured, and nothing is drawn that was not."""
+
+import pytest
+from records import COMMITTED, committed, row, written
+
+from hw4cli.cli.plot import KINDS as OFFERED
+from hw4cli.errors import InputError
+from hw4cli.show.bars import error, ladder, programs, tiles
+from hw4cli.show.curves import latency, rate, roofline, speedup
+from hw4cli.show.kinds import KINDS
+from hw4cli.show.records import load
+from hw4cli.show.style import COLOURS, OTHERS, PEERS, colours
+
+
+def marks(picture, name, panel=0, limit=False):
+    """A series' values by their places."""
+    (series,) = (one for one in picture.panels[panel].series if (one.name, one.limit) == (name, limit))
+    return {mark.at: mark.value for mark in series.marks}
+
+
+def test_the_command_offers_every_kind():
+    assert list(OFFERED) == list(KINDS)
+
+
+def test_times_are_drawn_over_n_where_the_record_sweeps_it():
+    picture = latency([committed("h200-thirty")])
+    assert [panel.title for panel in picture.panels] == ["H200, d = 32, B·N = 40,960", "H200, d = 64, B·N = 20,480"]
+    times = marks(picture, "split")
+    assert list(times) == [128, 256, 512, 1024, 2048]
+    assert times[128] == committed("h200-thirty").points[0].ms
+    assert "60 measurements at other B left out (all: --over cases)" in picture.notes
+    assert len(latency([committed("h200-thirty")], "cases").panels[0].rows) == 15
+
+
+def test_rates_stand_beside_a_peak_that_was_measured():
+    record = committed("h200-split")
+    picture = rate([record])
+    assert [(rule.label, rule.value) for rule in picture.panels[0].rules] == [("cuBLAS SGEMM", record.sgemm_tflops)]
+    assert marks(picture, "split", 1)["t28 (4, 16384, 64)"] == pytest.approx(327.66, abs=0.01)
+
+
+def test_each_gpu_has_panels_of_its_own():
+    picture = rate([committed("h200-split"), committed("h100-split")])
+    assert [panel.title for panel in picture.panels] == [
+        f"{gpu}, d = {d}" for gpu in ("H200", "H100") for d in (32, 64)
+    ]
+
+
+def test_a_speed_up_is_of_one_record_and_its_interval_holds_both(tmp_path):
+    here = load(written(tmp_path / "here.json", row("naive", median=8.0), row("flash", median=2.0)))
+    there = load(written(tmp_path / "there.json", row("split", median=1.0)))
+    picture = speedup([here, there], "naive")
+    (panel,) = picture.panels
+    assert [one.name for one in panel.series] == ["flash"]
+    (mark,) = panel.series[0].marks
+    assert (mark.value, mark.low, mark.high) == pytest.approx((4.0, 4 * 0.99 / 1.02, 4 * 1.02 / 0.99))
+    assert "there.json" not in " ".join(picture.facts)
+    with pytest.raises(InputError, match="no record here holds 'warp' to compare with: they hold naive, flash, split"):
+        speedup([here, there], "warp")
+
+
+def test_the_ladder_counts_from_its_first_rung():
+    picture = ladder([committed("h200-thirty"), committed("h200-ladder")])
+    assert picture.title == "The ladder on t28 (4, 16384, 64)"
+    texts = {one.name: one.marks[0].text for one in picture.panels[0].series}
+    assert texts["naive"] == "175.8 ms  ×1"
+    assert texts["flash"] == "5.792 ms  ×30.3"
+    with pytest.raises(InputError, match="kernels on t99"):
+        ladder([committed("h200-ladder")], "t99")
+
+
+def test_every_tile_is_a_cell():
+    picture = tiles([committed("h200-tiles")])
+    assert [panel.title for panel in picture.panels][:2] == ["float4, t28 (4, 16384, 64)", "flash, t28 (4, 16384, 64)"]
+    assert marks(picture, "flash", 1)["128x64"] == pytest.approx(48.3, abs=0.1)
+
+
+def test_no_error_reaches_its_bound_nor_a_bound_the_tolerance():
+    picture = error([committed("h200-thirty")])
+    for place, panel in enumerate(picture.panels):
+        for name in ("flash", "split", "exact"):
+            measured, limits = (marks(picture, name, place, limit) for limit in (False, True))
+            assert measured.keys() == limits.keys()
+            assert all(measured[at] < limits[at] < panel.rules[0].value for at in measured)
+
+
+def test_a_kernel_without_a_bound_has_no_tick(tmp_path):
+    rows = row("mine.cu", max_error=1e-4), row("flash", max_error=1e-5)
+    picture = error([load(written(tmp_path / "a.json", *rows))])
+    shown = [(one.name, one.limit) for one in picture.panels[0].series]
+    assert shown == [("flash", False), ("flash", True), ("mine.cu", False)]
+
+
+def test_programs_are_told_with_their_sum():
+    picture = programs([committed("h200-end-to-end")])
+    assert len(picture.panels[0].rows) == 30
+    assert "sum of the cases: ./hw4 12.43 s, hw4 14.30 s" in picture.notes
+
+
+def test_roofs_are_measured_or_there_is_no_roofline():
+    record = committed("h200-split")
+    (panel,) = roofline([record]).panels
+    flat, slanted = panel.rules
+    assert (flat.value, slanted.slope) == (record.sgemm_tflops, record.copy_gb_per_s / 1000)
+    assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
+    with pytest.raises(InputError, match="no record here holds a copy's GB/s"):
+        roofline([committed("h200-flash")])
+    with pytest.raises(InputError, match="a roofline is of one GPU"):
+        roofline([record, committed("h100-split")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_record_without_the_data_is_told(tmp_path, kind):
+    empty = load(written(tmp_path / "a.json"))
+    with pytest.raises(InputError, match="no record here holds"):
+        KINDS[kind]([empty], *(["naive"] if kind == "speedup" else []))
+
+
+def test_a_name_keeps_its_colour_and_no_two_share_one():
+    names = [p.kernel for path in COMMITTED for p in load(path).points]
+    found = colours([*COLOURS, *names, "mine.cu", "./hw4"])
+    assert len(set(found.values())) == len(found)
+    assert found["flash"] == colours(["flash"])["flash"]
+    assert found["torch math"] in PEERS
+    assert found["mine.cu"] in OTHERS

@@ -1,0 +1,72 @@
+"""`hw4 plot` as a user meets it: the file it writes, and what it says of mistakes."""
+
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+from helpers import ROOT, fails, folder_is_clean
+from records import committed, row, written
+
+from benchmarks.pictures import PICTURES, outdated
+from hw4cli.show.draw import render
+from hw4cli.show.kinds import KINDS
+
+LADDER = ROOT / "benchmarks/h200-ladder.json"
+
+
+def test_the_same_record_makes_the_same_file_in_every_process(hw4, tmp_path):
+    result = hw4("plot", "ladder", LADDER, "-o", tmp_path / "a.svg", cwd=tmp_path, env={"MPLCONFIGDIR": "/nowhere"})
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", f"wrote {tmp_path / 'a.svg'}\n")
+    picture = KINDS["ladder"]([committed("h200-ladder")])
+    assert (tmp_path / "a.svg").read_bytes() == render(picture, "svg")
+    folder_is_clean(tmp_path, "a.svg")
+
+
+@pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_a_picture_is_what_its_name_says(hw4_here, tmp_path, form, start):
+    assert hw4_here("plot", "latency", LADDER, "-o", f"a.{form}").returncode == 0
+    assert (tmp_path / f"a.{form}").read_bytes().startswith(start)
+
+
+def test_a_name_is_shown_as_it_is_whatever_it_holds(hw4_here, tmp_path):
+    name = "a$^b$<&>\u4e2d.cu"
+    written(tmp_path / "a.json", row(name), row("naive", shape=(1, 128, 32)), machine={"gpu": "G$_$PU"})
+    result = hw4_here("plot", "rate", "a.json", "-o", "a.svg")
+    assert (result.returncode, result.stderr) == (0, "wrote a.svg\n")
+    ET.parse(tmp_path / "a.svg")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["ratee", LADDER, "-o", "a.svg"], "Did you mean 'rate'?"),
+        (["rate", LADDER, "-o", "a.jpg"], "a.jpg is no picture's name: let it end in .svg, .png or .pdf"),
+        (["rate", LADDER, "-o", "none/a.svg"], "the folder"),
+        (["rate", LADDER, "--base", "naive", "-o", "a.svg"], "--base does not go with rate"),
+        (["speedup", LADDER, "-o", "a.svg"], "speedup needs --base KERNEL"),
+        (["speedup", LADDER, "--base", "nave", "-o", "a.svg"], "no record here holds 'nave'"),
+        (["rate", LADDER, "--over", "N", "-o", "a.svg"], "leave out --over N"),
+        (["tiles", LADDER, "-o", "a.svg"], "make one with `hw4 bench --tile"),
+        (["rate", ROOT / "README.md", "-o", "a.svg"], "README.md is not a record of hw4 bench"),
+        (["rate", "-o", "a.svg"], "Missing argument 'RECORDS...'"),
+    ],
+)
+def test_a_mistake_is_told_and_nothing_is_written(hw4_here, tmp_path, args, words):
+    fails(hw4_here("plot", *args), 2, words)
+    folder_is_clean(tmp_path)
+
+
+def test_without_matplotlib_the_command_tells_how_to_get_it(hw4_here, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    fails(hw4_here("plot", "rate", LADDER, "-o", "a.svg"), 3, "pip install matplotlib")
+    folder_is_clean(tmp_path)
+
+
+def test_the_pictures_in_the_docs_are_those_of_the_records():
+    assert outdated() == [], "run make results"
+
+
+def test_the_docs_show_every_picture_that_is_made():
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    assert [name for name in PICTURES if f"(pictures/{name}.svg)" not in pages] == []
+    assert {path.stem for path in (ROOT / "docs/pictures").iterdir()} == set(PICTURES)

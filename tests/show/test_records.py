@@ -1,0 +1,80 @@
+"""Records as points: every committed one is read, a damaged one is told in one sentence."""
+
+import json
+
+import pytest
+from records import COMMITTED, row, written
+
+from hw4cli.errors import InputError
+from hw4cli.show.curves import longest_sweep
+from hw4cli.show.records import Setting, latest, load
+
+
+def test_every_committed_record_is_read_whole():
+    for path in COMMITTED:
+        record, raw = load(path), json.loads(path.read_text())
+        assert len(record.points) + len(record.runs) + len(record.failures) == len(raw["rows"])
+        assert raw["commit"] in record.facts
+        assert raw["machine"]["gpu"] in record.facts
+
+
+def test_a_tile_is_part_of_the_name_and_a_type_of_the_setting(tmp_path):
+    rows = [row("flash 128x32"), row("mine.cu"), row("half", dtype="float16", causal=True, **{"pass": "backward"})]
+    tiled, own, half = load(written(tmp_path / "a.json", *rows)).points
+    assert (tiled.kernel, tiled.tile, tiled.name) == ("flash", (128, 32), "flash 128x32")
+    assert (own.kernel, own.tile, own.setting) == ("mine.cu", None, Setting(64))
+    assert half.setting.words == "d = 64, float16, causal, backward"
+
+
+def test_of_two_records_the_newer_counts(tmp_path):
+    old = load(written(tmp_path / "old.json", row(median=2.0), row("naive", median=9.0)))
+    new = load(written(tmp_path / "new.json", row(median=1.0), date="2026-02-01"))
+    assert [(p.kernel, p.ms) for p in latest([new, old])] == [("naive", 9.0), ("flash", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"median": float("nan")}, "row 2 holds times or sizes that cannot be"),
+        ({"high": float("inf")}, "row 2 holds a figure that is no number"),
+        ({"low": 5.0}, "row 2 holds times or sizes that cannot be"),
+        ({"shape": [1, 2]}, "row 2 holds not enough values"),
+        ({"samples": float("inf")}, "row 2 holds cannot convert"),
+        ({"kernel": None}, "row 2 holds"),
+        ({"max_error": "much"}, "row 2 holds could not convert"),
+    ],
+)
+def test_a_damaged_row_is_told(tmp_path, changes, words):
+    path = written(tmp_path / "bad.json", row(), {**row(), **changes})
+    with pytest.raises(InputError, match=words) as told:
+        load(path)
+    assert str(told.value).startswith(f"{path} is a damaged record")
+
+
+def test_a_row_without_a_field_is_told_with_its_name(tmp_path):
+    lacking = row()
+    del lacking["tflops"]
+    with pytest.raises(InputError, match="row 1 has no 'tflops'"):
+        load(written(tmp_path / "bad.json", lacking))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"machine": []}, {"method": {}}, {"sgemm_tflops": float("nan")}, {"copy_gb_per_s": -1}]
+)
+def test_a_damaged_record_is_told(tmp_path, changes):
+    with pytest.raises(InputError, match="damaged record"):
+        load(written(tmp_path / "bad.json", row(), **changes))
+
+
+def test_what_failed_is_kept_in_words(tmp_path):
+    failed = {"kernel": "naive", "case": "t30", "shape": [2, 32768, 64], "status": "failed", "reason": "no\nroom"}
+    assert load(written(tmp_path / "a.json", failed)).failures == ("naive on t30 failed: no?room",)
+
+
+def test_a_sweep_is_one_b_or_one_product_with_three_values_of_n(tmp_path):
+    def sweep(*shapes):
+        return longest_sweep(load(written(tmp_path / "a.json", *(row(shape=(B, N, 64)) for B, N in shapes))).points)
+
+    assert sweep((4, 128), (4, 256)) is None
+    assert sweep((4, 128), (4, 256), (4, 512), (1, 512)) == ("B", 4)
+    assert sweep((4, 128), (2, 256), (1, 512), (3, 512)) == ("B·N", 512)
