@@ -15,6 +15,7 @@ COMMANDS = {
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
+    "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
     "completion": "Print the script that completes hw4's words on the Tab key.",

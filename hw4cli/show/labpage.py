@@ -1,0 +1,109 @@
+"""The lab page: records as one file that asks for nothing else, and computes in the browser what is chosen there."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from string import Template
+from typing import Any
+
+from hw4cli import __version__
+from hw4cli.compute.bounds import TYPICAL, bound, has_bound
+from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.resources import data_path
+from hw4cli.show import style
+from hw4cli.show.picture import gpus, short_gpu
+from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
+from hw4cli.show.stories import stories, texts
+from hw4cli.text.page import escaped, policy
+
+FIELDS = (
+    *("record", "kernel", "tile", "case", "B", "N", "d", "dtype", "causal", "pass"),
+    *("ms", "low", "high", "samples", "tflops", *FIGURES, "bound"),
+)
+DIGITS = 6  # significant ones
+
+
+class Page(Template):
+    """A template whose places are marked %%name: scripts have dollars of their own."""
+
+    delimiter = "%%"
+
+
+def page(records: Sequence[Record], title: str) -> str:
+    """The whole page."""
+    text = data_path("templates/lab.html").read_text(encoding="utf-8")
+    names = _names(records)
+    styled = Page(text).safe_substitute(colours=_colours(names), dark=_dark(names), version=__version__)
+    return Page(styled).substitute(policy=policy(styled), title=escaped(title), data=_embedded(_data(records, names)))
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    """Everything that has a colour: the kernels in the order of the ladder, others' attention, programs."""
+    seen = [p.kernel for record in records for p in record.points]
+    programs = [run.program for record in records for run in record.runs]
+    return list(dict.fromkeys([*VARIANTS, *seen, *programs]))
+
+
+def _colours(names: Sequence[str]) -> str:
+    """The style sheet's colours: of each name by its place, and of the cells of heat maps; those for light paper."""
+    own = (f"--c{place}: {light};" for place, (light, _) in enumerate(style.colours(names).values()))
+    return " ".join([*own, *(f"--h{step}: {colour};" for step, colour in enumerate(style.HEAT))])
+
+
+def _dark(names: Sequence[str]) -> str:
+    """The same colours for a dark page."""
+    own = (f"--c{place}: {dark};" for place, (_, dark) in enumerate(style.colours(names).values()))
+    return " ".join([*own, *(f"--h{step}: {colour};" for step, colour in enumerate(style.HEAT_DARK))])
+
+
+def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:
+    files, held = texts(), Counter[str]()
+    for record in records:
+        held[record.gpu] += len(record.points)
+    return {
+        "tolerance": TOLERANCE,
+        "gpus": [{"name": gpu, "short": short_gpu(gpu)} for gpu in sorted(gpus(records), key=lambda gpu: -held[gpu])],
+        "names": list(names),
+        "ladder": [name for name in names if is_ours(name)],
+        "records": [
+            {
+                "name": record.name,
+                "gpu": record.gpu,
+                "facts": record.facts,
+                "method": record.method,
+                "date": record.date,
+                "sgemm": record.sgemm_tflops,
+                "copy": record.copy_gb_per_s,
+                "failures": record.failures,
+            }
+            for record in records
+        ],
+        "fields": FIELDS,
+        "points": [_values(place, p, record) for place, record in enumerate(records) for p in record.points],
+        "runs": [{"record": place, **asdict(run)} for place, record in enumerate(records) for run in record.runs],
+        "stories": [asdict(story) for story in stories(files)],
+        "files": files,
+    }
+
+
+def _values(place: int, p: Point, record: Record) -> list[Any]:
+    """A point's values, in the order of FIELDS."""
+    setting = p.setting
+    proven = None
+    if has_bound(p.kernel) and (setting.dtype, setting.direction) == (FLOAT32, FORWARD):
+        proven = bound(p.kernel, TYPICAL, setting.d, p.N, CHIPS.get(record.cc or 90, CHIPS[90]))
+    tile = f"{p.tile[0]}x{p.tile[1]}" if p.tile else ""
+    values = [place, p.kernel, tile, p.case, p.B, p.N, setting.d, setting.dtype, setting.causal, setting.direction]
+    values += [p.ms, p.low, p.high, p.samples, p.tflops, *(p.figures[key] for key in FIGURES), proven]
+    return [float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for value in values]
+
+
+def _embedded(data: dict[str, Any]) -> str:
+    """Data as JSON that no HTML parser takes for anything else."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
