@@ -6,7 +6,7 @@ from hw4cli.compute.bounds import TYPICAL, bound, has_bound
 from hw4cli.compute.plan import CHIPS
 from hw4cli.errors import InputError
 from hw4cli.problem.verdict import TOLERANCE
-from hw4cli.show.curves import INTERVALS
+from hw4cli.show.curves import INTERVALS, holding
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, by_setting, is_ours, ladder_place, latest
 
@@ -16,14 +16,14 @@ SUM = "sum"  # the row of an end-to-end record that adds up its cases
 def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
     """The kernels on one case, in the order of the ladder: their times, and how many times as fast as the first.
 
-    Without a `case`, the one that one record holds the most kernels of.
+    Without a `case`, the one that one record holds the most kernels of; of these, the one with the most work.
     """
-    found: list[tuple[int, Record, list[Point]]] = []
+    found: list[tuple[tuple[int, int], Record, list[Point]]] = []
     for record in records:
         for name in dict.fromkeys(p.case for p in record.points):
             points = [p for p in record.points if p.case == name and is_ours(p.kernel) and p.tile is None]
             if case in (None, name) and points:
-                found.append((len(points), record, points))
+                found.append(((len(points), points[0].B * points[0].N ** 2), record, points))
     if not found:
         where = f"kernels on {case}" if case else "kernels"
         raise InputError(f"no record here holds times of {where}: make one with `hw4 bench all --cases t28 --output`")
@@ -81,7 +81,7 @@ def error(records: Sequence[Record]) -> Picture:
     if not panels:
         raise InputError("no record here holds errors of kernels: make one with `hw4 bench --output`")
     note = "dots: measured against float64; ticks: the bound for elements in [-3, 3)"
-    return Picture("Error of each kernel, and its bound", tuple(panels), *measured(records, note))
+    return Picture("Error of each kernel, and its bound", tuple(panels), *measured(holding(records, points), note))
 
 
 def programs(records: Sequence[Record]) -> Picture:

@@ -83,7 +83,7 @@ def roofline(records: Sequence[Record]) -> Picture:
         "scatter", short_gpu(records[0].gpu), series, "rate, TFLOP/s", "FLOP per byte of Q, K, V and O", True, rules
     )
     note = "kernels on tensor cores are not below SGEMM's roof, which is float32's; both roofs are measured"
-    return Picture("Roofline", (panel,), *measured(records, note))
+    return Picture("Roofline", (panel,), *measured(holding(records, points), note))
 
 
 def _picture(
@@ -97,7 +97,7 @@ def _picture(
     log: bool = False,
 ) -> Picture:
     """A panel for each GPU and setting: over N where the records sweep it, else over cases."""
-    panels, left_out, whiskers = [], 0, ""
+    panels, drawn, left_out = [], list[Point](), 0
     for gpu in gpus(records):
         points = [p for p in latest([r for r in records if r.gpu == gpu]) if p.tile is None]
         for setting, group in by_setting(points).items():
@@ -106,14 +106,21 @@ def _picture(
                 continue
             shown = [p for p in group if _in(p, sweep)] if sweep else group
             panels.append(_panel(f"{short_gpu(gpu)}, {setting.words}", shown, sweep, label, value, rules, log))
+            drawn += shown
             left_out += len(group) - len(shown)
-            whiskers = INTERVALS if any(p.high > p.low for p in shown) else whiskers
     if not panels and over == OVER_N:
         raise InputError(f"no record here has {LEAST} values of N at one B, or at one B·N: leave out --over N")
     if not panels:
         raise InputError("no record here holds times of kernels: make one with `hw4 bench --output`")
     note = f"{counted(left_out, 'measurement')} at other B left out (all: --over cases)" if left_out else ""
-    return Picture(title, tuple(panels), *measured(records, whiskers, note))
+    whiskers = INTERVALS if any(p.high > p.low for p in drawn) else ""
+    return Picture(title, tuple(panels), *measured(holding(records, drawn), whiskers, note))
+
+
+def holding(records: Sequence[Record], drawn: Sequence[Point]) -> list[Record]:
+    """The records that some of the points are from."""
+    own = {id(point) for point in drawn}
+    return [record for record in records if any(id(point) in own for point in record.points)]
 
 
 def _panel(

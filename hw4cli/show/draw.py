@@ -18,7 +18,7 @@ LOOK = {
     "font.size": FONT,
     "text.parse_math": False,  # a dollar in a name is a dollar
     "svg.hashsalt": "hw4",
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",  # text stays text, to be found and read out
     "pdf.fonttype": 42,
     "axes.edgecolor": style.LINE,
     "axes.labelcolor": style.SOFT,
@@ -63,22 +63,25 @@ def render(picture: Picture, form: str) -> bytes:
         heights = [max(_height(panel) for panel in row) for row in grid]
         names = dict.fromkeys(one.name for panel in picture.panels for one in panel.series)
         colours = {name: light for name, (light, _) in style.colours(names).items()}
-        legend = len(names) > 1 and any(panel.form in ("dots", "scatter") for panel in picture.panels)
-        height = TOP + GAP * legend + sum(heights) + GAP * (len(lines) + 1)
+        needs_legend = len(names) > 1 and any(panel.form in ("dots", "scatter") for panel in picture.panels)
+        across = _legend_columns(list(names), width) if needs_legend else 0
+        legend = GAP * -(-len(names) // across) if across else 0
+        height = TOP + legend + sum(heights) + GAP * (len(lines) + 1)
         figure = Figure(figsize=(width, height), facecolor=style.PAPER)
         figure.text(EDGE / width, 1 - 0.28 / height, picture.title, fontsize=FONT + 4, weight="bold")
-        if legend:
-            _legend(figure, list(names), colours, EDGE / width, 1 - 0.4 / height)
-        bottom = height - TOP - GAP * legend
+        if across:
+            _legend(figure, list(names), colours, (EDGE / width, 1 - 0.4 / height), across)
+        bottom = height - TOP - legend
         for row, tall in zip(grid, heights, strict=True):
             bottom -= tall
             for place, panel in enumerate(row):
-                left = max((len(name) for name in panel.rows), default=7) * 0.068 + 0.15 + EDGE
-                across, up = width / columns - left - _right(panel), tall - HEAD - FOOT
-                box = (place * width / columns + left) / width, (bottom + FOOT) / height, across / width, up / height
+                left = max((len(style.cut(name)) for name in panel.rows), default=7) * 0.068 + 0.15 + EDGE
+                size = width / columns - left - _right(panel), tall - HEAD - FOOT
+                corner = (place * width / columns + left) / width, (bottom + FOOT) / height
+                box = *corner, size[0] / width, size[1] / height
                 axes = figure.add_axes(box, label=f"{panel.title} {bottom}")
                 DRAW[panel.form](axes, panel, colours)
-                inset = (left - EDGE) / across if place == 0 or panel.rows else 0.5 / across
+                inset = (left - EDGE) / size[0] if place == 0 or panel.rows else 0.5 / size[0]
                 axes.set_title(panel.title, pad=16 if panel.rules and panel.rows else 8, x=-inset)
         for place, line in enumerate(reversed(lines)):
             figure.text(EDGE / width, (0.12 + GAP * place) / height, line, fontsize=FONT - 2, color=style.SOFT)
@@ -95,6 +98,8 @@ def _saved(figure: Any, picture: Picture, form: str, matplotlib: ModuleType) -> 
     }
     out = io.BytesIO()
     figure.savefig(out, format=form, dpi=200, metadata=metadata[form])
+    if form == "svg":
+        return out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, sans-serif")
     return out.getvalue()
 
 
@@ -107,21 +112,30 @@ def _right(panel: Panel) -> float:
     """Inches to the right of the axes, for the names or figures that stand there."""
     if panel.form == "lines":
         names = *(one.name for one in panel.series), *(rule.label for rule in panel.rules)
-        return 0.25 + 0.075 * max(map(len, names))
+        return 0.25 + 0.075 * max(len(style.cut(name)) for name in names)
     return {"bars": 1.3, "cells": 0.35}.get(panel.form, 0.3)
 
 
-def _legend(figure: Any, names: Sequence[str], colours: dict[str, str], x: float, y: float) -> None:
+def _legend_columns(names: Sequence[str], width: float) -> int:
+    """Into how many columns the legend goes, so that it fits the width: one line, if it can."""
+    inches = [0.075 * len(style.cut(name)) + 0.3 for name in names]
+    return len(names) if sum(inches) < width - EDGE else max(1, int((width - EDGE) / max(inches)))
+
+
+def _legend(
+    figure: Any, names: Sequence[str], colours: dict[str, str], corner: tuple[float, float], columns: int
+) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=colours[n], marker=marker(names, n), markersize=5, linewidth=0, label=n) for n in names
+        Line2D([], [], color=colours[n], marker=marker(names, n), markersize=5, linewidth=0, label=style.cut(n))
+        for n in names
     ]
     figure.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(x, y),
-        ncols=len(names),
+        bbox_to_anchor=corner,
+        ncols=columns,
         borderaxespad=0,
         borderpad=0,
         handletextpad=0.2,

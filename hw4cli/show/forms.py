@@ -8,6 +8,7 @@ from hw4cli.show import style
 from hw4cli.show.picture import Panel, Rule, Series
 
 FONT = 8.5  # points
+MOST_TICKS = 6  # of N
 
 
 def marker(names: Sequence[str], name: str) -> str:
@@ -20,7 +21,9 @@ def _lines(axes: Any, panel: Panel, colours: dict[str, str]) -> None:
     _scales(axes, panel, values="y")
     axes.set_xscale("log", base=2)
     places = sorted({float(mark.at) for one in panel.series for mark in one.marks})
-    axes.set_xticks(places, [f"{place:,.0f}" for place in places])
+    every = -(-len(places) // MOST_TICKS)
+    axes.set_xticks(places[::-every], [f"{place:,.0f}" for place in places[::-every]])
+    axes.minorticks_off()
     axes.set_xlabel(panel.at_label)
     ends = []
     for one in panel.series:
@@ -45,7 +48,12 @@ def _apart(axes: Any, ends: Sequence[tuple[float, float, str]], colours: dict[st
         below = pixels
         up = (pixels - y) * 72 / axes.figure.dpi
         axes.annotate(
-            name, (place, value), (7, up), textcoords="offset points", va="center", color=colours.get(name, style.SOFT)
+            style.cut(name),
+            (place, value),
+            (7, up),
+            textcoords="offset points",
+            va="center",
+            color=colours.get(name, style.SOFT),
         )
 
 
@@ -81,7 +89,7 @@ def _bars(axes: Any, panel: Panel, colours: dict[str, str]) -> None:
 
 
 def _rows(axes: Any, panel: Panel) -> None:
-    axes.set_yticks(range(len(panel.rows)), panel.rows)
+    axes.set_yticks(range(len(panel.rows)), [style.cut(row) for row in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)

@@ -22,6 +22,14 @@ HEAT = ("#f4f7fb", "#cfe0f5", "#8fb8e8", "#2f6fb8", "#144e96")  # from least to 
 HEAT_DARK = ("#1c242e", "#203a57", "#2a5f96", "#4a92d6", "#a5d0ff")
 
 
+LONGEST = 26  # letters of a name in a picture
+
+
+def cut(name: str) -> str:
+    """A name as long as a picture has room for: of a path, its end."""
+    return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
+
+
 def is_peer(name: str) -> bool:
     """Whether a name is of somebody else's attention: "torch math", where ours are one word or a file."""
     return " " in name and not name.endswith(".cu")

@@ -1,54 +1,9 @@
-"""The lab page in a real browser, made from the committed records."""
+"""The lab page in a real browser: comparing kernels, by mouse and by keyboard."""
 
-import json
 import time
 
-import pytest
-from browser import PHONE, find, hover, opened, press, screen
-from records import COMMITTED, row, written
-
-from hw4cli.show.labpage import page
-from hw4cli.show.records import load
-
-VIEWS = ("compare", "ladder", "tiles", "programs", "kernels")
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    path = tmp_path_factory.mktemp("lab") / "lab.html"
-    path.write_text(page([load(record) for record in COMMITTED], "hw4 lab"))
-    return path.as_uri()
-
-
-@pytest.fixture
-def lab(chromium, address):
-    """The page, open; at the end nothing was asked for but the page itself, and nothing complained."""
-    with opened(chromium, address):
-        yield chromium
-
-
-def texts(browser, selector):
-    script = "return [...document.querySelectorAll(arguments[0])].map(one => one.textContent)"
-    return browser.execute_script(script, selector)
-
-
-def choose(browser, name, value):
-    from selenium.webdriver.support.ui import Select
-
-    Select(find(browser, f"#{name}")).select_by_value(value)
-
-
-def state(browser):
-    return dict(browser.execute_script("return [...new URLSearchParams(location.hash.slice(1))]"))
-
-
-def at(browser, address, **chosen):
-    """The page with something chosen by its address."""
-    browser.execute_script("location.hash = new URLSearchParams(arguments[0])", chosen)
-
-
-def toggle(browser, kernel):
-    return find(browser, f"#legend button[data-key='{kernel}']")
+from browser import find, hover, press
+from labpage import at, choose, state, texts, toggle
 
 
 def test_the_first_view_says_which_kernel_is_fastest_and_by_how_much(lab):
@@ -64,13 +19,13 @@ def test_a_click_in_the_legend_hides_a_kernel_everywhere_and_one_always_stays(la
     assert "naive" not in texts(lab, "#cards h3") + texts(lab, "#table tbody th") + texts(lab, "#chart text")
     toggle(lab, "naive").click()
     assert "naive" in texts(lab, "#cards h3")
-    at(lab, "", record="h200-thirty.json", off="split,exact")
+    at(lab, record="h200-thirty.json", off="split,exact")
     toggle(lab, "flash").click()
     assert set(texts(lab, "#table tbody th")) == {"flash"}
 
 
 def test_speed_ups_follow_the_chosen_base(lab):
-    at(lab, "", record="h200-split.json", d="64", at="4,16384,64")
+    at(lab, record="h200-split.json", d="64", at="4,16384,64")
     choose(lab, "base", "torch efficient")
     cards = dict(zip(texts(lab, "#cards h3"), texts(lab, "#cards dd:first-of-type"), strict=True))
     assert cards["split"] == "×9.59"
@@ -80,7 +35,7 @@ def test_speed_ups_follow_the_chosen_base(lab):
 
 
 def test_curves_over_n_have_two_axes_to_turn_from_log_to_linear(lab):
-    at(lab, "", record="h200-thirty.json", over="B·N=20480")
+    at(lab, record="h200-thirty.json", over="B·N=20480")
     ticks = texts(lab, "#chart text")
     assert {"128", "256", "512", "1,024", "2,048", "split", "time, ms, log"} <= set(ticks)
     xs = "return [...document.querySelectorAll('#chart path[stroke-width=\"2\"]')].map(path => path.getAttribute('d'))"
@@ -93,7 +48,7 @@ def test_curves_over_n_have_two_axes_to_turn_from_log_to_linear(lab):
 
 
 def test_each_measure_has_its_unit_and_its_measured_peak(lab):
-    at(lab, "", record="h200-split.json", d="64")
+    at(lab, record="h200-split.json", d="64")
     for measure, label, roof in (
         ("tflops", "rate, TFLOP/s", "cuBLAS SGEMM 51.29 TFLOP/s"),
         ("sgemm", "rate, % of cuBLAS SGEMM", "cuBLAS SGEMM 100 %"),
@@ -113,7 +68,7 @@ def test_another_gpu_brings_its_own_records_and_head_sizes(lab):
 
 
 def test_the_keyboard_walks_through_the_workloads(lab):
-    at(lab, "", record="h200-thirty.json", d="64")
+    at(lab, record="h200-thirty.json", d="64")
     chart = find(lab, "#chart")
     chart.send_keys("")
     press(lab, "HOME")
@@ -142,7 +97,7 @@ def test_the_keyboard_reaches_every_view_and_control(lab):
     assert {"measure", "log", "split", "chart", "at", "base", "save-svg", "save-csv", "TFLOP/s"} <= seen
 
 
-def test_the_address_keeps_what_is_chosen_and_a_copy_of_it_shows_the_same(lab, address):
+def test_the_address_keeps_what_is_chosen_and_a_copy_of_it_shows_the_same(lab):
     choose(lab, "measure", "tflops")
     choose(lab, "d", "32")
     toggle(lab, "exact").click()
@@ -153,7 +108,7 @@ def test_the_address_keeps_what_is_chosen_and_a_copy_of_it_shows_the_same(lab, a
     lab.get(link)
     assert texts(lab, "#table tbody tr") == rows
     assert toggle(lab, "exact").get_attribute("aria-pressed") == "false"
-    at(lab, address, gpu="nowhere", d="7", view="none", at="x", base="x", off="a,b", over="?", measure="no", sort="x y")
+    at(lab, gpu="nowhere", d="7", view="none", at="x", base="x", off="a,b", over="?", measure="no", sort="x y")
     assert find(lab, "#say").text.startswith("t28")
 
 
@@ -170,7 +125,7 @@ def test_a_heading_sorts_the_table_and_turns_it_round(lab):
 
 def test_files_to_keep_hold_the_figures_and_where_they_are_from(lab, tmp_path):
     lab.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
-    at(lab, "", record="h200-split.json", d="64")
+    at(lab, record="h200-split.json", d="64")
     find(lab, "#save-csv").click()
     find(lab, "#save-svg").click()
     for _ in range(100):
@@ -188,114 +143,9 @@ def test_files_to_keep_hold_the_figures_and_where_they_are_from(lab, tmp_path):
 
 
 def test_hovering_tells_every_kernel_of_a_workload(lab):
-    at(lab, "", record="h200-thirty.json", d="64")
+    at(lab, record="h200-thirty.json", d="64")
     hover(lab, find(lab, "#chart"))
     tip = find(lab, "#tip").text
     assert all(name in tip for name in ("split", "exact", "flash", "n = ", "±"))
     press(lab, "ESCAPE")
     assert not find(lab, "#tip").is_displayed()
-
-
-def test_the_ladder_counts_from_the_first_rung_and_from_the_one_before(lab):
-    at(lab, "", view="ladder")
-    rows = texts(lab, "#ladder-table tbody tr")
-    assert rows[0].startswith("naive175.81.564×1–")
-    assert rows[5].startswith("flash5.79247.46×30.3×2.21")
-    assert "5.792 ms  ×30.3" in texts(lab, "#ladder text")
-
-
-def test_the_best_tile_is_framed(lab):
-    at(lab, "", view="tiles")
-    assert texts(lab, ".map td.best") == ["26.7", "48.3", "25.8", "46.7"]
-    choose(lab, "cells", "ms")
-    assert len(texts(lab, ".map td.best")) == 4
-    assert "flash on t28 (4, 16384, 64), H200, ms" in texts(lab, ".map caption")
-
-
-def test_programs_are_compared_case_by_case_and_in_sum(lab):
-    at(lab, "", view="programs")
-    assert find(lab, "#sums").text == "All cases together: ./hw4 12.43 s, hw4 14.3 s."
-    assert len(texts(lab, "#programs-table tbody tr")) == 31
-
-
-def test_a_kernel_shows_its_story_its_source_and_what_it_changed(lab):
-    at(lab, "", view="kernels", kernel="warp")
-    assert "A lane owns one key of the tile" in find(lab, "#story").text
-    assert texts(lab, "#story dt") == ["Idea", "Geometry", "Shared", "Limits", "Source", "Before"]
-    assert texts(lab, "#code .l")[0].startswith("// warp:")
-    choose(lab, "diff", "shared")
-    assert find(lab, "#code-title").text == "From shared to warp"
-    assert "+ constexpr int ROWS = 4;" in "".join(texts(lab, "#code .add"))
-    assert all(line.startswith("- ") for line in texts(lab, "#code .cut"))
-    find(lab, "#list button[data-key=split]").click()
-    header = texts(lab, "#file option")[1]
-    choose(lab, "file", header)
-    assert state(lab) == {"view": "kernels", "kernel": "split", "file": header}
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_phone_scrolls_tables_and_code_but_not_the_page(lab, address, view):
-    screen(lab, PHONE)
-    lab.get("about:blank")
-    lab.get(f"{address}#view={view}")
-    assert lab.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [PHONE, PHONE]
-    assert find(lab, f"#tab-{view}").rect["x"] + find(lab, f"#tab-{view}").rect["width"] <= PHONE
-
-
-CONTRASTS = """
-const numbers = text => text.match(/[\\d.]+/g).map(Number);
-const bright = color => color.slice(0, 3).map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-const ground = element => { // of the nearest element behind it that has one
-  for (; element; element = element.parentElement) {
-    const color = numbers(getComputedStyle(element).backgroundColor);
-    if (color.length < 4 || color[3] === 1) return color;
-  }
-};
-const told = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-return [...document.body.querySelectorAll("*")].filter(one => told(one) && one.getClientRects().length).map(one => {
-  const style = getComputedStyle(one), ink = numbers(one.namespaceURI.endsWith("svg") ? style.fill : style.color);
-  const [low, high] = [bright(ink), bright(ground(one))].sort((a, b) => a - b);
-  return [one.textContent.slice(0, 40), (high + .05) / (low + .05)];
-});
-"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_readable(lab, address, scheme):
-    screen(lab, scheme=scheme)
-    for view in (*VIEWS, "kernels&kernel=warp&diff=shared"):
-        lab.get("about:blank")
-        lab.get(f"{address}#view={view}")
-        found = lab.execute_script(CONTRASTS)
-        assert len(found) > 20
-        assert [(name, round(ratio, 2)) for name, ratio in found if ratio < 4.5] == []
-
-
-def test_the_page_is_there_within_a_second(lab, address):
-    """Of its own work: what a loaded machine adds is not the page's."""
-    best = 1e9
-    for _ in range(3):
-        lab.get("about:blank")
-        lab.get(address)
-        best = min(best, lab.execute_script("return performance.getEntriesByType('navigation')[0].domComplete"))
-    assert best < 1000
-
-
-def test_types_masks_and_passes_are_offered_where_records_have_them(chromium, tmp_path):
-    rows = [row("flash", shape=(4, N, 64), median=N / 128) for N in (128, 256, 512)]
-    rows += [row("half", dtype="float16", causal=causal, median=0.1 + causal) for causal in (False, True)]
-    rows += [row("</script>&", **{"pass": "backward"})]
-    (tmp_path / "lab.html").write_text(page([load(written(tmp_path / "a.json", *rows))], "<i>"))
-    with opened(chromium, (tmp_path / "lab.html").as_uri()):
-        assert texts(chromium, "[role=tab]") == ["Compare", "Kernels"], "no view without data"
-        assert texts(chromium, "#dtype option") == ["float16", "float32"]
-        assert texts(chromium, "#over option") == ["N, at B = 4", "all workloads"]
-        choose(chromium, "dtype", "float16")
-        assert texts(chromium, "#causal option") == ["full", "causal"]
-        choose(chromium, "causal", "true")
-        assert texts(chromium, "#cards .big") == ["1.1 ms ±1.5 %"]
-        choose(chromium, "dtype", "float32")
-        choose(chromium, "pass", "backward")
-        assert texts(chromium, "#cards h3") == ["</script>&"]
-        assert json.loads(chromium.execute_script("return JSON.stringify(document.title)")) == "<i>"
