@@ -59,6 +59,19 @@ def test_each_measure_has_its_unit_and_its_measured_peak(lab):
         assert {label, roof} <= set(texts(lab, "#chart text"))
 
 
+def test_rates_are_shown_with_what_the_copy_bandwidth_allows(lab):
+    at(lab, record="h200-split.json", d="64", measure="tflops")
+    rise = lab.execute_script(
+        "return [...document.querySelectorAll('#chart line.axis')].map(line => line.y1.baseVal.value)"
+    )
+    ground, (roof,) = max(rise), [y for y in rise if y < max(rise)]
+    fastest = min(
+        lab.execute_script("return [...document.querySelectorAll('#chart text.soft')].map(t => t.y.baseVal[0]?.value)")
+    )
+    assert "copy 4,258 GB/s" in texts(lab, "#chart text")
+    assert fastest < roof < ground
+
+
 def test_another_gpu_brings_its_own_records_and_head_sizes(lab):
     choose(lab, "gpu", "NVIDIA H100 80GB HBM3")
     assert texts(lab, "#record option") == ["all of this GPU", "h100-heads.json", "h100-split.json"]
@@ -128,7 +141,7 @@ def test_files_to_keep_hold_the_figures_and_where_they_are_from(lab, tmp_path):
     at(lab, record="h200-split.json", d="64")
     find(lab, "#save-csv").click()
     find(lab, "#save-svg").click()
-    for _ in range(100):
+    for _ in range(300):
         if {path.name for path in tmp_path.iterdir()} == {"hw4-lab.csv", "hw4-ms.svg"}:
             break
         time.sleep(0.1)
