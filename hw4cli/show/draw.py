@@ -45,13 +45,15 @@ EDGE, COLUMN = 0.15, 4.6
 
 
 def render(picture: Picture, form: str) -> bytes:
-    """The picture as a file of one of FORMATS. MachineError if matplotlib is not there."""
+    """The picture as a file of one of FORMATS. MachineError if matplotlib is not there, or does not load."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of where it keeps its cache of fonts
     try:
         import matplotlib
         from matplotlib.figure import Figure
-    except ImportError:
+    except ModuleNotFoundError:
         raise MachineError("pictures need matplotlib, which is not installed (pip install matplotlib)") from None
+    except (ImportError, OSError, RuntimeError, ValueError) as error:  # a broken installation, or its settings
+        raise MachineError(f"pictures need matplotlib, which does not load: {error}") from None
     columns = min(2, len(picture.panels))
     lines = [*picture.notes, *picture.facts]
     with (
