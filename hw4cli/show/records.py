@@ -1,6 +1,7 @@
 """The records of `hw4 bench` as points: what was measured, of which kernel or program, on which workload, and where."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -189,10 +190,13 @@ def _positive(value: Any) -> float | None:
 
 
 def latest(records: Sequence[Record]) -> list[Point]:
-    """The points of several records of one GPU; of a kernel on a workload that several have, that of the newest."""
-    found: dict[tuple[Any, ...], Point] = {}
-    for record in sorted(records, key=lambda record: record.date):
-        found.update({(p.name, p.B, p.N, p.setting): p for p in record.points})
+    """The points of several records of one GPU. Of a kernel on a workload that several have, that of the newest; on the
+    same day, of the record with the most kernels there, so that what is compared was measured in turn."""
+    dated: list[tuple[str, int, Point]] = []
+    for record in records:
+        held = Counter((p.B, p.N, p.setting) for p in record.points)
+        dated += [(record.date, held[p.B, p.N, p.setting], p) for p in record.points]
+    found = {(p.name, p.B, p.N, p.setting): p for *_, p in sorted(dated, key=lambda one: one[:2])}
     return sorted(found.values(), key=lambda p: ladder_place(p.kernel))
 
 

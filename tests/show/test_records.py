@@ -32,6 +32,13 @@ def test_of_two_records_the_newer_counts(tmp_path):
     assert [(p.kernel, p.ms) for p in latest([new, old])] == [("naive", 9.0), ("flash", 1.0)]
 
 
+def test_of_two_records_of_a_day_the_one_with_more_kernels_on_the_workload_counts(tmp_path):
+    full = load(written(tmp_path / "full.json", row(median=2.0), row("naive", median=9.0), row(shape=(1, 64, 64))))
+    lone = load(written(tmp_path / "lone.json", row(median=1.0), row("split", shape=(1, 64, 64))))
+    for records in ([full, lone], [lone, full]):
+        assert [(p.kernel, p.ms) for p in latest(records) if p.B == 4] == [("naive", 9.0), ("flash", 2.0)]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
