@@ -3,6 +3,7 @@
 // text as it is. The loader defines D (head size), BR, BC (rows and keys of a tile) and THREADS (of a block).
 
 #ifdef __HIP__  // a 64-lane wavefront works as two warps of 32: width 32 keeps them apart, no mask is needed
+#define FULL_WARP 0xffffffffffffffffull
 #define SHFL(value, lane) __shfl(value, lane, 32)
 #define SHFL_XOR(value, bits) __shfl_xor(value, bits, 32)
 #define ANY(condition) __any(condition)  // of both warps: who takes it for one warp's does more than must be done

@@ -1,0 +1,174 @@
+"""Kernels compiled for the CPU, as shared objects that are kept beside the GPU's machine code.
+
+A kernel's own text is compiled, against kernels/emulator/cuda.h; a header of single instructions such as ptx.cuh is
+replaced by the one of that name in kernels/emulator. Three builds: `plain` is for the answer alone, `race` has the
+compiler's hooks before every load and store, `asan` has AddressSanitizer's checks of local arrays.
+"""
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hw4cli.device.gpu import kernel_cache
+from hw4cli.errors import InputError, MachineError
+from hw4cli.resources import data_path, spliced
+
+PLAIN, RACE, ASAN = "plain", "race", "asan"
+BUILDS = (PLAIN, RACE, ASAN)
+LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
+SECONDS = 300.0  # that a compilation may take
+RUNTIME = ("fibers", "memory", "sanitizers")
+# Vectors of float are read as floats and the other way round, as CUDA's compilers allow.
+LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast")
+UNDEFINED = "-fsanitize=undefined", "-fno-sanitize=vptr"
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler, and what kind it is."""
+
+    path: str
+    version: str
+
+    @property
+    def clang(self) -> bool:
+        """Whether it takes Clang's options."""
+        return "clang" in self.version
+
+    def options(self, build: str) -> tuple[str, ...]:
+        """What a kernel is compiled with."""
+        if build == PLAIN:
+            return ("-O2",)
+        if build == ASAN:
+            return ("-O1", "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address", *UNDEFINED)
+        own = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
+        prefix = ["-mllvm", "-"] if self.clang else ["--param="]
+        hooks = [word for option in own for word in (*prefix[:-1], prefix[-1] + option)]
+        return ("-O1", "-fsanitize=thread", *hooks, *UNDEFINED)
+
+    def sanitizer_library(self) -> str:
+        """AddressSanitizer's library, which must be loaded before all others."""
+        name = "libclang_rt.asan-x86_64.so" if self.clang else "libasan.so"
+        found = subprocess.run([self.path, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+        path = found.stdout.strip()
+        if not os.path.isabs(path):
+            raise MachineError(f"{self.path} has no {name}, which the build {ASAN} needs")
+        return path
+
+
+@functools.cache
+def find_compiler() -> Compiler:
+    """The C++ compiler that CXX names, or g++, or clang++. Raises MachineError if there is none."""
+    named = os.environ.get("CXX")
+    for name in (named,) if named else ("g++", "clang++"):
+        path = shutil.which(name)
+        if path is not None:
+            version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+            return Compiler(path, version)
+    wanted = f"{named}, which CXX names," if named else "g++ or clang++"
+    raise MachineError(f"kernels run on the CPU only where there is a C++ compiler: {wanted} is not installed")
+
+
+def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, build: str) -> Path:
+    """A kernel's file as a shared object for a compute capability and a width of warps; kept, if there is a place.
+
+    Raises InputError if the source does not compile, and MachineError if there is no compiler.
+    """
+    compiler = find_compiler()
+    headers = data_path("kernels/emulator")
+    text = spliced(source, (headers, source.resolve().parent, data_path("kernels")))
+    defines = [f"-D{name}={value}" for name, value in macros.items()]
+    defines += [f"-D__CUDA_ARCH__={cc * 10}", *(["-D__HIP__=1"] if lanes == 64 else [])]
+    options = [*LANGUAGE, *_processor(), *compiler.options(build), *defines]
+    name = _digest(text, options, compiler.version, *_texts(headers))
+    target = _folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
+    if target.exists():
+        return target
+    runtime = _runtime(compiler, build, headers)
+    with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+        cpp, made = Path(folder, f"{source.stem}.cpp"), Path(folder, "made.so")
+        cpp.write_text(text, encoding="utf-8")
+        command = [compiler.path, *options, f"-I{headers}", f"-I{source.resolve().parent}", f"-I{data_path('kernels')}"]
+        _run([*command, "-include", "cuda.h", "-c", str(cpp), "-o", f"{cpp}.o"], source.name)
+        # What a kernel declares as dynamic shared memory, under whatever name, is the runtime's window.
+        windows = dict.fromkeys(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]\s*;", text))
+        window = [f"-Wl,--defsym={name}=hw4_window" for name in windows]
+        sanitizer = ["-fsanitize=address", *(["-shared-libasan"] if compiler.clang else [])] if build == ASAN else []
+        objects = [f"{cpp}.o", *map(str, runtime)]
+        _run([compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)], source.name)
+        _keep(made, target)
+    return target
+
+
+def _runtime(compiler: Compiler, build: str, headers: Path) -> list[Path]:
+    """The runtime, compiled."""
+    hooks = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"]}[build]
+    options = [*LANGUAGE, "-O2", *hooks]
+    digest = _digest(options, compiler.version, *_texts(headers))
+    objects = []
+    for name in RUNTIME:
+        target = _folder() / f"hw4-emulator-{name}-{digest}.o"
+        objects.append(target)
+        if not target.exists():
+            with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+                made = Path(folder, "made.o")
+                _run([compiler.path, *options, "-c", str(headers / f"{name}.cpp"), "-o", str(made)], f"{name}.cpp")
+                _keep(made, target)
+    return objects
+
+
+def _run(command: list[str], name: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined reference" in line]
+        raise InputError(f"{name} does not compile for the CPU: {(lines or done.stderr.splitlines() or ['?'])[0]}")
+
+
+def _keep(made: Path, target: Path) -> None:
+    """Put a file where it appears when it is whole."""
+    part = target.with_suffix(f".{os.getpid()}")
+    try:
+        shutil.copyfile(made, part)
+        part.replace(target)
+    except OSError as error:
+        raise MachineError(f"cannot write {target}: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@functools.cache
+def _private_folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="hw4-emulator-"))
+
+
+def _folder() -> Path:
+    return kernel_cache() or _private_folder()
+
+
+@functools.cache
+def _texts(headers: Path) -> tuple[str, ...]:
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(headers.iterdir()) if path.is_file())
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+@functools.cache
+def _processor() -> tuple[str, ...]:
+    """The instructions that GPUs have too, where this processor has them: fused multiplication, halves."""
+    try:
+        flags = set(re.findall(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())
+    except (OSError, IndexError):
+        return ()
+    return tuple(f"-m{name}" for name in ("fma", "f16c") if name in flags)

@@ -1,0 +1,164 @@
+"""A kernel for the CPU, loaded: launches with the arguments that a GPU gets, and what was found meanwhile."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.plan import Plan
+from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.problem.casefile import FLOAT32, Floats
+
+FORWARD, REVERSE, RANDOM = "forward", "reverse", "random"
+ORDERS = (FORWARD, REVERSE, RANDOM)
+GAP = 64 << 10  # bytes that nobody may touch, behind every matrix that is watched
+ALIGNMENT = 512  # of a GPU's memory
+RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
+MOST_FINDINGS = 100
+
+
+class _Array(ctypes.Structure):
+    _fields_ = [
+        ("begin", ctypes.c_void_p),
+        ("bytes", ctypes.c_uint64),
+        ("writable", ctypes.c_uint32),
+        ("written", ctypes.c_uint32),
+        ("name", ctypes.c_char * 48),
+    ]
+
+
+class _Finding(ctypes.Structure):
+    _fields_ = [
+        ("kind", ctypes.c_char * 32),
+        ("text", ctypes.c_char * 480),
+        ("pc", ctypes.c_uint64 * 2),
+        ("times", ctypes.c_uint32),
+        ("block", ctypes.c_uint32),
+    ]
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = [
+        ("kernel", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "range")),
+        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "scratch")),
+        *((name, ctypes.c_int64) for name in ("in_stride", "out_stride")),
+        *((name, ctypes.c_int32) for name in ("B", "N", "splits")),
+        ("scale", ctypes.c_float),
+    ]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The order in which threads take turns."""
+
+    order: str = FORWARD
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end."""
+
+    o: Floats
+    findings: tuple[Finding, ...]
+    finished: bool
+
+
+class Memory:
+    """Arrays as a GPU has them: O and scratch, and Q, K and V of each batch; watched, with gaps between them."""
+
+    def __init__(self, inputs: Floats, plan: Plan, watched: bool) -> None:
+        self.n, _, self.N, self.d = inputs.shape
+        gap, matrix = GAP if watched else 0, self.N * self.d * 4
+        step = matrix + gap
+        sizes = [3 * self.n * step, self.n * step, plan.scratch]
+        starts = [gap]
+        for size in sizes:
+            starts.append(-(-(starts[-1] + size) // ALIGNMENT) * ALIGNMENT + gap)
+        self._buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)  # NaN
+        base = -(-self._buffer.ctypes.data // ALIGNMENT) * ALIGNMENT - self._buffer.ctypes.data
+        self._buffer = self._buffer[base:]
+        self.q, self.o, self.scratch = (self._buffer.ctypes.data + start for start in starts[:3])
+        self.part, self.in_stride, self.out_stride = step, 3 * step // 4, step // 4
+        for index, array in enumerate(inputs.reshape(3 * self.n, -1)):
+            at = starts[0] + index * step
+            self._buffer[at : at + matrix] = np.ascontiguousarray(array, FLOAT32).view(np.uint8)
+        if plan.finds_range:
+            self._buffer[starts[2] : starts[2] + RANGE_BYTES] = 0
+        self._outputs = self._buffer[starts[1] : starts[1] + sizes[1]].reshape(self.n, step)[:, :matrix]
+        names = [f"{name} of batch {batch}" for batch in range(self.n) for name in "QKV"]
+        arrays = [(self.q + i * step, matrix, False, True, name) for i, name in enumerate(names)]
+        arrays += [(self.o + i * step, matrix, True, False, f"O of batch {i}") for i in range(self.n)]
+        known = RANGE_BYTES if plan.finds_range else 0
+        arrays += [(self.scratch, known, True, True, "the range in scratch")] if known else []
+        arrays += [(self.scratch + known, plan.scratch - known, True, False, "scratch")] if plan.scratch > known else []
+        self.arrays = [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
+
+    def outputs(self) -> Floats:
+        """O of all batches, copied."""
+        return np.ascontiguousarray(self._outputs).view(FLOAT32).reshape(self.n, self.N, self.d)
+
+
+class Library:
+    """A shared object that `build.shared_object` has made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self._stop = ctypes.c_int.in_dll(self._library, "hw4_stop")
+        self._blocks = ctypes.c_uint64.in_dll(self._library, "hw4_blocks_done")
+
+    def run(
+        self, plan: Plan, inputs: Floats, lanes: int = 32, schedule: Schedule = Schedule(), watched: bool = True  # noqa: B008
+    ) -> Outcome:
+        """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has."""
+        memory = Memory(inputs, plan, watched)
+        self._library.hw4_watch((_Array * len(memory.arrays))(*memory.arrays), len(memory.arrays))
+        finished = True
+        for step in plan.launches:
+            kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
+            launch = _Launch(
+                kernel=kernel,
+                grid=step.grid,
+                block=step.block,
+                shared=step.shared,
+                lanes=lanes,
+                order=ORDERS.index(schedule.order),
+                seed=schedule.seed,
+                q=memory.q,
+                k=memory.q + memory.part,
+                v=memory.q + 2 * memory.part,
+                o=memory.o,
+                scratch=memory.scratch,
+                in_stride=memory.in_stride,
+                out_stride=memory.out_stride,
+                B=memory.n,
+                N=memory.N,
+                splits=plan.splits,
+                scale=memory.d**-0.5,
+            )
+            status = self._library.hw4_launch(ctypes.byref(launch))
+            if status == 3:
+                raise MemoryError
+            finished = finished and status == 0
+            if not finished:
+                break
+        return Outcome(memory.outputs(), findings_of(self.path, self._findings()), finished)
+
+    def stop(self) -> None:
+        """End a launch that runs in another thread before its next block."""
+        self._stop.value = 1
+
+    @property
+    def blocks_done(self) -> int:
+        """How many blocks have run since the library was loaded."""
+        return self._blocks.value
+
+    def _findings(self) -> Sequence[Raw]:
+        found: Any = (_Finding * MOST_FINDINGS)()
+        count = self._library.hw4_findings(found, MOST_FINDINGS)
+        return [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block) for x in found[:count]]

@@ -1,0 +1,66 @@
+"""What was found while a kernel ran, as sentences that name files and lines."""
+
+import re
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hw4cli.resources import data_path
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A finding as the runtime has it: {0} and {1} in its text stand for two places in the shared object."""
+
+    kind: str
+    text: str
+    pc: tuple[int, ...]
+    times: int
+    block: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake: its kind ("race", "out of bounds" and so on), a sentence, and how often it was seen."""
+
+    kind: str
+    sentence: str
+    times: int = 1
+
+    def __str__(self) -> str:
+        more = f" ({self.times:,} times)" if self.times > 1 else ""
+        return f"{self.kind}: {self.sentence}{more}"
+
+
+def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
+    """The findings in words, those of the same kind at the same lines as one."""
+    lines = places(path, {pc for raw in found for pc in raw.pc if pc})
+    merged: dict[object, Finding] = {}
+    for raw in found:
+        where = [lines.get(pc, "?") for pc in raw.pc]
+        sentence = f"block {raw.block}: " + raw.text.replace("{0}", where[0]).replace("{1}", where[1])
+        key = (raw.kind, *where) if raw.pc[0] else (raw.kind, re.sub(r"\d+ (threads|at)|thread \d+", "", raw.text))
+        old = merged.get(key)
+        merged[key] = Finding(raw.kind, old.sentence if old else sentence, raw.times + (old.times if old else 0))
+    return tuple(merged.values())
+
+
+def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
+    """The lines of return addresses in a shared object, as "flash.cu:117, called at flash.cu:160"."""
+    wanted = sorted(addresses)
+    if not wanted:
+        return {}
+    words = ["addr2line", "-a", "-i", "-e", str(path), *(hex(address - 1) for address in wanted)]
+    try:
+        text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {address: f"offset {address:#x}" for address in wanted}
+    own = {path.name for path in data_path("kernels/emulator").iterdir()}
+    found: dict[int, str] = {}
+    for chunk in re.split(r"^0x", text, flags=re.MULTILINE)[1:]:
+        first, *frames = chunk.splitlines()
+        lines = [re.sub(r" .*", "", frame.rsplit("/", 1)[-1]) for frame in frames]
+        kernel = [line for line in lines if line.split(":")[0] not in own] or lines
+        found[int(first, 16) + 1] = kernel[0] + (f", called at {kernel[1]}" if len(kernel) > 1 else "")
+    return found
