@@ -9,6 +9,9 @@ from pathlib import Path
 from hw4cli.resources import data_path
 
 
+WIDER = "__syncthreads() is missing"  # which helps where __syncwarp() would, and beyond
+
+
 @dataclass(frozen=True)
 class Raw:
     """A finding as the runtime has it: {0} and {1} in its text stand for two places in the shared object."""
@@ -39,11 +42,19 @@ def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
     merged: dict[object, Finding] = {}
     for raw in found:
         where = [lines.get(pc, "?") for pc in raw.pc]
-        sentence = f"block {raw.block}: " + raw.text.replace("{0}", where[0]).replace("{1}", where[1])
-        key = (raw.kind, *where) if raw.pc[0] else (raw.kind, re.sub(r"\d+ (threads|at)|thread \d+", "", raw.text))
+        block = "" if raw.text.startswith("block ") else f"block {raw.block}, "
+        sentence = block + raw.text.replace("{0}", where[0]).replace("{1}", where[1])
+        key = (raw.kind, *where) if raw.pc[0] else (raw.kind, without_numbers(raw.text))
         old = merged.get(key)
-        merged[key] = Finding(raw.kind, old.sentence if old else sentence, raw.times + (old.times if old else 0))
+        if old and WIDER not in sentence:
+            sentence = old.sentence
+        merged[key] = Finding(raw.kind, sentence, raw.times + (old.times if old else 0))
     return tuple(merged.values())
+
+
+def without_numbers(sentence: str) -> str:
+    """What makes two sentences the same mistake: their words and lines, not which thread, byte or block."""
+    return re.sub(r"(?<!:)\b\d[\d.,]*\b", "#", sentence)
 
 
 def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:

@@ -29,12 +29,14 @@ bool watching;
 
 static std::vector<EmuFinding> findings;
 constexpr size_t MOST_FINDINGS = 100;
+static const char SYNCTHREADS[] = "__syncthreads() is missing";  // which helps where __syncwarp() would, and beyond
 static uintptr_t image;  // where the shared object lies
 
 void add_finding(const char* kind, const char* text, uintptr_t pc0, uintptr_t pc1) {
     const uint64_t pc[2] = {pc0 ? pc0 - image : 0, pc1 ? pc1 - image : 0};
     for (EmuFinding& old : findings)
         if (!strcmp(old.kind, kind) && old.pc[0] == pc[0] && old.pc[1] == pc[1] && (pc0 || !strcmp(old.text, text))) {
+            if (strstr(text, SYNCTHREADS) && !strstr(old.text, SYNCTHREADS)) snprintf(old.text, sizeof old.text, "%s", text);
             old.times++;
             return;
         }
@@ -151,6 +153,7 @@ struct Area {  // some memory and its shadow
     std::vector<Word> words;
 };
 static Area shared_area;
+static unsigned log2_lanes;
 static char* window;
 static size_t tls_bytes;
 static const char *tls, *image_end;
@@ -186,6 +189,7 @@ void locate_shared() {
 unsigned shared_bytes() { return (unsigned)(window - shared) + dynamic_bytes; }
 
 void launch_begins() {
+    log2_lanes = lanes == 64 ? 6 : 5;
     epoch++;
     launch_epoch = epoch;
     blocks.clear();
@@ -219,18 +223,18 @@ static bool before(const Touch& touch, int t) {
     if (touch.who >= MAX_THREADS) return clocks && knows(t)[touch.who] >= touch.time;
     if (touch.epoch != epoch) return true;
     if (touch.who == t && !(touch.flags & SEVERAL)) return true;
-    if (touch.who / lanes == t / lanes && touch.time <= synced[touch.who]) return true;
+    if (touch.who >> log2_lanes == t >> log2_lanes && touch.time <= synced[touch.who]) return true;
     return clocks && touch.who != t && knows(t)[touch.who] >= touch.time;
 }
-static std::string party(unsigned who) {
-    return who >= MAX_THREADS ? "an asynchronous copy or product" : "thread " + std::to_string(who);
+static std::string party(unsigned who, bool several = false) {
+    if (who >= MAX_THREADS) return "an asynchronous copy or product";
+    return several ? "threads of warp " + std::to_string(who >> log2_lanes) : "thread " + std::to_string(who);
 }
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where) {
-    const char* missing = old.who >= MAX_THREADS || who >= MAX_THREADS ? "nobody waits for it"
-                          : (int)old.who / lanes == (int)who / lanes            ? "__syncwarp() is missing between them"
-                                                                       : "__syncthreads() is missing between them";
+    const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, same_warp = old.who >> log2_lanes == who >> log2_lanes;
     tell("race", pc, old.pc + image, "%s %s %s at {0} what %s %s at {1}, and no barrier orders the two: %s", party(who).c_str(),
-         writes ? "writes" : "reads", where, party(old.who).c_str(), old_writes ? "wrote" : "read", missing);
+         writes ? "writes" : "reads", where, party(old.who, old.flags & SEVERAL).c_str(), old_writes ? "wrote" : "read",
+         agent ? "nobody waits for it" : same_warp ? "__syncwarp() is missing between them" : "__syncthreads() is missing between them");
 }
 static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
     tell("race", pc, old.pc + image,
@@ -271,7 +275,7 @@ static void touch(Word& word, uint8_t bytes, const Access& access, bool global, 
                           (old.epoch >= block_epoch && before(old, t));
         if (past) {
             if (!place) place = &old;
-        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && old.who / lanes == t / lanes) {
+        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && old.who >> log2_lanes == t >> log2_lanes) {
             old.flags |= SEVERAL, old.bytes |= bytes;
             return;
         }
@@ -291,8 +295,21 @@ template <class Each> static void each_word(Area& area, const char* at, uint32_t
         each(area.words[i], at <= word && word + 4 <= end ? (uint8_t)15 : bytes_of(at, end, word));
     }
 }
+// Whether a read tells nothing new: the last write is past, and another lane of the warp has read the word just so.
+static inline bool seen(Word& word, uint8_t bytes, int t) {
+    if (word.copy || word.epoch < block_epoch || (word.written & bytes) != bytes) return false;
+    if (word.write.epoch == epoch || word.write.who >= MAX_THREADS) return false;
+    for (Touch& old : word.read)
+        if (old.epoch == epoch && old.who < MAX_THREADS && old.who >> log2_lanes == (unsigned)t >> log2_lanes &&
+            old.time == own[old.who] && (old.bytes & bytes) == bytes) {
+            if (old.who != t) old.flags |= SEVERAL;
+            return true;
+        }
+    return false;
+}
 static void touch_shared(const char* at, const Access& access, unsigned who) {
     each_word(shared_area, at, access.bytes, [&](Word& word, uint8_t bytes) {
+        if (!access.write && who < MAX_THREADS && seen(word, bytes, (int)who)) return;
         if (word.copy)
             tell("race", access.pc, word.copy + image,
                  "thread %d %s shared memory at {0} that the asynchronous copy at {1} still writes: wait for the copy, then "

@@ -1,0 +1,160 @@
+"""A kernel checked on the CPU: small shapes with tails, data that shows mistakes, every build and order of threads."""
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from hw4cli.compute.bounds import bound
+from hw4cli.compute.plan import CHIPS, Chip, Tile, Variant
+from hw4cli.emulator.build import ASAN, RACE, shared_object
+from hw4cli.emulator.library import FORWARD, RANDOM, REVERSE, Outcome, Schedule
+from hw4cli.emulator.report import without_numbers
+from hw4cli.emulator.worker import Job, run_jobs
+from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import data_path
+
+# Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
+SHAPES = (Shape(1, 1, 32), Shape(1, 131, 64), Shape(3, 65, 36), Shape(1, 67, 128))
+IN_PARTS = Shape(1, 531, 32)  # the keys of so long a sequence are cut into parts, by kernels that do that
+RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
+DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
+DATA_IN_PARTS = (RANDOM_DATA, EQUAL)
+SCHEDULES = (Schedule(FORWARD), Schedule(REVERSE), Schedule(RANDOM, 1))
+OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where there is no bound
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """Something wrong with a kernel: what kind of thing, in a sentence, and the runs that show it first."""
+
+    kernel: str
+    kind: str
+    sentence: str
+    shape: Shape
+    data: str
+    build: str
+    lanes: int
+
+    def __str__(self) -> str:
+        width = "" if self.lanes == 32 else f", warps of {self.lanes}"
+        return f"{self.kernel} on {self.shape}, {self.data}{width}: {self.kind}: {self.sentence}"
+
+
+def make_data(kind: str, shape: Shape, seed: int = 1) -> Floats:
+    """Inputs (B, 3, N, d) of a kind in DATA.
+
+    With Q = 0 and V = 3 every weight is the same and the answer is 3, unless a key is left out or counted that is not
+    there. Rising scores move the running maximum at every tile. Huge ones do not fit exp without it.
+    """
+    B, N, d = shape.B, shape.N, shape.d
+    rng = np.random.default_rng(seed)
+    reach = 40.0 if kind == HUGE else 3.0
+    block = rng.uniform(-reach, reach, (B, 3, N, d)).astype(FLOAT32)
+    if kind == EQUAL:
+        block[:, 0], block[:, 2] = 0, 3
+    if kind == RISING:
+        block[:, 0] = 3
+        block[:, 1] = 3 * np.linspace(-1, 1, N, dtype=FLOAT32)[:, None]
+    return block
+
+
+def check_kernel(
+    variant: Variant,
+    source: Path | None = None,
+    *,
+    chip: Chip = CHIPS[80],
+    shapes: Iterable[Shape] = (*SHAPES, IN_PARTS),
+    data: Sequence[str] = DATA,
+    builds: Sequence[str] = (RACE, ASAN),
+    lanes: Sequence[int] = (32,),
+    tile: Tile | None = None,
+    seconds: float = 60.0,
+) -> list[Mistake]:
+    """What is wrong with a kernel, each mistake once; `source` is a file in place of the variant's own.
+
+    It is compiled and run on each shape and kind of data. Raises InputError if it does not compile, MachineError if
+    there is no C++ compiler, or the chip cannot start such a launch.
+    """
+    source = source or data_path(f"kernels/{variant.name}.cu")
+    planned = [(shape, variant.plan(shape, chip, tile)) for shape in shapes]
+    planned = [(shape, plan) for shape, plan in planned if shape != IN_PARTS or plan.splits > 1]
+    with ThreadPoolExecutor(workers()) as pool:
+
+        def run(build: str, width: int) -> list[tuple[Shape, str, Job, Outcome]]:
+            objects = {plan.options: plan.macros for _, plan in planned}
+            made = pool.map(lambda macros: shared_object(source, macros, chip.cc, width, build), objects.values())
+            paths = dict(zip(objects, made, strict=True))
+            runs = [
+                (shape, kind, Job(paths[plan.options], plan, block, width, schedule))
+                for shape, plan in planned
+                for kind, block, schedule in _runs(shape, data, build)
+            ]
+            outcomes = run_jobs([job for _, _, job in runs], build, seconds)
+            return [(*one, outcome) for one, outcome in zip(runs, outcomes, strict=True)]
+
+        ways = list(product(builds, lanes))
+        with ThreadPoolExecutor(workers()) as runners:
+            done = list(runners.map(run, *zip(*ways, strict=True)))
+    found: dict[tuple[str, str], Mistake] = {}
+    for (build, width), runs in zip(ways, done, strict=True):
+        for shape, kind, what, sentence in _problems(variant, runs, chip):
+            mistake = Mistake(variant.name, what, sentence, shape, kind, build, width)
+            found.setdefault((what, without_numbers(sentence)), mistake)
+    return list(found.values())
+
+
+def _problems(
+    variant: Variant, runs: Sequence[tuple[Shape, str, Job, Outcome]], chip: Chip
+) -> Iterable[tuple[Shape, str, str, str]]:
+    """What was found in the runs of one build: shape, data, the mistake's kind and a sentence."""
+    first: dict[tuple[Shape, str], Outcome] = {}
+    for shape, kind, job, outcome in runs:
+        usual = first.setdefault((shape, kind), outcome)
+        for finding in outcome.findings:
+            yield shape, kind, finding.kind, finding.sentence
+        if outcome.finished:
+            for sentence in _wrong(variant, kind, job.inputs, outcome.o, chip):
+                yield shape, kind, "wrong answer", sentence
+            if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
+                yield shape, kind, "order", "the answer depends on the order in which threads take their turns"
+
+
+def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, Floats, Schedule]]:
+    """All kinds of data in one order; the first kind, where races are looked for, in the others, too."""
+    for kind in data:
+        if shape == IN_PARTS and kind not in DATA_IN_PARTS:
+            continue
+        block = make_data(kind, shape)
+        yield kind, block, SCHEDULES[0]
+        if build == RACE and kind == data[0] and shape != IN_PARTS:
+            yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
+
+
+def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, chip: Chip) -> list[str]:
+    """What is wrong with an answer, in a sentence, or nothing."""
+    n, _, N, d = inputs.shape
+    allowed = bound(variant.name, magnitudes(inputs), d, N, chip)
+    if kind == RANDOM_DATA:
+        allowed = min(allowed, variant.error_bound)
+    exact = exact_attention(inputs)
+    error = np.abs(o - exact)
+    wrong = ~(error <= allowed)
+    v = inputs[:, 2]
+    slack = OUTSIDE * np.abs(v).max()
+    wrong |= ~((o >= v.min(axis=1, keepdims=True) - slack) & (o <= v.max(axis=1, keepdims=True) + slack))
+    if not wrong.any():
+        return []
+    index = int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=math.inf), -1)))
+    got, right = o.reshape(-1)[index], exact.reshape(-1)[index]
+    why = f"the exact answer is {right:.6g}, and {allowed:.1e} is allowed" if not math.isnan(got) else (
+        f"it should be {right:.6g}: nothing was written there, or it comes from what nobody has written"
+    )
+    return [f"{int(wrong.sum())} of {o.size} elements are wrong: {Shape(n, N, d).place(index)} is {got:.6g}, {why}"]

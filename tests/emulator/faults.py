@@ -1,0 +1,91 @@
+"""Mistakes as people make them in kernels, each a replacement in one file, and which check must find it."""
+
+from dataclasses import dataclass, field
+
+from hw4cli.emulator.build import ASAN, RACE
+from hw4cli.emulator.check import EQUAL, HUGE, RANDOM_DATA
+from hw4cli.problem.shape import Shape
+
+TAIL = Shape(2, 130, 32)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake in kernels/FILE of a kernel: `old` becomes `new`; `kind` is the check that finds it, `says` is in the
+    sentence."""
+
+    name: str
+    kernel: str
+    old: str
+    new: str
+    kind: str
+    says: str = ""
+    file: str = ""
+    shape: Shape = TAIL
+    data: str = RANDOM_DATA
+    build: str = RACE
+    lanes: int = 32
+    cc: int = 80
+    tile: dict[str, int] = field(default_factory=dict)
+    also: tuple[tuple[str, str], ...] = ()
+
+
+BARRIERS = [
+    Fault("flash: no barrier after K has come", "flash", "K.finish();\n        __syncthreads();", "K.finish();", "race"),
+    Fault("flash: no barrier after V has come", "flash", "V.finish();\n        __syncthreads();", "V.finish();", "race"),
+    Fault(
+        "flash without cp.async: no barrier after V has come",
+        "flash", "V.finish();\n        __syncthreads();", "V.finish();", "race", cc=61,
+    ),
+    Fault("flash: P is read without __syncwarp", "flash", "__syncwarp();  // a warp reads", "// a warp reads", "race", "__syncwarp() is missing"),
+    Fault("flash: no wait for copies", "flash", "void finish() { copies_arrived(); }", "void finish() {}", "race", "asynchronous copy"),
+    Fault(
+        "flash: K's next tile is asked for before the barrier",
+        "flash",
+        "V.finish();\n        __syncthreads();\n        if (left > BC) K.start(left - BC);",
+        "V.finish();\n        if (left > BC) K.start(left - BC);\n        __syncthreads();",
+        "race",
+    ),
+    Fault("float4: no barrier before the tile is replaced", "float4", "__syncthreads();  // nobody", "// nobody", "race", "float4.cu:76"),
+    Fault("float4: no barrier before the tile is used", "float4", "else V[chunk] = x;\n        }\n        __syncthreads();", "else V[chunk] = x;\n        }", "race"),
+    Fault("shared: no barrier before the softmax", "shared", "s : MINUS_INFINITY;\n        }\n        __syncthreads();", "s : MINUS_INFINITY;\n        }", "race"),
+    Fault("shared: no barrier before alpha is replaced", "shared", "    __syncthreads();\n    if (threadIdx.x < BR) alpha", "    if (threadIdx.x < BR) alpha", "race"),
+    Fault("smallbr: no barrier before P is used", "smallbr", "            m = m_new;\n        }\n        __syncthreads();", "            m = m_new;\n        }", "race"),
+    Fault("warp: no barrier before the tile is used", "warp", "- key0);\n        __syncthreads();\n\n        float S", "- key0);\n\n        float S", "race"),
+    Fault("float64: no barrier in the second pass", "float64", "load_tile(V, v + (long long)key0 * D, N - key0);\n        __syncthreads();", "load_tile(V, v + (long long)key0 * D, N - key0);", "race"),
+    Fault("float4: a barrier in a branch", "float4", "__syncthreads();  // nobody", "if (row0 + warp_row < N) __syncthreads();  // nobody", "divergence", "__syncthreads"),
+    Fault("warp: a shuffle in a branch", "warp", "const float p = SHFL(P[r], j);", "const float p = lane < 31 ? SHFL(P[r], j) : 0;", "divergence"),
+    Fault("shared: threads without a row leave early", "shared", "        __syncthreads();\n\n        if (threadIdx.x < BR) {", "        if (threadIdx.x >= BR && key0 > 64) return;\n        __syncthreads();\n\n        if (threadIdx.x < BR) {", "wrong answer"),
+]
+MEMORY = [
+    Fault("flash: loads one key past the end", "flash", "from + n * D, row + n < rows)", "from + n * D, row + n <= rows)", "out of bounds", "past the end of"),
+    Fault("flash: stores one row past the end", "flash", "if (row_of(i) >= N - row) continue;", "if (row_of(i) > N - row) continue;", "out of bounds", "past the end of O"),
+    Fault("float4: loads a chunk past the end", "float4", "chunk < rows_left * CHUNKS", "chunk <= rows_left * CHUNKS", "out of bounds"),
+    Fault("float4: V one chunk too far", "float4", "else V[chunk] = x;", "else V[chunk + 1] = x;", "out of bounds", "outside shared memory"),
+    Fault("naive: scores of rows past the end", "naive", "if (i >= N || j >= N) return;", "if (j >= N) return;", "out of bounds"),
+    Fault("common: rows past the end are read", "warp", "e / D < rows_left ?", "e / D <= rows_left ?", "out of bounds", file="common.cuh"),
+    Fault("smallbr: a local array one too long", "smallbr", "O[n] = alpha[i] * O[n] + sum;", "O[n + (key0 > 64)] = alpha[i] * O[n] + sum;", "out of bounds"),
+    Fault("warp: a local array one too long", "warp", "for (int r = 0; r < ROWS; ++r) {\n        m[r] = MINUS_INFINITY;", "for (int r = 0; r <= ROWS; ++r) {\n        m[r] = MINUS_INFINITY;", "out of bounds", build=ASAN),
+    Fault("flash: padding of d is not zeroed", "flash", "if (rows >= BC) {", "if (row >= BC) return; if (rows >= BC) {", "uninitialised", shape=Shape(2, 130, 36)),
+    Fault("shared: alpha is not written for the last row", "shared", "            alpha[threadIdx.x] = exp2f(m - m_new);", "            if (threadIdx.x + 1 < BR) alpha[threadIdx.x] = exp2f(m - m_new);", "uninitialised"),
+    Fault("naive: the softmax skips a row's first score", "naive", "if (i >= N || j >= N) return;", "if (i >= N || j >= N || j == 0) return;", "uninitialised", "scratch"),
+    Fault("shared: Q is scaled where it lies", "shared", "    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);", "    load_rows<BR, D>(Q, q, N - row0, scale * LOG2E);\n    if (row0 + threadIdx.x < N && threadIdx.x < BR) const_cast<float*>(q)[threadIdx.x * D] *= scale;", "input written", "Q of batch 0"),
+    Fault("flash: O behind an odd number of floats in scratch", "flash", "(float*)scratch + slice * N * D;\n    float2* sums = (float2*)((float*)scratch + (long long)splits * B * N * D) + slice * N;", "(float*)scratch + 2LL * splits * B * N + slice * N * D;\n    float2* sums = (float2*)scratch + slice * N;", "misaligned", "flash.cu:3", shape=Shape(1, 401, 32), tile={"BR": 128, "BC": 16},
+          also=(("(const float4*)scratch + x;", "(const float4*)((const float*)scratch + 2 * splits * rows) + x;"), ("(const float2*)((const float*)scratch + splits * rows * D) + row;", "(const float2*)scratch + row;"))),
+    Fault("flash: P is stored 8 bytes off", "flash", "store_shared(p_at + (across_at", "store_shared(8 + p_at + (across_at", "misaligned"),
+    Fault("shared: blocks share their first row of O", "shared", "o += batch * out_stride + (long long)row0 * D;", "o += batch * out_stride + (long long)(row0 ? row0 - 1 : 0) * D;", "race", "blocks of one launch"),
+]
+RESULTS = [
+    Fault("flash: tail mask one key off", "flash", ">= left) S[i][j]", "> left) S[i][j]", "wrong answer", data=EQUAL),
+    Fault("float4: tail mask one key off", "float4", "16 * x >= N) S", "16 * x > N) S", "wrong answer", data=EQUAL),
+    Fault("flash: swizzle in the stores alone", "flash", "to ^ swizzle(n) : to", "to ^ swizzle(n + 4) : to", "wrong answer"),
+    Fault("flash: no way back from an overflow", "flash", "if (__syncthreads_or(!sound)) {", "if (__syncthreads_or(0)) {", "wrong answer", data=HUGE),
+    Fault("warp: O is not rescaled", "warp", "O[r][x] *= alpha;", "O[r][x] *= 1;", "wrong answer"),
+    Fault("float4: keys of K swapped", "float4", "return j * CHUNKS + (c", "return (j + 1) * CHUNKS + (c", "race"),
+]
+WIDE = [
+    Fault("64 lanes: a shuffle without its width", "warp", "__shfl(value, lane, 32)", "__shfl(value, lane)", "wrong answer", file="common.cuh", lanes=64),
+    Fault("64 lanes: rows by warps of 64", "warp", "const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * ROWS;", "const int lane = threadIdx.x % 64, warp_row = threadIdx.x / 64 * ROWS;", "wrong answer", lanes=64),
+    Fault("64 lanes: a mask of 32 bits", "flash", "0xffffffffffffffffull", "0xffffffffu", "does not compile", file="common.cuh", lanes=64),
+]
+FAULTS = [*BARRIERS, *MEMORY, *RESULTS, *WIDE]
