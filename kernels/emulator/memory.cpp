@@ -65,6 +65,7 @@ void report(const char* kind, const char* text, uintptr_t pc) {
 // ---- What is ordered before what
 
 constexpr unsigned AGENTS = 64, MEMBERS = MAX_THREADS + AGENTS;  // of a clock
+static int log2_lanes = 5;
 static uint32_t epoch = 1;                     // counts barriers of whole blocks, over all blocks and launches
 static uint32_t launch_epoch, block_epoch;     // the first of this launch, of this block
 static uint32_t own[MEMBERS];                  // each thread's own time; an agent slot's last tick
@@ -141,7 +142,9 @@ struct Touch {
     uint32_t epoch = 0, time = 0, pc = 0;
     uint16_t who = 0;
     uint8_t bytes = 0, flags = 0;  // which of the word
+    uint32_t times = 0;            // SEVERAL: where `times_of_lanes` has each lane's time, 0 for one that did not touch it
 };
+static std::vector<uint32_t> times_of_lanes;  // rows of `lanes` numbers; the first is nobody's
 struct Word {
     Touch write, read[3];
     uint32_t copy = 0;    // where a copy was asked for that still writes this word
@@ -153,7 +156,6 @@ struct Area {  // some memory and its shadow
     std::vector<Word> words;
 };
 static Area shared_area;
-static unsigned log2_lanes;
 static char* window;
 static size_t tls_bytes;
 static const char *tls, *image_end;
@@ -218,13 +220,30 @@ static unsigned block_at(uint32_t at) {
     return after == blocks.begin() ? 0 : (after - 1)->second;
 }
 
-// Whether a touch comes before what thread t does now.
+// Whether what thread `who` did at a time, in this epoch, comes before what thread t does now.
+static bool before(int who, uint32_t time, int t) {
+    return who == t || (who >> log2_lanes == t >> log2_lanes && time <= synced[who]) || (clocks && knows(t)[who] >= time);
+}
 static bool before(const Touch& touch, int t) {
     if (touch.who >= MAX_THREADS) return clocks && knows(t)[touch.who] >= touch.time;
     if (touch.epoch != epoch) return true;
-    if (touch.who == t && !(touch.flags & SEVERAL)) return true;
-    if (touch.who >> log2_lanes == t >> log2_lanes && touch.time <= synced[touch.who]) return true;
-    return clocks && touch.who != t && knows(t)[touch.who] >= touch.time;
+    if (!(touch.flags & SEVERAL)) return before(touch.who, touch.time, t);
+    for (int i = 0; i < lanes; i++) {
+        const uint32_t time = times_of_lanes[(size_t)touch.times * lanes + i];
+        if (time && !before(touch.who / lanes * lanes + i, time, t)) return false;
+    }
+    return true;
+}
+// Thread t, of the same warp, touches it too.
+static void add_lane(Touch& touch, int t) {
+    if (!touch.times) {
+        touch.times = std::max<size_t>(1, times_of_lanes.size() / lanes);
+        times_of_lanes.resize((size_t)(touch.times + 1) * lanes);
+    }
+    uint32_t* times = &times_of_lanes[(size_t)touch.times * lanes];
+    if (!(touch.flags & SEVERAL)) std::fill(times, times + lanes, 0u), times[touch.who % lanes] = touch.time;
+    times[t % lanes] = own[t];
+    touch.flags |= SEVERAL;
 }
 static std::string party(unsigned who, bool several = false) {
     if (who >= MAX_THREADS) return "an asynchronous copy or product";
@@ -261,7 +280,7 @@ static void touch(Word& word, uint8_t bytes, const Access& access, bool global, 
         if (!before(old, t)) race(old, old_writes, who, access.write, access.pc, where);
     };
     conflict(word.write, true);
-    const Touch now{epoch, own[who], (uint32_t)(access.pc - image), (uint16_t)who, bytes, flags};
+    Touch now{epoch, own[who], (uint32_t)(access.pc - image), (uint16_t)who, bytes, flags};
     if (access.write) {
         for (const Touch& old : word.read) conflict(old, false);
         word.write = now;
@@ -276,12 +295,12 @@ static void touch(Word& word, uint8_t bytes, const Access& access, bool global, 
         if (past) {
             if (!place) place = &old;
         } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && old.who >> log2_lanes == t >> log2_lanes) {
-            old.flags |= SEVERAL, old.bytes |= bytes;
+            add_lane(old, t), old.bytes |= bytes;
             return;
         }
     }
     if (!place && word.read[0].epoch >= block_epoch) place = &word.read[access.pc % 3];  // one of many: any will do
-    if (place) *place = now;
+    if (place) now.times = place->times, *place = now;
 }
 static uint8_t bytes_of(const char* at, const char* end, const char* word) {
     uint8_t bytes = 0;
@@ -300,9 +319,8 @@ static inline bool seen(Word& word, uint8_t bytes, int t) {
     if (word.copy || word.epoch < block_epoch || (word.written & bytes) != bytes) return false;
     if (word.write.epoch == epoch || word.write.who >= MAX_THREADS) return false;
     for (Touch& old : word.read)
-        if (old.epoch == epoch && old.who < MAX_THREADS && old.who >> log2_lanes == (unsigned)t >> log2_lanes &&
-            old.time == own[old.who] && (old.bytes & bytes) == bytes) {
-            if (old.who != t) old.flags |= SEVERAL;
+        if (old.epoch == epoch && old.who < MAX_THREADS && old.who >> log2_lanes == t >> log2_lanes && (old.bytes & bytes) == bytes) {
+            if (old.flags & SEVERAL || old.who != t || old.time != own[t]) add_lane(old, t);
             return true;
         }
     return false;
@@ -493,7 +511,7 @@ using namespace emu;
 extern "C" void hw4_watch(const EmuArray* given, unsigned n) {
     arrays.clear();
     watching = n > 0;
-    shared_area = {};
+    shared_area = {}, times_of_lanes.clear();
     for (unsigned i = 0; i < n; i++) {
         arrays.push_back({given[i], {}});
 #if defined(EMU_HOOKS)

@@ -27,6 +27,7 @@ void mismatch(const Mismatch* data, void* p, uintptr_t pc) {
         snprintf(text, sizeof text, "thread %d %s a %s at {0} whose address is no multiple of %u, but of %u", current, does,
                  data->type->name, alignment, (unsigned)((uintptr_t)p & -(uintptr_t)p));
         add_finding("misaligned", text, pc);
+        if (alignment >= 16) stop_kernel();  // the processor's own instruction for it would fail, too
     } else {
         snprintf(text, sizeof text, "thread %d %s a %s at {0} by a pointer that is %s", current, does, data->type->name,
                  p ? "too near the end of its object" : "null");
