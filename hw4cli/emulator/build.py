@@ -58,7 +58,7 @@ class Compiler:
         name = "libclang_rt.asan-x86_64.so" if self.clang else "libasan.so"
         found = subprocess.run([self.path, f"-print-file-name={name}"], capture_output=True, text=True, check=False)
         path = found.stdout.strip()
-        if not os.path.isabs(path):
+        if not Path(path).is_absolute():
             raise MachineError(f"{self.path} has no {name}, which the build {ASAN} needs")
         return path
 

@@ -12,7 +12,7 @@ import numpy as np
 from hw4cli.compute.bounds import bound
 from hw4cli.compute.plan import CHIPS, Chip, Tile, Variant
 from hw4cli.emulator.build import ASAN, RACE, shared_object
-from hw4cli.emulator.library import FORWARD, RANDOM, REVERSE, Outcome, Schedule
+from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.report import without_numbers
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes
@@ -27,7 +27,9 @@ IN_PARTS = Shape(1, 531, 32)  # the keys of so long a sequence are cut into part
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
 DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
 DATA_IN_PARTS = (RANDOM_DATA, EQUAL)
-SCHEDULES = (Schedule(FORWARD), Schedule(REVERSE), Schedule(RANDOM, 1))
+SCHEDULES = (FORWARDS, Schedule(REVERSE), Schedule(RANDOM, 1))
+# The causes before their effects.
+KINDS = ("race", "divergence", "out of bounds", "misaligned", "input written", "uninitialised")
 OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where there is no bound
 
 
@@ -78,7 +80,7 @@ def check_kernel(
     tile: Tile | None = None,
     seconds: float = 60.0,
 ) -> list[Mistake]:
-    """What is wrong with a kernel, each mistake once; `source` is a file in place of the variant's own.
+    """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the variant's own.
 
     It is compiled and run on each shape and kind of data. Raises InputError if it does not compile, MachineError if
     there is no C++ compiler, or the chip cannot start such a launch.
@@ -108,7 +110,7 @@ def check_kernel(
         for shape, kind, what, sentence in _problems(variant, runs, chip):
             mistake = Mistake(variant.name, what, sentence, shape, kind, build, width)
             found.setdefault((what, without_numbers(sentence)), mistake)
-    return list(found.values())
+    return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
 
 
 def _problems(
@@ -154,7 +156,9 @@ def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, chip: Chip) -
         return []
     index = int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=math.inf), -1)))
     got, right = o.reshape(-1)[index], exact.reshape(-1)[index]
-    why = f"the exact answer is {right:.6g}, and {allowed:.1e} is allowed" if not math.isnan(got) else (
-        f"it should be {right:.6g}: nothing was written there, or it comes from what nobody has written"
+    why = (
+        f"the exact answer is {right:.6g}, and {allowed:.1e} is allowed"
+        if not math.isnan(got)
+        else (f"it should be {right:.6g}: nothing was written there, or it comes from what nobody has written")
     )
     return [f"{int(wrong.sum())} of {o.size} elements are wrong: {Shape(n, N, d).place(index)} is {got:.6g}, {why}"]

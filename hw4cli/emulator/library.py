@@ -59,6 +59,9 @@ class Schedule:
     seed: int = 0
 
 
+FORWARDS = Schedule()
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end."""
@@ -96,7 +99,9 @@ class Memory:
         known = RANGE_BYTES if plan.finds_range else 0
         arrays += [(self.scratch, known, True, True, "the range in scratch")] if known else []
         arrays += [(self.scratch + known, plan.scratch - known, True, False, "scratch")] if plan.scratch > known else []
-        self.arrays = [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
+        self.arrays = (
+            [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
+        )
 
     def outputs(self) -> Floats:
         """O of all batches, copied."""
@@ -113,7 +118,12 @@ class Library:
         self._blocks = ctypes.c_uint64.in_dll(self._library, "hw4_blocks_done")
 
     def run(
-        self, plan: Plan, inputs: Floats, lanes: int = 32, schedule: Schedule = Schedule(), watched: bool = True  # noqa: B008
+        self,
+        plan: Plan,
+        inputs: Floats,
+        lanes: int = 32,
+        schedule: Schedule = FORWARDS,
+        watched: bool = True,
     ) -> Outcome:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has."""
         memory = Memory(inputs, plan, watched)

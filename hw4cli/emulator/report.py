@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hw4cli.resources import data_path
 
-
 WIDER = "__syncthreads() is missing"  # which helps where __syncwarp() would, and beyond
 
 

@@ -1,4 +1,4 @@
-"""Launches in a process of their own: a kernel with a mistake may crash, hang, or need a library loaded before Python."""
+"""Launches in a process of their own: a kernel may crash or hang, and AddressSanitizer must be loaded before Python."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ import numpy as np
 
 from hw4cli.compute.plan import Plan
 from hw4cli.emulator.build import ASAN, find_compiler
-from hw4cli.emulator.library import Library, Outcome, Schedule
+from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.resources import python_words
@@ -31,7 +31,7 @@ class Job:
     plan: Plan
     inputs: Floats
     lanes: int = 32
-    schedule: Schedule = Schedule()
+    schedule: Schedule = FORWARDS
 
 
 def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Outcome]:
@@ -63,7 +63,7 @@ def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Out
         stream = BytesIO(answers)
         with suppress(EOFError, pickle.UnpicklingError):
             while True:
-                outcomes.append(pickle.load(stream))  # noqa: S301 - from our own process
+                outcomes.append(pickle.load(stream))
         if len(outcomes) < len(jobs):
             outcomes.append(_broken(left[len(outcomes) - before], end, seconds))
     return outcomes
@@ -83,7 +83,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a kernel's own printf
     libraries: dict[Path, Library] = {}
-    for job in pickle.load(sys.stdin.buffer):  # noqa: S301 - from our own process
+    for job in pickle.load(sys.stdin.buffer):
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
         pickle.dump(library.run(job.plan, job.inputs, job.lanes, job.schedule), answers)
         answers.flush()

@@ -29,25 +29,34 @@ bool watching;
 
 static std::vector<EmuFinding> findings;
 constexpr size_t MOST_FINDINGS = 100;
-static const char SYNCTHREADS[] = "__syncthreads() is missing";  // which helps where __syncwarp() would, and beyond
 static uintptr_t image;  // where the shared object lies
 
-void add_finding(const char* kind, const char* text, uintptr_t pc0, uintptr_t pc1) {
+// The finding of this kind at these lines, if there is one.
+static EmuFinding* known_finding(const char* kind, uintptr_t pc0, uintptr_t pc1) {
     const uint64_t pc[2] = {pc0 ? pc0 - image : 0, pc1 ? pc1 - image : 0};
     for (EmuFinding& old : findings)
-        if (!strcmp(old.kind, kind) && old.pc[0] == pc[0] && old.pc[1] == pc[1] && (pc0 || !strcmp(old.text, text))) {
-            if (strstr(text, SYNCTHREADS) && !strstr(old.text, SYNCTHREADS)) snprintf(old.text, sizeof old.text, "%s", text);
-            old.times++;
-            return;
-        }
+        if (old.pc[0] == pc[0] && old.pc[1] == pc[1] && !strcmp(old.kind, kind)) return &old;
+    return nullptr;
+}
+void add_finding(const char* kind, const char* text, uintptr_t pc0, uintptr_t pc1) {
+    EmuFinding* old = known_finding(kind, pc0, pc1);
+    if (old && (pc0 || !strcmp(old->text, text))) {
+        old->times++;
+        return;
+    }
     if (findings.size() == MOST_FINDINGS) return;
     EmuFinding finding{};
     snprintf(finding.kind, sizeof finding.kind, "%s", kind);
     snprintf(finding.text, sizeof finding.text, "%s", text);
-    finding.pc[0] = pc[0], finding.pc[1] = pc[1], finding.times = 1, finding.block = block_of_grid;
+    finding.pc[0] = pc0 ? pc0 - image : 0, finding.pc[1] = pc1 ? pc1 - image : 0;
+    finding.times = 1, finding.block = block_of_grid;
     findings.push_back(finding);
 }
 static void tell(const char* kind, uintptr_t pc0, uintptr_t pc1, const char* format, ...) {
+    if (EmuFinding* old = pc0 ? known_finding(kind, pc0, pc1) : nullptr) {
+        old->times++;
+        return;
+    }
     char text[480];
     va_list arguments;
     va_start(arguments, format);
@@ -251,13 +260,23 @@ static std::string party(unsigned who, bool several = false) {
 }
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where) {
     const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, same_warp = old.who >> log2_lanes == who >> log2_lanes;
-    tell("race", pc, old.pc + image, "%s %s %s at {0} what %s %s at {1}, and no barrier orders the two: %s", party(who).c_str(),
-         writes ? "writes" : "reads", where, party(old.who, old.flags & SEVERAL).c_str(), old_writes ? "wrote" : "read",
-         agent ? "nobody waits for it" : same_warp ? "__syncwarp() is missing between them" : "__syncthreads() is missing between them");
+    const char* missing = agent       ? "nobody waits for it"
+                          : same_warp ? "__syncwarp() is missing between them"
+                                      : "__syncthreads() is missing between them";
+    EmuFinding* known = known_finding("race", pc, old.pc + image);
+    if (known && (same_warp || strstr(known->text, missing))) {
+        known->times++;
+        return;
+    }
+    const uint32_t times = known ? known->times + 1 : 1;
+    if (known) findings.erase(findings.begin() + (known - findings.data()));  // __syncthreads() helps where __syncwarp() would
+    tell("race", pc, old.pc + image, "%s %s %s at {0}, which %s %s at {1}, and no barrier orders the two: %s", party(who).c_str(),
+         writes ? "writes" : "reads", where, party(old.who, old.flags & SEVERAL).c_str(), old_writes ? "wrote" : "read", missing);
+    if (EmuFinding* made = known_finding("race", pc, old.pc + image)) made->times = times;
 }
 static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
     tell("race", pc, old.pc + image,
-         "block %u %s %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a launch of its "
+         "block %u %s %s at {0}, where block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a launch of its "
          "own, is needed)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
 }
@@ -335,7 +354,7 @@ static void touch_shared(const char* at, const Access& access, unsigned who) {
         if (!access.write && ((word.epoch < block_epoch ? 0 : word.written) & bytes) != bytes)
             tell("uninitialised", access.pc, 0, "thread %d reads shared memory at {0} that nobody has written: byte %ld of %u",
                  current, (long)(at - window), dynamic_bytes);
-        touch(word, bytes, access, false, "in shared memory", who);
+        touch(word, bytes, access, false, "shared memory", who);
     });
 }
 static void touch_array(Array& array, const char* at, const Access& access, unsigned who) {
@@ -348,7 +367,7 @@ static void touch_array(Array& array, const char* at, const Access& access, unsi
         if (!access.write && !array.of.written && (word.written & bytes) != bytes)
             tell("uninitialised", access.pc, 0, "thread %d reads %s at {0} where nobody has written: byte %ld of %lu", current,
                  array.of.name, (long)(at - array.of.begin), (unsigned long)array.of.bytes);
-        touch(word, bytes, access, true, ("in " + std::string(array.of.name)).c_str(), who);
+        touch(word, bytes, access, true, array.of.name, who);
     });
 }
 static Array* array_at(const char* at) {  // the last that begins at or before
@@ -358,8 +377,9 @@ static Array* array_at(const char* at) {  // the last that begins at or before
 static void outside_arrays(const char* at, const Access& access) {
     const Array* array = array_at(at);
     if (array)
-        tell("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, %ld bytes past the end of %s", current,
-             access.write ? "writes" : "reads", access.bytes, (long)(at - (array->of.begin + array->of.bytes)), array->of.name);
+        tell("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %ld of %s, which has %lu", current,
+             access.write ? "writes" : "reads", access.bytes, (long)(at - array->of.begin), array->of.name,
+             (unsigned long)array->of.bytes);
     else
         tell("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} before the first array", current,
              access.write ? "writes" : "reads", access.bytes);

@@ -1,0 +1,24 @@
+"""What runs kernels on the CPU wants a C++ compiler; without one it is skipped."""
+
+import os
+import shutil
+
+import pytest
+
+COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
+NO_COMPILER = "needs a C++ compiler (Debian, Ubuntu: g++)"
+
+
+def pytest_collection_modifyitems(items):
+    here = os.path.dirname(__file__)  # noqa: PTH120
+    for item in items:
+        if str(item.path).startswith(here) and not COMPILERS:
+            item.add_marker(pytest.mark.skip(reason=NO_COMPILER))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled(tmp_path_factory):
+    """A folder for what is compiled, which all these tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUPY_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        yield
