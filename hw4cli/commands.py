@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "Tell what this machine has and lacks, and what to do about it.",
     "completion": "Print the script that completes hw4's words on the Tab key.",
 }
+WITHOUT_GPU = ("cpu", "emulate")  # values of --device
 OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
 
 
@@ -27,4 +28,5 @@ def wants_gpu(words: list[str]) -> bool:
     """Whether a command line asks to compute, as `hw4 IN OUT` does, and not on the CPU."""
     if not words or words[0] in OWN_OPTIONS or (words[0] in COMMANDS and words[0] != "run"):
         return False
-    return not {"cpu", "--device=cpu", "-h", "--help"} & set(words)
+    without = {f"{option}{name}" for name in WITHOUT_GPU for option in ("", "--device=")}
+    return not {*without, "-h", "--help"} & set(words)

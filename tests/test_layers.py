@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
-    *("text", "system", "problem", "diagnosis", "compute", "device", "stream"),
+    *("text", "system", "problem", "diagnosis", "compute", "device", "emulator", "stream"),
     *("runner", "scoring", "judge", "lab", "show", "doctor", "terminal", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from hw4cli.commands import WITHOUT_GPU
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.timeline import Stopwatch
@@ -25,10 +26,11 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
 @click.argument("outputfile", type=FILE)
 @click.option(
     "--device",
-    type=OneOf(["auto", "cuda", "cpu"]),
+    type=OneOf(["auto", "cuda", "cpu", "emulate"]),
     default="auto",
     show_default=True,
-    help="Where to compute; auto is the GPU if there is one, else the CPU.",
+    help="Where to compute; auto is the GPU if there is one, else the CPU; emulate executes the GPU's kernels on the "
+    "CPU, for small files.",
 )
 @click.option(
     "--kernel",
@@ -68,7 +70,7 @@ def run(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # importing makes many objects and no garbage: 10 ms less to the start
     with Importing():
-        if device != "cpu":
+        if device not in WITHOUT_GPU:
             from hw4cli.device.context import make_context
 
             make_context()
@@ -93,6 +95,7 @@ def run(
         "auto": pipeline.auto(kernel, max_error, say),
         "cuda": pipeline.cuda(kernel, max_error),
         "cpu": pipeline.cpu(max_error),
+        "emulate": pipeline.emulated(kernel, max_error),
     }
     started = time.perf_counter()
     with bar:

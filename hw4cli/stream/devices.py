@@ -14,11 +14,12 @@ from hw4cli.compute.plan import Plan
 from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
-from hw4cli.problem.casefile import FLOAT32, Magnitudes, magnitudes
+from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Bytes
 from hw4cli.stream.timeline import Stopwatch
+from hw4cli.text.progress import Advance
 
 BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
 
@@ -174,11 +175,10 @@ class CpuLane:
         largest = magnitudes(block)
         needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
         if needed == self._kernel:
+            row_bytes = 4 * block.shape[3]
             with self._watch("kernel"):
-                wide = np.float64 if self._kernel == FALLBACK else np.float32
-                row_bytes = 4 * block.shape[3]
-                result = tiled_attention(
-                    block, wide, self._device.cancelled, lambda rows: self._watch.progress.add(rows * row_bytes)
+                result = self._device.attention(
+                    block, self._kernel, lambda rows: self._watch.progress.add(rows * row_bytes)
                 )
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
@@ -212,6 +212,10 @@ class CpuDevice:
     def lane(self) -> CpuLane:
         """A new lane."""
         return CpuLane(self, self._group, self._watch)
+
+    def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
+        """O of a block (n, 3, N, d); `advance` is given the rows done. Raises CancelledError after `cancel`."""
+        return tiled_attention(block, np.float64 if kernel == FALLBACK else np.float32, self.cancelled, advance)
 
     def finish(self) -> None:
         """There is nothing to wait for."""

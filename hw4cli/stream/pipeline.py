@@ -68,6 +68,18 @@ def cpu(max_error: float | None) -> OpenDevice:
     return open_device
 
 
+def emulated(kernel: str, max_error: float | None) -> OpenDevice:
+    """A GPU that is emulated on the CPU, as a device, for small files."""
+
+    def open_device(shape: Shape, group: int, watch: Stopwatch) -> tuple[Device, Choice]:
+        from hw4cli.stream.emulated import EmulatedDevice
+
+        device = EmulatedDevice(kernel, max_error, shape, group, watch)
+        return device, device.choice
+
+    return open_device
+
+
 def cuda(kernel: str, max_error: float | None) -> OpenDevice:
     """The GPU as a device, with a kernel of the ladder or "auto". MachineError, when it is opened, if there is none."""
 

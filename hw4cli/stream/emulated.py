@@ -1,0 +1,79 @@
+"""The device `emulate`: the GPU's kernels themselves, executed on the CPU, for small files."""
+
+import threading
+from concurrent.futures import CancelledError
+
+import numpy as np
+
+from hw4cli.compute.dispatch import Choice, candidates
+from hw4cli.compute.plan import CHIPS, Plan
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.emulator.build import PLAIN, shared_object
+from hw4cli.emulator.library import Library
+from hw4cli.errors import InputError
+from hw4cli.problem.casefile import FLOAT32, Floats
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import data_path
+from hw4cli.stream.devices import CpuDevice
+from hw4cli.stream.timeline import Stopwatch
+from hw4cli.text.progress import Advance
+
+CHIP = CHIPS[80]  # the GPU that is emulated
+# Floating-point operations a second of one core, 4·B·N²·d in all, by kernel: what shuffles much is slow.
+RATES = {"naive": 5e8, "smallbr": 4e8, "shared": 1e9, "warp": 6e7, "float4": 1.2e8, "flash": 8e8, "float64": 1.2e8}
+SLOWEST = 1.5e7
+LONGEST = 600.0  # seconds of work that are begun
+
+
+class EmulatedDevice(CpuDevice):
+    """A GPU of compute capability 8.0 that has one core of this machine's CPU.
+
+    Raises InputError if the shape would take too long, MachineError if there is no C++ compiler.
+    """
+
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
+        kernels, why = candidates(kernel, CHIP, "", shape.d)
+        super().__init__(Choice(kernels, why, shape.d, shape.N, CHIP, max_error), shape, group, watch)
+        self._libraries: dict[str, tuple[Plan, Library]] = {}
+        self._one_at_a_time = threading.Lock()
+        first = self.choice.first
+        check_size(shape, first)
+        with watch("compile"):
+            self._library(first)
+
+    def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
+        """O of a block (n, 3, N, d), batch by batch. Raises CancelledError after `cancel`."""
+        o = np.empty((len(block), *block.shape[2:]), FLOAT32)
+        with self._one_at_a_time:
+            plan, library = self._library(kernel)
+            for batch in range(len(block)):
+                o[batch] = library.run(plan, block[batch : batch + 1], watched=False).o[0]
+                if self.cancelled.is_set():
+                    raise CancelledError
+                advance(block.shape[2])
+        return o
+
+    def cancel(self) -> None:
+        """End the computation that is under way before its next block."""
+        super().cancel()
+        for _, library in list(self._libraries.values()):
+            library.stop()
+
+    def _library(self, kernel: str) -> tuple[Plan, Library]:
+        """A kernel's plan for one batch, and its shared object, compiled on first use."""
+        if kernel not in self._libraries:
+            plan = VARIANTS[kernel].plan(Shape(1, self._group.N, self._group.d), CHIP)
+            path = shared_object(data_path(f"kernels/{kernel}.cu"), plan.macros, CHIP.cc, 32, PLAIN)
+            self._libraries[kernel] = plan, Library(path)
+        return self._libraries[kernel]
+
+
+def check_size(shape: Shape, kernel: str) -> None:
+    """Raise InputError, with an estimate, if a shape is too large to be emulated."""
+    seconds = shape.flops / RATES.get(kernel, SLOWEST)
+    if seconds > LONGEST:
+        long = f"{seconds / 3600:,.0f} hours" if seconds > 2 * 3600 else f"{seconds / 60:.0f} minutes"
+        raise InputError(
+            f"--device emulate would take about {long} for (B, N, d) = {shape} with kernel {kernel}: it is for "
+            f"{LONGEST / 60:.0f} minutes of work at most (--device cpu is much faster)"
+        )
