@@ -24,7 +24,7 @@ PLAIN, RACE, ASAN = "plain", "race", "asan"
 BUILDS = (PLAIN, RACE, ASAN)
 LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
-RUNTIME = ("fibers", "memory", "sanitizers")
+RUNTIME = ("fibers", "memory", "sanitizers", "tensor", "wgmma", "bulk", "registers")
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow.
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast")
 UNDEFINED = "-fsanitize=undefined", "-fno-sanitize=vptr"
@@ -44,6 +44,11 @@ class Compiler:
 
     def options(self, build: str) -> tuple[str, ...]:
         """What a kernel is compiled with."""
+        # What the tensor cores still add to keeps its place on the stack, as a register would.
+        kept = ("-mllvm", "-no-stack-coloring") if self.clang else ("-fstack-reuse=none",)
+        return (*kept, *self._checks(build))
+
+    def _checks(self, build: str) -> tuple[str, ...]:
         if build == PLAIN:
             return ("-O2",)
         if build == ASAN:

@@ -47,6 +47,8 @@ enum Order { FORWARD, REVERSE, RANDOM };
 constexpr unsigned MAX_THREADS = 1024;
 constexpr int NOBODY = -1;
 
+#define CALLER ((uintptr_t)__builtin_return_address(0))  // in a function that a kernel calls: where
+
 // ---- fibers.cpp
 
 extern int current;             // the thread that runs, or NOBODY

@@ -205,6 +205,7 @@ void launch_begins() {
     launch_epoch = epoch;
     blocks.clear();
 }
+static void forget_fences();
 void block_begins() {
     epoch++;
     block_epoch = epoch;
@@ -213,6 +214,7 @@ void block_begins() {
     for (uint32_t* clock : made) free(clock);
     made.clear();
     std::fill(own, own + MEMBERS, 1u), std::fill(synced, synced + MAX_THREADS, 0u);
+    forget_fences();
     if (!watching) return;
 #if defined(EMU_ASAN)
     __asan_unpoison_memory_region(window, WINDOW);
@@ -384,6 +386,24 @@ static void outside_arrays(const char* at, const Access& access) {
         tell("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} before the first array", current,
              access.write ? "writes" : "reads", access.bytes);
 }
+// Registers that an agent uses lie on the thread's stack.
+struct Registers { const char *begin, *end; uintptr_t pc; };
+static std::vector<Registers> busy[MAX_THREADS];
+static void touch_registers(const char* at, const Access& access) {
+    for (const Registers& one : busy[current])
+        if (at < one.end && one.begin < at + access.bytes)
+            tell("wgmma", access.pc, one.pc, "thread %d %s at {0} a sum that the product at {1} is still adding to: wait for it first "
+                 "(wgmma.wait_group)", current, access.write ? "writes" : "reads");
+}
+void registers_busy(const void* at, unsigned bytes, uintptr_t pc) {
+#if defined(EMU_HOOKS)
+    if (watching) busy[current].push_back({(const char*)at, (const char*)at + bytes, pc});
+#endif
+}
+void registers_free(const void* at) {
+    std::vector<Registers>& mine = busy[current];
+    mine.erase(std::remove_if(mine.begin(), mine.end(), [=](const Registers& one) { return one.begin == at; }), mine.end());
+}
 // The memory that a thread may touch besides arrays and shared memory: its own stack, and constants.
 static inline void access(const void* p, uint32_t bytes, bool write, bool strong, uintptr_t pc) {
     if (current == NOBODY || !watching) return;
@@ -402,6 +422,8 @@ static inline void access(const void* p, uint32_t bytes, bool write, bool strong
         Array* array = array_at(at);
         if (array && at + bytes <= array->of.begin + array->of.bytes) touch_array(*array, at, access, (unsigned)current);
         else outside_arrays(at, access);
+    } else if (!busy[current].empty()) {
+        touch_registers(at, access);
     }
 }
 
@@ -503,8 +525,38 @@ Agent agent_start() {
     const unsigned slot = next++ % AGENTS;
     return ++own[MAX_THREADS + slot] * AGENTS + slot;
 }
+// What the asynchronous proxy has been told of: of each thread, its own time at its last fence, and what it knew then.
+struct Fence { uint32_t epoch = 0, time = 0; std::vector<uint32_t> known; };
+static Fence fences[MAX_THREADS];
+void publish() {
+    Fence& mine = fences[current];
+    mine.epoch = epoch, mine.time = own[current]++;
+    if (clocks) mine.known.assign(knows(current), knows(current) + MAX_THREADS);
+}
+static void forget_fences() {
+    for (unsigned t = 0; t < MAX_THREADS; t++) fences[t] = {}, busy[t].clear();
+}
+static bool published(const Touch& write) {  // by its writer, or by this thread
+    if (write.who >= MAX_THREADS || write.epoch < block_epoch || write.time <= fences[write.who].time) return true;
+    const Fence& mine = fences[current];
+    return write.epoch < mine.epoch || (!mine.known.empty() && write.time <= mine.known[write.who]);
+}
+void touch_shared(unsigned at, unsigned bytes, bool write, uintptr_t pc) {
+#if defined(EMU_HOOKS)
+    if (watching) touch_shared(shared + at, {bytes, write, false, pc}, (unsigned)current);
+#endif
+}
 void agent_shared(Agent agent, unsigned at, unsigned bytes, bool write, uintptr_t pc) {
-    if (watching && !shared_area.words.empty()) touch_shared(shared + at, {bytes, write, false, pc}, MAX_THREADS + agent % AGENTS);
+#if defined(EMU_HOOKS)
+    if (!watching) return;
+    touch_shared(shared + at, {bytes, write, false, pc}, MAX_THREADS + agent % AGENTS);
+    if (!write)
+        each_word(shared_area, shared + at, bytes, [&](Word& word, uint8_t) {
+            if (!published(word.write))
+                tell("proxy", pc, word.write.pc + image, "an asynchronous copy or product reads shared memory at {0} that thread %d "
+                     "wrote at {1}, and fence.proxy.async is missing between them", (int)word.write.who);
+        });
+#endif
 }
 void agent_global(Agent agent, const void* at, unsigned bytes, bool write, uintptr_t pc) {
     if (!watching || arrays.empty()) return;

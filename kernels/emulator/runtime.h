@@ -108,6 +108,15 @@ void agent_acquire(Agent);                                                    //
 void agent_busy(Agent, unsigned at, unsigned bytes, uintptr_t pc);
 void agent_landed(Agent, unsigned at, unsigned bytes);
 
+// The asynchronous proxy (wgmma, bulk copies) sees what this thread knows to be written: fence.proxy.async. What an agent reads
+// of other writes is reported.
+void publish();
+// A touch of shared memory by this thread, where no load or store in the kernel's code is watched.
+void touch_shared(unsigned at, unsigned bytes, bool write, uintptr_t pc);
+// Registers of this thread that an agent uses: a touch of them is reported. `pc`: where it was asked to.
+void registers_busy(const void* at, unsigned bytes, uintptr_t pc);
+void registers_free(const void* at);
+
 // Called when a block begins, for state of a header's own.
 struct AtBlockStart {
     void (*call)();

@@ -1,0 +1,19 @@
+// Stands in for kernels/bulk.cuh where kernels run on the CPU: the same functions, in C++.
+#include "bulk.h"
+
+#if ARCH >= 900
+template <unsigned ARRIVALS> inline void barrier_init(unsigned barrier) { emu::mbarrier_init(barrier, ARRIVALS); }
+inline void barriers_made() { emu::fence_mbarrier_init(); }
+inline void barrier_arrive(unsigned barrier) { emu::mbarrier_arrive(barrier); }
+template <unsigned BYTES> inline void barrier_expect(unsigned barrier) {
+    emu::mbarrier_expect(barrier, BYTES);
+    emu::mbarrier_arrive(barrier);
+}
+inline void barrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
+    emu::mbarrier_wait(EMU_SITE("mbarrier.try_wait"), barrier, parity);
+}
+template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, unsigned barrier) {
+    emu::copy_bulk(to, from, BYTES, barrier);
+}
+inline void fence_async() { emu::fence_proxy_async(); }
+#endif

@@ -1,0 +1,79 @@
+// How tensor cores add products: exactly, or as they really do.
+//
+// Exactly: the sum of all products and the accumulator, rounded once to float32. Really (docs/accuracy.md, "Sum of a score"):
+// the products of a block and the accumulator are aligned with the largest of them, cut off so many bits beyond float32's
+// 24, and the block's sum is cut off to 24 bits.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace emu {
+
+struct Adder {
+    int block = 0, extra = 0;  // products that are added at once, 0: exactly; bits that are kept beyond 24
+};
+// The adder of a compute capability (90 for 9.0).
+constexpr Adder adder_of(int cc) { return cc == 90 || cc == 100 ? Adder{16, 2} : Adder{8, 1}; }
+
+extern Adder adder;  // of this launch
+
+inline double power_at_or_below(double x) {  // of two; x is positive, and no subnormal double
+    uint64_t u;
+    memcpy(&u, &x, 8);
+    u &= 0x7ff0000000000000ull;
+    memcpy(&x, &u, 8);
+    return x;
+}
+
+// c + the sum of n products, n a constant of the call: one block.
+template <int N> inline float add_block(float c, const float* a, const float* b, int extra) {
+    double addend[N + 1], largest = std::fabs((double)c);
+    addend[N] = c;
+    for (int k = 0; k < N; k++) {
+        addend[k] = (double)a[k] * b[k];  // exact: 11 bits each, or 8
+        largest = std::fabs(addend[k]) > largest ? std::fabs(addend[k]) : largest;
+    }
+    double sum = 0;
+    for (int k = 0; k <= N; k++) sum += addend[k];
+    if (!(std::fabs(sum) < INFINITY)) return (float)sum;
+    if (largest == 0) return 0;
+    const double grain = power_at_or_below(largest) * std::ldexp(1.0, -23 - extra), per = 1 / grain;  // powers of two
+    int32_t total = 0;  // at most 17 addends below 2^26
+    for (int k = 0; k <= N; k++) total += (int32_t)(addend[k] * per);
+    if (total == 0) return 0;
+    const int excess = 8 - __builtin_clz((unsigned)std::abs(total));  // bits beyond 24
+    if (excess > 0) total = total / (1 << excess) * (1 << excess);
+    return (float)(total * grain);
+}
+template <int N> inline float add_blocks(float c, const float* a, const float* b, int k, int extra) {
+    for (int first = 0; first < k; first += N) c = add_block<N>(c, a + first, b + first, extra);
+    return c;
+}
+inline float add_exactly(float c, const float* a, const float* b, int k) {
+    double sum = c;
+    for (int n = 0; n < k; n++) sum += (double)a[n] * b[n];
+    return (float)sum;
+}
+// c (rows, columns; stride of rows `columns`) += a b' for a (rows, k) and b (columns, k); k is a multiple of 8.
+inline void multiply(float* c, const float* a, const float* b, int rows, int columns, int k, Adder how) {
+    for (int row = 0; row < rows; row++)
+        for (int column = 0; column < columns; column++) {
+            float& sum = c[row * columns + column];
+            const float *x = a + row * k, *y = b + column * k;
+            sum = how.block == 0                  ? add_exactly(sum, x, y, k)
+                  : how.block == 16 && k % 16 == 0 ? add_blocks<16>(sum, x, y, k, how.extra)
+                                                   : add_blocks<8>(sum, x, y, k, how.extra);
+        }
+}
+// The same in integers, which wrap around: exact. Elements are bytes, held as floats.
+inline void multiply(int32_t* c, const float* a, const float* b, int rows, int columns, int k) {
+    for (int row = 0; row < rows; row++)
+        for (int column = 0; column < columns; column++) {
+            uint32_t sum = (uint32_t)c[row * columns + column];
+            for (int n = 0; n < k; n++) sum += (uint32_t)((int32_t)a[row * k + n] * (int32_t)b[column * k + n]);
+            c[row * columns + column] = (int32_t)sum;
+        }
+}
+
+}  // namespace emu

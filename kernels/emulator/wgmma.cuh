@@ -1,0 +1,30 @@
+// Stands in for kernels/wgmma.cuh where kernels run on the CPU: the same functions, in C++.
+#include "tensor.h"
+
+inline void group_begin() { emu::wgmma_fence(); }
+inline void group_end() { emu::wgmma_commit(); }
+template <int LATER> inline void group_wait() { emu::wgmma_wait(LATER); }
+template <int N> inline void keep(float (&)[N][4]) {}
+
+// What all products here have in common: halves, sums in float32, c += a b.
+inline emu::Wgmma wgmma_of_halves(int blocks, void* const* c, const unsigned* registers, unsigned long long a,
+                                  unsigned long long b, bool k_major) {
+    return {emu::Format::HALF, false, true, false, false, registers, a, b, true, k_major, blocks, c};
+}
+template <int N> inline void wgmma(float (&c)[N][4], const unsigned* a, unsigned long long b, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    emu::wgmma(EMU_SITE("wgmma"), wgmma_of_halves(N, blocks, a, 0, b, true));
+}
+template <int N> inline void wgmma(float (&c)[N][4], unsigned long long a, unsigned long long b, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    emu::wgmma(EMU_SITE("wgmma"), wgmma_of_halves(N, blocks, nullptr, a, b, true));
+}
+template <int N>
+inline void wgmma_rows(float (&c)[N][4], float (&more)[4], const unsigned* a, unsigned long long b, EMU_HERE) {
+    void* blocks[N + 1];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    blocks[N] = more;
+    emu::wgmma(EMU_SITE("wgmma"), wgmma_of_halves(N + 1, blocks, a, 0, b, false));
+}
