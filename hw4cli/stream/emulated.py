@@ -20,8 +20,8 @@ from hw4cli.text.progress import Advance
 
 CHIP = CHIPS[80]  # the GPU that is emulated
 # Floating-point operations a second of one core, 4·B·N²·d in all, by kernel: what shuffles much is slow.
-RATES = {"naive": 5e8, "smallbr": 4e8, "shared": 1e9, "warp": 6e7, "float4": 1.2e8, "flash": 8e8, "float64": 1.2e8}
-SLOWEST = 1.5e7
+RATES = {"naive": 5e8, "smallbr": 4e8, "shared": 1e9, "flash": 8e8, "split": 1.5e8, "exact": 1e8}
+OTHERS = 6e7
 LONGEST = 600.0  # seconds of work that are begun
 
 
@@ -70,7 +70,7 @@ class EmulatedDevice(CpuDevice):
 
 def check_size(shape: Shape, kernel: str) -> None:
     """Raise InputError, with an estimate, if a shape is too large to be emulated."""
-    seconds = shape.flops / RATES.get(kernel, SLOWEST)
+    seconds = shape.flops / RATES.get(kernel, OTHERS)
     if seconds > LONGEST:
         long = f"{seconds / 3600:,.0f} hours" if seconds > 2 * 3600 else f"{seconds / 60:.0f} minutes"
         raise InputError(

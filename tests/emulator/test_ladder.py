@@ -4,7 +4,8 @@ import pytest
 
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.emulator.check import IN_PARTS, SHAPES, check_kernel
+from hw4cli.emulator.build import RACE
+from hw4cli.emulator.check import LONG, SHAPES, check_kernel
 from hw4cli.problem.shape import Shape
 
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 80]
@@ -18,13 +19,36 @@ def test_a_kernel_is_right_and_free_of_races_with_warps_of(name, lanes):
 
 
 def test_flash_is_right_where_there_are_no_asynchronous_copies():
-    shapes = [SMALLEST, Shape(1, 131, 64), Shape(1, 67, 128), IN_PARTS]
+    shapes = [SMALLEST, Shape(1, 131, 64), Shape(1, 67, 128), LONG[0]]
     assert [str(mistake) for mistake in check_kernel(VARIANTS["flash"], chip=CHIPS[61], shapes=shapes)] == []
 
 
+@pytest.mark.parametrize(("name", "cc"), [("split", 80), ("split", 90), ("exact", 80)])
+def test_a_kernel_on_tensor_cores_is_right_and_free_of_races(name, cc):
+    assert [str(mistake) for mistake in check_kernel(VARIANTS[name], chip=CHIPS[cc])] == []
+
+
+# Other compute capabilities: tiles by the bulk copy engine without warp groups, and other sizes of shared memory.
+@pytest.mark.parametrize(
+    ("name", "cc"), [("split", 100), ("split", 120), ("exact", 90), ("exact", 100), ("exact", 120)]
+)
+def test_a_kernel_on_tensor_cores_is_right_on_other_chips(name, cc):
+    shapes = [Shape(1, 131, 64), LONG[1]]
+    assert [
+        str(mistake) for mistake in check_kernel(VARIANTS[name], chip=CHIPS[cc], shapes=shapes, builds=[RACE])
+    ] == []
+
+
+def test_long_rows_are_right_on_tensor_cores():
+    shapes = [Shape(1, 300, 128)]
+    assert [str(mistake) for mistake in check_kernel(VARIANTS["split"], shapes=shapes, builds=[RACE])] == []
+    assert [str(mistake) for mistake in check_kernel(VARIANTS["exact"], shapes=shapes, builds=[RACE])] == []
+
+
 def test_the_shapes_have_tails_one_key_and_parts():
-    plans = [VARIANTS["flash"].plan(shape, CHIPS[80]) for shape in (*SHAPES, IN_PARTS)]
+    plans = [VARIANTS["flash"].plan(shape, CHIPS[80]) for shape in (*SHAPES, *LONG)]
     assert {plan.macros["D"] for plan in plans} >= {32, 36, 64, 128}
     assert plans[-1].splits > 1
+    assert {VARIANTS["split"].plan(shape, CHIPS[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
     assert any(shape.N == 1 for shape in SHAPES)
     assert all(shape.N % 2 for shape in SHAPES)
