@@ -2,7 +2,8 @@
 
 A kernel's own text is compiled, against kernels/emulator/cuda.h; a header of single instructions such as ptx.cuh is
 replaced by the one of that name in kernels/emulator. Three builds: `plain` is for the answer alone, `race` has the
-compiler's hooks before every load and store, `asan` has AddressSanitizer's checks of local arrays.
+compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's checks,
+which know where each local array ends.
 """
 
 import functools
@@ -27,7 +28,7 @@ SECONDS = 300.0  # that a compilation may take
 RUNTIME = ("fibers", "memory", "sanitizers", "tensor", "wgmma", "bulk", "registers")
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow.
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast")
-UNDEFINED = "-fsanitize=undefined", "-fno-sanitize=vptr"
+UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class Compiler:
         if build == PLAIN:
             return ("-O2",)
         if build == ASAN:
-            return ("-O1", "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address", *UNDEFINED)
+            return ("-O1", "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address")
         own = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
         prefix = ["-mllvm", "-"] if self.clang else ["--param="]
         hooks = [word for option in own for word in (*prefix[:-1], prefix[-1] + option)]
-        return ("-O1", "-fsanitize=thread", *hooks, *UNDEFINED)
+        return ("-O1", "-fsanitize=thread", *hooks, UNDEFINED)
 
     def sanitizer_library(self) -> str:
         """AddressSanitizer's library, which must be loaded before all others."""

@@ -230,7 +230,7 @@ MEMORY = [
         "shared: Q is scaled where it lies",
         "shared",
         "    load_rows<BR, D>(Q, q, N - row0,",
-        "    if (!threadIdx.x) const_cast<float*>(q)[0] *= 1;\n    load_rows<BR, D>(Q, q, N - row0,",
+        "    if (!threadIdx.x) const_cast<float*>(q)[0] += 1;\n    load_rows<BR, D>(Q, q, N - row0,",
         "input written",
         "Q of batch 0",
     ),
