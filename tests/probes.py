@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.compute.plan import Launch, Plan
+from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library, Outcome, Schedule
 
@@ -30,6 +30,6 @@ def run(
     """O's bytes, and the outcome, of one block."""
     words = -(-max(np.ascontiguousarray(x).nbytes for x in (q, k, v)) // 16) * 4
     inputs = np.stack([as_words(x, words) for x in (q, k, v)]).reshape(1, 3, words // 4, 4)
-    plan = Plan(name, MACROS, (Launch(symbol, 1, threads, shared),), scratch=16, splits=which)
+    plan = Plan(name, MACROS, (Launch(symbol, 1, threads, shared),), layout=Scratch(16), splits=which)
     outcome = library(name, build).run(plan, inputs, schedule=Schedule(order), watched=build != PLAIN)
     return np.frombuffer(outcome.o.tobytes(), np.uint8), outcome

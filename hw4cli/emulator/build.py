@@ -1,7 +1,7 @@
 """Kernels compiled for the CPU, as shared objects that are kept beside the GPU's machine code.
 
 A kernel's own text is compiled, against kernels/emulator/cuda.h; a header of single instructions such as ptx.cuh is
-replaced by the one of that name in kernels/emulator. Three builds: `plain` is for the answer alone, `race` has the
+replaced by the one of that name in kernels/emulator/headers. Three builds: `plain` is for the answer alone, `race` has the
 compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's checks,
 which know where each local array ends.
 """
@@ -89,7 +89,7 @@ def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, 
     """
     compiler = find_compiler()
     headers = data_path("kernels/emulator")
-    text = spliced(source, (headers, source.resolve().parent, data_path("kernels")))
+    text = spliced(source, (headers / "headers", source.resolve().parent, data_path("kernels")))
     defines = [f"-D{name}={value}" for name, value in macros.items()]
     defines += [f"-D__CUDA_ARCH__={cc * 10}", *(["-D__HIP__=1"] if lanes == 64 else [])]
     options = [*LANGUAGE, *_processor(), *compiler.options(build), *defines]

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.compute.launch import ABSMAX_BYTES, Matrix, arguments
 from hw4cli.compute.plan import Plan
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.problem.casefile import FLOAT32, Floats
+from hw4cli.problem.shape import Shape
 
 FORWARD, REVERSE, RANDOM = "forward", "reverse", "random"
 ORDERS = (FORWARD, REVERSE, RANDOM)
 GAP = 64 << 10  # bytes that nobody may touch, behind every matrix that is watched
 ALIGNMENT = 512  # of a GPU's memory
-RANGE_BYTES = 16  # at the start of the scratch of a kernel that finds the range itself
 MOST_FINDINGS = 100
 
 
@@ -43,11 +44,8 @@ class _Finding(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "range")),
-        *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "scratch")),
-        *((name, ctypes.c_int64) for name in ("in_stride", "out_stride")),
-        *((name, ctypes.c_int32) for name in ("B", "N", "splits")),
-        ("scale", ctypes.c_float),
+        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "absmax")),
+        ("params", ctypes.c_uint64 * 64),
     ]
 
 
@@ -82,22 +80,21 @@ class Memory:
         starts = [gap]
         for size in sizes:
             starts.append(-(-(starts[-1] + size) // ALIGNMENT) * ALIGNMENT + gap)
-        self._buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)  # NaN
-        base = -(-self._buffer.ctypes.data // ALIGNMENT) * ALIGNMENT - self._buffer.ctypes.data
-        self._buffer = self._buffer[base:]
-        self.q, self.o, self.scratch = (self._buffer.ctypes.data + start for start in starts[:3])
-        self.part, self.in_stride, self.out_stride = step, 3 * step // 4, step // 4
+        buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)  # NaN
+        self._buffer = buffer[-buffer.ctypes.data % ALIGNMENT :]
+        inputs_at, outputs_at, self.scratch = (self._buffer.ctypes.data + start for start in starts[:3])
         for index, array in enumerate(inputs.reshape(3 * self.n, -1)):
             at = starts[0] + index * step
             self._buffer[at : at + matrix] = np.ascontiguousarray(array, FLOAT32).view(np.uint8)
-        if plan.finds_range:
-            self._buffer[starts[2] : starts[2] + RANGE_BYTES] = 0
+        known = ABSMAX_BYTES if plan.finds_absmax else 0
+        self._buffer[starts[2] : starts[2] + known] = 0
         self._outputs = self._buffer[starts[1] : starts[1] + sizes[1]].reshape(self.n, step)[:, :matrix]
+        q, k, v = (Matrix(inputs_at + part * step, 3 * step // 4, 3 * step // 4, self.d) for part in range(3))
+        self.matrices = q, k, v, Matrix(outputs_at, step // 4, step // 4, self.d)
         names = [f"{name} of batch {batch}" for batch in range(self.n) for name in "QKV"]
-        arrays = [(self.q + i * step, matrix, False, True, name) for i, name in enumerate(names)]
-        arrays += [(self.o + i * step, matrix, True, False, f"O of batch {i}") for i in range(self.n)]
-        known = RANGE_BYTES if plan.finds_range else 0
-        arrays += [(self.scratch, known, True, True, "the range in scratch")] if known else []
+        arrays = [(inputs_at + i * step, matrix, False, True, name) for i, name in enumerate(names)]
+        arrays += [(outputs_at + i * step, matrix, True, False, f"O of batch {i}") for i in range(self.n)]
+        arrays += [(self.scratch, known, True, True, "absmax in scratch")] if known else []
         arrays += [(self.scratch + known, plan.scratch - known, True, False, "scratch")] if plan.scratch > known else []
         self.arrays = (
             [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
@@ -106,6 +103,11 @@ class Memory:
     def outputs(self) -> Floats:
         """O of all batches, copied."""
         return np.ascontiguousarray(self._outputs).view(FLOAT32).reshape(self.n, self.N, self.d)
+
+
+def _words(params: bytes) -> Any:
+    """A struct in the 512 bytes that a launch has for it."""
+    return (ctypes.c_uint64 * 64).from_buffer_copy(params.ljust(512, b"\0"))
 
 
 class Library:
@@ -128,29 +130,13 @@ class Library:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has."""
         memory = Memory(inputs, plan, watched)
         self._library.hw4_watch((_Array * len(memory.arrays))(*memory.arrays), len(memory.arrays))
+        shape = Shape(memory.n, memory.N, memory.d)
+        params = _words(arguments(plan, shape, memory.matrices, memory.scratch))
         finished = True
         for step in plan.launches:
             kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
-            launch = _Launch(
-                kernel=kernel,
-                grid=step.grid,
-                block=step.block,
-                shared=step.shared,
-                lanes=lanes,
-                order=ORDERS.index(schedule.order),
-                seed=schedule.seed,
-                q=memory.q,
-                k=memory.q + memory.part,
-                v=memory.q + 2 * memory.part,
-                o=memory.o,
-                scratch=memory.scratch,
-                in_stride=memory.in_stride,
-                out_stride=memory.out_stride,
-                B=memory.n,
-                N=memory.N,
-                splits=plan.splits,
-                scale=memory.d**-0.5,
-            )
+            order = ORDERS.index(schedule.order)
+            launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, False, params)
             status = self._library.hw4_launch(ctypes.byref(launch))
             if status == 3:
                 raise MemoryError

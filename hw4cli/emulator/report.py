@@ -66,7 +66,7 @@ def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return {address: f"offset {address:#x}" for address in wanted}
-    own = {path.name for path in data_path("kernels/emulator").iterdir()}
+    own = {path.name for path in data_path("kernels/emulator").rglob("*.*")}
     found: dict[int, str] = {}
     for chunk in re.split(r"^0x", text, flags=re.MULTILINE)[1:]:
         first, *frames = chunk.splitlines()

@@ -202,6 +202,12 @@ template <class Mask> inline Mask __ballot_sync(Mask mask, int predicate, EMU_HE
 template <class T> inline T __shfl(T x, int from, int width = 64, EMU_HERE) {
     return emu::shuffle(EMU_SITE("__shfl"), emu::ALIVE, x, emu::segment(width) + (from & (width - 1)));
 }
+inline int __any(int predicate, EMU_HERE) { return emu::ballot(EMU_SITE("__any"), emu::ALIVE, predicate).yes != 0; }
+inline int __all(int predicate, EMU_HERE) {
+    const emu::Ballot votes = emu::ballot(EMU_SITE("__all"), emu::ALIVE, predicate);
+    return votes.yes == votes.all;
+}
+inline uint64_t __ballot(int predicate, EMU_HERE) { return emu::ballot(EMU_SITE("__ballot"), emu::ALIVE, predicate).yes; }
 template <class T> inline T __shfl_xor(T x, int bits, int width = 64, EMU_HERE) {
     return emu::shuffle(EMU_SITE("__shfl_xor"), emu::ALIVE, x, emu::within(emu::lane() ^ bits, width));
 }

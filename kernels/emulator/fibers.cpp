@@ -98,8 +98,8 @@ static void suspend(State state) {
     mine.state = state;
     swap_to(mine, host);  // and back, when the scheduler resumes this thread
 }
-using Attention = void (*)(const float*, const float*, const float*, float*, void*, long long, long long, int, int, int, float);
-using Magnitudes = void (*)(const float*, void*, long long);
+using Attention = void (*)(EmuParams);  // by value: a kernel reads as many bytes as its own struct has
+using Absmax = void (*)(const void* elements, unsigned* largest, long long part);
 static void body() {
 #if defined(EMU_ASAN)
     const void* bottom;
@@ -108,11 +108,11 @@ static void body() {
     if (!host.stack) host.stack = (char*)bottom;
 #endif
     for (;;) {
-        const EmuLaunch& a = *job;
-        if (a.range)
-            ((Magnitudes)a.kernel)(a.q, a.o, a.in_stride);
+        const uint64_t* words = job->params.words;
+        if (job->absmax)
+            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (long long)words[2]);
         else
-            ((Attention)a.kernel)(a.q, a.k, a.v, a.o, a.scratch, a.in_stride, a.out_stride, a.B, a.N, a.splits, a.scale);
+            ((Attention)job->kernel)(job->params);
         suspend(DONE);
     }
 }

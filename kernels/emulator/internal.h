@@ -28,17 +28,13 @@ struct EmuFinding {
     uint64_t pc[2];
     uint32_t times, block;
 };
+struct EmuParams { uint64_t words[64]; };  // as large as any struct that a kernel takes by value
 struct EmuLaunch {
     void* kernel;
     uint32_t grid, block, shared;            // blocks, threads of one, bytes of dynamic shared memory
     uint32_t lanes, order, seed;             // of a warp; FORWARD, REVERSE or RANDOM
-    uint32_t range;                          // the kernel is `magnitudes`, not an attention kernel
-    const float *q, *k, *v;
-    float* o;
-    void* scratch;
-    int64_t in_stride, out_stride;
-    int32_t B, N, splits;
-    float scale;
+    uint32_t absmax;                         // the kernel is `absmax`, which takes other arguments
+    EmuParams params;                        // its one argument, as kernels/params.cuh has it; of absmax, three
 };
 }
 

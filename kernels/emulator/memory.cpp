@@ -272,13 +272,13 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
     }
     const uint32_t times = known ? known->times + 1 : 1;
     if (known) findings.erase(findings.begin() + (known - findings.data()));  // __syncthreads() helps where __syncwarp() would
-    tell("race", pc, old.pc + image, "%s %s %s at {0}, which %s %s at {1}, and no barrier orders the two: %s", party(who).c_str(),
+    tell("race", pc, old.pc + image, "%s %s in %s at {0} what %s %s at {1}, and no barrier orders the two: %s", party(who).c_str(),
          writes ? "writes" : "reads", where, party(old.who, old.flags & SEVERAL).c_str(), old_writes ? "wrote" : "read", missing);
     if (EmuFinding* made = known_finding("race", pc, old.pc + image)) made->times = times;
 }
 static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
     tell("race", pc, old.pc + image,
-         "block %u %s %s at {0}, where block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a launch of its "
+         "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a launch of its "
          "own, is needed)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
 }

@@ -1,10 +1,10 @@
-// What the emulator's runtime offers to the headers that stand in for CUDA: cuda.h, and those that replace kernels/*.cuh.
+// What the emulator's runtime offers to the headers that stand in for CUDA: cuda.h, and headers/*.cuh.
 //
 // A kernel runs on the CPU, one block after the other; each CUDA thread is a fiber of its own, all in one thread of the
 // system. A fiber runs until it meets others: at a barrier, a shuffle, a product of a warp. So no two fibers ever run at
 // once, plain C++ needs no locks, and what a real GPU would do in any order is checked, not tried.
 //
-// A file kernels/NAME.cuh is replaced by kernels/emulator/NAME.cuh where there is one: the same functions, in C++.
+// A file kernels/NAME.cuh is replaced by kernels/emulator/headers/NAME.cuh where there is one: the same functions, in C++.
 // How to write an instruction that lanes execute together:
 //
 //     struct Registers { unsigned a[4], b[2]; float c[4]; };        // of one lane: what goes in, what comes out

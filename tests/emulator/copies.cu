@@ -2,9 +2,15 @@
 #include "bulk.h"
 #include "tensor.h"
 
-#define ARGUMENTS                                                                                                   \
-    const float *q, const float *k, const float *v, float *o, void *scratch, long long, long long, int B, int N,    \
-        int splits, float
+#include "params.cuh"
+
+#define ARGUMENTS const float *q, const float *k, const float *v, float *o, void *scratch, int B, int N, int splits
+#define KERNEL(name)                                                                                                   \
+    static void name##_of(ARGUMENTS);                                                                                  \
+    extern "C" __global__ void name(const Params p) {                                                                  \
+        name##_of(p.q.data, p.k.data, p.v.data, p.o.data, p.scratch, p.batches, p.Nq, p.splits);                       \
+    }                                                                                                                  \
+    static void name##_of(ARGUMENTS)
 #define AT(what) (emu::Site{what, __FILE__, __LINE__})
 
 extern __shared__ float4 window[];
@@ -15,7 +21,7 @@ enum Load {
     RIGHT, NO_WAIT, WRONG_PARITY, NO_FENCE, NO_SYNC, TOO_FEW_BYTES, TOO_MANY_BYTES, NO_EXPECT, ONE_WAITS, NO_RELEASE, RELEASED,
     TWICE_MADE, NOT_MADE, NEVER_AWAITED, MISALIGNED, OUTSIDE, ONE_WAITS_AND_SYNCS
 };
-extern "C" __global__ void load(ARGUMENTS) {
+KERNEL(load) {
     const unsigned base = __cvta_generic_to_shared(window), full = base + 4096, empty = full + 8;
     const int t = threadIdx.x;
     if (t == 0) {
@@ -56,7 +62,7 @@ extern "C" __global__ void load(ARGUMENTS) {
 
 // Q to O through shared memory, and from there by a bulk copy.
 enum Store { STORED, NO_PROXY_FENCE, FENCE_BY_READER, OVERWRITTEN, OVERWRITTEN_AFTER_READ, NEVER_READ, NEVER_COMMITTED };
-extern "C" __global__ void store(ARGUMENTS) {
+KERNEL(store) {
     const unsigned base = __cvta_generic_to_shared(window);
     const int t = threadIdx.x;
     float* tile = (float*)window;
@@ -76,7 +82,7 @@ extern "C" __global__ void store(ARGUMENTS) {
 
 // A box of a tensor: V says rank, element, swizzle, nan, then sizes, strides from dimension 1 on, box, first; the tensor is
 // K. O gets shared memory, or shared memory (Q) goes to the tensor in O.
-extern "C" __global__ void box(ARGUMENTS) {
+KERNEL(box) {
     const unsigned base = __cvta_generic_to_shared(window), full = base + 32768;
     const long long* x = (const long long*)v;
     const int t = threadIdx.x, rank = x[0];
@@ -111,7 +117,7 @@ extern "C" __global__ void box(ARGUMENTS) {
 enum Product {
     MULTIPLIED, NO_FENCE_BEFORE, READ_EARLY, WRITTEN_EARLY, OPERAND_EARLY, NOT_COMMITTED, NO_PROXY, ONE_LEFT, STALE_CHAIN
 };
-extern "C" __global__ void product(ARGUMENTS) {
+KERNEL(product) {
     const int t = threadIdx.x;
     for (int n = t; n < 1024; n += 128) window[n] = float4{0, 0, 0, 0};
     if (splits != NO_PROXY) emu::fence_proxy_async();
@@ -141,7 +147,7 @@ extern "C" __global__ void product(ARGUMENTS) {
 }
 
 // Three warp groups share the registers of a block: one gives, two take.
-extern "C" __global__ void registers(ARGUMENTS) {
+KERNEL(registers) {
     const unsigned more = splits == 0 ? 240 : splits == 1 ? 248 : splits == 2 ? 236 : 160;
     if (threadIdx.x / 128 == 0) emu::set_registers(AT("setmaxnreg.dec"), 24, false);
     else if (splits != 4 || threadIdx.x % 128 < 96) emu::set_registers(AT("setmaxnreg.inc"), more, true);

@@ -3,16 +3,22 @@
 #include "bulk.h"
 #include "tensor.h"
 
-#define ARGUMENTS                                                                                                   \
-    const float *q, const float *k, const float *v, float *o, void *scratch, long long, long long, int B, int N,    \
-        int splits, float
+#include "params.cuh"
+
+#define ARGUMENTS const float *q, const float *k, const float *v, float *o, void *scratch, int B, int N, int splits
+#define KERNEL(name)                                                                                                   \
+    static void name##_of(ARGUMENTS);                                                                                  \
+    extern "C" __global__ void name(const Params p) {                                                                  \
+        name##_of(p.q.data, p.k.data, p.v.data, p.o.data, p.scratch, p.batches, p.Nq, p.splits);                       \
+    }                                                                                                                  \
+    static void name##_of(ARGUMENTS)
 
 extern __shared__ float4 window[];
 using emu::Format;
 typedef unsigned u32;
 
 // A warp: a, b and c of lane l are 4, 2 and 4 words.
-extern "C" __global__ void warp_product(ARGUMENTS) {
+KERNEL(warp_product) {
     const int lane = threadIdx.x;
     const u32 *a = (const u32*)q + lane * 4, *b = (const u32*)k + lane * 2;
     union { float f[4]; int i[4]; u32 h[2]; } c;
@@ -33,7 +39,7 @@ extern "C" __global__ void warp_product(ARGUMENTS) {
 }
 
 // Four 8x8 matrices from K, through shared memory, to a register each; and back, to the same place in O.
-extern "C" __global__ void warp_matrices(ARGUMENTS) {
+KERNEL(warp_matrices) {
     const int lane = threadIdx.x;
     const emu::Site load{"ldmatrix", __FILE__, 1}, store{"stmatrix", __FILE__, 2};
     u32 r[4] = {};
@@ -86,7 +92,5 @@ template <int BLOCKS> __device__ void group_product(ARGUMENTS) {
     for (int n = 0; n < BLOCKS; n++) memcpy(o + (threadIdx.x * BLOCKS + n) * 4, c[n], 16);
 }
 #define GROUP(n) \
-    extern "C" __global__ void group_product_##n(ARGUMENTS scale) {                                \
-        group_product<n>(q, k, v, o, scratch, 0, 0, B, N, splits, scale);                          \
-    }
+    KERNEL(group_product_##n) { group_product<n>(q, k, v, o, scratch, B, N, splits); }
 GROUP(1) GROUP(4) GROUP(8) GROUP(9) GROUP(32)
