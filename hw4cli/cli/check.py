@@ -17,9 +17,10 @@ from hw4cli.terminal.bar import Bar
 from hw4cli.terminal.options import shape_option
 from hw4cli.terminal.params import KernelName, OneOf
 from hw4cli.text.progress import Progress
-from hw4cli.text.words import columns, print_message
+from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.compute.plan import Chip, Variant
     from hw4cli.device.kernelcheck import Row
 
 ALL = "all"
@@ -49,6 +50,13 @@ class Architecture(OneOf):
 )
 @shape_option("The shape that tiles and launches are for.  [default: 1,4096,64]")
 @click.option(
+    "--run",
+    "execute",
+    is_flag=True,
+    help="Execute them instead, on the CPU, on small inputs, and look for races and other mistakes.  "
+    "[--arch: 8.0 by default]",
+)
+@click.option(
     "--format",
     "form",
     type=OneOf(["table", "json", "csv"]),
@@ -56,14 +64,20 @@ class Architecture(OneOf):
     show_default=True,
     help="How to print the results.",
 )
-def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape | None, form: str) -> int:
+def check(
+    kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape | None, execute: bool, form: str
+) -> int:
     """Compile KERNELS for every architecture, without a GPU, and count what they use.
 
     A kernel is one of the ladder, a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md), or "all". For each
     of its launches: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
     multiprocessor holds, which share of its warps that is, and what keeps it from holding more.
 
-    Exit status 1 if a kernel does not compile, lacks a function, cannot start, or is for none of the architectures.
+    With --run a C++ compiler makes programs of them that run on the CPU, on shapes with tails and on data that shows
+    mistakes: a sentence for each race, each access where none may be, each wrong answer (docs/check.md).
+
+    Exit status 1 if a kernel does not compile, lacks a function, cannot start, or is for none of the architectures; or
+    if --run finds a mistake.
     """
     with Importing():
         from hw4cli.device.kernelcheck import check as check_one
@@ -72,6 +86,8 @@ def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape
 
     names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     variants = [kernel_named(name) for name in names]
+    if execute:
+        return _execute(variants, [CHIPS[ARCHITECTURES[name]] for name in architectures or ["8.0"]], shape, form)
     chips = [CHIPS[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
     compilers, missing = {}, {}
     for chip in chips:
@@ -93,6 +109,38 @@ def check(kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
+
+
+def _execute(variants: "list[Variant]", chips: "list[Chip]", shape: Shape | None, form: str) -> int:
+    """Run kernels on the CPU and print what is wrong with them; 1 if anything is."""
+    with Importing():
+        from hw4cli.emulator.check import check_kernel
+
+    from hw4cli.text import tables
+
+    progress = Progress(len(variants) * len(chips))
+    found = []
+    with Bar("running", progress, BAR_DELAY, wanted=True):
+        for variant in variants:
+            for chip in chips:
+                if chip.cc < variant.least_cc:
+                    print_message(f"{variant.name} needs compute capability {variant.least_cc / 10}")
+                else:
+                    found += [(chip, mistake) for mistake in check_kernel(variant, chip=chip, shape=shape)]
+                progress.add(1)
+    records = [{"compute_capability": f"{chip.cc / 10:.1f}", **mistake.record()} for chip, mistake in found]
+    if form == "json":
+        click.echo(json.dumps(records, indent=1))
+    elif form == "csv":
+        click.echo(tables.comma_separated(records), nl=False)
+    else:
+        for line in dict.fromkeys(str(mistake) for _, mistake in found):
+            click.echo(wrapped(line, columns(sys.stdout), "    ", first=""))
+        wrong = {mistake.kernel for _, mistake in found}
+        for variant in variants:
+            if variant.name not in wrong:
+                click.echo(f"{variant.name}: no mistake found")
+    return 1 if found else 0
 
 
 def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:

@@ -1,9 +1,9 @@
 """Kernels compiled for the CPU, as shared objects that are kept beside the GPU's machine code.
 
 A kernel's own text is compiled, against kernels/emulator/cuda.h; a header of single instructions such as ptx.cuh is
-replaced by the one of that name in kernels/emulator/headers. Three builds: `plain` is for the answer alone, `race` has the
-compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's checks,
-which know where each local array ends.
+replaced by the one of that name in kernels/emulator/headers. Three builds: `plain` is for the answer alone, `race` has
+the compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's
+checks, which know where each local array ends.
 """
 
 import functools

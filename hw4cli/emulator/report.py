@@ -43,17 +43,12 @@ def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
         where = [lines.get(pc, "?") for pc in raw.pc]
         block = "" if raw.text.startswith("block ") else f"block {raw.block}, "
         sentence = block + raw.text.replace("{0}", where[0]).replace("{1}", where[1])
-        key = (raw.kind, *where) if raw.pc[0] else (raw.kind, without_numbers(raw.text))
+        key = (raw.kind, *where) if raw.pc[0] else (raw.kind, *re.findall(r"[\w.-]+:\d+", raw.text))
         old = merged.get(key)
         if old and WIDER not in sentence:
             sentence = old.sentence
         merged[key] = Finding(raw.kind, sentence, raw.times + (old.times if old else 0))
     return tuple(merged.values())
-
-
-def without_numbers(sentence: str) -> str:
-    """What makes two sentences the same mistake: their words and lines, not which thread, byte or block."""
-    return re.sub(r"(?<!:)\b\d[\d.,]*\b", "#", sentence)
 
 
 def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:

@@ -261,12 +261,11 @@ static std::string party(unsigned who, bool several = false) {
     return several ? "threads of warp " + std::to_string(who >> log2_lanes) : "thread " + std::to_string(who);
 }
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where) {
+    static const char SYNCWARP[] = "__syncwarp() is missing between them";
     const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, same_warp = old.who >> log2_lanes == who >> log2_lanes;
-    const char* missing = agent       ? "nobody waits for it"
-                          : same_warp ? "__syncwarp() is missing between them"
-                                      : "__syncthreads() is missing between them";
+    const char* missing = agent ? "nobody waits for it" : same_warp ? SYNCWARP : "__syncthreads() is missing between them";
     EmuFinding* known = known_finding("race", pc, old.pc + image);
-    if (known && (same_warp || strstr(known->text, missing))) {
+    if (known && (agent || same_warp || !strstr(known->text, SYNCWARP))) {
         known->times++;
         return;
     }

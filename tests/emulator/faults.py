@@ -27,7 +27,6 @@ class Fault:
     lanes: int = 32
     cc: int = 80
     tile: dict[str, int] = field(default_factory=dict)
-    also: tuple[tuple[str, str], ...] = ()
 
 
 BARRIERS = [
@@ -60,6 +59,7 @@ BARRIERS = [
         "void finish() {}",
         "race",
         "asynchronous copy",
+        "stream.cuh",
     ),
     Fault(
         "flash: K's next tile is asked for before the barrier",
@@ -74,7 +74,7 @@ BARRIERS = [
         "__syncthreads();  // nobody",
         "// nobody",
         "race",
-        "float4.cu:76",
+        "__syncthreads() is missing",
     ),
     Fault(
         "float4: no barrier before the tile is used",
@@ -114,15 +114,15 @@ BARRIERS = [
     Fault(
         "float64: no barrier in the second pass",
         "float64",
-        "load_tile(V, v + (long long)key0 * D, N - key0);\n        __syncthreads();",
-        "load_tile(V, v + (long long)key0 * D, N - key0);",
+        "load_tile(V, v + (long long)key0 * D, p.Nk - key0);\n        __syncthreads();",
+        "load_tile(V, v + (long long)key0 * D, p.Nk - key0);",
         "race",
     ),
     Fault(
         "float4: a barrier in a branch",
         "float4",
         "__syncthreads();  // nobody",
-        "if (row0 + warp_row < N) __syncthreads();  // nobody",
+        "if (t.row0 + warp_row < p.Nq) __syncthreads();  // nobody",
         "divergence",
         "__syncthreads",
     ),
@@ -149,12 +149,13 @@ MEMORY = [
         "from + n * D, row + n <= rows)",
         "out of bounds",
         "of K of batch 0, which has",
+        file="stream.cuh",
     ),
     Fault(
         "flash: stores one row past the end",
         "flash",
-        "if (row_of(i) >= N - row) continue;",
-        "if (row_of(i) > N - row) continue;",
+        "if (row_at(i) >= p.Nq - row) continue;",
+        "if (row_at(i) > p.Nq - row) continue;",
         "out of bounds",
         "of O of batch 0, which has",
     ),
@@ -176,17 +177,17 @@ MEMORY = [
     Fault(
         "naive: scores of rows past the end",
         "naive",
-        "if (i >= N || j >= N) return;",
-        "if (j >= N) return;",
+        "if (i >= p.Nq || j >= p.Nk) return;",
+        "if (j >= p.Nk) return;",
         "out of bounds",
     ),
     Fault(
-        "common: rows past the end are read",
+        "rows: rows past the end are read",
         "warp",
         "e / D < rows_left ?",
         "e / D <= rows_left ?",
         "out of bounds",
-        file="common.cuh",
+        file="rows.cuh",
     ),
     Fault(
         "smallbr: a local array one too long",
@@ -209,6 +210,7 @@ MEMORY = [
         "if (rows >= BC) {",
         "if (row >= BC) return; if (rows >= BC) {",
         "uninitialised",
+        file="stream.cuh",
         shape=Shape(2, 130, 36),
     ),
     Fault(
@@ -221,33 +223,28 @@ MEMORY = [
     Fault(
         "naive: the softmax skips a row's first score",
         "naive",
-        "if (i >= N || j >= N) return;",
-        "if (i >= N || j >= N || j == 0) return;",
+        "if (i >= p.Nq || j >= p.Nk) return;",
+        "if (i >= p.Nq || j >= p.Nk || j == 0) return;",
         "uninitialised",
         "scratch",
     ),
     Fault(
         "shared: Q is scaled where it lies",
         "shared",
-        "    load_rows<BR, D>(Q, q, N - row0,",
-        "    if (!threadIdx.x) const_cast<float*>(q)[0] += 1;\n    load_rows<BR, D>(Q, q, N - row0,",
+        "    load_rows<BR, D>(Q, q, p.Nq",
+        "    if (!threadIdx.x) const_cast<float*>(q)[0] += 1;\n    load_rows<BR, D>(Q, q, p.Nq",
         "input written",
         "Q of batch 0",
     ),
     Fault(
         "flash: O behind an odd number of floats in scratch",
         "flash",
-        "(float*)scratch + slice * N * D;",
-        "(float*)scratch + 2LL * splits * B * N + slice * N * D;",
+        "p.partial_o + partial_row(p, t, row) * D",
+        "(float*)(p.row_stats + p.splits * p.batches * p.Nq) + partial_row(p, t, row) * D",
         "misaligned",
-        "flash.cu:3",
+        "flash.cu:2",
         shape=Shape(1, 401, 32),
         tile={"BR": 128, "BC": 16},
-        also=(
-            ("(float2*)((float*)scratch + (long long)splits * B * N * D) + slice", "(float2*)scratch + slice"),
-            ("(const float4*)scratch + x;", "(const float4*)((const float*)scratch + 2 * splits * rows) + x;"),
-            ("(const float2*)((const float*)scratch + splits * rows * D) + row;", "(const float2*)scratch + row;"),
-        ),
     ),
     Fault(
         "flash: P is stored 8 bytes off",
@@ -259,21 +256,29 @@ MEMORY = [
     Fault(
         "shared: blocks share their first row of O",
         "shared",
-        "o += batch * out_stride + (long long)row0 * D;",
-        "o += batch * out_stride + (long long)(row0 ? row0 - 1 : 0) * D;",
+        "row_of(p.o, t.batch, t.row0)",
+        "row_of(p.o, t.batch, t.row0 ? t.row0 - 1 : 0)",
         "race",
         "blocks of one launch",
     ),
 ]
 RESULTS = [
-    Fault("flash: tail mask one key off", "flash", ">= left) S[i][j]", "> left) S[i][j]", "wrong answer", data=EQUAL),
-    Fault("float4: tail mask one key off", "float4", "16 * x >= N) S", "16 * x > N) S", "wrong answer", data=EQUAL),
+    Fault("flash: tail mask one key off", "flash", "mask{left}", "mask{left + 1}", "wrong answer", data=EQUAL),
+    Fault(
+        "float4: tail mask one key off",
+        "float4",
+        "allows(warp_row + 2 * half + r, key",
+        "allows(warp_row + 2 * half + r, -1 + key",
+        "wrong answer",
+        data=EQUAL,
+    ),
     Fault(
         "flash: swizzle in the stores alone",
         "flash",
-        "to ^ swizzle(n) : to",
-        "to ^ swizzle(n + 4) : to",
+        "(to ^ Swizzle::of(n))",
+        "(to ^ Swizzle::of(n + 4))",
         "wrong answer",
+        file="stream.cuh",
     ),
     Fault(
         "flash: no way back from an overflow",
@@ -293,7 +298,7 @@ WIDE = [
         "__shfl(value, lane, 32)",
         "__shfl(value, lane)",
         "wrong answer",
-        file="common.cuh",
+        file="platform.cuh",
         lanes=64,
     ),
     Fault(
@@ -307,10 +312,10 @@ WIDE = [
     Fault(
         "64 lanes: a mask of 32 bits",
         "flash",
-        "0xffffffffffffffffull",
-        "0xffffffffu",
+        "__any(condition)",
+        "__any_sync(0xffffffffu, condition)",
         "does not compile",
-        file="common.cuh",
+        file="platform.cuh",
         lanes=64,
     ),
 ]

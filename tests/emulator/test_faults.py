@@ -15,9 +15,8 @@ def kernel_with(fault, folder):
     for name in {f"{fault.kernel}.cu", fault.file or f"{fault.kernel}.cu"}:
         text = data_path(f"kernels/{name}").read_text()
         if name == (fault.file or name):
-            for old, new in ((fault.old, fault.new), *fault.also):
-                assert old in text, f"{name} no longer has {old!r}"
-                text = text.replace(old, new, 1)
+            assert fault.old in text, f"{name} no longer has {fault.old!r}"
+            text = text.replace(fault.old, fault.new, 1)
         (folder / name).write_text(text)
     return folder / f"{fault.kernel}.cu"
 

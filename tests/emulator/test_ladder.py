@@ -48,7 +48,10 @@ def test_long_rows_are_right_on_tensor_cores():
 def test_the_shapes_have_tails_one_key_and_parts():
     plans = [VARIANTS["flash"].plan(shape, CHIPS[80]) for shape in (*SHAPES, *LONG)]
     assert {plan.macros["D"] for plan in plans} >= {32, 36, 64, 128}
-    assert plans[-1].splits > 1
+    assert (
+        plans[-2].splits * LONG[0].N % 2 == 1
+    )  # what lies behind two numbers for each row is at no multiple of 16 bytes
+    assert plans[-2].splits > 1
     assert {VARIANTS["split"].plan(shape, CHIPS[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
     assert any(shape.N == 1 for shape in SHAPES)
     assert all(shape.N % 2 for shape in SHAPES)
