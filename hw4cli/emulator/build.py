@@ -13,12 +13,15 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.device.gpu import kernel_cache
 from hw4cli.errors import InputError, MachineError
+from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced
 
 PLAIN, RACE, ASAN = "plain", "race", "asan"
@@ -29,6 +32,7 @@ RUNTIME = ("fibers", "memory", "sanitizers", "tensor", "wgmma", "bulk", "registe
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow.
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast")
 UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
+_ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
 
 
 @dataclass(frozen=True)
@@ -114,20 +118,22 @@ def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, 
 
 
 def _runtime(compiler: Compiler, build: str, headers: Path) -> list[Path]:
-    """The runtime, compiled."""
+    """The runtime, compiled: once, by as many compilers as there are processors."""
     hooks = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"]}[build]
     options = [*LANGUAGE, "-O2", *hooks]
     digest = _digest(options, compiler.version, *_texts(headers))
-    objects = []
-    for name in RUNTIME:
+
+    def compile_one(name: str) -> Path:
         target = _folder() / f"hw4-emulator-{name}-{digest}.o"
-        objects.append(target)
         if not target.exists():
             with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
                 made = Path(folder, "made.o")
                 _run([compiler.path, *options, "-c", str(headers / f"{name}.cpp"), "-o", str(made)], f"{name}.cpp")
                 _keep(made, target)
-    return objects
+        return target
+
+    with _ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
+        return list(pool.map(compile_one, RUNTIME))
 
 
 def _run(command: list[str], name: str) -> None:
