@@ -103,11 +103,19 @@ static bool wanted_has_ended(void* context) {
     if (!has_ended(b, w.parity)) land(w.at);
     return has_ended(b, w.parity);
 }
+static std::string what_is_missing(void* context) {
+    const Wanted& w = *(Wanted*)context;
+    const Barrier& b = barriers[w.at];
+    const std::string bytes = b.bytes < 0 ? std::to_string(-b.bytes) + " bytes have come that nobody announced"
+                                          : std::to_string(b.bytes) + " bytes are missing";
+    return "for the end of a phase of parity " + std::to_string(w.parity & 1) + "; the barrier is in phase " +
+           std::to_string(b.phase) + ", where " + std::to_string(b.pending) + " arrivals and " + bytes;
+}
 void mbarrier_wait(Site site, uint32_t at, unsigned parity) {
     Barrier* b = barrier_at(at, CALLER);
     if (!b) return;
     Wanted wanted{at, parity};
-    wait_until(site, wanted_has_ended, &wanted);
+    wait_until(site, wanted_has_ended, &wanted, what_is_missing);
     acquire(b->ended);
 }
 

@@ -48,6 +48,7 @@ struct Fiber {
     Votes votes;
     bool (*ready)(void*);
     void* context_of_ready;
+    std::string (*why)(void*);
 };
 static Fiber fibers[MAX_THREADS], host;
 static const EmuLaunch* job;
@@ -194,10 +195,10 @@ void barrier_arrive(Site site, unsigned id, unsigned count) {
     release(named.clock);
     named.arrived++, named.expected = count;
 }
-void wait_until(Site site, bool (*ready)(void*), void* context) {
+void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*why)(void*)) {
     Fiber& mine = fibers[current];
     if (ready(context)) return;
-    mine.site = site, mine.ready = ready, mine.context_of_ready = context;
+    mine.site = site, mine.ready = ready, mine.context_of_ready = context, mine.why = why;
     suspend(WAITING);
 }
 
@@ -312,6 +313,8 @@ static void report_deadlock() {
     bool first = true;
     for (auto& [site, who] : where) {
         text += (first ? "" : ", ") + std::to_string(who.first) + " at " + site + " such as thread " + std::to_string(who.second);
+        const Fiber& one = fibers[who.second];
+        if (one.state == WAITING && one.why) text += " (" + one.why(one.context_of_ready) + ")";
         first = false;
     }
     if (ended) text += ", and " + std::to_string(ended) + " have ended";

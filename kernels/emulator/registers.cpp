@@ -22,6 +22,11 @@ static bool take_registers(void* context) {
     mine = change.count;
     return true;
 }
+static std::string what_is_missing(void* context) {
+    const Change& change = *(Change*)context;
+    return "for " + std::to_string((change.count - has[change.group]) * GROUP) + " registers; the block has " +
+           std::to_string(pool) + " left";
+}
 static void nothing(void* const*, int) {}
 void set_registers(Site site, unsigned count, bool more) {
     const uintptr_t pc = CALLER;
@@ -32,7 +37,7 @@ void set_registers(Site site, unsigned count, bool more) {
         report("registers", more ? "setmaxnreg.inc asks for fewer registers than the threads have"
                                  : "setmaxnreg.dec asks for more registers than the threads have", pc);
     meet(site, WARPGROUP, ALIVE, &change, nothing);
-    wait_until(site, take_registers, &change);
+    wait_until(site, take_registers, &change, what_is_missing);
 }
 
 static void begin() {

@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace emu {
 
@@ -62,8 +63,9 @@ void barrier_arrive(Site site, unsigned id, unsigned count);
 // __syncwarp: as meet, and orders memory accesses of those lanes.
 void sync_warp(Site site, uint64_t mask);
 
-// Lets others run until ready(context) is true; a report, and the end of the kernel, if that never happens.
-void wait_until(Site site, bool (*ready)(void*), void* context);
+// Lets others run until ready(context) is true; a report, with why(context) in it, and the end of the kernel, if that never
+// happens.
+void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*why)(void*) = nullptr);
 
 // ---- Memory
 

@@ -4,6 +4,8 @@
 #include "numbers.h"
 #include "runtime.h"
 
+#define EMU_ALWAYS_INLINE inline __attribute__((always_inline))  // its loads are the kernel's, in reports, too
+
 namespace emu {
 
 // ---- A warp's (mma.sync, ldmatrix, stmatrix)
@@ -20,7 +22,7 @@ Rows8 exchange_rows(Site, int matrices, uint32_t at);
 
 // One to four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. The loads and stores
 // are each lane's own: watched as all others are.
-template <int N> inline void load_matrix(Site site, uint32_t* r, uint32_t at, bool transposed) {
+template <int N> EMU_ALWAYS_INLINE void load_matrix(Site site, uint32_t* r, uint32_t at, bool transposed) {
     const Rows8 rows = exchange_rows(site, N, at);
     const int column = lane() % 4 * 2, row = lane() / 4;
     for (int m = 0; m < N; m++) {
@@ -33,7 +35,7 @@ template <int N> inline void load_matrix(Site site, uint32_t* r, uint32_t at, bo
             r[m] = *(const uint32_t*)(shared + rows.at[m][row] + column * 2);
     }
 }
-template <int N> inline void store_matrix(Site site, uint32_t at, const uint32_t* r, bool transposed) {
+template <int N> EMU_ALWAYS_INLINE void store_matrix(Site site, uint32_t at, const uint32_t* r, bool transposed) {
     const Rows8 rows = exchange_rows(site, N, at);
     const int column = lane() % 4 * 2, row = lane() / 4;
     for (int m = 0; m < N; m++) {
