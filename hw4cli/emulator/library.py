@@ -119,6 +119,10 @@ class Library:
         self._stop = ctypes.c_int.in_dll(self._library, "hw4_stop")
         self._blocks = ctypes.c_uint64.in_dll(self._library, "hw4_blocks_done")
 
+    def add_as(self, cc: int) -> None:
+        """Let tensor cores add as those of a compute capability do, cutting off (docs/accuracy.md); 0, exactly."""
+        self._library.hw4_adder(cc)
+
     def run(
         self,
         plan: Plan,

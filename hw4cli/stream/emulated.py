@@ -64,7 +64,9 @@ class EmulatedDevice(CpuDevice):
         if kernel not in self._libraries:
             plan = VARIANTS[kernel].plan(Shape(1, self._group.N, self._group.d), CHIP)
             path = shared_object(data_path(f"kernels/{kernel}.cu"), plan.macros, CHIP.cc, 32, PLAIN)
-            self._libraries[kernel] = plan, Library(path)
+            library = Library(path)
+            library.add_as(CHIP.cc)
+            self._libraries[kernel] = plan, library
         return self._libraries[kernel]
 
 

@@ -6,7 +6,7 @@ from helpers import random_block, write_case
 
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -26,6 +26,21 @@ def test_the_emulated_gpu_answers_a_file(hw4, tmp_path, kernel):
     assert done.returncode == 0, done.stderr
     assert f"3 batches by {kernel}" in done.stderr
     assert np.abs(answer(tmp_path / "out", block) - exact_attention(block)).max() < 2e-5
+
+
+def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
+    block = random_block(1, 70, 36)
+    source = write_case(tmp_path / "in", block)
+    done = hw4("--device", "emulate", "--kernel", "exact", source, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    plan = VARIANTS["exact"].plan(Shape(1, 70, 36), CHIPS[80])
+    library = Library(shared_object(data_path("kernels/exact.cu"), plan.macros, 80, 32, PLAIN))
+    library.add_as(80)
+    cut_off = library.run(plan, block, watched=False).o
+    library.add_as(0)
+    rounded = library.run(plan, block, watched=False).o
+    np.testing.assert_array_equal(answer(tmp_path / "out", block), cut_off)
+    assert (cut_off != rounded).any()
 
 
 def test_values_too_large_for_a_kernel_go_to_a_more_exact_one(hw4, tmp_path):
