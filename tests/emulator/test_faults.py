@@ -1,13 +1,19 @@
 """Mistakes that are put into kernels on purpose: each is found, by the check that it is meant for."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from faults import FAULTS
+from tensor_faults import TENSOR_FAULTS
 
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.check import check_kernel
 from hw4cli.errors import InputError
+from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path
+
+ALL = [*FAULTS, *TENSOR_FAULTS]
 
 
 def kernel_with(fault, folder):
@@ -21,13 +27,12 @@ def kernel_with(fault, folder):
     return folder / f"{fault.kernel}.cu"
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_mistake_is_found(fault, tmp_path):
-    source = kernel_with(fault, tmp_path)
+def mistakes_of(fault, folder):
+    """The kind and the sentence of all that is found in the kernel with the mistake."""
     try:
         mistakes = check_kernel(
             VARIANTS[fault.kernel],
-            source,
+            kernel_with(fault, folder),
             chip=CHIPS[fault.cc],
             shapes=[fault.shape],
             data=[fault.data],
@@ -35,13 +40,29 @@ def test_a_mistake_is_found(fault, tmp_path):
             lanes=[fault.lanes],
             tile=fault.tile or None,
         )
-        found = [(mistake.kind, mistake.sentence) for mistake in mistakes]
     except InputError as error:
-        found = [("does not compile", str(error))]
-    assert any(kind == fault.kind and fault.says in sentence for kind, sentence in found), found
+        return [("does not compile", str(error))]
+    return [(mistake.kind, mistake.sentence) for mistake in mistakes]
+
+
+@pytest.fixture(scope="module")
+def found(request, tmp_path_factory):
+    """What is found of each mistake that is tested: several compile at the same time."""
+    with ThreadPoolExecutor(workers()) as pool:
+        chosen = [item.callspec.params["fault"] for item in request.session.items if item.name.startswith(f"{TEST}[")]
+        yield {fault.name: pool.submit(mistakes_of, fault, tmp_path_factory.mktemp("fault")) for fault in chosen}
+
+
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
+def test_a_mistake_is_found(fault, found):
+    mistakes = found[fault.name].result()
+    assert any(kind == fault.kind and fault.says in sentence for kind, sentence in mistakes), mistakes
+
+
+TEST = test_a_mistake_is_found.__name__
 
 
 def test_there_are_enough_mistakes_and_each_is_another():
-    assert len(FAULTS) >= 30
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
-    assert len({(fault.kernel, fault.file, fault.old, fault.new, fault.cc) for fault in FAULTS}) == len(FAULTS)
+    assert len(ALL) >= 30
+    assert len({fault.name for fault in ALL}) == len(ALL)
+    assert len({(fault.kernel, fault.file, fault.old, fault.new, fault.cc) for fault in ALL}) == len(ALL)

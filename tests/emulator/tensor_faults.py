@@ -1,0 +1,173 @@
+"""Mistakes on the way to the tensor cores: wrong layouts, missing waits and fences, barriers that count wrongly."""
+
+from functools import partial
+
+from faults import Fault
+
+from hw4cli.emulator.check import EQUAL
+from hw4cli.problem.shape import Shape
+
+SHORT, RING = Shape(1, 131, 64), Shape(1, 527, 32)  # each block converts for itself; tiles come through a ring
+MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=80, shape=SHORT)
+GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=90, shape=SHORT)
+COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=90, shape=RING)
+
+TENSOR_FAULTS = [
+    MMA("split: tail mask one key off", file="mask.cuh", old="key < keys;", new="key <= keys;", data=EQUAL),
+    MMA(
+        "split: halves of a fragment of K swapped",
+        old="swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1)",
+        new="swizzle((lane & 7) + (lane >> 3 & 1) * 8, lane >> 4)",
+    ),
+    MMA("split: V is not transposed", old="load_transposed(V[t],", new="load_matrices(V[t],"),
+    MMA(
+        "split: no wait for the ring's copies",
+        file="ring.cuh",
+        old="copies_arrived_but<INBLOCK ? 0 : LEAD - 1>();",
+        new="",
+        kind="race",
+        says="asynchronous copy",
+        shape=RING,
+    ),
+    MMA(
+        "split: the wait leaves one group too many",
+        file="ring.cuh",
+        old="INBLOCK ? 0 : LEAD - 1>",
+        new="INBLOCK ? 0 : LEAD>",
+        kind="race",
+        shape=RING,
+    ),
+    GROUPS(
+        "wgmma: another swizzle than the stores'",
+        file="tiles.cuh",
+        old="chunk ^ (row & 7)",
+        new="chunk ^ (row & 3)",
+        kind="wrong answer",
+    ),
+    GROUPS(
+        "wgmma: a descriptor's stride is half",
+        old="(8 * ROW >> 4) << 32",
+        new="(4 * ROW >> 4) << 32",
+        kind="wrong answer",
+    ),
+    GROUPS(
+        "wgmma: the leading offset is an address",
+        old="matrix_at(at, ones - at)",
+        new="matrix_at(at, ones)",
+        kind="out of bounds",
+    ),
+    GROUPS(
+        "wgmma: no wait for scores",
+        old="            group_wait<0>();\n            keep(S[0]);\n            const int top",
+        new="            keep(S[0]);\n            const int top",
+        says="wait for it first",
+    ),
+    GROUPS(
+        "wgmma: no wait for P V",
+        old="            ask_values(r, P, base + 2 * PIECE + n * ROW, ones);\n            finish(r);",
+        new="            ask_values(r, P, base + 2 * PIECE + n * ROW, ones);",
+        says="wait for it first",
+    ),
+    GROUPS(
+        "wgmma: no fence before the products",
+        old="    keep(S[0]);\n    group_begin();",
+        new="    keep(S[0]);",
+        says="after the last wgmma.fence",
+    ),
+    GROUPS(
+        "wgmma: scores are not committed",
+        old="* 32));\n    group_end();\n}\n__device__ __forceinline__ void ask_values",
+        new="* 32));\n}\n__device__ __forceinline__ void ask_values",
+        says="wait for it first",
+    ),
+    GROUPS(
+        "wgmma: no fence of the proxy",
+        old="    fence_async();\n",
+        new="",
+        kind="proxy",
+        says="fence.proxy.async is missing",
+    ),
+    GROUPS(
+        "wgmma: tail mask one key off",
+        file="mask.cuh",
+        old="key < keys;",
+        new="key <= keys;",
+        kind="wrong answer",
+        data=EQUAL,
+    ),
+    GROUPS(
+        "wgmma: the tile is replaced under the other group",
+        old="if (first_key > 0) __syncthreads();",
+        new="",
+        kind="race",
+        says="asynchronous copy or product read",
+    ),
+    GROUPS(
+        "wgmma: P V waits one group too few",
+        old="group_wait<AHEAD>();  // P V",
+        new="group_wait<AHEAD + 1>();  // P V",
+        shape=RING,
+    ),
+    GROUPS(
+        "wgmma: ones that nobody has written",
+        old="    make_ones(ones);\n    show_shared();\n    if",
+        new="    show_shared();\n    if",
+        kind="uninitialised",
+        shape=RING,
+    ),
+    GROUPS(
+        "wgmma: a tile is released before its products are computed",
+        old="        group_wait<AHEAD>();  // P V of the keys before\n        keep(r);\n        release(sub);",
+        new="        release(sub);\n        group_wait<AHEAD>();  // P V of the keys before\n        keep(r);",
+        kind="race",
+        shape=RING,
+    ),
+    COPIES(
+        "bulk: the parity of the other phase",
+        old="wait(full(stage), stage / STAGES & 1)",
+        new="wait(full(stage), ~(stage / STAGES) & 1)",
+        says="asynchronous copy",
+    ),
+    COPIES(
+        "bulk: the ring does not wait for those that read",
+        old="        if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);\n",
+        new="",
+        says="an asynchronous copy or product writes",
+    ),
+    COPIES(
+        "bulk: the bytes are not announced",
+        old="barrier_expect<STAGE>(full(stage));",
+        new="barrier_arrive(full(stage));",
+        says="asynchronous copy",
+    ),
+    COPIES(
+        "bulk: a barrier counts one warp too few", cc=100, old="barrier_init<THREADS>", new="barrier_init<THREADS - 32>"
+    ),
+    COPIES(
+        "bulk: a barrier counts one thread too many",
+        old="barrier_init<THREADS>",
+        new="barrier_init<THREADS + 1>",
+        kind="divergence",
+        says="mbarrier",
+    ),
+    COPIES(
+        "bulk: the copy engine is not told of the barriers",
+        old="            barriers_made();\n",
+        new="",
+        kind="mbarrier",
+        says="fence.mbarrier_init",
+    ),
+    COPIES(
+        "bulk: no barrier after the barriers are made",
+        cc=100,
+        old="            barriers_made();\n        }\n        __syncthreads();",
+        new="            barriers_made();\n        }",
+    ),
+    COPIES(
+        "mma: a tile is released before it is read",
+        cc=100,
+        file="tensor.cuh",
+        old="u == 0 && stage > 0) ring.release(stage - 1);",
+        new="u == 0) ring.release(stage);",
+    ),
+]
