@@ -1,5 +1,6 @@
 // Stands in for kernels/bulk.cuh where kernels run on the CPU: the same functions, in C++.
 #include "bulk.h"
+#include "ptx.cuh"
 
 #if ARCH >= 900
 template <unsigned ARRIVALS> inline void barrier_init(unsigned barrier) { emu::mbarrier_init(barrier, ARRIVALS); }

@@ -1,5 +1,6 @@
 // Stands in for kernels/mma.cuh where kernels run on the CPU: the same functions, in C++.
 #include "tensor.h"
+#include "ptx.cuh"
 
 inline void mma(float* c, const unsigned* a, const unsigned* b, EMU_HERE) {
     emu::mma(EMU_SITE("mma"), emu::Format::HALF, 16, c, a, b);

@@ -1,5 +1,6 @@
 // Stands in for kernels/wgmma.cuh where kernels run on the CPU: the same functions, in C++.
 #include "tensor.h"
+#include "ptx.cuh"
 
 inline void group_begin() { emu::wgmma_fence(); }
 inline void group_end() { emu::wgmma_commit(); }
