@@ -1,11 +1,12 @@
 """Journals as the judge leaves them, for the tests of what is made from them."""
 
 import json
+import random
 from dataclasses import replace
 
 from hw4cli.problem import suite
 from hw4cli.scoring import journal
-from hw4cli.scoring.record import Attempt
+from hw4cli.scoring.record import Attempt, combine, rank, standing
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
 
@@ -50,3 +51,52 @@ def write_class(folder):
     (folder / "f").mkdir()
     (folder / "f" / journal.NAME).write_text("broken\n")
     return folder
+
+
+SCRIPTS = (
+    *("José Álvarez", "李明", "山田 花子", "김민준", "Ольга Петрова", "Δημήτρης", "नेहा शर्मा", "ธนา", "שרה לוי"),
+    "Nguyễn Thị Hồng Phương-Anh",
+)
+
+
+def crowd(size, wall=1.0):
+    """So many made-up users and their results: good ones, slow ones, broken ones, ties; the same ones every time."""
+    chance, found = random.Random(20), []
+    for number in range(size):
+        skill, luck = wall * (1 + 0.05 * (number % 7)) * 10 ** (1.9 * number / max(size, 60)), chance.random()
+        results = [_made_up(case, skill, luck, chance) for case in suite.cases().values()]
+        user = SCRIPTS[number // 4] if number % 4 == 3 and number // 4 < len(SCRIPTS) else f"student.{number:03}"
+        facts = {"note": "make hw4 failed: hw4.cu(118): error: expected a ;", "public_note": "make hw4 failed"}
+        if number % 29 == 28:
+            found.append(standing(user, [], list(suite.cases()), session=BOARD, **facts))
+        else:
+            kept = [one for one in results if one and not (number % 23 == 22 and one.case > "t24")]
+            found.append(standing(user, kept, list(suite.cases()), session=BOARD))
+        if number in (20, 21):
+            found[-1] = replace(found[20], user=user)
+        if number % 17 == 16:
+            found[-1] = replace(found[-1], late=3600.0 * number)
+    return rank(found)
+
+
+BOARD = {"gpu": {"name": "NVIDIA GeForce GTX 1080", "uuid": "GPU-1"}}
+
+
+def _made_up(case, skill, luck, chance):
+    work = 4 * case.shape.B * case.shape.N**2 * case.shape.d
+    shape = (case.shape.B, case.shape.N, case.shape.d)
+    wall = 0.19 + chance.random() * 0.03 + skill * work / 1.2e12 * (0.8 + 0.5 * chance.random())
+    attempt = Attempt(case.name, shape, case.limit, wall=wall, exit_code=0, max_error=1.2e-5 * (1 + luck))
+    if wall > case.limit + 10:
+        return combine([replace(attempt, wall=case.limit + 10, killed=True)])
+    if luck > 0.45 and chance.random() < (luck - 0.4) ** 2:
+        count = f"{chance.randrange(9999):,} of 640,000 elements"
+        wrong = f"{count} are off by more than 0.005: first at batch 3, row 112, column 8"
+        return combine([replace(attempt, max_error=0.3, wrong=wrong)])
+    if luck > 0.9 and case.name > "t20":
+        return combine([replace(attempt, exit_code=-11, problem="ended by signal 11 (SIGSEGV)", max_error=None)])
+    if 0.40 < luck < 0.41:
+        return combine([replace(attempt, fault="no space left")])
+    if 0.30 < luck < 0.34 and case.name in ("t13", "t19"):
+        return combine([replace(attempt, wall=case.limit * k, repeat=i) for i, k in enumerate((0.97, 0.99, 1.02))])
+    return combine([attempt])

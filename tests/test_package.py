@@ -65,10 +65,11 @@ def test_a_wheel_carries_every_kernel_and_the_suite(installed):
         assert (installed / "hw4cli" / path.relative_to(ROOT)).read_bytes() == path.read_bytes()
 
 
-def test_a_wheel_carries_the_scoreboards_page(installed):
-    assert (installed / "hw4cli/templates/scoreboard.html").read_bytes() == data_path(
-        "templates/scoreboard.html"
-    ).read_bytes()
+def test_a_wheel_carries_the_pages_and_their_styles(installed):
+    templates = {path.name: path.read_bytes() for path in data_path("templates").iterdir()}
+    assert {"scoreboard.html", "scoreboard.css", "scoreboard.js", "handout.html", "common.css"} <= set(templates)
+    carried = {path.name: path.read_bytes() for path in (installed / "hw4cli/templates").iterdir()}
+    assert carried == templates
 
 
 def test_the_source_tree_finds_its_own_data():

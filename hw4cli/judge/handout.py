@@ -1,26 +1,30 @@
 """A student's handout: the verdicts, why, and how to see each failure again. A page and a Markdown text, for one pair
-of eyes: it tells what the program and the compiler said."""
+of eyes: it tells what the program and the compiler said. So does the judge's own board, which links to them all."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from string import Template
+from urllib.parse import quote
 
-from hw4cli.judge.submission import LOG
+from hw4cli.judge.submission import BOARD, LOG
 from hw4cli.problem import suite
 from hw4cli.problem.verdict import TOLERANCE, Verdict
-from hw4cli.resources import data_path
+from hw4cli.scoring import scoreboard
+from hw4cli.scoring.figures import Private
 from hw4cli.scoring.reasons import groups
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
 from hw4cli.text.dates import span
-from hw4cli.text.page import escaped, policy
+from hw4cli.text.page import escaped, filled
 from hw4cli.text.words import printable
 
 NAMES = PAGE, TEXT = ("handout.html", "handout.md")
 PRIVATE = 0o600
 LOG_LINES, LOG_BYTES = 40, 16 << 10  # of a build's words
+BOARD_LINES, BOARD_CHARACTERS = 12, 2000  # of them on the board
 CLASSES = {Verdict.AC: "ac", Verdict.TLE: "tle", Verdict.TLE_PLUS: "plus", Verdict.NA: "na", Verdict.JE: "je"}
 BUILD = "make clean; make hw4"  # as it was built: in a copy, without what was made before
 ADVICE = {
@@ -32,18 +36,24 @@ ADVICE = {
 
 
 def write(folder: Path, standings: Sequence[Standing], rules: Rules, names: Mapping[str, str]) -> None:
-    """Write everyone's handout into their folders in a class's folder of results, for the owner's eyes only. `names`
-    are the pseudonyms. Raises as NewFile does."""
+    """Write everyone's handout into their folders in a class's folder of results, and the judge's own board beside
+    them, for the owner's eyes only. `names` are the pseudonyms. Raises as NewFile does."""
+    private = {one.user: Private(pseudonym=names.get(one.user, "")) for one in standings}
     ranked, places = sum(one.rank > 0 for one in standings), {path.name: path for path in folder.iterdir()}
     for one in standings:
         place = places.get(one.user)  # a journal may call its user anything, "../.." too
         if place is None or not place.is_dir():
             continue
-        handout = Handout(one, rules, ranked, names.get(one.user, ""), _log(place / LOG))
+        log = _log(place / LOG)
+        short = "\n".join(log.splitlines()[-BOARD_LINES:])[-BOARD_CHARACTERS:]
+        private[one.user] = Private(f"{quote(os.fsencode(one.user))}/{PAGE}", names.get(one.user, ""), short)
+        handout = Handout(one, rules, ranked, names.get(one.user, ""), log)
         for name, text in ((PAGE, handout.page()), (TEXT, handout.markdown())):
             if (place / name).is_symlink():
                 (place / name).unlink()
             write_text(place / name, text, PRIVATE)
+    board = scoreboard.page(standings, rules, folder.resolve().name, datetime.now().astimezone(), private)
+    write_text(folder / BOARD, board, PRIVATE)
 
 
 def _log(path: Path) -> str:
@@ -133,7 +143,7 @@ class Handout:
             parts.append("## What to look at")
             parts += [self.hint()] if self.hint() else []
         for group in self.groups:
-            parts.append(f"### {group.verdict}: {_names(group.results)}")
+            parts.append(f"### {group.verdict}: {group.cases}")
             parts += [words for words in (tables.escaped(group.reason), self.advice(group.verdict)) if words]
             parts += [_fenced("\n".join(self.commands(group.results)), "sh")] if self.commands(group.results) else []
         if self.log:
@@ -145,9 +155,8 @@ class Handout:
 
     def page(self) -> str:
         """The handout as a page: one file that asks for nothing else."""
-        template = data_path("templates/handout.html").read_text(encoding="utf-8")
-        return Template(template).substitute(
-            policy=policy(template),
+        return filled(
+            "handout",
             title=escaped(self.one.user),
             facts="".join(f"<p>{escaped(fact)}</p>\n" for fact in self.facts()),
             sections="\n".join(filter(None, (self._problem(), self._groups(), self._build(), self._table()))),
@@ -165,7 +174,7 @@ class Handout:
         parts = ["<h2>What to look at</h2>", f"<p>{self.hint()}</p>" if self.hint() else ""]
         for group in self.groups:
             verdict = f'<span class="v {CLASSES[group.verdict]}">{group.verdict}</span>'
-            parts.append(f"<section>\n<h3>{verdict} {escaped(_names(group.results))}</h3>")
+            parts.append(f"<section>\n<h3>{verdict} {escaped(group.cases)}</h3>")
             parts += [f'<p class="reason">{escaped(group.reason)}</p>'] if group.reason else []
             parts += [f"<p>{self.advice(group.verdict)}</p>"] if self.advice(group.verdict) else []
             commands = "\n".join(self.commands(group.results))
@@ -191,13 +200,6 @@ class Handout:
             f'<h2>All cases</h2>\n<div class="scroll" tabindex="0" role="region" aria-label="All cases">\n<table>\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
         )
-
-
-def _names(results: Iterable[Result]) -> str:
-    """The cases of some results, as short as the suite's names allow."""
-    known, results = suite.cases(), list(results)
-    others = [result.case for result in results if result.case not in known]
-    return " ".join(filter(None, (suite.names(known[r.case] for r in results if r.case in known), *others)))
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -34,6 +34,7 @@ from hw4cli.text.dates import moment_of
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
+BOARD = "scoreboard-private.html"  # for whoever judges, beside the students' folders
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
 MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of all that is there when it has built, or builds
 MAX_ENTRIES = 10_000  # files and folders of a submission
@@ -43,6 +44,7 @@ RESERVED = {
     SECRET_FOLDER,
     caserecord.NAME,
     "pseudonyms.json",
+    BOARD,
     *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
 }
 ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)

@@ -1,13 +1,14 @@
 """What is to be said of a user's results: why cases fail, with like ones together, and what else catches the eye."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hw4cli.problem import suite
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.record import Result, Standing
 
-NUMBER = re.compile(r"\d+")
+NUMBER = re.compile(r"\d+(,\d{3})*")
 GRAVITY = (Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.JE)
 SHOWN, LONGEST = 2, 100  # reasons in a row, and characters of each
 LINES_SHOWN = 5  # of a journal
@@ -25,6 +26,11 @@ class Group:
         """The first case's reason."""
         return self.results[0].reason
 
+    @property
+    def cases(self) -> str:
+        """The cases' names."""
+        return case_names(result.case for result in self.results)
+
 
 def groups(one: Standing) -> list[Group]:
     """The cases that are not accepted, the gravest and the most frequent reasons first."""
@@ -35,6 +41,13 @@ def groups(one: Standing) -> list[Group]:
             found.setdefault((result.verdict, NUMBER.sub("#", result.reason)), []).append(result)
     together = [Group(verdict, results) for (verdict, _), results in found.items()]
     return sorted(together, key=lambda group: (GRAVITY.index(group.verdict), -len(group.results)))
+
+
+def case_names(cases: Iterable[str]) -> str:
+    """The names of cases, as short as the suite's allow: "t03-t05 mine"."""
+    known, wanted = suite.cases(), list(cases)
+    others = [case for case in wanted if case not in known]
+    return " ".join(filter(None, (suite.names(known[case] for case in wanted if case in known), *others)))
 
 
 def in_a_row(one: Standing) -> str:

@@ -121,8 +121,13 @@ def anonymous(standings: Iterable[Standing], names: Mapping[str, str], rules: Ru
 
 
 def _anonymous(one: Standing, name: str) -> Standing:
+    session = {key: one.session[key] for key in ("gpu",) if key in one.session}
+    return replace(in_public(one), user=name, session=session, handed_in=None)
+
+
+def in_public(one: Standing) -> Standing:
+    """The same in our words alone: nothing that the program or its build said, nor what is suspected of it."""
     results = {
         case: replace(result, reason=result.public_reason, public_right=False) for case, result in one.results.items()
     }
-    session = {key: one.session[key] for key in ("gpu",) if key in one.session}
-    return replace(one, user=name, results=results, note=one.public_note, session=session, handed_in=None)
+    return replace(one, results=results, note=one.public_note)

@@ -1,19 +1,40 @@
-"""What the pages have in common: text that stays text, and a policy that lets nothing else in."""
+"""What the pages have in common: text that stays text, one style, and a policy that lets nothing else in."""
 
 import base64
 import hashlib
 import html
 import re
 import unicodedata
+from string import Template
+
+from hw4cli.resources import data_path
 
 
 def escaped(text: object) -> str:
     """Escaped for an element or a quoted attribute. Marked is what is no character of a page (controls, halves), or is
     not seen itself and turns others round (U+202E), or makes two names look like one."""
+    text = str(text)
+    if text.replace("\n", "").isprintable():  # most texts are, and a board has many
+        return html.escape(text)
     hidden = {"Cc", "Cs", "Cf", "Zl", "Zp"}
     joiners = "\n\u200c\u200d"  # two of them are part of letters, in Persian or in signs of several people
-    kept = (c if c in joiners or unicodedata.category(c) not in hidden else "\ufffd" for c in str(text))
+    kept = (c if c in joiners or unicodedata.category(c) not in hidden else "\ufffd" for c in text)
     return html.escape("".join(kept))
+
+
+def filled(name: str, **parts: str) -> str:
+    """The page templates/NAME.html, made whole: the style that all pages share, NAME.css, NAME.js if there is one, the
+    policy for just these, and `parts`, which are HTML."""
+    style = _text("common.css") + _text(f"{name}.css")
+    script = _text(f"{name}.js")
+    own = f"<style>{style}</style>" + (f"<script>{script}</script>" if script else "")
+    return Template(_text(f"{name}.html")).substitute(policy=policy(own), style=style, script=script, **parts)
+
+
+def _text(name: str) -> str:
+    """A file of the templates; empty if there is none."""
+    path = data_path(f"templates/{name}")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def policy(template: str) -> str:

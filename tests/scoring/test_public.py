@@ -6,6 +6,7 @@ from boards import RIGHT, write
 from classes import judge_class, submit
 from helpers import run_hw4
 
+from hw4cli.judge.submission import BOARD
 from hw4cli.scoring.record import Attempt, Rules, combine, decide, decide_in_public
 from hw4cli.scoring.standings import load
 
@@ -34,6 +35,8 @@ def test_the_page_tells_nothing_that_programs_and_builds_said(desk, folder):
         "make hw4 failed", "there is no hw4 and no Makefile", "NA: hw4 cannot be started: its first line names",
     ):  # fmt: skip
         assert words in text, words
+    own = (desk / "out" / BOARD).read_text()
+    assert [f"hush-{number}" in own for number in range(1, 7)] == [True] * 6 and "exits/handout.html" in own
     told = (desk / "out" / "results.csv").read_text()
     assert [f"hush-{number}" in told for number in range(1, 7)] == [True] * 6
     assert "exit code 3: hush-1" in told

@@ -93,12 +93,13 @@ def test_a_folder_without_a_journal_is_told(tmp_path):
 
 
 class Reader(HTMLParser):
-    """The page's table as rows of (text, attributes), and every tag's attributes."""
+    """The page's table as rows of (text, attributes), its foot, and every tag's attributes."""
 
     def __init__(self, page):
         super().__init__()
         self.rows, self.tags, self._cell = [], [], None
         self.feed(page.read_text(encoding="utf-8"))
+        self.rows, self.foot = self.rows[:-3], self.rows[-3:]
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
@@ -121,17 +122,17 @@ class Reader(HTMLParser):
 def test_the_page_has_the_form_of_the_courses_board(page):
     head, *rows = Reader(page).rows
     names = list(suite.cases())
-    assert [text for text, _ in head] == ["User", "Rank", "Passed", "Time", "Penalty", *names]
+    assert [text for text, _ in head] == ["User", "Rank", "Passed", "Time", "Penalty", "Total", "Score", *names]
     assert [row[0][0] for row in rows] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
     shown = {row[0][0]: [text for text, _ in row] for row in rows}
-    assert shown[QUOTED][:8] == [QUOTED, "1", "30", "18.00", "0", "0.60", "0.60", "0.60"]
-    assert shown[ARABIC][5:8] == ["0.40", "TLE", "TLE+"]
-    assert (shown[ARABIC][4], shown[ARABIC][-1]) == ("150", "–")
-    assert (shown[ATTACK][8], shown[ATTACK][10], shown[LONG][9]) == ("NA", "~5.95", "JE")
-    assert shown["eve"] == ["eve", "4", "0", "0.00", "1500", "does not compile"]
-    assert (shown[LONG][1], shown["f"][1]) == ("–", "–")
+    assert shown[QUOTED][:10] == [QUOTED, "1", "30", "18.00", "0", "18.00", "60", "0.60", "0.60", "0.60"]
+    assert shown[ARABIC][7:10] == ["0.40", "TLE", "TLE+"]
+    assert (shown[ARABIC][4:7], shown[ARABIC][-1]) == (["150", "160.80", "51"], "–")
+    assert (shown[ATTACK][10], shown[ATTACK][12], shown[LONG][11]) == ("NA", "~5.95", "JE")
+    assert shown["eve"] == ["eve", "4", "0", "0.00", "1500", "1500.00", "0", "does not compile"]
+    assert (shown[LONG][1], shown["f"][1], shown[LONG][6]) == ("–", "–", "–")
     text = page.read_text()
-    legend = text[text.index('class="legend"') : text.index("<table")]
+    legend = text[text.index('<details class="legend"') : text.index("<table")]
     assert all(f">{word}</span>" in legend for word in ("TLE", "TLE+", "NA", "JE")) and "AC" in legend
     assert "judged on NVIDIA &lt;GeForce&gt; GTX 1080" in text
     assert "Penalty is 50 s" in text and "within 0.005" in text and f"hw4 {__version__}" in text
@@ -139,37 +140,40 @@ def test_the_page_has_the_form_of_the_courses_board(page):
 
 def test_every_result_tells_its_reason(page):
     rows = {row[0][0]: [attributes.get("title") for _, attributes in row] for row in Reader(page).rows[1:]}
-    assert rows[QUOTED][5] == "AC: 0.600 s of 6 s\nmax error 1e-05"
-    assert rows[ARABIC][6] == "TLE: 7.31/6.00 s, output correct"
-    assert rows[ARABIC][7] == "TLE+: killed after 16.00 s, the limit is 6 s"
-    assert rows[ATTACK][8] == 'NA: 7 of 9 elements are off, stderr: "<b>&"'
-    assert rows[LONG][9] == "JE: the judge failed, not the program"
-    assert "borderline: 5.90 to 6.10 s" in rows[ATTACK][10]
-    assert rows["eve"][5] == "does not compile"
-    assert all(all(titles[5:]) for titles in rows.values())
+    assert rows[QUOTED][7] == "AC: 0.600 s of 6 s\nmax error 1e-05"
+    assert rows[ARABIC][8] == "TLE: 7.31/6.00 s, output correct"
+    assert rows[ARABIC][9] == "TLE+: killed after 16.00 s, the limit is 6 s"
+    assert rows[ATTACK][10] == 'NA: 7 of 9 elements are off, stderr: "<b>&"'
+    assert rows[LONG][11] == "JE: the judge failed, not the program"
+    assert "borderline: 5.90 to 6.10 s" in rows[ATTACK][12]
+    assert rows["eve"][7] == "does not compile"
+    assert all(all(titles[7:]) for titles in rows.values())
 
 
 def test_the_fastest_time_of_a_case_is_marked_and_the_others_are_shaded_by_it(page):
     rows = {row[0][0]: [attributes.get("class", "").split() for _, attributes in row] for row in Reader(page).rows[1:]}
-    assert rows[ARABIC][5] == ["c", "ac", "s9", "best"]
-    assert rows[ATTACK][5] == ["c", "ac", "s8"]  # 0.4 / 0.5
-    assert rows[QUOTED][5] == ["c", "ac", "s6"]
-    assert rows[ATTACK][6] == ["c", "ac", "s9", "best"]  # where the faster one is late
-    assert rows[ATTACK][10] == ["c", "ac", "s0", "edge"]
+    assert rows[ARABIC][7] == ["c", "ac", "s9", "best"]
+    assert rows[ATTACK][7] == ["c", "ac", "s8"]  # 0.4 / 0.5
+    assert rows[QUOTED][7] == ["c", "ac", "s6"]
+    assert rows[ATTACK][8] == ["c", "ac", "s9", "best"]  # where the faster one is late
+    assert rows[ATTACK][12] == ["c", "ac", "s0", "edge"]
 
 
 def test_names_and_reasons_are_text(page):
     reader = Reader(page)
     assert [tag for tag, _ in reader.tags].count("script") == 1
     assert not any(name.startswith("on") or name == "style" for _, attributes in reader.tags for name in attributes)
-    assert "b" not in {tag for tag, _ in reader.tags[: [t for t, _ in reader.tags].index("footer")]}
+    text = page.read_text()
+    assert "<script>alert" not in text and "<GeForce>" not in text and '"<b>&"' not in text
+    assert "&lt;script&gt;alert(1)" in text
 
 
 def test_the_page_asks_for_nothing_from_elsewhere(page):
     text = page.read_text()
     for word in ("http:", "https:", "@import", "url(", "src=", "<iframe", "fetch("):
         assert word not in text, word
-    assert [attributes["href"] for _, attributes in Reader(page).tags if "href" in attributes] == ["data:,"]
+    links = [attributes["href"] for _, attributes in Reader(page).tags if "href" in attributes]
+    assert [link for link in links if not link.startswith("#")] == ["data:,"]
     policy = next(a["content"] for _, a in Reader(page).tags if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
 
@@ -180,7 +184,7 @@ def test_what_is_no_text_does_not_break_the_page(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
     head, row = Reader(tmp_path / "board.html").rows
-    assert (head[5][0], row[0][0]) == ("[/]\ufffdcase\ufffd", "ann\ufffd[31m\ufffd")
+    assert (head[7][0], row[0][0]) == ("[/]\ufffdcase\ufffd", "ann\ufffd[31m\ufffd")
 
 
 def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
@@ -228,7 +232,7 @@ def test_the_rules_are_options(tmp_path):
     page = tmp_path / "board.html"
     run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "--html", page)
     rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
-    assert (rows[ARABIC][5:8], rows[ATTACK][5:9]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
+    assert (rows[ARABIC][7:10], rows[ATTACK][7:11]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
     assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()
     assert "within 0.2 of the answer" in page.read_text()
     assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout

@@ -1,9 +1,10 @@
-"""The scoreboard's page in a real browser: Debian's chromium, without a window. Skipped where there is none."""
+"""The scoreboard's page in a real browser: its order, its reasons, its colours, its sizes."""
 
 import re
 from collections import Counter
 
 import pytest
+from boardpage import cell, click, head, tip, users
 from boards import ARABIC, ATTACK, LONG, QUOTED
 from browser import PHONE, WIDTH, find, hover, opened, press, screen
 
@@ -13,38 +14,6 @@ def board(chromium, page):
     """The page, open; at the end nothing was asked for but the page itself, and nothing complained."""
     with opened(chromium, page.as_uri()):
         yield chromium
-
-
-def users(browser):
-    return browser.execute_script("return [...document.querySelectorAll('tbody th')].map(th => th.textContent)")
-
-
-def head(browser, name):
-    return browser.execute_script(
-        "return [...document.querySelectorAll('thead th')].find(th => th.textContent === arguments[0])", name
-    )
-
-
-def cell(browser, user, case):
-    """A user's cell of a case, in sight."""
-    element = browser.execute_script(
-        "const row = [...document.querySelectorAll('tbody tr')].find(tr => tr.cells[0].textContent === arguments[0]);"
-        "return row.cells[4 + arguments[1]]",
-        user,
-        int(case[1:]),
-    )
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center', inline: 'center'})", element)
-    return element
-
-
-def tip(browser):
-    """The text of the tip, if it is shown."""
-    return find(browser, "#tip").text
-
-
-def click(browser, name):
-    """Click the heading's button."""
-    head(browser, name).find_element("tag name", "button").click()
 
 
 def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(board):
@@ -67,7 +36,8 @@ def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(boar
 
 
 def test_the_keyboard_sorts_too(board):
-    press(board, "TAB", "TAB")
+    find(board, ".scroll").send_keys("")
+    press(board, "TAB")
     assert board.switch_to.active_element.text == "User"
     press(board, "ENTER")
     assert head(board, "User").get_attribute("aria-sort") == "ascending"
@@ -77,10 +47,11 @@ def test_the_keyboard_sorts_too(board):
 
 
 def test_the_keyboard_reaches_every_reason(board):
-    press(board, "TAB", times=1 + 35 + 1)  # the scrolling region, the headings, the table
+    find(board, ".scroll").send_keys("")
+    press(board, "TAB", times=37 + 1)  # the headings, the table
     assert board.switch_to.active_element.text == QUOTED
     press(board, "ARROW_DOWN", times=2)
-    press(board, "ARROW_RIGHT", times=6)
+    press(board, "ARROW_RIGHT", times=8)
     assert tip(board) == f"{ARABIC}, t02\nTLE: 7.31/6.00 s, output correct"
     assert board.switch_to.active_element.get_attribute("aria-describedby") == "tip"
     press(board, "ESCAPE")
@@ -116,6 +87,7 @@ def test_a_narrow_screen_scrolls_the_table_and_not_the_page(board, page, scripts
     board.get(page.as_uri())
     sizes = "return [document.documentElement.scrollWidth, innerWidth]"
     assert board.execute_script(sizes) == [PHONE, PHONE]
+    assert find(board, "td.passed .strip").is_displayed()
     inner, outer = board.execute_script(
         "const s = document.querySelector('.scroll'); return [s.scrollWidth, s.clientWidth]"
     )
@@ -137,12 +109,13 @@ const bright = color => color.map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + 
   .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
 const paper = numbers(getComputedStyle(document.querySelector(".scroll")).backgroundColor);
 document.querySelector("#tip").hidden = false;
-return [...document.querySelectorAll("h1, p, li, thead button, tbody th, tbody td, .legend .c, #tip")].map(element => {
+return [...document.querySelectorAll("h1, p, li, li *, summary, button, input, figcaption, "
+  + "thead button, tbody th, tbody td, .rank b, tfoot th, tfoot td, .student :not(svg *), #tip")].map(element => {
   const style = getComputedStyle(element), stripes = style.backgroundImage.match(/rgba?\\([^)]*\\)/g) || [];
   const grounds = [style.backgroundColor, ...stripes].map(text => over(numbers(text), paper));
   const ratios = grounds.map(ground => [bright(ground), bright(over(numbers(style.color), ground))]
     .sort((a, b) => b - a)).map(([high, low]) => (high + .05) / (low + .05));
-  return [element.className || element.tagName, Math.min(...ratios)];
+  return [element.getAttribute("class") || element.tagName, Math.min(...ratios)];
 });
 """
 
@@ -176,7 +149,7 @@ def test_without_scripts_the_ranking_and_the_reasons_stand(board, page):
     board.get(page.as_uri())
     assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
     assert cell(board, ARABIC, "t02").get_attribute("title") == "TLE: 7.31/6.00 s, output correct"
-    assert board.execute_script("return document.querySelectorAll('button').length") == 0
+    assert not any(one.is_displayed() for one in board.find_elements("css selector", "button, input"))
 
 
 def test_the_whole_board_fits_on_paper(board):
