@@ -27,6 +27,6 @@ template <unsigned BYTES> __device__ __forceinline__ void copy_bulk(unsigned to,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "n"(BYTES), "r"(barrier) : "memory");
 }
-// What this thread has written to shared memory is there for the tensor cores of warp groups and for the copy engine.
+// What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

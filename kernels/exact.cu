@@ -1,8 +1,8 @@
-// exact: the error of fp32 from fp16 tensor cores: split with P and V in two terms, too.
+// exact: the error of fp32 from fp16 tensor cores: split with P and V split in hi and lo, too.
 //
 // Idea:     P V = P hi V hi + P lo V hi + P hi V lo: six products in all, and each value keeps 22 bits. What is left is
 //           how tensor cores add: they cut off instead of rounding. So the small products of S are added first, S
-//           starts at 0, and the keys come in parts of 1024, whose sums are put together by FFMA.
+//           starts at 0, and after every 1024 keys the accumulators are promoted: added up by FFMA.
 // Geometry: As split: exact_convert, B * ceil(N/BR) * splits blocks of exact, exact_combine.
 // Shared:   STAGES * (8 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V hi, V lo in fp16.
 // Limits:   Compute capability 8.0, 128 KB a block above d = 64. Elements within fp16's range (docs/accuracy.md).

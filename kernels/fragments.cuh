@@ -60,6 +60,8 @@ __device__ __forceinline__ int end_scores(const RowState& r, Scores S) {
     }
     return top;
 }
+// Whether one of the warp's scores has grown so far that its P could pass 2^GROWN.
+__device__ __forceinline__ bool outgrown(int top) { return ANY(top > __float_as_int(GROWN)); }
 // No weight for keys that a row may not see; `mask` is that of the sub-tile.
 __device__ __forceinline__ void apply(const Mask& mask, Scores* S) {
     asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for it

@@ -33,3 +33,6 @@ template <int COUNT, int STEP = 1> __device__ inline float lanes_sum(float x)
     for (int bit = STEP; bit < COUNT * STEP; bit *= 2) x += SHFL_XOR(x, bit);
     return x;
 }
+
+// A condition that is known when a lambda is compiled.
+template <bool X> struct Bool { static constexpr bool value = X; };

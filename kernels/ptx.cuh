@@ -1,5 +1,5 @@
 #pragma once
-// Single PTX instructions that C++ has no words for: NVIDIA only, so apart from common.cuh.
+// Single PTX instructions that C++ has no words for: NVIDIA only, so apart from platform.cuh.
 
 #define UNROLL _Pragma("unroll")
 

@@ -1,6 +1,6 @@
 // smallbr: the counter-example. Fused, but a block owns too few rows.
 //
-// Idea:     Online softmax: with a running maximum m and sum l for each row, S lives on the chip, one tile at
+// Idea:     Online softmax: with a running maximum m and sum l for each row, S lives on the SM, one tile at
 //           a time, and never reaches device memory. One thread per score of the tile.
 // Geometry: B * ceil(N/BR) blocks of BR*BC threads; BR = 4 rows, BC = 32 keys, 128 threads.
 // Shared:   Q, K (rows padded by one float against bank conflicts), V, S, alpha: 4 * (BR*d + BC*(d+1) + BC*d

@@ -1,21 +1,21 @@
 // split: fp32 answers from fp16 tensor cores: Q and K each as the sum of two halves, P and V as one.
 //
-// Idea:     An fp32 value is x = hi + lo to 22 bits, hi and lo its fp16 terms. S = Q hi K hi + Q lo K hi + Q hi K lo
+// Idea:     An fp32 value is x = hi + lo to 22 bits, hi and lo in fp16. S = Q hi K hi + Q lo K hi + Q hi K lo
 //           leaves out only lo lo, 2^-22 of the whole; P V needs one product, because an error of P or V counts
 //           once, one of S in the exponent. Four products on tensor cores are several times as fast as two of
 //           FFMA, and the answer is provably within the tolerance (docs/accuracy.md).
-// Geometry: B * ceil(N/BR) * splits blocks, a warp to 16 or 32 rows, tiles of BC keys. split_convert makes the terms
-//           of K and V beforehand (INBLOCK: for few keys, each block for itself); splits > 1 cuts the keys into
-//           parts, and split_combine puts them together: sums stay short, and no multiprocessor idles. WARPGROUPS:
+// Geometry: B * ceil(N/BR) * splits blocks, a warp to 16 or 32 rows, tiles of BC keys. split_convert splits
+//           K and V beforehand (INBLOCK: for few keys, each block for itself); splits > 1 splits the keys
+//           (split-KV), and split_combine puts them together: sums stay short, and no multiprocessor idles. WARPGROUPS:
 //           four warps multiply together (wgmma).
 // Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers;
 //           for WARPGROUPS 96 for the range and, from the next multiple of 1024 on, 32 * p bytes of ones and 4 * BR * p
-//           for O, or Q's terms.
+//           for O, or Q's hi and lo.
 // Limits:   Compute capability 8.0 (WARPGROUPS: 9.0, and no other). Elements within fp16's range; how large the error can
 //           be follows from the range, which the kernel leaves in scratch. Scratch: 128 + 6 * B*N*p bytes, and
 //           4 * splits*B*N*(d+2).
 // Source:   Dao, FlashAttention-2 (2023), algorithm 1; Markidis et al., NVIDIA Tensor Core Programmability (2018),
-//           section V, for products of terms; lazy rescaling by 2^8: FlashAttention-4's softmax.
+//           section V, for products of hi and lo; lazy rescaling by 2^8: FlashAttention-4's softmax.
 // Before:   flash. The products move from FFMA to mma.sync: P goes from accumulator to operand without leaving the
 //           registers, and the copy engine brings whole tiles.
 

@@ -12,8 +12,6 @@
 constexpr int PROMOTION_TILES = PROMOTION / BC;
 static_assert(PROMOTION % BC == 0, "accumulators are promoted between tiles");
 
-template <bool X> struct Bool { static constexpr bool value = X; };
-
 __device__ __forceinline__ void multiply(Scores S, const unsigned (*Q)[STEPS][4], int step, const unsigned (*K)[4]) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) mma(S[i][n], Q[i][step], K[n / 2] + n % 2 * 2);
 }
@@ -97,7 +95,7 @@ __device__ __forceinline__ void attend(const Params& p) {
             top = max(top, end_scores(r, S[SLICES - 1]));
             if (!mask.is_full(SUB)) apply(mask, S);
             // Lazy: only when a score has grown so far that P could pass 2^GROWN; the first time, always.
-            if (__builtin_expect(sub == 0 || ANY(top > __float_as_int(GROWN)), 0)) {
+            if (__builtin_expect(sub == 0 || outgrown(top), 0)) {
                 if (SKEW) {
                     UNROLL for (int c = 0; c < NO / 2; c++) add_values(r, before, c, v_before);
                     before = {};

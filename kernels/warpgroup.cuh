@@ -1,5 +1,5 @@
 #pragma once
-// Attention by warp groups: four warps multiply 64 rows at once, asynchronously (wgmma, compute capability 9.0).
+// Attention by warpgroups: four warps multiply 64 rows at once, asynchronously (wgmma, compute capability 9.0).
 //
 // While the tensor cores compute the next scores and P V, the warps take exponentials. P comes from registers, Q from there
 // or from shared memory, K and V from shared memory as they lie there. Behind V, as the tensor cores see it, is a column
@@ -14,18 +14,16 @@
 // there four groups to a multiprocessor, with fewer registers each, keep the tensor cores busier.
 constexpr int PROMOTION_TILES = PROMOTION / BC;
 constexpr bool AHEAD = WIDTH == 64;
-// Shared memory: the ring; Tops; ones for the 16 keys of a product; a tile of float32: O of the keys before, or Q's terms.
+// Shared memory: the ring; absmax; ones for the 16 keys of a product; a tile of float32: O of the keys before, or Q's hi and lo.
 constexpr unsigned ABSMAX_AT = STAGES * (STAGE + 16), ABSMAX_BYTES = 3 * BlockAbsmax::WARPS * 4;
 constexpr unsigned ONES_AT = ceil_div(ABSMAX_AT + ABSMAX_BYTES, 1024) * 1024, ONES_BYTES = 16 * ROW;
 constexpr unsigned TILE_AT = ONES_AT + ONES_BYTES;
 
 static_assert(MI == 1 && THREADS == BlockAbsmax::WARPS * 32, "two groups of four warps, each with 64 rows");
-template <bool X> struct Bool { static constexpr bool value = X; };
-
 static_assert(PROMOTION % BC == 0, "accumulators are promoted between tiles");
 static_assert(PV_PIECES == 1 && SMALL_FIRST && WIDTH <= 64, "what was written, and measured");
 
-// A matrix in shared memory as wgmma wants it told: rows of ROW bytes, swizzled as in terms.cuh, in groups of eight.
+// The descriptor of a matrix in shared memory: rows of ROW bytes, swizzled as in tiles.cuh, in groups of eight.
 // What lies `beyond` bytes after it are further columns. (PTX ISA, "Matrix-Descriptor Format".)
 __device__ __forceinline__ unsigned long long matrix_at(unsigned address, unsigned beyond = 0) {
     constexpr unsigned long long SWIZZLE = WIDTH == 64 ? 1 : 2;  // over 128 or 64 bytes
@@ -36,7 +34,7 @@ __device__ __forceinline__ void keep(RowState& r) { keep(r.O[0]), keep(r.l); }
 // All products are computed.
 __device__ __forceinline__ void finish(RowState& r) { group_wait<0>(), keep(r); }
 
-// Ask for the scores of SUB keys. query(term, n) tells a term of Q in 16 columns.
+// Ask for the scores of SUB keys. query(piece, n) is hi or lo of Q in 16 columns.
 template <class Query> __device__ __forceinline__ void ask_scores(const RowState& r, Scores S, Query query, unsigned k_at) {
     begin_scores(r, S);
     keep(S[0]);
@@ -65,12 +63,9 @@ __device__ __forceinline__ void show_shared() {
     fence_async();
     __syncthreads();
 }
-__device__ __forceinline__ bool outgrown(int top) {
-    return ANY(top > __float_as_int(GROWN));
-}
 
 #if INBLOCK
-// A block: BR rows against all keys. It makes the terms of all that it reads itself, and its groups do one thing after the
+// A block: BR rows against all keys. It converts all that it reads itself, and its groups do one thing after the
 // other: other blocks use what they leave idle.
 __device__ __forceinline__ void attend(const Params& p) {
     static_assert(BR == BC, "a tile of Q is as large as one of K");
@@ -196,7 +191,8 @@ __device__ __forceinline__ void attend(const Params& p) {
         if (sub % SUBS == 0 && sub > 0) ring.release(sub / SUBS - 1);
     };
     auto promote = [&](int sub) {
-        if ((sub + 1) % (PROMOTION_TILES * SUBS) == 0 && sub + 1 < subs) finish(r), promoted.take(r, sub >= PROMOTION_TILES * SUBS);
+        constexpr int EVERY = PROMOTION / SUB;
+        if ((sub + 1) % EVERY == 0 && sub + 1 < subs) finish(r), promoted.take(r, sub >= EVERY);
     };
 
     Scores S, T;
@@ -242,7 +238,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     if (ring.stages > PROMOTION_TILES) promoted.add_to(r);
     unsigned block, thread;
     read_again(block, thread);
-    const Task t = task_of_split(block, p);  // found out again, and not kept for it: registers are dear
+    const Task t = task_of_split(block, p);  // computed again, as registers to keep it in are scarce
     const int row0 = t.row0 + thread / 32 * 16;
     const long long row = partial_row(p, t, row0);
     float* to = p.splits > 1 ? p.partial_o + row * D : row_of(p.o, t.batch, row0);

@@ -10,10 +10,11 @@ from helpers import ROOT
 
 from hw4cli.compute.plan import CHIPS, Chip
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases
-from hw4cli.resources import kernel_source
+from hw4cli.resources import kernel_source, spliced
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
 
@@ -139,6 +140,29 @@ def test_no_kernel_file_is_longer_than_can_be_seen_at_once(path):
     lines = path.read_text().splitlines()
     assert len(lines) <= 250
     assert max(map(len, lines)) <= 130
+
+
+USES_WGMMA = """
+extern "C" __global__ void uses(float* to, unsigned long long a, unsigned long long b) {
+    float c[WIDTH / 8][4] = {}, more[4] = {};
+    unsigned rows[4] = {threadIdx.x, 1, 2, 3};
+    group_begin();
+    wgmma(c, rows, b), wgmma(c, a, b), wgmma_rows(c, more, rows, b);
+    group_end(), group_wait<0>(), keep(c);
+    for (int n = 0; n < WIDTH / 8; n++)
+        for (int e = 0; e < 4; e++) to[(n * 4 + e) * 128 + threadIdx.x] = c[n][e] + more[e];
+}
+"""
+
+
+@pytest.mark.parametrize("width", [32, 64, 128])
+def test_warpgroups_have_products_of_every_head_size(width):
+    path = ROOT / "kernels/wgmma.cuh"
+    options = ("-arch=sm_90a", "-std=c++17", "-DWARPGROUPS=1", f"-DWIDTH={width}")
+    code = Compiler(find(13000, 90), 13000, 90).compile(
+        spliced(path, (path.parent,)) + USES_WGMMA, "uses.cu", options, 90
+    )
+    assert b"uses" in code
 
 
 @pytest.mark.parametrize("name", VARIANTS)
