@@ -1,4 +1,4 @@
-"""What the tests of attacks share: an arena with a small case, adversarial programs, and the users that judge them."""
+"""Fixtures for tests of attacks: an arena with a small case, adversarial programs, and the users that judge them."""
 
 import os
 import pickle
@@ -17,17 +17,18 @@ import pytest
 from helpers import make_cases, tiny_case
 
 from hw4cli.errors import MachineError
-from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.runner import sandbox
 from hw4cli.scoring.record import decide
 from hw4cli.system.account import account
 
 IS_ROOT = os.geteuid() == 0
 NOBODY = 65534
-# Root's tests judge as root and as an ordinary user; an ordinary user's cannot be root.
+# Root's tests judge as root and as an ordinary user; those of an ordinary user cannot become root.
 JUDGES = ["root", "a user"] if IS_ROOT else ["a user"]
 
-# `answer` is where the answer lies, `right()` writes it without looking there, `steal()` writes what a place holds.
+# `answer` is the answer's path; `right()` writes the right output without reading it; `steal()` copies a file of its
+# size from one of several paths.
 HEAD = """#!{python} -S
 import ctypes, fcntl, os, resource, signal, socket, struct, subprocess, sys, time
 source, output = sys.argv[1:]
@@ -46,14 +47,14 @@ def steal(*places):
             with open(output, "wb") as file:
                 file.write(data)
 def daemon(work):
-    "A process in a session of its own whose parents have gone."
+    "A process in a session of its own whose parents have ended."
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             work()
         os._exit(0)
 """
-# Writes into whatever it finds of the course, the answer and the others' results before all.
+# Overwrites, removes and opens up all files of the course that it finds, the answer and others' results first.
 OVERWRITES = """
 paths = [os.path.join(f, n) for f, _, names in os.walk(base) for n in names if not f.startswith(os.getcwd())]
 for path in [answer, base + '/results/right0/journal.jsonl', *paths]:
@@ -73,22 +74,22 @@ def system_python():
 
 def needs_bwrap(user=""):
     """Skip a test where there is no sandbox."""
-    sandbox.privileges.cache_clear()
+    sandbox.privilege_options.cache_clear()
     try:
-        sandbox.privileges(account(user))
+        sandbox.privilege_options(account(user))
     except MachineError as error:
         pytest.skip(str(error))
 
 
 def has_capability(number):
-    """Whether root may here what root may elsewhere: in a container, often not."""
+    """Whether this process has a capability; root in a container often lacks some."""
     [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff")]
     return bool(int(line.split()[1], 16) >> number & 1)
 
 
 def done_by(judge, work, apart=False):
-    """What `work()` gives, done by this process or, as an ordinary user, by a child of it. With `apart` always by a
-    child: what happens to it does not happen to us."""
+    """The result of `work()`, in this process or, for an ordinary user, in a child process. With `apart` always in a
+    child, so that changes of the process do not affect the tests."""
     is_user = judge == "a user" and IS_ROOT
     if not is_user and not apart:
         return work()
@@ -100,7 +101,7 @@ def done_by(judge, work, apart=False):
                 os.setgroups([])
                 os.setresgid(NOBODY, NOBODY, NOBODY)
                 os.setresuid(NOBODY, NOBODY, NOBODY)
-            sandbox.privileges.cache_clear()
+            sandbox.privilege_options.cache_clear()
             found = work()
         except BaseException:
             found = traceback.format_exc()
@@ -115,26 +116,26 @@ def done_by(judge, work, apart=False):
     return found
 
 
-def lives(word):
-    """The processes with this word in their command, but for zombies, after they had some time to die."""
+def processes_naming(text):
+    """The command lines with this text of processes that have not ended within some seconds."""
     deadline = time.monotonic() + 5
     while True:
         found = []
         for process in psutil.process_iter(["cmdline", "status"]):
-            words = process.info["cmdline"] or ()
-            if process.info["status"] != psutil.STATUS_ZOMBIE and any(word in one for one in words):
-                found.append(words)
+            command = process.info["cmdline"] or ()
+            if process.info["status"] != psutil.STATUS_ZOMBIE and any(text in argument for argument in command):
+                found.append(command)
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.05)
 
 
 class Arena:
-    """A folder that everyone may enter, with a case in it; programs are judged there, by `judge`."""
+    """A folder that every user may enter, with a case and programs; `judge` is the user who judges them."""
 
     def __init__(self, base, judge):
         self.base, self.judge = base, judge
-        self.users = ["", "nobody"] if judge == "root" else [""]  # whom programs can run as
+        self.users = ["", "nobody"] if judge == "root" else [""]  # the users that programs can run as
         self.cases, self.private, self.programs = (base / name for name in ("cases", "private", "programs"))
         for folder in (self.cases, self.private, self.programs):
             folder.mkdir()
@@ -146,8 +147,8 @@ class Arena:
         self._before = self._files()
 
     def _files(self):
-        places = [self.base / "outside", *sorted(self.cases.iterdir())]
-        return {str(path): (path.read_bytes(), path.stat().st_mode, path.stat().st_uid) for path in places}
+        paths = [self.base / "outside", *sorted(self.cases.iterdir())]
+        return {str(path): (path.read_bytes(), path.stat().st_mode, path.stat().st_uid) for path in paths}
 
     def program(self, body, name="program"):
         """An executable program in a folder of its own."""
@@ -163,34 +164,34 @@ class Arena:
         return path
 
     def attempt(self, body, sandbox="none", user="", limit=30.0, command=None, **settings):
-        """What is seen of a program of this body."""
+        """The attempt of a program with this body."""
         command = command or [str(self.program(body))]
         kind = {"sandbox": "none", "contained": True} if sandbox == "processes" else {"sandbox": sandbox}
-        settings = Settings(**kind, run_as=user, **settings)
+        settings = RunSettings(**kind, run_as=user, **settings)
         case = replace(self.case, limit=limit)
         return done_by(self.judge, lambda: judge_case(case, command, self.cases, settings))
 
     def judged(self, *args, **kwargs):
-        """The verdict and the reason of a program of this body."""
+        """The verdict and the reason of a program with this body."""
         return decide(self.attempt(*args, **kwargs))
 
     def check(self):
-        """Nothing lives on, nothing is left, and what was there is as it was."""
-        assert lives(str(self.base)) == []
+        """No process and no private folder is left, and all other files are unchanged."""
+        assert processes_naming(str(self.base)) == []
         assert list(self.private.iterdir()) == []
         assert self._files() == self._before
 
 
 @pytest.fixture(params=JUDGES)
 def arena(request, monkeypatch):
-    """An arena, judged in by root and by a user; whatever is tried in it, it is as before in the end."""
+    """An arena for root and one for a user; after the test it is checked that nothing in it has changed."""
     base = Path(tempfile.mkdtemp(prefix="hw4-arena-", dir="/tmp"))
     base.chmod(0o755)
     try:
         arena = Arena(base, request.param)
         monkeypatch.setattr("hw4cli.runner.staging.MEMORY", arena.private)
         monkeypatch.setattr("tempfile.tempdir", str(arena.private))
-        sandbox.privileges.cache_clear()
+        sandbox.privilege_options.cache_clear()
         yield arena
         arena.check()
     finally:

@@ -1,7 +1,7 @@
-"""A whole Slurm of one node with two GPUs (so it says), in a folder of its own: started for the tests, gone with them.
+"""A Slurm cluster of one node, which the tests start and end, and the programs that they run on it.
 
-munged, slurmctld and slurmd run as whoever runs the tests, listen on the loopback alone, and read and write nothing
-outside the folder. What Slurm calls GPUs are /dev/null and /dev/zero: it gives them out, nobody computes on them.
+munged, slurmctld and slurmd run as the user of the tests, listen on the loopback only, and use no file outside their
+folder. The node's two GPUs are /dev/null and /dev/zero: Slurm allocates them, and nothing computes on them.
 """
 
 import os
@@ -13,10 +13,12 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 START_SECONDS = 60
-TASKS_MAX = 4  # of an array: few, so that a class of six has more students than tasks
+TASKS_MAX = 4  # tasks of an array: fewer than the students of a class of six
 
 SLURM_CONF = """\
 ClusterName=test
@@ -64,8 +66,8 @@ def free_port():
 
 
 class Cluster:
-    """The daemons, as a context manager; `settings` is what srun and sbatch need to find them, `env` a whole
-    environment with it."""
+    """The daemons, as a context manager; `settings` are the variables with which srun and sbatch find them, `env` an
+    environment that has them."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -79,12 +81,12 @@ class Cluster:
             (self.folder / name).mkdir()
         self._write()
         try:
-            # By force: others need not reach its socket.
+            # --force: no other user needs its socket.
             self._start("munged", "--foreground", "--force", *self._munge())
-            self._until(lambda: (self.folder / "munge.socket").exists(), "munged")
+            self._until(lambda: (self.folder / "munge.socket").exists(), "the start of munged")
             self._start("slurmctld", "-D")
             self._start("slurmd", "-D")
-            self._until(lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T").stdout, "slurmd")
+            self._until(lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T").stdout, "the start of slurmd")
         except BaseException:
             self._daemons.close()
             raise
@@ -94,23 +96,23 @@ class Cluster:
         with suppress(OSError, subprocess.SubprocessError):
             self.run("scancel", "--state=PENDING", "--user", pwd.getpwuid(os.getuid()).pw_name)
             self.run("scancel", "--user", pwd.getpwuid(os.getuid()).pw_name)
-            self._until(lambda: not self.run("squeue", "--noheader").stdout, "the last job")
+            self._until(lambda: not self.run("squeue", "--noheader").stdout, "the end of the last job")
         self._daemons.close()
 
-    def run(self, *words, **kwargs):
+    def run(self, *command, **kwargs):
         """Run a command of Slurm."""
-        return subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, **kwargs)
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, **kwargs)
 
-    def wait_for(self, happens):
-        """Wait until something happens that a command of Slurm's, or a job, brings about."""
-        self._until(happens, "what the test waits for")
+    def wait_for(self, condition):
+        """Wait until a condition is true that a command of Slurm or a job will cause."""
+        self._until(condition, "what the test waits for")
 
     def _write(self):
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
-        self.folder.chmod(0o755)  # munged wants nobody else to be able to write there
-        facts = {
+        self.folder.chmod(0o755)  # munged refuses a folder that others may write to
+        values = {
             "host": self.host,
             "user": pwd.getpwuid(os.getuid()).pw_name,
             "folder": self.folder,
@@ -118,7 +120,7 @@ class Cluster:
             "slurmd_port": free_port(),
             "tasks_max": TASKS_MAX,
         }
-        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**facts))
+        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
         gres = [f"NodeName={self.host} Name=gpu File={device}\n" for device in ("/dev/null", "/dev/zero")]
         (self.folder / "gres.conf").write_text("".join(gres))
 
@@ -126,10 +128,10 @@ class Cluster:
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         return [f"--{option}={self.folder}/munge.{end}" for option, end in files.items()]
 
-    def _start(self, *words):
-        log = self._daemons.enter_context((self.folder / f"{words[0]}.out").open("wb"))
+    def _start(self, *command):
+        log = self._daemons.enter_context((self.folder / f"{command[0]}.out").open("wb"))
         process = subprocess.Popen(
-            words, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
         self._daemons.callback(self._end, process)
 
@@ -142,11 +144,35 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _until(self, happens, who):
+    def _until(self, condition, name):
         deadline = time.monotonic() + START_SECONDS
-        while not happens():
+        while not condition():
             if time.monotonic() > deadline:
                 logs = [path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.log")]
                 logs += [path.read_text(errors="replace")[-1500:] for path in self.folder.glob("*.out")]
-                raise TimeoutError(f"{who} does not come up:\n" + "\n".join(logs))
+                raise TimeoutError(f"{name} did not happen within {START_SECONDS} s:\n" + "\n".join(logs))
             time.sleep(0.05)
+
+
+def shell_program(path, body):
+    """A shell script with this body, which gets INPUT and OUTPUT as arguments."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path
+
+
+def answering_program(path, folder, first=":"):
+    """A program that runs `first`, then copies the stored answer of its input."""
+    body = f'{first}\nfor case in {folder}/*.out; do cmp -s "$1" "${{case%.out}}" && cp "$case" "$2"; done; true'
+    return shell_program(path, body)
+
+
+def processes_naming(text):
+    """The processes with this text in their command lines."""
+    return [one for one in psutil.process_iter(["cmdline"]) if text in " ".join(one.info["cmdline"] or ())]
+
+
+def queue(cluster):
+    """Slurm's jobs, a line each."""
+    return cluster.run("squeue", "--noheader").stdout.split("\n")[:-1]

@@ -1,4 +1,4 @@
-"""What the tests of whole programs share: a small case, and programs written for it."""
+"""Fixtures for tests of whole programs: a small case, and programs written for it."""
 
 import sys
 from dataclasses import replace
@@ -7,9 +7,9 @@ import psutil
 import pytest
 from helpers import make_cases, tiny_case
 
-from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.judge.runcase import RunSettings, judge_case
 
-PLAIN = Settings()
+PLAIN = RunSettings()
 
 START = """#!{python} -S
 import ctypes, os, signal, subprocess, sys, time
@@ -19,7 +19,7 @@ def right(path=output):
     with open(path, "wb") as file:
         file.write({bytes!r})
 def daemon(work):
-    "A process in a session of its own whose parents have gone."
+    "A process in a session of its own whose parents have ended."
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -37,7 +37,7 @@ def cases(tmp_path_factory):
 
 @pytest.fixture
 def contestant(cases, tmp_path):
-    """Makes an executable program of a body; `right()` in it writes the right output, `answer` is where that lies."""
+    """Makes an executable program with a body, in which `right()` writes the right output and `answer` is its path."""
     case, folder = cases
     answer = case.answer_path(folder)
 
@@ -53,29 +53,31 @@ def contestant(cases, tmp_path):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(cases, tmp_path, monkeypatch):
-    """No process, no folder, and the cases' files byte by byte as before."""
+    """After the test no process and no private folder is left, and the cases' files are unchanged."""
     _, folder = cases
     private = tmp_path / "private"
     private.mkdir()
     monkeypatch.setattr("hw4cli.runner.staging.MEMORY", private)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     yield
-    alive = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if lives(p, tmp_path)]
+    alive = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if names(p, tmp_path)]
     assert not alive
     assert list(private.iterdir()) == []
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def lives(process, folder):
-    return any(str(folder) in word for word in process.info["cmdline"] or [])
+def names(process, folder):
+    """Whether a folder is in a process's command line."""
+    return any(str(folder) in argument for argument in process.info["cmdline"] or [])
 
 
 def judged(cases, command, settings=PLAIN, limit=30.0):
     case, folder = cases
-    return judge_case(replace(case, limit=limit), [str(word) for word in command], folder, settings)
+    return judge_case(replace(case, limit=limit), [str(argument) for argument in command], folder, settings)
 
 
 def cheat(guesses):
+    """The body of a program that copies a file of the answer's size from one of these paths."""
     return (
         f"for guess in {guesses}:\n"
         " try:\n"

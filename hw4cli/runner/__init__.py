@@ -1,1 +1,1 @@
-"""One program that strangers wrote, run confined: a private folder, a sandbox, limits, Slurm."""
+"""Runs one untrusted program: a private folder, a sandbox, resource limits, the GPU lock, Slurm."""

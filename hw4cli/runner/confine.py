@@ -1,4 +1,4 @@
-"""One command that strangers wrote, run in as small a world as this machine can make."""
+"""Runs one untrusted command: in a sandbox, as another user, within limits of time, memory and disk."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError
 from hw4cli.runner import sandbox
-from hw4cli.runner.quota import Look, Quota
+from hw4cli.runner.quota import Quota, QuotaMonitor
 from hw4cli.system.account import Account, account
 from hw4cli.system.exits import StartError, not_startable, signal_of
 from hw4cli.system.process import GATE, GateError, Limits, Run, run_program
@@ -18,25 +18,25 @@ UNPRIVILEGED = Account("root without its privileges", 0, 0, (0,))
 
 @dataclass(frozen=True)
 class Confinement:
-    """What is around a program. `sandbox` is "none", or "processes": it has processes of its own and sees all files, or
-    "bwrap": it sees the system's files, its own, and none in the `hidden` folders. It runs as another user, or as we
-    do."""
+    """How a program is isolated. `sandbox` is "none"; "processes": a process namespace of its own, but all files are
+    visible; or "bwrap": only the system's files and its own are visible, and none in the `hidden` folders. `run_as` is
+    the user it runs as, "" for the judge's own."""
 
     sandbox: str = "none"
     run_as: str = ""
     hidden: tuple[str, ...] = ()
 
     def check(self) -> Account | None:
-        """The user to run as. Raises MachineError or InputError unless all this can be done on this machine."""
-        who = account(self.run_as)
+        """The user to run as. Raises MachineError or InputError if this machine cannot isolate programs so."""
+        user = account(self.run_as)
         if self.sandbox != "none":
-            sandbox.privileges(who)
-        return who
+            sandbox.privilege_options(user)
+        return user
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a program works: its folder, what takes the place of /tmp in the sandbox, and how much both may hold."""
+class Workspace:
+    """The folder that a program runs in, the one that replaces /tmp in the sandbox, and the quota of both."""
 
     folder: Path
     scratch: Path
@@ -46,62 +46,62 @@ class Place:
 def run(
     command: Sequence[str],
     files: Sequence[str],
-    place: Place,
+    workspace: Workspace,
     env: Mapping[str, str],
     confinement: Confinement,
     kill_at: float,
     max_file: int,
 ) -> Run:
-    """Run a command, with the names of its files behind it, to its end or to a limit.
+    """Run a command, with the paths of its files as last arguments, until it ends or exceeds a limit.
 
     Raises StartError if it cannot be started, ProgramError if it is ended for what it did, MachineError if this machine
     cannot run it so.
     """
-    who = confinement.check()
+    user = confinement.check()
     hidden = [Path(folder) for folder in confinement.hidden]
-    command = [_without_links(word) for word in command]
-    own = sandbox.own_files(command, env, hidden)
-    words, gated = [*command, *files], confinement.sandbox != "none"
-    if who or (confinement.sandbox == "bwrap" and os.geteuid() == 0):
-        _check_way(who or UNPRIVILEGED, Path(command[0]), own if confinement.sandbox == "bwrap" else ())
+    command = [_without_links(argument) for argument in command]
+    visible = sandbox.visible_paths(command, env, hidden)
+    full, gated = [*command, *files], confinement.sandbox != "none"
+    if user or (confinement.sandbox == "bwrap" and os.geteuid() == 0):
+        _check_access(user or UNPRIVILEGED, Path(command[0]), visible if confinement.sandbox == "bwrap" else ())
     if gated:
-        shown = (lambda path: sandbox.shows(path, own)) if confinement.sandbox == "bwrap" else os.path.exists
-        if problem := not_startable(command[0], shown):
+        exists = (lambda path: sandbox.is_visible(path, visible)) if confinement.sandbox == "bwrap" else os.path.exists
+        if problem := not_startable(command[0], exists):
             raise StartError(f"{command[0]} cannot be started: {problem}")
-        words = [*GATE, str(place.folder), *words]
+        full = [*GATE, str(workspace.folder), *full]
     if confinement.sandbox == "bwrap":
-        words = sandbox.wrap(words, own, place.folder, place.scratch, hidden, who)
+        full = sandbox.wrap(full, visible, workspace.folder, workspace.scratch, hidden, user)
     elif gated:
-        words = sandbox.contain(words, who)
-    look = Look(place.quota)
-    limits = Limits(kill_at, max_file, look.excess)
+        full = sandbox.wrap_processes(full, user)
+    monitor = QuotaMonitor(workspace.quota)
+    limits = Limits(kill_at, max_file, monitor.excess)
     try:
-        ended = run_program(words, limits, env, place.folder, None if gated else who, gated)
+        ended = run_program(full, limits, env, workspace.folder, None if gated else user, gated)
     except GateError as error:
         raise MachineError(f"the sandbox cannot be made: {error}") from None
-    excess = look.last() or ended.excess
-    if gated and (number := signal_of(ended.exit_code)):  # bwrap tells signals as a shell does
+    excess = monitor.final_excess() or ended.excess
+    if gated and (number := signal_of(ended.exit_code)):  # bwrap reports signals as a shell does
         ended = replace(ended, exit_code=-number)
     return replace(ended, excess=excess)
 
 
-def _check_way(who: Account, program: Path, own: Sequence[Path]) -> None:
-    """Raise MachineError if a user does not get to a program, beginning at a folder that the sandbox shows, or else at
-    the root; or may not run it when there."""
-    if program.is_file() and not who.may(program, os.R_OK | os.X_OK):
-        raise MachineError(f"{who.name} may not run {program}: chmod o+rx {shlex.quote(str(program))}")
+def _check_access(user: Account, program: Path, visible: Sequence[Path]) -> None:
+    """Raise MachineError if a user may not run a program, or enter a folder above it; of these, only those up to a
+    `visible` one count, which the sandbox mounts."""
+    if program.is_file() and not user.may(program, os.R_OK | os.X_OK):
+        raise MachineError(f"{user.name} may not run {program}: chmod o+rx {shlex.quote(str(program))}")
     for folder in program.parents:
-        if not who.may(folder, os.X_OK):
+        if not user.may(folder, os.X_OK):
             raise MachineError(
-                f"{who.name} may not enter {folder}, where {program.name} is: chmod o+x {shlex.quote(str(folder))}, or "
-                "keep the results elsewhere"
+                f"{user.name} may not enter {folder}, where {program.name} is: chmod o+x {shlex.quote(str(folder))}, "
+                "or keep the results elsewhere"
             )
-        if folder in own:
+        if folder in visible:
             return
 
 
-def _without_links(word: str) -> str:
-    """A word of a command; if it is a file's name, with no link on the way to it."""
-    if not word.startswith("/") or not os.path.isfile(word):  # noqa: PTH113
-        return word
-    return str(Path(os.path.realpath(Path(word).parent), Path(word).name))
+def _without_links(argument: str) -> str:
+    """An argument of a command; if it is a file's path, with the links in its folders resolved."""
+    if not argument.startswith("/") or not os.path.isfile(argument):  # noqa: PTH113
+        return argument
+    return str(Path(os.path.realpath(Path(argument).parent), Path(argument).name))

@@ -1,5 +1,6 @@
-"""The environment of judged programs and of builds: what they need to find libraries, the GPU and their language, and
-nothing else of the judge's. What is not named here may be a password, and a program may say it aloud."""
+"""The environment variables of judged programs and builds: what they need to find libraries, the GPU and the locale,
+and no other variable of the judge. A variable that is not listed here may hold a password, which a program could
+print."""
 
 import re
 import site
@@ -23,21 +24,21 @@ FAMILIES = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ASAN_", "UBSAN_", "TSAN_", "LSAN_"),
     "SLURM_",  # a program that calls srun itself needs to know the job
 )
-# Of a family, too, these are nobody else's: SLURM_JWT lets its reader act as the user.
+# Variables of a family that hold secrets all the same: SLURM_JWT lets its reader act as the user.
 SECRET = re.compile(r"TOKEN|SECRET|PASS|CREDENTIAL|KEY|JWT|AUTH|COOKIE")
-SET = ("HOME", "TMPDIR", "PWD")  # these are the program's own folder, whatever they are here
+SET = ("HOME", "TMPDIR", "PWD")  # set to the program's own folder, whatever their values here
 
 
 def is_passed(name: str) -> bool:
-    """Whether programs get a variable of this name without being asked for it."""
+    """Whether programs get a variable of this name without --pass-env."""
     return name in NAMES or (name.startswith(FAMILIES) and not SECRET.search(name))
 
 
 def environment(base: Mapping[str, str], folder: Path, answer: Path, wanted: Iterable[str] = ()) -> dict[str, str]:
-    """A program's environment, made of `base`: its home and temporary folder are `folder`, nothing names the answer.
-    Variables `wanted` by name are passed on besides those that every program gets.
+    """A program's environment, a subset of `base`: its home and temporary folder are `folder`, and no value contains
+    the path of the answer. The variables that `wanted` names are passed too.
 
-    Python finds the packages of the user's own (~/.local) all the same.
+    PYTHONUSERBASE is set, so that Python finds the user's own packages (~/.local) although HOME differs.
     """
     hidden = {str(answer.parent), str(answer.parent.resolve())}
     secret = {str(answer), str(answer.resolve())}
@@ -45,7 +46,7 @@ def environment(base: Mapping[str, str], folder: Path, answer: Path, wanted: Ite
     env = {
         name: value
         for name, value in base.items()
-        if (is_passed(name) or name in wanted) and value not in hidden and not any(word in value for word in secret)
+        if (is_passed(name) or name in wanted) and value not in hidden and not any(path in value for path in secret)
     }
     user_base = env.get("PYTHONUSERBASE") or site.getuserbase()
     return {**env, **dict.fromkeys(SET, str(folder)), "PYTHONUSERBASE": user_base}

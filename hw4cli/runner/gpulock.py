@@ -1,4 +1,4 @@
-"""One program at a time on a GPU, among the judges of this machine."""
+"""A lock for each GPU, so that the judges of a machine run one program at a time on it."""
 
 import fcntl
 import os
@@ -17,8 +17,8 @@ Say = Callable[[str], None]
 
 
 def gpu_name(env: Mapping[str, str]) -> str | None:
-    """The first GPU that a program with this environment sees, by its UUID; where the driver cannot be asked, as the
-    environment names it; None without one."""
+    """The UUID of the first GPU that a program with this environment sees; the name in the environment where the
+    driver does not answer; None without a GPU."""
     if nvidia.table():
         gpu = nvidia.first_visible(env)
         return gpu.uuid if gpu else None
@@ -33,10 +33,10 @@ def gpu_name(env: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
-    """Have the GPU that a program with this environment sees to ourselves, among the judges of this machine.
+    """Hold the lock of the GPU that a program with this environment sees; other judges of this machine wait for it.
 
-    `say` is told if another has it; a lock goes with its process, even one that is killed. Raises MachineError if the
-    lock cannot be made.
+    `say` gets a message if another judge holds it. The lock ends with its process, even one that is killed. Raises
+    MachineError if the lock's file cannot be made.
     """
     gpu = gpu_name(env)
     if gpu is None:
@@ -56,7 +56,8 @@ def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
 
 
 def _open_lock(path: Path) -> int:
-    """A file that anyone may lock and nobody can write. It is never removed: another may just be opening it."""
+    """Open the lock's file, which every user may lock and nobody can write. It is never removed: another process may
+    just be opening it."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         try:

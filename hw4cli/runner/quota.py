@@ -1,4 +1,4 @@
-"""What a program or a build has written in all: looked at while it runs, since few systems can set a bound to it."""
+"""A bound on all that a program or a build writes: measured while it runs, since few systems can enforce one."""
 
 import os
 import shutil
@@ -8,36 +8,36 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError
 
-RESERVE = 64 << 20  # bytes that should stay free on a file system: less, and everyone's files are in danger
+RESERVE = 64 << 20  # bytes that stay free on a file system, for everyone else's files
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Bytes and files that the folders may hold in all."""
+    """How many bytes and files the folders may hold together."""
 
     folders: tuple[Path, ...]
     max_bytes: int
     max_files: int
 
     def excess(self) -> str | None:
-        """What there is too much of, in words; None if all is well. Takes no longer than max_files files do."""
-        total, files = self.taken()
+        """Which bound is exceeded, as a sentence about the program; None if none is. Visits at most max_files files."""
+        total, files = self.usage()
         if files > self.max_files:
             return f"it wrote more than {self.max_files:,} files"
         if total > self.max_bytes:
             return f"it wrote more than {self.max_bytes >> 20:,} MB"
         return None
 
-    def taken(self) -> tuple[int, int]:
-        """The bytes and the files in the folders; when there are too many, those that were found until then."""
+    def usage(self) -> tuple[int, int]:
+        """The bytes and the files in the folders; counting stops where a bound is exceeded."""
         total, files = 0, 0
-        places = [str(folder) for folder in self.folders]
-        while places:
-            with suppress(OSError), os.scandir(places.pop()) as entries:
+        pending = [str(folder) for folder in self.folders]
+        while pending:
+            with suppress(OSError), os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     files += 1
                     if entry.is_dir(follow_symlinks=False):
-                        places.append(entry.path)
+                        pending.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if files > self.max_files or total > self.max_bytes:
@@ -45,30 +45,30 @@ class Quota:
         return total, files
 
 
-class Look:
-    """Looks at a quota while a program runs, and at whether the disk is full all the same: a file that was removed
-    while it is open takes room, and is in no folder."""
+class QuotaMonitor:
+    """Checks a quota while a program runs, and the free space of the disk: a file that was removed while it is open
+    takes space, but is in no folder."""
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
         free = self._free()
         self._reserve = min(RESERVE, free // 8)
-        self._quota = replace(quota, max_bytes=min(quota.max_bytes, quota.taken()[0] + free - self._reserve))
-        self._left: int | None = None
+        self._quota = replace(quota, max_bytes=min(quota.max_bytes, quota.usage()[0] + free - self._reserve))
+        self._free_at_excess: int | None = None
 
     def excess(self) -> str | None:
-        """What the program must be ended for."""
-        if words := self._quota.excess():
-            return words
+        """Why the program must be ended; None if it need not be."""
+        if sentence := self._quota.excess():
+            return sentence
         free = self._free()
         if free >= self._reserve:
             return None
-        self._left = free
+        self._free_at_excess = free
         return "it filled the disk with files that it had removed"
 
-    def last(self) -> str | None:
-        """As `excess`, when the program has ended. MachineError if it was ended for a disk that others filled."""
-        if self._left is not None and self._free() - self._left < self._reserve:
+    def final_excess(self) -> str | None:
+        """As `excess`, after the program has ended. MachineError if it was ended for a disk that others filled."""
+        if self._free_at_excess is not None and self._free() - self._free_at_excess < self._reserve:
             raise MachineError(
                 f"the disk of {self._quota.folders[0]} is full: free some space, or set TMPDIR elsewhere"
             )

@@ -1,7 +1,7 @@
-"""Slurm, by its own commands: a program or a whole judging started with srun, an array of tasks with sbatch.
+"""Slurm by its own commands: srun starts a program or a whole session of judging, sbatch an array of tasks.
 
-What Slurm says when it does not start something is kept apart from what the started program does: that is the judge's
-failure, told in Slurm's words.
+A failure of Slurm to start something is distinguished from a failure of what it started: it is the judge's failure, and
+its message quotes Slurm's.
 """
 
 import os
@@ -18,82 +18,83 @@ from typing import IO
 
 from hw4cli.errors import MachineError
 from hw4cli.resources import python_words
-from hw4cli.runner.gpuwatch import Sight
-from hw4cli.runner.step import MARK, Order, reported
+from hw4cli.runner.gpuwatch import GpuUsage
+from hw4cli.runner.step import MARK, RunRequest, parse_report
 from hw4cli.system.exits import start_problem
 from hw4cli.system.process import Run
 from hw4cli.text.words import printable
 
-SILENCE_SECONDS = 1.0  # of what a launcher that has ended left running, after which it is not listened to
+SILENCE_SECONDS = 1.0  # after a launcher's end: its children may still write, until they are silent so long
 END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes up to KillWait, 30 s
-NOT_STARTED = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}  # srun's own failures, else 1 as a program's
-OUR_CODES = {0, 1, 2, 3, 130}
-OWN_EXIT = re.compile(r"task \d+: Exited with exit code")  # of srun's words: the judge's own, and no failure of Slurm's
+# Exit codes for srun's own failures, which by default are 1, as a program's may be.
+SRUN_EXIT_CODES = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}
+HW4_EXIT_CODES = {0, 1, 2, 3, 130}
+HW4_EXIT = re.compile(r"task \d+: Exited with exit code")  # srun's message about hw4's own exit: no failure of Slurm
 WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated")
 LEVEL = re.compile(r"^([\w.-]+: )?(fatal|error): ")  # srun's, and slurmstepd-NODE's
-WORDS = 3  # lines of Slurm's that are told at most
+MAX_LINES = 3  # lines of Slurm's that a message quotes
 
 
 def run_step(
-    launcher: Sequence[str], order: Order, env: Mapping[str, str], say: Callable[[str], None]
-) -> tuple[Run, Sight]:
-    """Have an order executed behind a launcher (srun and its options, say). `say` is told what it waits for.
+    launcher: Sequence[str], request: RunRequest, env: Mapping[str, str], say: Callable[[str], None]
+) -> tuple[Run, GpuUsage]:
+    """Execute a request behind a launcher, such as srun with options. `say` gets messages while the launcher waits.
 
-    Raises StartError if the program cannot be started there, MachineError, with the launcher's words, if the launcher
-    does not get so far.
+    Raises StartError if the program cannot be started there, and MachineError, with the launcher's message, if the
+    launcher does not run it.
     """
-    command = [*launcher, *python_words("runner.step", "-P"), str(order.write())]
+    command = [*launcher, *python_words("runner.step", "-P"), str(request.write())]
     with tempfile.TemporaryFile() as output:
-        code, words = _talk(command, {**env, **NOT_STARTED}, output, say)
+        code, lines = _run_launcher(command, {**env, **SRUN_EXIT_CODES}, output, say)
         output.seek(0)
         reports = [line for line in output.read().decode(errors="replace").splitlines() if MARK in line]
     if len(reports) == 1:
-        return reported(reports[0])
+        return parse_report(reports[0])
     if reports:
         raise MachineError(f"the launcher started the program {len(reports)} times: ask it for one task (-n1)")
-    raise MachineError(f"{Path(launcher[0]).name} did not run the program ({_ending(code)}): {slurm_words(words)}")
+    raise MachineError(f"{Path(launcher[0]).name} did not run the program ({_exit_text(code)}): {error_lines(lines)}")
 
 
-def judge_inside(options: Sequence[str], arguments: Sequence[str]) -> int:
-    """Run `hw4 ARGUMENTS` in an allocation of its own, its words on our streams; its exit code.
+def run_in_allocation(options: Sequence[str], arguments: Sequence[str]) -> int:
+    """Run `hw4 ARGUMENTS` in an allocation of its own, with its output on this process's streams; its exit code.
 
-    Raises MachineError, with Slurm's words, if it does not start there, or Slurm ends it.
+    Raises MachineError, with Slurm's message, if Slurm does not start it, or ends it.
     """
     command = ["srun", "-N1", "-n1", *options, *python_words("entry", "-P"), *arguments]
-    seen: list[str] = []
+    lines: list[str] = []
 
     def pass_on(line: str) -> None:
-        seen.append(line)
+        lines.append(line)
         if not LEVEL.match(line):
             print(printable(line), file=sys.stderr, flush=True)
 
-    code, _ = _talk(command, {**os.environ, **NOT_STARTED}, None, pass_on, every_line=True)
-    slurms = [found[2] for line in seen if (found := LEVEL.match(line)) and not OWN_EXIT.search(line)]
+    code, _ = _run_launcher(command, {**os.environ, **SRUN_EXIT_CODES}, None, pass_on, every_line=True)
+    levels = [found[2] for line in lines if (found := LEVEL.match(line)) and not HW4_EXIT.search(line)]
     # srun itself may end with 2 or 130, too, and with 1 after a fatal error.
-    if code in OUR_CODES and not (slurms and code > 1) and "fatal" not in slurms:
+    if code in HW4_EXIT_CODES and not (levels and code > 1) and "fatal" not in levels:
         return code
-    raise MachineError(f"Slurm did not run the judge to its end ({_ending(code)}): {slurm_words(seen)}")
+    raise MachineError(f"Slurm did not run the judge to its end ({_exit_text(code)}): {error_lines(lines)}")
 
 
 def submit(options: Sequence[str], script: str, tasks: int, parallel: int, log: Path) -> str:
-    """Submit a script as an array of so many tasks, `parallel` at a time; the job's number. `log` is a folder for what
-    the tasks say. Raises MachineError, with Slurm's words, if Slurm does not take it."""
+    """Submit a script as an array of so many tasks, `parallel` at a time; the job's number. `log` is the folder for the
+    tasks' output. Raises MachineError, with Slurm's message, if Slurm refuses it."""
     array = f"--array=0-{tasks - 1}%{parallel}"
     where = f"--output={str(log.absolute()).replace('%', '%%')}/%A_%a.txt"
-    told = _ask("sbatch", "--parsable", "--job-name=hw4-class", "-N1", "-n1", *options, array, where, script=script)
-    return told.split(";")[0].strip()
+    reply = _slurm("sbatch", "--parsable", "--job-name=hw4-class", "-N1", "-n1", *options, array, where, script=script)
+    return reply.split(";")[0].strip()
 
 
-def most_tasks() -> int:
+def max_array_tasks() -> int:
     """How many tasks an array may have (MaxArraySize)."""
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _ask("scontrol", "show", "config"))
+    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _slurm("scontrol", "show", "config"))
     return max(1, int(found.group(1))) if found else 1000
 
 
-def is_alive(job: str) -> bool:
+def is_active(job: str) -> bool:
     """Whether a job still waits or runs. Raises MachineError if Slurm does not answer."""
     try:
-        return bool(_ask("squeue", "--noheader", "--format=%i", f"--jobs={job}").strip())
+        return bool(_slurm("squeue", "--noheader", "--format=%i", f"--jobs={job}").strip())
     except MachineError as error:
         if "Invalid job id" in str(error):  # Slurm forgets a job some minutes after its end
             return False
@@ -101,57 +102,56 @@ def is_alive(job: str) -> bool:
 
 
 def cancel(job: str) -> None:
-    """Cancel a job, and wait a while for its tasks to end."""
+    """Cancel a job, and wait up to END_SECONDS for its tasks to end."""
     with suppress(MachineError):
-        _ask("scancel", job)
+        _slurm("scancel", job)
         deadline = time.monotonic() + END_SECONDS
-        while is_alive(job) and time.monotonic() < deadline:
+        while is_active(job) and time.monotonic() < deadline:
             time.sleep(0.2)
 
 
-def task_facts() -> dict[str, str]:
-    """What a record tells of the Slurm job that this process is in; empty outside one."""
+def job_info() -> dict[str, str]:
+    """Job, node and partition of the Slurm job that this process runs in; empty outside one."""
     names = {"job": "SLURM_JOB_ID", "node": "SLURMD_NODENAME", "partition": "SLURM_JOB_PARTITION"}
     return {fact: value for fact, name in names.items() if (value := os.environ.get(name))}
 
 
-def slurm_words(lines: Sequence[str]) -> str:
-    """The lines that tell of errors, or else the last ones, in one line."""
-    told = [line.strip() for line in lines if line.strip()]
-    errors = [LEVEL.sub("", line) for line in told if LEVEL.match(line)]
-    return "; ".join(list(dict.fromkeys(errors))[:WORDS] or told[-WORDS:]) or "it said nothing"
+def error_lines(lines: Sequence[str]) -> str:
+    """The lines of Slurm's output that are errors, or else the last ones, joined for a message."""
+    texts = [line.strip() for line in lines if line.strip()]
+    errors = [LEVEL.sub("", line) for line in texts if LEVEL.match(line)]
+    return "; ".join(list(dict.fromkeys(errors))[:MAX_LINES] or texts[-MAX_LINES:]) or "it printed no message"
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-def _ask(*command: str, script: str | None = None) -> str:
-    """What a command of Slurm prints. MachineError, with its words, if it fails."""
+def _slurm(*command: str, script: str | None = None) -> str:
+    """The output of a command of Slurm. MachineError, with its message, if it fails."""
     try:
-        # A student's name may be any bytes.
+        # Bytes, because a student's name need not be valid UTF-8.
         result = subprocess.run(command, input=os.fsencode(script or ""), capture_output=True, timeout=60)
     except OSError as error:
         raise MachineError(f"{start_problem(command[0], error)}: is Slurm installed here?") from None
     except subprocess.TimeoutExpired:
         raise MachineError(f"{command[0]} does not answer for a minute: is Slurm running?") from None
     if result.returncode:
-        words = result.stderr.decode(errors="replace").splitlines()
-        raise MachineError(f"{command[0]}: {slurm_words(words)}")
+        raise MachineError(f"{command[0]}: {error_lines(result.stderr.decode(errors='replace').splitlines())}")
     return result.stdout.decode(errors="replace")
 
 
-def _talk(
+def _run_launcher(
     command: Sequence[str],
     env: Mapping[str, str],
     output: IO[bytes] | None,
     say: Callable[[str], None],
     every_line: bool = False,
 ) -> tuple[int, list[str]]:
-    """Run a launcher to its end; its exit code and what it said on stderr, of which `say` is told as it comes: that it
-    waits, or every line. What it leaves running, and still could speak, is waited for a moment and no longer."""
+    """Run a launcher to its end; its exit code and its lines on stderr. `say` gets a line as it comes: those about
+    waiting, or every line. Children that it leaves running may write for SILENCE_SECONDS more."""
     lines = []
-    with _launched(command, env, output) as process:
+    with _launcher(command, env, output) as process:
         assert process.stderr is not None
         for line in _lines(process.stderr.fileno(), process.pid):
             lines.append(line)
@@ -162,34 +162,34 @@ def _talk(
 
 
 def _lines(source: int, pid: int) -> Iterator[str]:
-    """The lines that come out of a pipe until its end, or until its process has ended and nothing more comes."""
+    """The lines from a pipe until its end, or until its process has ended and the pipe stays silent."""
     ended = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(source, select.POLLIN)
         poll.register(ended, select.POLLIN)
-        rest, silence = b"", None
-        while ready := {number for number, _ in poll.poll(silence)}:
+        partial, timeout = b"", None
+        while ready := {number for number, _ in poll.poll(timeout)}:
             if ended in ready:
                 poll.unregister(ended)
-                silence = SILENCE_SECONDS * 1000
+                timeout = SILENCE_SECONDS * 1000
             if source in ready:
-                piece = os.read(source, 65536)
-                *whole, rest = (rest + piece).split(b"\n")
-                yield from (line.decode(errors="replace") for line in whole)
-                if not piece:
+                chunk = os.read(source, 65536)
+                *complete, partial = (partial + chunk).split(b"\n")
+                yield from (line.decode(errors="replace") for line in complete)
+                if not chunk:
                     break
-        if rest:
-            yield rest.decode(errors="replace")
+        if partial:
+            yield partial.decode(errors="replace")
     finally:
         os.close(ended)
 
 
 @contextmanager
-def _launched(
+def _launcher(
     command: Sequence[str], env: Mapping[str, str], output: IO[bytes] | None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A launcher in a session of its own, so that Ctrl-C comes to us alone; what it started is ended with the block."""
+    """A launcher in a session of its own, so that Ctrl-C interrupts only the judge; it is terminated with the block."""
     try:
         process = subprocess.Popen(
             command,

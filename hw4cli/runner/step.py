@@ -1,8 +1,8 @@
-"""One run of a judged program, on the machine where this is called: the clock, the limits, the GPU's lock, the kill.
+"""One run of a judged program on this machine: it is timed, limited and killed here, with the GPU locked.
 
-Behind a launcher that machine is another one. Then this module is what the launcher starts (`main`): it takes an order
-from the file that is its only argument, and prints a report as its only line, so that whatever happens on the way,
-waiting in a queue included, is not the program's.
+With a launcher this machine is another one than the judge's: the launcher starts this module (`main`), which reads a
+request from the file that is its last argument and prints a report as one line. So the time in a queue, and whatever
+else the launcher does, is not counted as the program's.
 """
 
 import json
@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.runner import confine
-from hw4cli.runner.confine import Confinement, Place
+from hw4cli.runner.confine import Confinement, Workspace
 from hw4cli.runner.environment import environment
 from hw4cli.runner.gpulock import gpu_lock
-from hw4cli.runner.gpuwatch import Sight, watched
+from hw4cli.runner.gpuwatch import GpuUsage, watch_gpu
 from hw4cli.runner.quota import Quota
 from hw4cli.system import interrupts
 from hw4cli.system.exits import ProgramError
@@ -26,20 +26,20 @@ from hw4cli.system.files import write_text
 from hw4cli.system.process import Run
 from hw4cli.text.words import print_message
 
-MARK = "hw4-report "  # a report's line begins so: a launcher may print lines of its own
-ORDER = "order.json"  # in the folder that holds a run's
-MAX_FILES = 10_000  # that a run may make
+MARK = "hw4-report "  # the prefix of a report's line: a launcher may print lines of its own
+REQUEST = "request.json"  # the file's name in the root of a run's private folder
+MAX_FILES = 10_000  # files that a run may create
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to run, and within which limits: a command and its two files; the folder that holds its private one and its
-    scratch, by their names; the answer that is to be kept from it, seconds after which it is killed, the bytes that a
-    file of its own may have, and all of them; and the variables that it gets besides those that every program gets."""
+class RunRequest:
+    """What to run, and within which limits: the command and its two `files`; `root`, which holds `folder` and
+    `scratch`; `answer`, which the program must not find; the seconds after which it is killed; the bytes of its largest
+    file and of all its files; and the environment variables that it gets besides those of every program."""
 
     command: tuple[str, ...]
     files: tuple[str, str]
-    whole: str
+    root: str
     folder: str
     scratch: str
     answer: str
@@ -50,42 +50,44 @@ class Order:
     pass_env: tuple[str, ...] = ()
 
     def write(self) -> Path:
-        """Write the order where the program's private folder is, for a step that may be on another machine. Its command
-        line, which any process can read, then tells nothing. Raises as NewFile does."""
-        path = Path(self.whole) / ORDER
+        """Write the request into the run's root folder, for a step that may be on another machine: any process could
+        read it on the step's command line. Raises as NewFile does."""
+        path = Path(self.root) / REQUEST
         write_text(path, json.dumps(asdict(self)))
         path.chmod(0o600)
         return path
 
     @classmethod
-    def taken(cls, path: Path) -> Self:
-        """The order in such a file, which is removed: the program is not to find it."""
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    def take(cls, path: Path) -> Self:
+        """Read a request and remove its file, so that the program does not find it."""
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         path.unlink()
-        confinement = {**facts["confinement"], "hidden": tuple(facts["confinement"]["hidden"])}
-        lists = {name: tuple(value) for name, value in facts.items() if isinstance(value, list)}
-        return cls(**{**facts, **lists, "confinement": Confinement(**confinement)})
+        confinement = {**fields["confinement"], "hidden": tuple(fields["confinement"]["hidden"])}
+        tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return cls(**{**fields, **tuples, "confinement": Confinement(**confinement)})
 
 
-def execute(order: Order, base: Mapping[str, str], say: Callable[[str], None]) -> tuple[Run, Sight]:
-    """Run the program with the GPU to itself; how it ended, and what was seen of the GPU meanwhile.
+def execute(request: RunRequest, base: Mapping[str, str], say: Callable[[str], None]) -> tuple[Run, GpuUsage]:
+    """Run the program with the GPU locked; how it ended, and its use of the GPU.
 
-    `base` is the environment that its own is made of. Raises ProgramError for what is its fault, as that it cannot be
-    started; MachineError if this machine cannot run it as ordered.
+    `base` is the environment from which its own is made. Raises ProgramError for a failure of the program, such as one
+    that cannot be started; MachineError if this machine cannot run it as requested.
     """
-    folder = Path(order.folder)
-    env = environment(base, folder, Path(order.answer), order.pass_env)
-    place = Place(folder, Path(order.scratch), Quota((Path(order.whole),), order.max_bytes, MAX_FILES))
-    with gpu_lock(env, say), watched(env) as sight:
-        run = confine.run(order.command, order.files, place, env, order.confinement, order.kill_at, order.max_file)
-    return run, sight
+    folder = Path(request.folder)
+    env = environment(base, folder, Path(request.answer), request.pass_env)
+    workspace = Workspace(folder, Path(request.scratch), Quota((Path(request.root),), request.max_bytes, MAX_FILES))
+    with gpu_lock(env, say), watch_gpu(env) as usage:
+        run = confine.run(
+            request.command, request.files, workspace, env, request.confinement, request.kill_at, request.max_file
+        )
+    return run, usage
 
 
 def main() -> None:
-    """Run the order whose file is this process's last argument, and print the report."""
+    """Execute the request in the file that is this process's last argument, and print the report."""
     interrupts.end_at_once()
     try:
-        interrupts.raise_from_now_on()  # nothing of the program stays behind when Slurm ends the step
+        interrupts.raise_from_now_on()  # so that no process of the program survives when Slurm ends the step
         print(MARK + json.dumps(_report(Path(sys.argv[-1]))), flush=True)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -93,20 +95,20 @@ def main() -> None:
 
 def _report(path: Path) -> dict[str, Any]:
     try:
-        order = Order.taken(path)
-        run, sight = execute(order, os.environ, print_message)
+        request = RunRequest.take(path)
+        run, usage = execute(request, os.environ, print_message)
     except ProgramError as error:
         return {"problem": str(error)}
     except (Hw4Error, OSError, ValueError) as error:
         return {"fault": str(error)}
-    return {"run": asdict(run), "sight": asdict(sight)}
+    return {"run": asdict(run), "gpu_usage": asdict(usage)}
 
 
-def reported(line: str) -> tuple[Run, Sight]:
-    """What a report's line tells. Raises ProgramError and MachineError as `execute` did there."""
+def parse_report(line: str) -> tuple[Run, GpuUsage]:
+    """The result in a report's line. Raises ProgramError and MachineError as `execute` did there."""
     report = json.loads(line.partition(MARK)[2])
     if "problem" in report:
         raise ProgramError(report["problem"])
     if "fault" in report:
         raise MachineError(report["fault"])
-    return Run(**report["run"]), Sight(**report["sight"])
+    return Run(**report["run"]), GpuUsage(**report["gpu_usage"])

@@ -1,4 +1,4 @@
-"""Builds that attack: each is its author's fault, told as such, and the disk is as before."""
+"""Adversarial builds: each is refused as its author's fault, and leaves no file behind."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attacks import IS_ROOT, arena, done_by, needs_bwrap
 
-from hw4cli.judge.submission import BrokenError, Submission, program_of
+from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.runner.confine import Confinement
 
 __all__ = ["arena"]
@@ -50,9 +50,9 @@ HARMLESS_TO_ROOT = {"shuts its folder", "digs deep"}
 
 
 def built(arena, makefile, confinement, **files):
-    """What comes of a submission with this Makefile: the program, or what is wrong with it."""
-    folder, place = arena.base / "submissions" / "ann", arena.base / "results" / "ann"
-    for path in (folder, place):
+    """The program that is built from a submission with this Makefile, or why it is refused."""
+    folder, results = arena.base / "submissions" / "ann", arena.base / "results" / "ann"
+    for path in (folder, results):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
     for name, text in {"Makefile": makefile, **files}.items():
@@ -64,18 +64,18 @@ def built(arena, makefile, confinement, **files):
 
     def work():
         try:
-            return program_of(Submission("ann", folder), place, limit, confinement, arena.cases)
+            return build_program(Submission("ann", folder), results, limit, confinement, arena.cases)
         except BrokenError as error:
             return str(error)
 
     found = done_by(arena.judge, work)
-    left = {path.name for path in place.iterdir()} - {"build.txt"}
+    left = {path.name for path in results.iterdir()} - {"build.txt"}
     assert left == ({"build", "build.sha256"} if isinstance(found, Path) else set()), (found, left)
     return found
 
 
 def confinements(arena, sandbox):
-    """Those of this kind that this judge can make."""
+    """The confinements with this sandbox that this judge can make: one for each user it can run programs as."""
     hidden = (str(arena.base / "submissions"), str(arena.base / "results"), str(arena.cases))
     for user in arena.users:
         if sandbox != "none":
@@ -85,7 +85,7 @@ def confinements(arena, sandbox):
 
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 @pytest.mark.parametrize("name", BUILDS)
-def test_a_build_is_judged_by_what_it_does(arena, monkeypatch, name, sandbox):
+def test_each_kind_of_build_is_accepted_or_refused_with_its_reason(arena, monkeypatch, name, sandbox):
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 300 if "files" in name else 5000)
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 4 << 20)
     makefile, reasons = BUILDS[name]
@@ -94,7 +94,7 @@ def test_a_build_is_judged_by_what_it_does(arena, monkeypatch, name, sandbox):
         if reasons is None:
             assert isinstance(found, Path), found
             assert os.access(found, os.X_OK)
-            assert found.stat().st_uid == found.parent.parent.stat().st_uid, "it is the judge's again"
+            assert found.stat().st_uid == found.parent.parent.stat().st_uid, "it does not belong to the judge again"
         else:
             assert str(found).startswith(reasons) or (name in HARMLESS_TO_ROOT and isinstance(found, Path)), found
 
@@ -110,8 +110,8 @@ def test_in_the_sandbox_a_build_sees_neither_answers_nor_other_submissions(arena
             assert "No such file" in found
 
 
-def test_a_submission_with_the_program_ready_can_be_run_by_another_user(arena):
-    """As its author may have left it: for the owner alone."""
+def test_a_prebuilt_program_with_its_owners_permissions_runs_as_another_user(arena):
+    """Its author may have left it executable by the owner only."""
     for confinement in confinements(arena, "none"):
         ready = "#!/bin/sh\nexit 0\n"
         found = built(arena, "hw4:\n\tmv ready hw4; chmod 700 hw4; umask 77; mkdir lib; touch lib/data\n", confinement,
@@ -122,8 +122,8 @@ def test_a_submission_with_the_program_ready_can_be_run_by_another_user(arena):
             assert (found.parent / "lib" / "data").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_link_to_anothers_file_is_not_given_away(arena):
-    """A build may link a file of the same disk; taken back, it would be open to all."""
+def test_taking_a_build_back_leaves_the_permissions_of_linked_files(arena):
+    """A build may make a hard link to a file of the same disk; making it readable would make the file readable."""
     if arena.judge != "root":
         pytest.skip("only root gives files away")
     secret = arena.base / "secret"

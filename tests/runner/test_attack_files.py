@@ -1,8 +1,9 @@
-"""Attacks and accidents with files: the user's own folders, full disks, and holes in an output."""
+"""Attacks and accidents with files: folders that are not the judge's, full disks, sparse outputs."""
 
 import mmap
 import os
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -10,13 +11,14 @@ from attacks import IS_ROOT, arena, needs_bwrap
 
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner.staging import MARK, PREFIX, private_folder, remove_orphans
+from hw4cli.system import interrupts
 
 __all__ = ["arena"]
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 
 
 def old(folder, **files):
-    """A folder with files, last changed long ago."""
+    """A folder with files and an old modification time."""
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -35,7 +37,7 @@ def mark_of_the_dead(path):
     return (path / "killed" / MARK).read_text()
 
 
-def test_only_what_is_provably_ours_is_removed(tmp_path):
+def test_only_folders_with_the_mark_of_a_dead_judge_are_removed(tmp_path):
     mark = mark_of_the_dead(tmp_path)
     host, boot, namespace, *rest = mark.split("-")
     users = {
@@ -68,8 +70,21 @@ def test_only_what_is_provably_ours_is_removed(tmp_path):
     assert (mine / MARK).read_text() == mark
 
 
-def test_a_programs_file_is_read_and_not_mapped(arena, monkeypatch):
-    """A hole in a mapped file is filled when it is looked at: on a full disk, by a signal that ends the judge."""
+def test_a_signal_while_a_private_folder_is_made_leaves_nothing(tmp_path, monkeypatch):
+    def interrupted(**kwargs):
+        interrupts._raise()  # as the handler does when the signal comes here
+        return mkdtemp(**kwargs)
+
+    mkdtemp = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", interrupted)
+    monkeypatch.setattr(interrupts, "_last", 0.0)
+    with pytest.raises(KeyboardInterrupt), private_folder(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_is_read_and_never_mapped(arena, monkeypatch):
+    """Reading a hole of a mapped file allocates a block, and on a full disk a signal would end the judge."""
 
     def mapped(descriptor, *args, **kwargs):
         path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115
@@ -84,7 +99,7 @@ def test_a_programs_file_is_read_and_not_mapped(arena, monkeypatch):
 
 @pytest.fixture
 def small_disk(arena):
-    """The place of private folders, a file system of 24 MB."""
+    """Private folders lie in a file system of 24 MB."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m,mode=1777", "tmpfs", str(arena.private)]
     if not IS_ROOT or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small file system can only be made by root, outside of most containers")
@@ -102,15 +117,15 @@ def test_holes_in_an_output_on_a_full_disk_do_not_end_the_judge(arena, small_dis
     body = f"open(output, 'wb').truncate(2560)\nfile = open('big', 'wb'){FILLED}"
     verdict, reason = arena.judged(body, sandbox)
     assert verdict is NA, reason
-    assert arena.judged("right()", sandbox)[0] is AC, "the next one has the room again"
+    assert arena.judged("right()", sandbox)[0] is AC, "the next program does not have the space again"
 
 
-def test_a_disk_that_is_filled_with_removed_files_is_the_programs_fault(arena, small_disk):
+def test_filling_the_disk_with_removed_files_is_the_programs_fault(arena, small_disk):
     body = f"file = open('big', 'wb'); os.remove('big'){FILLED}\ntime.sleep(60)"
     assert arena.judged(body) == (NA, "it filled the disk with files that it had removed")
 
 
-def test_a_disk_that_others_fill_is_the_judges_failure(arena, small_disk):
+def test_a_disk_filled_by_others_is_the_judges_failure(arena, small_disk):
     full = f"file = open({str(arena.private / 'others')!r}, 'wb'){FILLED}time.sleep(60)"
     try:
         verdict, reason = arena.judged(full)
@@ -129,11 +144,11 @@ def test_a_disk_that_others_fill_is_the_judges_failure(arena, small_disk):
         ("for n in range(300): os.mkdir('d'); os.chdir('d')\ntime.sleep(60)", "it wrote more than 100 files"),
     ],
 )
-def test_what_a_program_may_write_in_all_is_bounded(arena, monkeypatch, sandbox, body, words):
+def test_a_program_that_writes_too_many_files_or_bytes_is_ended(arena, monkeypatch, sandbox, body, words):
     if sandbox == "bwrap":
         needs_bwrap()
     monkeypatch.setattr("hw4cli.runner.step.MAX_FILES", 100)
     monkeypatch.setattr("hw4cli.judge.runcase.TOTAL_SLACK", 2 << 20)
     start = time.monotonic()
     assert arena.judged(body, sandbox) == (NA, words)
-    assert time.monotonic() - start < 20, "it is ended when it is seen, not at the limit"
+    assert time.monotonic() - start < 20, "it was ended at the time limit, not when it exceeded the quota"

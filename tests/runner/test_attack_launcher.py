@@ -1,4 +1,4 @@
-"""Launchers, and programs behind them that attack: the judge does not wait for ever, and says no secret aloud."""
+"""Launchers that leave processes running, and adversarial programs behind launchers."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 
 
 def launcher(arena, before, after=""):
-    """A launcher that does something before it runs the command, and after."""
+    """A launcher that runs shell commands before and after its command."""
     path = arena.base / "launcher"
     path.write_text(f'#!/bin/sh\n{before}\n"$@"\ncode=$?\n{after}\nexit $code\n')
     path.chmod(0o755)
@@ -23,22 +23,22 @@ def launcher(arena, before, after=""):
 
 @pytest.fixture
 def step_python(arena, monkeypatch):
-    """The step is started with a Python that every user may run, where ours is not."""
+    """Skip a test where the judge's user may not run this Python, which starts the step."""
     if arena.judge == "a user" and not Path(sys.executable).resolve().is_relative_to("/usr"):
-        pytest.skip("this Python is its owner's alone")
+        pytest.skip("only its owner may run this Python")
 
 
 @pytest.mark.usefixtures("step_python")
-def test_what_a_launcher_leaves_running_is_not_waited_for(arena):
-    words = launcher(arena, f"sleep 8 & # {arena.base}")
+def test_a_process_that_a_launcher_leaves_running_does_not_delay_the_judge(arena):
+    command = launcher(arena, f"sleep 8 & # {arena.base}")
     start = time.monotonic()
-    assert arena.judged("right()", launcher=words, parent=arena.private) == (AC, "")
+    assert arena.judged("right()", launcher=command, parent=arena.private) == (AC, "")
     assert time.monotonic() - start < 7
     (arena.base / "launcher").unlink()
 
 
 @pytest.mark.usefixtures("step_python")
-def test_a_launcher_that_ends_without_a_word_and_leaves_something_running_is_a_failed_launch(arena):
+def test_a_launcher_that_fails_and_leaves_a_process_running_is_a_failed_launch(arena):
     path = arena.base / "launcher"
     path.write_text("#!/bin/sh\nsleep 8 &\necho 'srun: error: no luck' >&2\nexit 125\n")
     path.chmod(0o755)
@@ -48,7 +48,7 @@ def test_a_launcher_that_ends_without_a_word_and_leaves_something_running_is_a_f
     assert time.monotonic() - start < 7
 
 
-# Looks at the command lines of its parents, up to the one that runs the step, for what names the answer.
+# Searches the command lines of its parents, up to the one that runs the step, for the path of the answer.
 PEEK = """
 import base64
 pid, step = os.getpid(), b""
@@ -65,12 +65,12 @@ for word in step.split(b"\\0"):
 
 @pytest.mark.usefixtures("step_python")
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
-def test_the_order_behind_a_launcher_is_not_to_be_read_in_a_command_line(arena, sandbox):
+def test_the_request_for_a_launcher_cannot_be_read_from_a_command_line(arena, sandbox):
     if sandbox == "bwrap":
         needs_bwrap()
         body = "steal(answer)"
     else:
         body = PEEK
-    words = launcher(arena, ":")
-    assert arena.judged(body, sandbox, launcher=words, parent=arena.private) == (NA, "no output file")
-    assert arena.judged("right()", sandbox, launcher=words, parent=arena.private) == (AC, "")
+    command = launcher(arena, ":")
+    assert arena.judged(body, sandbox, launcher=command, parent=arena.private) == (NA, "no output file")
+    assert arena.judged("right()", sandbox, launcher=command, parent=arena.private) == (AC, "")

@@ -1,4 +1,4 @@
-"""Memory that a program fills: the program dies of it, and not the judge; and the judge counts what there is left."""
+"""Programs that fill the memory: they are killed, and the judge is not; and the judge's count of free memory."""
 
 import os
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from attacks import arena, done_by, needs_bwrap
 
-from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner import staging
 from hw4cli.scoring.record import decide
@@ -15,7 +15,7 @@ from hw4cli.scoring.record import decide
 __all__ = ["arena"]
 MB = 1 << 20
 
-# Private memory, as any program takes it; and memory in files without a name, which no process is seen to have.
+# Private memory; and files in memory without a name, which no process's memory use includes.
 FILLS = {
     "private": "blocks = []\nwhile True: blocks.append(b'x' * (1 << 23))",
     "nameless files": (
@@ -31,7 +31,7 @@ FILLS = {
 
 @pytest.fixture
 def small_cgroup():
-    """A cgroup of 200 MB that a process can be put into, in whatever version the system has."""
+    """A cgroup with a limit of 200 MB, in the version that the system has."""
     for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         folder = Path(place) / f"hw4-test-{os.getpid()}"
         try:
@@ -54,7 +54,7 @@ def small_cgroup():
     while folder.exists():
         try:
             folder.rmdir()
-        except OSError:  # somebody is still dying in it
+        except OSError:  # a process in it has not ended yet
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
@@ -63,11 +63,11 @@ def small_cgroup():
     ("kind", "sandbox"),
     [("private", "none"), ("nameless files", "none"), ("nameless files", "bwrap"), ("many processes", "bwrap")],
 )
-def test_where_a_job_has_little_memory_the_judge_survives_who_fills_it(arena, small_cgroup, kind, sandbox):
+def test_a_program_that_fills_a_jobs_memory_does_not_kill_the_judge(arena, small_cgroup, kind, sandbox):
     if sandbox == "bwrap":
         needs_bwrap(arena.users[-1])
     programs = [str(arena.program(body, name)) for name, body in (("fill", FILLS[kind]), ("right", "right()"))]
-    settings = Settings(sandbox=sandbox, run_as=arena.users[-1] if sandbox == "bwrap" else "")
+    settings = RunSettings(sandbox=sandbox, run_as=arena.users[-1] if sandbox == "bwrap" else "")
 
     def work():
         (small_cgroup / "cgroup.procs").write_text(str(os.getpid()))
@@ -78,7 +78,7 @@ def test_where_a_job_has_little_memory_the_judge_survives_who_fills_it(arena, sm
     assert found[1] == (Verdict.AC, "")
 
 
-def test_what_is_left_of_a_jobs_memory_is_its_limit_less_what_it_uses(tmp_path):
+def test_a_jobs_free_memory_is_its_limit_less_its_use_without_the_page_cache(tmp_path):
     def cgroup(folder, **files):
         folder.mkdir(parents=True)
         for name, value in files.items():
@@ -89,27 +89,27 @@ def test_what_is_left_of_a_jobs_memory_is_its_limit_less_what_it_uses(tmp_path):
     cgroup(tmp_path / "job", **new)
     cgroup(tmp_path / "job" / "step", memory__max="max", memory__current=600 * MB, memory__stat="inactive_file 0")
     own.write_text("0::/job/step\n")
-    assert staging._cgroup_rest(tmp_path, own) == 500 * MB
+    assert staging._cgroup_free(tmp_path, own) == 500 * MB
 
     old = {"memory__limit_in_bytes": 300 * MB, "memory__usage_in_bytes": 280 * MB}
     cgroup(tmp_path / "memory" / "old", **old, memory__stat=f"total_inactive_file {10 * MB}")
     own.write_text("4:memory:/old\n0::/job/step\n")
-    assert staging._cgroup_rest(tmp_path, own) == 30 * MB
+    assert staging._cgroup_free(tmp_path, own) == 30 * MB
 
     own.write_text("0::/elsewhere\n")
-    assert staging._cgroup_rest(tmp_path, own) >= 1 << 50
+    assert staging._cgroup_free(tmp_path, own) >= 1 << 50
 
 
-def test_a_program_that_the_system_kills_is_told_why_it_may_have_been(arena):
+def test_the_reason_of_sigkill_mentions_exhausted_memory(arena):
     reason = arena.judged("os.kill(os.getpid(), 9)")[1]
     assert "signal 9 (SIGKILL), which the system sends where memory runs out" in reason
 
 
-def test_where_memory_runs_out_the_program_dies_first(arena):
-    """And cannot take it back; nor can an ordinary user's outside of a sandbox begin with less."""
-    wish = "\ntry: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass"
-    tell = "\ntime.sleep(0.1)\nsys.exit(open('/proc/self/oom_score_adj').read().strip())"
+def test_programs_are_the_first_to_be_killed_when_memory_runs_out(arena):
+    """In the sandbox they cannot lower their score; outside, they start with the highest."""
+    lower = "\ntry: open('/proc/self/oom_score_adj', 'w').write('0')\nexcept OSError: pass"
+    show = "\ntime.sleep(0.1)\nsys.exit(open('/proc/self/oom_score_adj').read().strip())"
     for user in arena.users:
-        assert arena.judged(tell, "none", user)[1] == "exit code 1: 1000"
+        assert arena.judged(show, "none", user)[1] == "exit code 1: 1000"
         needs_bwrap(user)
-        assert arena.judged(wish + tell, "bwrap", user)[1] == "exit code 1: 1000"
+        assert arena.judged(lower + show, "bwrap", user)[1] == "exit code 1: 1000"

@@ -1,4 +1,4 @@
-"""Attacks on the judge's process, and by processes: nothing lives on, and the next program runs as the first did."""
+"""Attacks on the judge's process, and by processes: none survives, and the next program runs as the first did."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attacks import IS_ROOT, arena, done_by, has_capability, needs_bwrap
 
-from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.record import decide
 from hw4cli.system import selfguard, sweep
@@ -18,46 +18,46 @@ __all__ = ["arena"]
 CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 
-# Processes that are never the same for long: each makes its successor, in a session of its own, and ends. Few, so that
-# the tests beside this one can start theirs, too.
-HYDRA = """
+# Chains of processes: each forks its successor in a new session, and ends. Few, so that tests that run at the same time
+# can still start processes.
+FORK_CHAINS = """
 end = time.monotonic() + 3
 ready, go = os.pipe()
 def flee():
     while time.monotonic() < end:
         if os.fork(): os._exit(0)
         os.setsid()
-for _ in range({heads}):
+for _ in range({chains}):
     if os.fork() == 0: os.close(go); os.read(ready, 1); flee(); os._exit(0)
 os._exit(0)
 """
 
 
 @pytest.mark.parametrize("sandbox", ["none", "processes", "bwrap"])
-def test_a_hydra_is_killed_with_all_its_heads(arena, sandbox):
+def test_processes_that_keep_forking_successors_are_all_killed(arena, sandbox):
     if sandbox != "none":
         needs_bwrap()
     start = time.monotonic()
-    attempt = arena.attempt(f"right()\n{HYDRA.format(heads=30)}", sandbox)
+    attempt = arena.attempt(f"right()\n{FORK_CHAINS.format(chains=30)}", sandbox)
     assert decide(attempt) == (AC, "")
-    assert time.monotonic() - start - attempt.wall < 2.5, "its end was waited for"
+    assert time.monotonic() - start - attempt.wall < 2.5, "the judge waited for the chains to end by themselves"
 
 
-def test_what_multiplies_faster_than_it_is_killed_is_the_programs_fault_and_nobody_runs_beside_it(arena, monkeypatch):
+def test_processes_that_multiply_too_fast_are_the_programs_fault_and_stop_the_next_run(arena, monkeypatch):
     monkeypatch.setattr(sweep, "SWEEP_SECONDS", 0.3)
     end, real = time.monotonic() + 1.5, sweep.Family.members
 
     def members(family):
-        """And one more, always another, for some seconds."""
+        """The real members, and for some seconds another, new one in each call."""
         return real(family) | ({10**7 + int(1e6 * time.monotonic()) % 10**6} if time.monotonic() < end else set())
 
     monkeypatch.setattr(sweep.Family, "members", members)
 
     def judge_two():
         command = [str(arena.programs / "program" / "hw4")]
-        found = [decide(judge_case(arena.case, command, arena.cases, Settings())) for _ in range(2)]
+        found = [decide(judge_case(arena.case, command, arena.cases, RunSettings())) for _ in range(2)]
         time.sleep(max(0, end - time.monotonic()))
-        return [*found, decide(judge_case(arena.case, command, arena.cases, Settings()))]
+        return [*found, decide(judge_case(arena.case, command, arena.cases, RunSettings()))]
 
     arena.program("right()")
     first, second, third = done_by(arena.judge, judge_two)
@@ -76,7 +76,7 @@ CHANGES = {
 }
 
 
-def as_now():
+def checks_limits():
     """A program that is right if it finds the limits, priority and processors that this process has now."""
     nice, cores = os.getpriority(os.PRIO_PROCESS, 0), len(os.sched_getaffinity(0))
     return (
@@ -87,27 +87,27 @@ def as_now():
 
 
 def two_in_turn(arena, first, second, user=""):
-    """What is found of two programs that one judge runs, one after the other."""
+    """The verdicts and reasons of two programs that one judge runs, one after the other."""
     programs = [str(arena.program(body, name)) for body, name in ((first, "first"), (second, "second"))]
-    settings = Settings(run_as=user)
+    settings = RunSettings(run_as=user)
     work = lambda: [decide(judge_case(arena.case, [one], arena.cases, settings)) for one in programs]  # noqa: E731
     return done_by(arena.judge, work, apart=True)
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_what_a_program_changes_of_the_judge_is_put_back(arena, how):
-    first, second = two_in_turn(arena, f"{CHANGES[how]}; right()", as_now())
-    blame = (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
-    assert first == (blame if how == "limits" else (AC, ""))
+def test_changes_of_the_judges_limits_and_priority_are_undone(arena, how):
+    first, second = two_in_turn(arena, f"{CHANGES[how]}; right()", checks_limits())
+    refused = (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
+    assert first == (refused if how == "limits" else (AC, ""))
     if (arena.judge == "root" and has_capability(CAP_SYS_NICE)) or how in ("limits", "processors"):
         assert second == (AC, "")
     else:
         assert (second[0], "was lowered while a program ran" in second[1]) == (JE, True)
 
 
-def test_a_limit_that_is_lowered_for_good_is_not_the_next_ones_fault(arena):
+def test_a_limit_that_cannot_be_restored_is_not_the_next_programs_fault(arena):
     change = "resource.prlimit(os.getppid(), resource.RLIMIT_MEMLOCK, (1 << 16, 1 << 16))"
-    first, second = two_in_turn(arena, change, as_now())
+    first, second = two_in_turn(arena, change, checks_limits())
     assert first[0] is NA
     assert "it changed the judge's own limits while it ran" in first[1]
     if arena.judge == "root" and has_capability(CAP_SYS_RESOURCE):
@@ -120,13 +120,13 @@ def test_a_limit_that_is_lowered_for_good_is_not_the_next_ones_fault(arena):
 @pytest.mark.parametrize("arena", ["root"], indirect=True)
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_program_of_another_user_cannot_change_the_judge(arena, how):
-    (verdict, reason), second = two_in_turn(arena, f"{CHANGES[how]}; right()", as_now(), "nobody")
+    (verdict, reason), second = two_in_turn(arena, f"{CHANGES[how]}; right()", checks_limits(), "nobody")
     assert (verdict, "PermissionError" in reason) == (NA, True), reason
     assert second == (AC, "")
 
 
 @pytest.mark.parametrize("sandbox", ["processes", "bwrap"])
-def test_the_judge_is_out_of_reach_of_programs_with_processes_of_their_own(arena, sandbox):
+def test_a_program_in_a_process_namespace_cannot_reach_the_judge(arena, sandbox):
     body = (
         "for pid in (os.getppid(), *range(2, 40000)):\n"
         " if pid == os.getpid(): continue\n"
@@ -152,7 +152,7 @@ def without_files():
 
 @pytest.mark.parametrize("shortage", [without_processes, without_files])
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
-def test_what_the_judge_lacks_is_its_own_failure(arena, shortage, sandbox):
+def test_a_judge_without_processes_or_descriptors_fails_itself_not_the_program(arena, shortage, sandbox):
     if arena.judge == "root" and shortage is without_processes:
         pytest.skip("root may always start a process")
     if sandbox == "bwrap":
@@ -160,7 +160,7 @@ def test_what_the_judge_lacks_is_its_own_failure(arena, shortage, sandbox):
     command = [str(arena.program("right()"))]
 
     def work():
-        settings = Settings(sandbox=sandbox)
+        settings = RunSettings(sandbox=sandbox)
         assert decide(judge_case(arena.case, command, arena.cases, settings))[0] is AC
         shortage()
         return decide(judge_case(arena.case, command, arena.cases, settings))
@@ -169,7 +169,7 @@ def test_what_the_judge_lacks_is_its_own_failure(arena, shortage, sandbox):
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE])
-def test_a_process_that_cannot_be_had_is_the_judges_failure(arena, monkeypatch, number):
+def test_a_failed_fork_is_the_judges_failure(arena, monkeypatch, number):
     command = [str(arena.program("right()"))]
 
     def fail(*_, **__):
@@ -181,7 +181,7 @@ def test_a_process_that_cannot_be_had_is_the_judges_failure(arena, monkeypatch, 
     assert (verdict, os.strerror(number) in reason) == (JE, True), reason
 
 
-def test_memory_between_processes_does_not_outlive_them(arena):
+def test_shared_memory_segments_of_a_program_are_removed(arena):
     body = (
         "found = libc.shmget(0, 1 << 20, 0o1600)\nassert found >= 0\n"
         "daemon(lambda: libc.shmget(0, 3 << 20, 0o1600))\ntime.sleep(0.2)\nright()"

@@ -1,4 +1,4 @@
-"""Programs that try to get out of the sandbox, judged by root and by a user: none is accepted for what it finds."""
+"""Programs that try to break out of the sandbox, judged by root and by a user: none is accepted."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from hw4cli.problem.verdict import Verdict
 __all__ = ["arena"]
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 MOUNTS = "[line.split()[4] for line in open('/proc/self/mountinfo')]"
-# open_by_handle_at(2) on the handle of a file system's root, and from there to the answer: what "shocker" does.
+# open_by_handle_at(2) on the handle of a file system's root, and from there to the answer, as the exploit "shocker".
 BY_HANDLE = """
 class Handle(ctypes.Structure):
     _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("data", ctypes.c_ubyte * 128)]
@@ -26,7 +26,7 @@ for place in ("/", "/etc", "/usr", "/tmp", "/dev/shm", "/proc"):
             steal(f"/proc/self/fd/{found}{answer}")
             right("/found-by-handle")
 """
-# An unprivileged user's way to privileges over mounts.
+# How an unprivileged user gets privileges over mounts.
 OWN_NAMESPACE = """
 uid, gid = os.getuid(), os.getgid()
 if libc.unshare(0x10000000 | 0x20000) == 0:
@@ -83,7 +83,7 @@ BREAKOUTS = {
 
 
 @pytest.mark.parametrize("name", BREAKOUTS)
-def test_nobody_gets_out_of_the_sandbox(arena, name):
+def test_no_breakout_from_the_sandbox_succeeds(arena, name):
     for user in arena.users:
         needs_bwrap(user)
         verdict, reason = arena.judged(BREAKOUTS[name], "bwrap", user)
@@ -91,7 +91,7 @@ def test_nobody_gets_out_of_the_sandbox(arena, name):
     assert not list(Path("/").glob("*escaped*")) + list(Path("/").glob("found-by-handle"))
 
 
-def test_a_right_program_is_accepted_there_for_its_own_work(arena):
+def test_a_right_program_is_accepted_in_the_sandbox(arena):
     for user in arena.users:
         needs_bwrap(user)
         assert arena.judged("right()", "bwrap", user) == (AC, "")
@@ -100,8 +100,8 @@ def test_a_right_program_is_accepted_there_for_its_own_work(arena):
 CLASSMATE = "steal({mate!r})\nif not os.path.exists(output): os.execv({mate!r}, [{mate!r}, source, output])"
 
 
-def test_an_interpreter_from_elsewhere_is_not_shown(arena):
-    """The first line of a program is the student's, and may name another student's build."""
+def test_an_interpreter_outside_the_sandbox_is_not_visible(arena):
+    """The first line of a student's program may name another student's build."""
     mate = arena.program("right()", "mate")
     mate.parent.chmod(0o755)
     thief = arena.program("", "thief")
@@ -118,7 +118,7 @@ def test_an_interpreter_from_elsewhere_is_not_shown(arena):
 
 @pytest.fixture
 def course_in_the_system(arena, monkeypatch):
-    """All of the arena lies in a folder that the sandbox shows, as /opt and /usr/local are."""
+    """The arena lies in a folder that the sandbox shows, like /opt."""
     from hw4cli.runner import sandbox
 
     monkeypatch.setattr(sandbox, "SYSTEM", (*sandbox.SYSTEM, str(arena.base)))
@@ -126,7 +126,7 @@ def course_in_the_system(arena, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer", "opens by handle"])
-def test_cases_results_and_submissions_are_hidden_also_in_a_system_folder(course_in_the_system, name):
+def test_cases_results_and_submissions_are_hidden_even_in_a_system_folder(course_in_the_system, name):
     arena = course_in_the_system
     mate = arena.program("right()", "mate")
     link = arena.base / "alias"
@@ -141,7 +141,7 @@ def test_cases_results_and_submissions_are_hidden_also_in_a_system_folder(course
 
 @pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer"])
 @pytest.mark.parametrize("place", ["beside", "above"])
-def test_answers_beside_the_program_or_below_it_are_hidden(arena, place, name):
+def test_answers_beside_or_below_the_program_are_hidden(arena, place, name):
     beside = arena.cases / "hw4" if place == "beside" else arena.base / "hw4"
     needs_bwrap()
     try:
@@ -152,8 +152,8 @@ def test_answers_beside_the_program_or_below_it_are_hidden(arena, place, name):
         beside.unlink()
 
 
-def test_what_is_shown_cannot_be_filled(arena):
-    """A file system in memory that nothing bounds would hold what no quota counts."""
+def test_a_program_cannot_write_to_the_sandboxs_own_file_systems(arena):
+    """A writable file system in memory would be outside of all quotas."""
     body = (
         "for place in ('/', '/dev', '/proc', '/run', '/usr'):\n"
         " try: open(os.path.join(place, 'mine'), 'w'); sys.exit(place)\n"
@@ -165,8 +165,8 @@ def test_what_is_shown_cannot_be_filled(arena):
         assert arena.judged(body, "bwrap", user) == (AC, "")
 
 
-def test_the_judges_terminal_sockets_network_and_memory_are_out_of_reach(arena):
-    """A tmux server's socket is in /tmp, an X server's is abstract; a terminal takes input from whoever may open it."""
+def test_terminals_sockets_network_and_shared_memory_are_unreachable(arena):
+    """A tmux server's socket is in /tmp, an X server's is abstract; a process that may open a terminal can type."""
     needs_bwrap()
     ours, theirs = os.openpty()
     unix, internet = socket.AF_UNIX, socket.AF_INET
@@ -195,7 +195,7 @@ libc.shmget(0x1234, 1 << 20, 0o1666)
         for user in arena.users:
             assert arena.judged(body, "bwrap", user) == (NA, "no output file")
         for listener in (plain, abstract, local):
-            with pytest.raises(BlockingIOError):  # nobody has connected
+            with pytest.raises(BlockingIOError):  # no connection was made
                 listener.accept()
     for handle in (ours, theirs):
         os.close(handle)

@@ -1,4 +1,4 @@
-"""Signals to the judge, one or a hundred, and its violent death: nothing lives on, and nothing of ours is left."""
+"""Signals to the judge, one or a hundred, SIGKILL included: no process and no file is left."""
 
 import os
 import signal
@@ -11,26 +11,26 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from attacks import IS_ROOT, JUDGES, NOBODY, lives, needs_bwrap
+from attacks import IS_ROOT, JUDGES, NOBODY, needs_bwrap, processes_naming
 from helpers import make_cases
 
 from hw4cli.cli import run_command
 from hw4cli.resources import IMPORT_PATH
 
 SLEEPS = "touch started; sleep 98758 & sleep 98758"
-KNOWS = "touch started; sleep 0.5; cp {base}/t01.out $2"
+ANSWERS = "touch started; sleep 0.5; cp {base}/t01.out $2"
 
 
 @pytest.fixture(scope="module")
 def base():
-    """A folder for everyone, with t01."""
+    """A folder that every user may write to, with t01."""
     with tempfile.TemporaryDirectory(prefix="hw4-signals-", dir="/tmp") as name:
         folder = Path(name)
         folder.chmod(0o777)
         make_cases(folder, "t01")
         (folder / "private").mkdir(mode=0o777)
         (folder / "private").chmod(0o777)
-        # All that it imports is imported now: another user may not be able to read it.
+        # Import all modules of the command now: another user may not be able to read them.
         assert run_command(["judge", "t01", "--dir", name, "--program", "/bin/true"]) == 1
         yield folder
 
@@ -43,16 +43,16 @@ class Judging:
         program = base / self.name
         program.write_text(f"#!/bin/sh\n{body.format(base=base, name=self.name)}\n")
         program.chmod(0o755)
-        words = ["judge", "t01", "--dir", str(base), "--program", str(program), *options]
-        self.said = base / f"{self.name}.said"
+        args = ["judge", "t01", "--dir", str(base), "--program", str(program), *options]
+        self.log = base / f"{self.name}.log"
         self.pid = os.fork()
         if self.pid == 0:
-            self._be_the_judge(judge, words, before)
+            self._run_judge(judge, args, before)
 
-    def _be_the_judge(self, judge, words, before):
+    def _run_judge(self, judge, args, before):
         try:
             os.setsid()
-            with self.said.open("wb") as file:
+            with self.log.open("wb") as file:
                 for number in (1, 2):
                     os.dup2(file.fileno(), number)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -66,7 +66,7 @@ class Judging:
 
             hw4cli.runner.staging.MEMORY = self.base / "private"
             before()
-            sys.argv = ["hw4", *words]
+            sys.argv = ["hw4", *args]
             from hw4cli.entry import main
 
             main()
@@ -79,20 +79,20 @@ class Judging:
         finally:
             os._exit(99)
 
-    def starts(self):
+    def wait_for_start(self):
         deadline = time.monotonic() + 30
         while not list((self.base / "private").glob("hw4-judge-*/run/started")):
-            assert time.monotonic() < deadline, self.said.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.005)
 
-    def ends(self):
-        """The exit status, and what was said."""
+    def wait_for_end(self):
+        """The exit status, and the output."""
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return status, self.said.read_text() if self.said.exists() else ""
+        return status, self.log.read_text() if self.log.exists() else ""
 
-    def is_gone(self):
-        """Nothing of it lives, and nothing is left."""
-        assert lives(self.name) == []
+    def check_nothing_is_left(self):
+        """No process of it processes_naming, and no file is left."""
+        assert processes_naming(self.name) == []
         assert list((self.base / "private").iterdir()) == []
 
 
@@ -110,22 +110,22 @@ def sandbox(request):
 @pytest.mark.parametrize(
     ("number", "times", "pause"), [(signal.SIGINT, 2, 0.005), (signal.SIGTERM, 100, 0.0005), (signal.SIGHUP, 30, 0)]
 )
-def test_signals_that_come_again_while_it_cleans_up_change_nothing(base, judge, sandbox, number, times, pause):
+def test_repeated_signals_during_the_clean_up_change_nothing(base, judge, sandbox, number, times, pause):
     judging = Judging(base, judge, SLEEPS, "--sandbox", sandbox)
-    judging.starts()
+    judging.wait_for_start()
     for _ in range(times):
         with suppress(ProcessLookupError):
             os.kill(judging.pid, number)
         time.sleep(pause)
-    status, said = judging.ends()
-    assert (status, said.splitlines()[-1][:16]) == (130, "hw4: interrupted"), said
-    assert "Traceback" not in said
-    judging.is_gone()
+    status, output = judging.wait_for_end()
+    assert (status, output.splitlines()[-1][:16]) == (130, "hw4: interrupted"), output
+    assert "Traceback" not in output
+    judging.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("judge", JUDGES)
 def test_signals_at_any_time_leave_nothing_behind(base, judge):
-    """From the first moments to the last, some in the middle of making or removing a folder."""
+    """From the start to the end of a session; some come while a folder is made or removed."""
     for tenths in range(0, 10):
         judging = Judging(base, judge, "cp {base}/t01.out $2")
         time.sleep(0.03 * tenths)
@@ -133,53 +133,55 @@ def test_signals_at_any_time_leave_nothing_behind(base, judge):
             with suppress(ProcessLookupError):
                 os.kill(judging.pid, number)
             time.sleep(0.002)
-        status, said = judging.ends()
-        assert status in (0, 130) or (tenths == 0 and status < 0), said  # there is a moment before it hears
-        assert "Traceback" not in said
-        judging.is_gone()
+        status, output = judging.wait_for_end()
+        assert status in (0, 130) or (tenths == 0 and status < 0), output  # before it has installed its handlers
+        assert "Traceback" not in output
+        judging.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-def test_a_signal_that_was_ignored_when_it_started_stays_ignored(base, judge):
-    judging = Judging(base, judge, KNOWS, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
-    judging.starts()
+def test_a_signal_ignored_at_the_start_stays_ignored(base, judge):
+    judging = Judging(base, judge, ANSWERS, before=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    judging.wait_for_start()
     for _ in range(20):
         os.kill(judging.pid, signal.SIGHUP)
-    status, said = judging.ends()
-    assert status == 0, said
-    judging.is_gone()
+    status, output = judging.wait_for_end()
+    assert status == 0, output
+    judging.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-def test_children_whose_end_a_parent_chose_not_to_hear_of_are_heard_of(base, judge, sandbox):
+def test_the_judge_waits_for_children_although_its_parent_ignored_sigchld(base, judge, sandbox):
     def before():
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
 
-    judging = Judging(base, judge, KNOWS.replace("{base}/t01", "$(dirname $0)/t01"), "--sandbox", "none", before=before)
-    status, said = judging.ends()
-    assert status == 0, said
+    judging = Judging(
+        base, judge, ANSWERS.replace("{base}/t01", "$(dirname $0)/t01"), "--sandbox", "none", before=before
+    )
+    status, output = judging.wait_for_end()
+    assert status == 0, output
     judging = Judging(base, judge, SLEEPS, "--sandbox", sandbox, before=before)
-    judging.starts()
+    judging.wait_for_start()
     os.kill(judging.pid, signal.SIGTERM)
-    assert judging.ends()[0] == 130
-    judging.is_gone()
+    assert judging.wait_for_end()[0] == 130
+    judging.check_nothing_is_left()
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-def test_a_judge_that_is_killed_takes_the_program_with_it_and_the_next_removes_what_is_left(base, judge, sandbox):
+def test_a_killed_judge_ends_its_program_and_the_next_judge_removes_its_folder(base, judge, sandbox):
     judging = Judging(base, judge, SLEEPS, "--sandbox", sandbox)
-    judging.starts()
+    judging.wait_for_start()
     os.kill(judging.pid, signal.SIGKILL)
-    judging.ends()
-    assert lives(judging.name) == []
+    judging.wait_for_end()
+    assert processes_naming(judging.name) == []
     assert len(list((base / "private").iterdir())) == 1
-    Judging(base, judge, "exit 1").ends()
-    judging.is_gone()
+    Judging(base, judge, "exit 1").wait_for_end()
+    judging.check_nothing_is_left()
 
 
-def test_what_is_ignored_or_blocked_is_not_passed_on_to_programs(tmp_path):
-    """As nohup and some launchers leave it."""
+def test_programs_do_not_inherit_ignored_or_blocked_signals(tmp_path):
+    """nohup and some launchers start the judge with ignored or blocked signals."""
     program = (
         "import signal; [line] = [line for line in open('/proc/self/status') if line.startswith('SigBlk')]\n"
         "assert int(line.split()[1], 16) == 0, line\n"
@@ -190,7 +192,7 @@ def test_what_is_ignored_or_blocked_is_not_passed_on_to_programs(tmp_path):
         "from hw4cli.system.process import Limits, run_program\n"
         "run = run_program(sys.argv[1:], Limits(30)); sys.exit(run.stderr or run.exit_code)"
     )
-    words = [sys.executable, "-c", judge, sys.executable, "-S", "-c", program]
-    ignoring = ["env", "--ignore-signal=HUP,INT,QUIT,TERM", "--block-signal=TERM,USR1", *words]
+    command = [sys.executable, "-c", judge, sys.executable, "-S", "-c", program]
+    ignoring = ["env", "--ignore-signal=HUP,INT,QUIT,TERM", "--block-signal=TERM,USR1", *command]
     result = subprocess.run(ignoring, capture_output=True, text=True, cwd=IMPORT_PATH, check=False)
     assert result.returncode == 0, result.stderr

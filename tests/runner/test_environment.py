@@ -1,4 +1,4 @@
-"""What of the judge's environment its programs and builds get: what they need, and no secret."""
+"""The environment variables of programs and builds: those they need, and no secret of the judge."""
 
 import os
 import subprocess
@@ -20,52 +20,51 @@ NEEDED = {
     "NVIDIA_VISIBLE_DEVICES": "all", "LD_LIBRARY_PATH": "/opt/x/lib", "CUDA_HOME": "/opt/cuda", "OMP_NUM_THREADS": "3",
     "SLURM_JOB_ID": "7", "LOADEDMODULES": "cuda/12", "CPATH": "/opt/x/include", "CXX": "g++",
 }  # fmt: skip
-TELL = "env | grep hush >&2; exit 3\n"
+PRINT_SECRETS = "env | grep hush >&2; exit 3\n"
 
 
-def test_programs_and_builds_get_what_they_need_and_nothing_secret(desk, folder):
-    submit(desk, "ann", hw4=f"#!/bin/sh\n{TELL}")
-    submit(desk, "ben", Makefile="hw4:\n\t@env >&2; exit 3\n")
+def test_programs_and_builds_get_the_needed_variables_and_no_secret(workdir, folder):
+    submit(workdir, "ann", hw4=f"#!/bin/sh\n{PRINT_SECRETS}")
+    submit(workdir, "ben", Makefile="hw4:\n\t@env >&2; exit 3\n")
     result = judge_class(folder, env={**SECRETS, **NEEDED})
     assert result.returncode == 0, result.stderr
     for path in ("ann/journal.jsonl", "ben/build.txt"):
-        told = (desk / "out" / path).read_text()
-        assert "hush" not in told, path
-    told = (desk / "out" / "ben" / "build.txt").read_text().splitlines()
-    assert {f"{name}={value}" for name, value in NEEDED.items()} <= set(told)
-    own = {line.partition("=")[2] for line in told if line.startswith(("HOME=", "PWD="))}
-    assert own == {str(desk / "out" / "ben" / "build")}
+        assert "hush" not in (workdir / "out" / path).read_text(), path
+    env = (workdir / "out" / "ben" / "build.txt").read_text().splitlines()
+    assert {f"{name}={value}" for name, value in NEEDED.items()} <= set(env)
+    own = {line.partition("=")[2] for line in env if line.startswith(("HOME=", "PWD="))}
+    assert own == {str(workdir / "out" / "ben" / "build")}
 
 
-def test_a_variable_is_passed_on_by_name(desk, folder):
-    submit(desk, "ann", hw4='#!/bin/sh\necho "$MODEL $OTHER." >&2; exit 3\n')
-    submit(desk, "ben", Makefile='hw4:\n\t@echo "error: $$MODEL $$OTHER." >&2; exit 3\n')
+def test_pass_env_passes_a_variable_by_name(workdir, folder):
+    submit(workdir, "ann", hw4='#!/bin/sh\necho "$MODEL $OTHER." >&2; exit 3\n')
+    submit(workdir, "ben", Makefile='hw4:\n\t@echo "error: $$MODEL $$OTHER." >&2; exit 3\n')
     extra = {"MODEL": "small", "OTHER": "hush"}
     result = judge_class(folder, "--pass-env", "MODEL", env=extra)
     assert result.returncode == 0, result.stderr
-    results = (desk / "out" / "results.csv").read_text()
+    results = (workdir / "out" / "results.csv").read_text()
     assert "exit code 3: small ." in results
     assert "error: small ." in results
     fails(judge_class(folder, "--pass-env", "MODLE", env=extra), 2, "--pass-env MODLE: MODLE is not in the environment")
     fails(judge_class(folder, "--pass-env", "HOME", env=extra), 2, "HOME is set for each program")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is hidden from root, but in the sandbox")
-def test_the_judges_own_environment_is_not_to_be_read_through_proc(desk, folder):
-    program = submit(desk, "ann", hw4="#!/bin/sh\ncat /proc/*/environ | grep -a hush >&2; exit 3\n") / "hw4"
-    words = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out")
-    assert run_hw4(*words, env=SECRETS).returncode == 1
-    assert "hush" not in (desk / "out" / "results.csv").read_text()
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every process's files outside the sandbox")
+def test_the_judges_environment_cannot_be_read_through_proc(workdir, folder):
+    program = submit(workdir, "ann", hw4="#!/bin/sh\ncat /proc/*/environ | grep -a hush >&2; exit 3\n") / "hw4"
+    args = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out")
+    assert run_hw4(*args, env=SECRETS).returncode == 1
+    assert "hush" not in (workdir / "out" / "results.csv").read_text()
 
 
-def test_behind_a_launcher_it_is_the_same(desk, folder):
-    program = submit(desk, "ann", hw4=f"#!/bin/sh\n{TELL}") / "hw4"
-    words = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", "env A=hush-0")
-    assert run_hw4(*words, env=SECRETS).returncode == 1
-    assert ",NA,exit code 3,2.0," in (desk / "out" / "results.csv").read_text()
+def test_programs_behind_a_launcher_get_no_secret_either(workdir, folder):
+    program = submit(workdir, "ann", hw4=f"#!/bin/sh\n{PRINT_SECRETS}") / "hw4"
+    args = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", "env A=hush-0")
+    assert run_hw4(*args, env=SECRETS).returncode == 1
+    assert ",NA,exit code 3,2.0," in (workdir / "out" / "results.csv").read_text()
 
 
-def test_what_the_sandbox_looks_for_libraries_by_is_passed():
+def test_the_library_variables_of_the_sandbox_are_passed():
     assert all(map(is_passed, LIBRARY_VARIABLES))
 
 
@@ -77,8 +76,8 @@ def test_a_variable_that_names_the_answer_is_never_passed(tmp_path, name):
     assert environment({name: "/elsewhere"}, tmp_path / "run", answer, ["MINE"])[name] == "/elsewhere"
 
 
-def test_a_shell_and_a_compiler_run_with_it(tmp_path):
-    """With nothing but what is passed: as the judge starts them."""
+def test_a_shell_and_make_work_with_the_passed_variables(tmp_path):
+    """They get only the passed variables, as when the judge starts them."""
     env = environment(os.environ, tmp_path, tmp_path / "cases" / "t01.out")
     assert (
         subprocess.run(["sh", "-c", "cd && pwd"], env=env, capture_output=True, text=True).stdout.strip() == env["PWD"]

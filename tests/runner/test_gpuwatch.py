@@ -1,4 +1,4 @@
-"""The GPU during a run: one program at a time, and what a (made-up) NVML tells of it."""
+"""The GPU during a run: its lock, and its use as a fake NVML reports it."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from fakenvml import FakeNvml
 from hw4cli.errors import MachineError
 from hw4cli.runner import gpulock, gpuwatch
 from hw4cli.runner.gpulock import gpu_lock, gpu_name
-from hw4cli.runner.gpuwatch import watched
+from hw4cli.runner.gpuwatch import watch_gpu
 from hw4cli.system import nvidia
 
 GPU = {"CUDA_VISIBLE_DEVICES": "0"}
@@ -37,7 +37,7 @@ def nvml(monkeypatch):
     return fake
 
 
-def test_where_the_driver_cannot_be_asked_a_gpu_is_what_the_environment_calls_it():
+def test_without_a_driver_the_gpu_is_named_as_in_the_environment():
     assert gpu_name(GPU) == "0"
     assert gpu_name({"CUDA_VISIBLE_DEVICES": "3,1"}) == "3"
     assert gpu_name({"CUDA_VISIBLE_DEVICES": "GPU-12-ab"}) == "GPU-12-ab"
@@ -46,45 +46,45 @@ def test_where_the_driver_cannot_be_asked_a_gpu_is_what_the_environment_calls_it
         assert gpu_name({"CUDA_VISIBLE_DEVICES": none}) is None
 
 
-def test_without_a_gpu_there_is_no_lock_and_nothing_is_told(tmp_path):
+def test_without_a_gpu_there_is_no_lock_and_no_usage(tmp_path):
     env = {"CUDA_VISIBLE_DEVICES": "-1"}
-    with gpu_lock(env, pytest.fail), watched(env) as sight:
+    with gpu_lock(env, pytest.fail), watch_gpu(env) as usage:
         pass
     assert not list(tmp_path.iterdir())
-    assert (sight.memory, sight.clock, sight.note) == (None, None, None)
+    assert (usage.memory, usage.clock, usage.note) == (None, None, None)
 
 
 @pytest.mark.parametrize("works", [True, False])
-def test_without_nvml_the_lock_goes_by_the_index(tmp_path, monkeypatch, works):
+def test_without_nvml_the_lock_is_named_by_the_index(tmp_path, monkeypatch, works):
     if not works:
         monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(works=False))
-    with gpu_lock(GPU, pytest.fail), watched(GPU) as sight:
+    with gpu_lock(GPU, pytest.fail), watch_gpu(GPU) as usage:
         [lock] = tmp_path.iterdir()
     assert lock.name == "hw4-gpu-0.lock"
-    assert sight.memory is None
+    assert usage.memory is None
 
 
-def test_nvml_tells_peak_memory_clock_and_what_disturbed(nvml):
+def test_nvml_gives_peak_memory_clock_and_disturbances(nvml):
     nvml.others = [object()]
-    with watched(GPU) as sight:
+    with watch_gpu(GPU) as usage:
         time.sleep(0.05)
         nvml.used, nvml.clock, nvml.throttled = 3 << 30, 1200, 0x4 | 0x1
         time.sleep(0.15)
         nvml.used = 2 << 30
         time.sleep(0.05)
-    assert sight.memory == 2 << 30
-    assert sight.clock == 1200
-    assert sight.note == "1 other process was on the GPU; the GPU's clock was held down: power cap"
+    assert usage.memory == 2 << 30
+    assert usage.clock == 1200
+    assert usage.note == "1 other process was on the GPU; the GPU's clock was throttled: power cap"
 
 
-def test_what_nvml_does_not_know_is_left_out(nvml):
+def test_values_that_nvml_does_not_know_are_none(nvml):
     nvml.clock = None
-    with watched(GPU) as sight:
+    with watch_gpu(GPU) as usage:
         time.sleep(0.05)
-    assert (sight.memory, sight.clock, sight.note) == (0, None, None)
-    with watched({"CUDA_VISIBLE_DEVICES": "7"}) as sight:
+    assert (usage.memory, usage.clock, usage.note) == (0, None, None)
+    with watch_gpu({"CUDA_VISIBLE_DEVICES": "7"}) as usage:
         pass
-    assert sight.memory is None
+    assert usage.memory is None
 
 
 def test_index_and_uuid_are_one_lock_where_nvml_answers(nvml, tmp_path):
@@ -101,22 +101,22 @@ def hold(folder, held, release):
         release.wait(60)
 
 
-@pytest.mark.parametrize("end", ["leaves", "is killed"])
-def test_a_second_judge_waits_and_says_so_until_the_first_leaves_or_dies(tmp_path, end):
+@pytest.mark.parametrize("end", ["ends", "is killed"])
+def test_a_second_judge_waits_with_a_message_until_the_first_ends_or_is_killed(tmp_path, end):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
     other = context.Process(target=hold, args=(tmp_path, held, release))
     other.start()
     assert held.wait(60)
-    said = []
+    messages = []
 
-    def say(words):
-        said.append(words)
+    def say(message):
+        messages.append(message)
         assert other.is_alive()
         other.kill() if end == "is killed" else release.set()
 
     with gpu_lock(GPU, say):
-        assert said == ["waiting for GPU 0: another judge is running a program on it"]
+        assert messages == ["waiting for GPU 0: another judge is running a program on it"]
     other.join()
 
 
@@ -125,7 +125,7 @@ def test_other_gpus_are_not_waited_for(tmp_path):
         assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_anyone_may_lock_and_nobody_can_write(tmp_path):
+def test_every_user_may_lock_and_nobody_can_write(tmp_path):
     old = os.umask(0o077)
     try:
         with gpu_lock(GPU, pytest.fail):
@@ -138,11 +138,11 @@ def test_anyone_may_lock_and_nobody_can_write(tmp_path):
         assert lock.stat().st_size == 0
 
 
-@pytest.mark.parametrize("trap", ["link", "pipe", "folder"])
-def test_what_someone_put_in_the_locks_place_is_not_touched(tmp_path, trap):
-    victim, place = tmp_path / "victim", tmp_path / "hw4-gpu-0.lock"
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_another_file_under_the_locks_name_is_refused_and_left_alone(tmp_path, kind):
+    victim, path = tmp_path / "victim", tmp_path / "hw4-gpu-0.lock"
     victim.write_text("mine")
-    {"link": lambda: place.symlink_to(victim), "pipe": lambda: os.mkfifo(place), "folder": place.mkdir}[trap]()
+    {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     with pytest.raises(MachineError, match="lock"), gpu_lock(GPU, pytest.fail):
         pass
     assert victim.read_text() == "mine"

@@ -1,4 +1,4 @@
-"""Programs that cannot be started, and how others ended: which of many reasons it was."""
+"""The reasons of programs that cannot be started, and of those that fail or are late."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_program_that_is_not_executable_is_told_with_what_makes_it_so(hw4_here, tmp_path, name):
+def test_a_program_that_is_not_executable_is_refused_with_the_command_that_makes_it_so(hw4_here, tmp_path, name):
     content, words = TEXTS[name]
     (tmp_path / name).write_bytes(content)
     args = ["bench", "--end-to-end", "--cases", "t01", "--program"]
@@ -35,7 +35,7 @@ def test_a_program_that_is_not_executable_is_told_with_what_makes_it_so(hw4_here
     fails(hw4_here(*args, f"'{name}'"), 2, f"it is not on PATH; the file in this folder is ./{name}, and ", words)
 
 
-def test_a_program_that_is_no_file_is_told_so(tmp_path, monkeypatch):
+def test_a_program_that_is_not_a_file_is_refused_with_the_cause(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to("gone")
     assert program_problem("no-such-program-x").endswith("there is no such program on PATH")
@@ -50,7 +50,7 @@ def test_a_program_that_is_no_file_is_told_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may enter any folder")
-def test_a_program_behind_a_closed_folder_is_told_so(tmp_path):
+def test_a_program_in_a_closed_folder_is_refused_with_the_cause(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     assert program_problem(f"{tmp_path}/closed/hw4").endswith("a folder on its path is closed to us")
 
@@ -66,22 +66,22 @@ def test_a_program_behind_a_closed_folder_is_told_so(tmp_path):
         (b"\x7fELF" + bytes(14) + b"\x02\x00", errno.ENOEXEC, f"and this machine is {platform.machine()}"),
     ],
 )
-def test_what_the_system_refuses_is_told_by_its_content(tmp_path, content, number, words):
+def test_a_start_that_the_system_refuses_is_explained_by_the_files_content(tmp_path, content, number, words):
     program = tmp_path / "program"
     program.write_bytes(content)
     program.chmod(0o755)
     assert words in start_problem(str(program), OSError(number, os.strerror(number)))
 
 
-def test_a_launcher_that_is_not_there_is_told_before_anything_is_judged(hw4_here, tmp_path):
+def test_a_missing_launcher_is_reported_before_anything_is_judged(hw4_here, tmp_path):
     for path in (suite.cases()["t01"].input_path(tmp_path), suite.cases()["t01"].answer_path(tmp_path)):
         path.touch()
     result = hw4_here("judge", "t01", "--dir", tmp_path, "--launcher", "no-such-srun -n1")
     fails(result, 2, "the launcher no-such-srun cannot be started: there is no such program on PATH")
 
 
-def test_slurms_fatal_error_is_not_taken_for_a_judgement(hw4, tmp_path):
-    """srun ends with 1 then, as the judge does where a program is not right."""
+def test_a_fatal_error_of_srun_is_not_taken_for_the_judges_exit_status(hw4, tmp_path):
+    """srun's exit status is 1 then, as the judge's for a program that is not right."""
     (tmp_path / "srun").write_text(
         "#!/bin/sh\necho 'srun: fatal: Could not establish a configuration source' >&2; exit 1\n"
     )
@@ -106,7 +106,7 @@ def test_an_exit_code_that_a_shell_made_of_a_signal_names_the_signal():
     assert exit_problem(255, "bye\n") == "exit code 255: bye"
 
 
-def test_a_late_run_that_was_not_killed_is_not_told_to_have_been():
+def test_the_reason_of_a_late_run_says_killed_only_if_it_was():
     late = replace(RIGHT, wall=12.5)
     assert (
         combine([late], Rules(limits={"t01": 2})).reason == "ended after 12.50 s, more than 10 s past the limit of 2 s"
@@ -114,7 +114,7 @@ def test_a_late_run_that_was_not_killed_is_not_told_to_have_been():
     assert combine([replace(late, killed=True)]).reason == "killed after 12.50 s, the limit is 2 s"
 
 
-def test_a_time_and_its_limit_are_told_apart():
+def test_a_time_just_over_the_limit_is_shown_with_enough_digits():
     assert combine([replace(RIGHT, wall=2.004)]).reason == "2.0040/2.0000 s, output correct"
     assert combine([replace(RIGHT, wall=0.2, limit=0.001)]).reason == "0.2000/0.0010 s, output correct"
     assert combine([replace(RIGHT, wall=7.31, limit=6.0)]).reason == "7.31/6.00 s, output correct"

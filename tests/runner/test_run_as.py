@@ -1,4 +1,4 @@
-"""Whom programs run as, and in what: what a class is judged in, and what is told before it is."""
+"""The user and the sandbox that programs run with: the defaults of a class, the options, and the warnings."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from hw4cli.scoring.record import Rules
 from hw4cli.system.account import account
 
 __all__ = ["arena"]
-TELLS = "#!/bin/sh\nid -u >&2\nls -d {folder}/t01.out >&2 2>/dev/null\nexit 1\n"
+SHOWS_ITS_USER = "#!/bin/sh\nid -u >&2\nls -d {folder}/t01.out >&2 2>/dev/null\nexit 1\n"
 
 
 @pytest.fixture(scope="module")
@@ -28,74 +28,74 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
-def desk(folder, monkeypatch):
-    """A folder of its own for a test, with one submission that tells who it is."""
-    desk = Path(tempfile.mkdtemp(dir=folder))
-    desk.chmod(0o755)
-    (desk / "submissions" / "ann").mkdir(parents=True)
-    hw4 = desk / "submissions" / "ann" / "hw4"
-    hw4.write_text(TELLS.format(folder=folder))
+def workdir(folder, monkeypatch):
+    """A new current folder, with one submission, which prints its user."""
+    workdir = Path(tempfile.mkdtemp(dir=folder))
+    workdir.chmod(0o755)
+    (workdir / "submissions" / "ann").mkdir(parents=True)
+    hw4 = workdir / "submissions" / "ann" / "hw4"
+    hw4.write_text(SHOWS_ITS_USER.format(folder=folder))
     hw4.chmod(0o700)
-    monkeypatch.chdir(desk)
-    yield desk
-    shutil.rmtree(desk)
+    monkeypatch.chdir(workdir)
+    yield workdir
+    shutil.rmtree(workdir)
 
 
 def judge_class(folder, *options, **env):
-    words = ("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder)
-    return run_hw4(*words, *options, env=env)
+    args = ("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder)
+    return run_hw4(*args, *options, env=env)
 
 
-def reason(desk):
-    [one] = standings.load(desk / "out", Rules())
+def reason(workdir):
+    [one] = standings.load(workdir / "out", Rules())
     return one.results["t01"].reason
 
 
-def without_bwrap(desk):
+def without_bwrap(workdir):
     """A PATH on which bubblewrap does not work."""
-    (desk / "bin").mkdir()
-    (desk / "bin" / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no' >&2; exit 1\n")
-    (desk / "bin" / "bwrap").chmod(0o755)
-    return f"{desk / 'bin'}:{os.environ['PATH']}"
+    (workdir / "bin").mkdir()
+    (workdir / "bin" / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no' >&2; exit 1\n")
+    (workdir / "bin" / "bwrap").chmod(0o755)
+    return f"{workdir / 'bin'}:{os.environ['PATH']}"
 
 
-def test_a_class_runs_in_the_sandbox_and_as_nobody_where_the_judge_is_root(desk, folder):
+def test_a_class_runs_in_the_sandbox_and_as_nobody_where_the_judge_is_root(workdir, folder):
     needs_bwrap("nobody" if IS_ROOT else "")
     result = judge_class(folder)
     assert (result.returncode, result.stderr) == (0, "")
-    assert f"exit code 1: {NOBODY if IS_ROOT else os.getuid()}" == reason(desk)
-    header = standings.load(desk / "out", Rules())[0].session["settings"]
+    assert f"exit code 1: {NOBODY if IS_ROOT else os.getuid()}" == reason(workdir)
+    header = standings.load(workdir / "out", Rules())[0].session["settings"]
     assert (header["sandbox"], header["contained"], header["run_as"]) == ("bwrap", True, "nobody" if IS_ROOT else None)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
-def test_root_chooses_whom_programs_run_as(desk, folder):
+def test_root_chooses_the_user_that_programs_run_as(workdir, folder):
     for user, uid in (("nobody", NOBODY), ("root", 0)):
         for sandbox in ("none", "bwrap"):
             needs_bwrap(user)
-            shutil.rmtree(desk / "out", ignore_errors=True)
+            shutil.rmtree(workdir / "out", ignore_errors=True)
             result = judge_class(folder, "--run-as", user, "--sandbox", sandbox)
             assert result.returncode == 0, result.stderr
-            told = f"exit code 1: {uid}" if sandbox == "bwrap" else f"exit code 1: {folder}/t01.out"
-            assert reason(desk) == told, (user, sandbox)
-    program = desk / "submissions" / "ann" / "hw4"
-    words = ("judge", "t01", "--dir", folder, "--program", program)
-    assert "exit code 1: 0" in run_hw4(*words, "--sandbox", "bwrap").stdout
-    assert "nobody may not run" in run_hw4(*words, "--run-as", "nobody").stdout
+            expected = f"exit code 1: {uid}" if sandbox == "bwrap" else f"exit code 1: {folder}/t01.out"
+            assert reason(workdir) == expected, (user, sandbox)
+    program = workdir / "submissions" / "ann" / "hw4"
+    args = ("judge", "t01", "--dir", folder, "--program", program)
+    assert "exit code 1: 0" in run_hw4(*args, "--sandbox", "bwrap").stdout
+    assert "nobody may not run" in run_hw4(*args, "--run-as", "nobody").stdout
     program.chmod(0o755)
-    assert f"exit code 1: {NOBODY}" in run_hw4(*words, "--run-as", "nobody", "--sandbox", "bwrap").stdout
+    assert f"exit code 1: {NOBODY}" in run_hw4(*args, "--run-as", "nobody", "--sandbox", "bwrap").stdout
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
 @pytest.mark.parametrize("arena", ["root"], indirect=True)
 def test_without_a_sandbox_another_user_reads_and_changes_only_what_that_user_may(arena):
-    """What is as it was in the end, the arena looks at."""
+    """The fixture checks that no file has changed."""
     arena.cases.chmod(0o700)
     for body in (f"steal(answer){OVERWRITES}", f"{OVERWRITES}steal(answer)"):
         assert arena.judged(body, "none", "nobody") == (Verdict.NA, "no output file")
 
 
-def test_a_user_who_cannot_be_is_told(desk, folder):
+def test_an_unknown_or_forbidden_user_is_refused(workdir, folder):
     fails(judge_class(folder, "--run-as", "no-such-user"), 2, "--run-as no-such-user: there is no such user here")
     with pytest.raises(InputError):
         account("no-such-user")
@@ -108,44 +108,44 @@ def test_a_user_who_cannot_be_is_told(desk, folder):
     assert done_by("a user", another) is None
 
 
-def test_without_a_sandbox_a_class_is_judged_only_if_that_is_said_and_then_it_is_told_what_is_open(desk, folder):
-    path = without_bwrap(desk)
-    fails(judge_class(folder, PATH=path), 3, "the sandbox does not work here", "say --sandbox none")
-    assert not (desk / "out").exists()
+def test_a_class_without_a_sandbox_needs_an_option_and_gets_a_warning(workdir, folder):
+    path = without_bwrap(workdir)
+    fails(judge_class(folder, PATH=path), 3, "the sandbox does not work here", "give --sandbox none")
+    assert not (workdir / "out").exists()
     fails(judge_class(folder, "--sandbox", "bwrap", PATH=path), 3, "the sandbox does not work here")
     result = judge_class(folder, "--sandbox", "none", PATH=path)
     assert result.returncode == 0
-    assert "--sandbox none: programs read and write what" in result.stderr
+    assert "--sandbox none: programs can read and write what" in result.stderr
     assert "reach other processes" in " ".join(result.stderr.split())
 
 
-def test_without_a_sandbox_programs_of_a_class_still_have_processes_of_their_own(desk, folder):
+def test_without_a_sandbox_programs_of_a_class_run_in_a_process_namespace(workdir, folder):
     needs_bwrap("nobody" if IS_ROOT else "")
-    hw4 = desk / "submissions" / "ann" / "hw4"
+    hw4 = workdir / "submissions" / "ann" / "hw4"
     hw4.write_text("#!/bin/sh\necho $$ >&2; [ $$ -lt 9 ] || exit 2; exit 1\n")
     result = judge_class(folder, "--sandbox", "none")
     assert "reach other processes" not in " ".join(result.stderr.split())
-    assert reason(desk).startswith("exit code 1: ")
+    assert reason(workdir).startswith("exit code 1: ")
 
 
-def test_auto_is_the_best_that_there_is_for_one_program(desk, folder):
-    program = desk / "submissions" / "ann" / "hw4"
-    words = ("judge", "t01", "--dir", folder, "--program", program, "--sandbox", "auto", "--output", "out")
-    result = run_hw4(*words, env={"PATH": without_bwrap(desk)})
+def test_auto_uses_the_sandbox_for_one_program_only_where_it_works(workdir, folder):
+    program = workdir / "submissions" / "ann" / "hw4"
+    args = ("judge", "t01", "--dir", folder, "--program", program, "--sandbox", "auto", "--output", "out")
+    result = run_hw4(*args, env={"PATH": without_bwrap(workdir)})
     assert result.returncode == 1, result.stderr
-    assert standings.load(desk / "out", Rules())[0].session["settings"]["sandbox"] == "none"
-    shutil.rmtree(desk / "out")
+    assert standings.load(workdir / "out", Rules())[0].session["settings"]["sandbox"] == "none"
+    shutil.rmtree(workdir / "out")
     needs_bwrap()
-    assert run_hw4(*words).returncode == 1
-    assert standings.load(desk / "out", Rules())[0].session["settings"]["sandbox"] == "bwrap"
+    assert run_hw4(*args).returncode == 1
+    assert standings.load(workdir / "out", Rules())[0].session["settings"]["sandbox"] == "bwrap"
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
-def test_results_where_the_user_cannot_go_are_the_judges_failure_and_told(desk, folder):
-    (desk / "out").mkdir()
-    desk.chmod(0o700)
+def test_results_in_a_folder_closed_to_the_user_are_the_judges_failure(workdir, folder):
+    (workdir / "out").mkdir()
+    workdir.chmod(0o700)
     result = judge_class(folder, "--sandbox", "none")
     assert result.returncode == 3
-    assert f"nobody may not enter {desk}" in reason(desk)
+    assert f"nobody may not enter {workdir}" in reason(workdir)
     needs_bwrap("nobody")
-    assert judge_class(folder, "--restart").returncode == 0, "the sandbox shows what cannot be reached"
+    assert judge_class(folder, "--restart").returncode == 0, "the sandbox does not mount the closed folder"

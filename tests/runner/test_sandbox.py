@@ -1,4 +1,4 @@
-"""The sandbox as honest programs find it; and what is told where it is missing, or does not work."""
+"""The sandbox: what right programs find in it, and the messages where it is missing or does not work."""
 
 import os
 import shutil
@@ -37,14 +37,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_a_right_program_finds_what_it_needs_and_nobody_else(arena, name):
+def test_a_right_program_finds_its_files_and_no_other_process(arena, name):
     for user in arena.users:
         needs_bwrap(user)
         assert arena.judged(ACCEPTED[name], "bwrap", user) == (AC, "")
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_program_that_leaves_its_bounds_is_refused(arena, name):
+def test_a_program_that_exceeds_its_bounds_is_refused(arena, name):
     body, words = REFUSED[name]
     for user in arena.users:
         needs_bwrap(user)
@@ -52,7 +52,7 @@ def test_a_program_that_leaves_its_bounds_is_refused(arena, name):
         assert (verdict, words in reason) == (NA, True), (user, reason)
 
 
-def test_a_program_that_does_not_end_is_killed_with_what_it_has_started(arena, monkeypatch):
+def test_a_program_that_does_not_end_is_killed_with_all_its_processes(arena, monkeypatch):
     set_kill_after(monkeypatch, 0.5)
     for user in arena.users:
         needs_bwrap(user)
@@ -62,20 +62,20 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_has_started(arena, m
 
 @pytest.fixture
 def another_bwrap(arena, monkeypatch):
-    """Puts a script in bwrap's place; in it, `real` is bwrap's own path."""
+    """Replaces bwrap by a script; in it, $real is the path of bwrap."""
 
-    def put(body):
+    def install(body):
         path = arena.base / "bin" / "bwrap"
         path.parent.mkdir()
         path.write_text(f"#!/bin/sh\nreal={shutil.which('bwrap')}\n{body}\n")
         path.chmod(0o755)
         monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
 
-    return put
+    return install
 
 
 def test_the_sandbox_is_not_timed(arena, another_bwrap):
-    """What is around a program is made before the clock starts: a slow machine costs nobody time."""
+    """The clock starts when the sandbox is ready."""
     needs_bwrap()
     another_bwrap('sleep 0.7\nexec $real "$@"')
     start = time.monotonic()
@@ -83,7 +83,7 @@ def test_the_sandbox_is_not_timed(arena, another_bwrap):
     assert time.monotonic() - start >= 0.7 + attempt.wall
 
 
-def test_a_program_that_cannot_be_started_is_told(arena):
+def test_a_program_that_cannot_be_started_in_the_sandbox_is_refused_with_the_cause(arena):
     needs_bwrap()
     program = arena.program("")
     for text, reason in (
@@ -101,21 +101,21 @@ def test_a_program_that_cannot_be_started_is_told(arena):
 def test_without_bubblewrap_the_judge_says_what_to_install(arena, monkeypatch):
     program = arena.program("right()")
     monkeypatch.setenv("PATH", "/nowhere")
-    sandbox.privileges.cache_clear()
+    sandbox.privilege_options.cache_clear()
     verdict, reason = arena.judged("", "bwrap", command=[str(program)])
     assert (verdict, "apt install bubblewrap" in reason) == (JE, True)
 
 
-def test_a_bubblewrap_that_does_not_work_is_told(arena, another_bwrap):
+def test_a_bubblewrap_that_does_not_work_is_the_judges_failure(arena, another_bwrap):
     another_bwrap("echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
-    sandbox.privileges.cache_clear()
+    sandbox.privilege_options.cache_clear()
     verdict, reason = arena.judged("right()", "bwrap")
     assert (verdict, "user namespaces" in reason) == (JE, True)
 
 
 @pytest.mark.parametrize("sandbox", ["processes", "bwrap"])
-def test_what_bwrap_cannot_do_is_the_judges_failure(arena, another_bwrap, sandbox):
-    """And told apart from what a program says by how far bwrap came, not by words."""
+def test_a_failure_of_bwrap_itself_is_the_judges_failure(arena, another_bwrap, sandbox):
+    """It is distinguished from a program's failure by whether the gate process started, not by the message."""
     needs_bwrap()
     another_bwrap('case "$*" in *hw4-judge*) echo "no luck" >&2; exit 1;; esac\nexec $real "$@"')
     assert arena.judged("right()", sandbox) == (JE, "the sandbox cannot be made: no luck")

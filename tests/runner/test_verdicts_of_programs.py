@@ -1,4 +1,4 @@
-"""Programs of all kinds: each gets its verdict and reason; nothing of it lives on, and no file of ours is touched."""
+"""Right, wrong, late and adversarial programs: each gets its verdict and reason, and leaves no process and no file."""
 
 import pytest
 from contestants import cases, contestant, judged, nothing_is_left
@@ -116,14 +116,14 @@ def test_a_right_program_is_accepted_whatever_else_it_does(cases, contestant, na
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_wrong_program_is_refused_for_what_is_wrong(cases, contestant, name):
+def test_a_wrong_program_is_refused_with_its_reason(cases, contestant, name):
     body, words = REFUSED[name]
     verdict, reason = decide(judged(cases, [contestant(body)]))
     assert (verdict, words in reason) == (NA, True), reason
 
 
 @pytest.mark.parametrize("name", LATE)
-def test_a_late_program_is_late_right_or_wrong(cases, contestant, monkeypatch, name):
+def test_a_late_program_is_tle_whether_right_or_wrong(cases, contestant, monkeypatch, name):
     body, words = LATE[name]
     set_kill_after(monkeypatch, 0.5)
     verdict, reason = decide(judged(cases, [contestant(body)], limit=0.3))

@@ -26,12 +26,12 @@ TEXTS = {
 }
 READERS = {
     "a program's end": lambda text: exits.exit_problem(1, text),
-    "a build's end": submission._complaint,
-    "a launcher's end": lambda text: slurm.slurm_words(text.splitlines()),
+    "a build's end": submission._first_error,
+    "a launcher's end": lambda text: slurm.error_lines(text.splitlines()),
     "a cell": lambda text: tables.plain(["name"], [[text]]),
     "Markdown": tables.escaped,
     "a message": lambda text: words.wrapped(text, 80),
-    "XML": results._xml,
+    "XML": results._xml_text,
 }
 
 

@@ -1,4 +1,4 @@
-"""What a program finds around it, what is told of it, and why it could not be started."""
+"""One run of a program: what it finds, which facts are recorded, and why it could not be started."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contestants import cases, cheat, contestant, judged, nothing_is_left
 
-from hw4cli.judge.runcase import Settings
+from hw4cli.judge.runcase import RunSettings
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.record import decide
 
@@ -16,7 +16,7 @@ __all__ = ["cases", "contestant", "nothing_is_left"]
 AC, NA = Verdict.AC, Verdict.NA
 
 
-def test_a_program_sees_a_fresh_folder_with_its_input_alone(cases, contestant):
+def test_a_program_sees_a_new_folder_with_only_its_input(cases, contestant):
     body = (
         "here = os.getcwd()\n"
         "assert os.listdir('.') == [os.path.basename(source)], os.listdir('.')\n"
@@ -37,23 +37,23 @@ GUESSES = {
 }
 
 
-@pytest.mark.parametrize("place", GUESSES)
-def test_the_answer_is_out_of_reach(cases, contestant, place, monkeypatch):
+@pytest.mark.parametrize("where", GUESSES)
+def test_the_answer_cannot_be_found(cases, contestant, where, monkeypatch):
     case, folder = cases
     monkeypatch.chdir(folder)
     for name, value in (("CASES", folder), ("ANSWER", case.answer_path(folder)), ("OLDPWD", folder)):
         monkeypatch.setenv(name, str(value))
-    assert decide(judged(cases, [contestant(cheat(GUESSES[place]))])) == (NA, "no output file")
+    assert decide(judged(cases, [contestant(cheat(GUESSES[where]))])) == (NA, "no output file")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is hidden from root, but in the sandbox")
-def test_the_judges_own_folder_is_not_to_be_found_through_proc(cases, contestant, monkeypatch):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every process's files outside the sandbox")
+def test_the_judges_working_directory_cannot_be_found_through_proc(cases, contestant, monkeypatch):
     monkeypatch.chdir(cases[1])
     body = cheat("['/proc/%d/cwd/tiny.out' % os.getppid()]")
     assert decide(judged(cases, [contestant(body)])) == (NA, "no output file")
 
 
-def test_a_path_by_the_callers_folder_is_found(cases, contestant, monkeypatch, tmp_path):
+def test_a_path_relative_to_the_callers_folder_is_found(cases, contestant, monkeypatch, tmp_path):
     contestant("sys.exit(source)")
     monkeypatch.chdir(tmp_path)
     assert "exit code 1: " in decide(judged(cases, ["./contestant"]))[1]
@@ -73,7 +73,7 @@ NOT_STARTED = {
 
 
 @pytest.mark.parametrize("name", NOT_STARTED)
-def test_what_cannot_be_started_is_told_why(cases, tmp_path, name):
+def test_a_program_that_cannot_be_started_is_refused_with_the_cause(cases, tmp_path, name):
     content, mode, words = NOT_STARTED[name]
     path = tmp_path / "program"
     if content is not None:
@@ -85,38 +85,38 @@ def test_what_cannot_be_started_is_told_why(cases, tmp_path, name):
     assert words in reason
 
 
-def test_a_folder_is_no_program(cases, tmp_path):
+def test_a_folder_is_not_a_program(cases, tmp_path):
     assert decide(judged(cases, [tmp_path])) == (NA, f"{tmp_path} cannot be started: it is a folder")
 
 
-def test_a_talkative_programs_last_words_are_kept(cases, contestant):
+def test_the_last_line_of_a_long_stderr_is_kept(cases, contestant):
     body = "os.write(2, b'x\\n' * 500_000); os.write(2, b'the end\\n'); sys.exit(3)"
     assert decide(judged(cases, [contestant(body)])) == (NA, "exit code 3: the end")
 
 
-def test_processor_time_memory_and_place_are_told(cases, contestant):
+def test_processor_time_memory_and_staging_are_recorded(cases, contestant):
     hungry = "block = b'x' * (1 << 30)\nwhile time.process_time() < 0.2: pass\nright()"
     attempt = judged(cases, [contestant(hungry)])
     assert attempt.user + attempt.system >= 0.2
     assert 1 << 30 <= attempt.peak_rss < 2 << 30
     assert attempt.staged == "memory"
-    assert judged(cases, [contestant("right()")]).peak_rss is None, "less than the judge's own"
+    assert judged(cases, [contestant("right()")]).peak_rss is None, "a peak below the judge's own cannot be measured"
 
 
-def test_where_memory_is_short_files_lie_on_the_disk(cases, contestant, monkeypatch, tmp_path):
+def test_files_are_staged_on_disk_when_memory_is_short(cases, contestant, monkeypatch, tmp_path):
     monkeypatch.setattr("hw4cli.runner.staging.free_memory", lambda: 1000)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     attempt = judged(cases, [contestant("right()")])
     assert (attempt.staged, decide(attempt)[0]) == ("disk", AC)
 
 
-def test_nothing_that_a_program_makes_keeps_its_folder_from_being_removed(cases, contestant, tmp_path):
-    place = tmp_path / "place"
-    place.mkdir()
+def test_deep_and_unreadable_folders_are_removed(cases, contestant, tmp_path):
+    parent = tmp_path / "parent"
+    parent.mkdir()
     dig = "for _ in range(3000): os.mkdir('d'); os.chdir('d')\n"
-    hide = "os.chdir(os.environ['HOME']); os.makedirs('a/b'); os.chmod('a/b', 0); os.chmod('a', 0); os.chmod('.', 0)"
-    judged(cases, [contestant(dig + hide)], settings=Settings(parent=place))
-    assert list(place.iterdir()) == []
+    close = "os.chdir(os.environ['HOME']); os.makedirs('a/b'); os.chmod('a/b', 0); os.chmod('a', 0); os.chmod('.', 0)"
+    judged(cases, [contestant(dig + close)], settings=RunSettings(parent=parent))
+    assert list(parent.iterdir()) == []
 
 
 def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
@@ -131,7 +131,7 @@ def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
 
 
 def test_the_judge_adds_little_to_a_short_program(cases, tmp_path):
-    """Below 30 ms on an idle machine; here the bound is one that a busy one keeps."""
+    """Less than 30 ms on an idle machine; the bound here holds on a busy one, too."""
     program = tmp_path / "copy"
     program.write_text(f"#!/bin/sh\ncp {cases[0].answer_path(cases[1])} $2\n")
     program.chmod(0o755)
@@ -144,7 +144,7 @@ def test_the_judge_adds_little_to_a_short_program(cases, tmp_path):
     assert sorted(added)[10] < 0.06
 
 
-def test_the_limits_that_a_program_gets_are_not_left_on_the_judge(cases, contestant):
+def test_a_programs_limits_do_not_stay_on_the_judge(cases, contestant):
     import resource
 
     before = [resource.getrlimit(limit) for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE)]
