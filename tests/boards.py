@@ -1,4 +1,4 @@
-"""Journals as the judge leaves them, for the tests of what is made from them."""
+"""Journals as the judge writes them, for tests of standings, results and boards."""
 
 import json
 import random
@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from hw4cli.problem import suite
 from hw4cli.scoring import journal
-from hw4cli.scoring.record import Attempt, combine, rank, standing
+from hw4cli.scoring.record import Attempt, combine, make_standing, rank
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
 
 
-def write(folder, *attempts, **facts):
-    """A journal as the judge writes it, in one go."""
+def write(folder, *attempts, **fields):
+    """Write a journal with one header and these attempts."""
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [journal.header(**facts), *(journal.run("key", attempt) for attempt in attempts)]
+    lines = [journal.header_line(**fields), *(journal.run_line("key", attempt) for attempt in attempts)]
     (folder / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
@@ -28,7 +28,7 @@ REST = "hw4.cu(4): error: expected a ;"
 
 
 def write_class(folder):
-    """Six users with a verdict of each kind among thirty cases, and one whose journal is damaged."""
+    """The journals of five users, with each kind of verdict among thirty cases, and a damaged one."""
     names = list(suite.cases())
 
     def attempts(wall, **others):
@@ -68,10 +68,10 @@ def crowd(size, wall=1.0):
         user = SCRIPTS[number // 4] if number % 4 == 3 and number // 4 < len(SCRIPTS) else f"student.{number:03}"
         facts = {"note": "make hw4 failed: hw4.cu(118): error: expected a ;", "public_note": "make hw4 failed"}
         if number % 29 == 28:
-            found.append(standing(user, [], list(suite.cases()), session=BOARD, **facts))
+            found.append(make_standing(user, [], list(suite.cases()), session=BOARD, **facts))
         else:
             kept = [one for one in results if one and not (number % 23 == 22 and one.case > "t24")]
-            found.append(standing(user, kept, list(suite.cases()), session=BOARD))
+            found.append(make_standing(user, kept, list(suite.cases()), session=BOARD))
         if number in (20, 21):
             found[-1] = replace(found[20], user=user)
         if number % 17 == 16:

@@ -1,6 +1,6 @@
-"""What the tests with random damage share.
+"""Settings and strategies of the tests with random data.
 
-A few hundred examples each; HW4_FUZZ=10000 tries as many as one likes, and other ones each time.
+Each runs 150 examples, the same each time; HW4_FUZZ=10000 runs so many, others each time.
 """
 
 import os
@@ -30,7 +30,7 @@ json_values = st.recursive(
 
 @contextmanager
 def a_folder():
-    """A new folder for each example, without pytest's bookkeeping."""
+    """A new folder for each example; pytest's are made once for a test."""
     folder = Path(tempfile.mkdtemp(prefix="hw4-fuzz-"))
     try:
         yield folder

@@ -41,12 +41,12 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         from hw4cli.scoring import journal, results, standings
         from hw4cli.scoring.pseudonyms import pseudonyms
         from hw4cli.system.files import make_folder
-        from hw4cli.terminal.ranking import tell_lost
+        from hw4cli.terminal.ranking import report_lost
 
     entries = standings.read(folder)
-    judged = standings.as_judged(entries)
-    rules = standings.changed(judged, **wanted)
-    before, after = standings.decide(entries, judged), standings.decide(entries, rules)
+    judged = standings.recorded_rules(entries)
+    rules = standings.with_changes(judged, **wanted)
+    before, after = standings.compute(entries, judged), standings.compute(entries, rules)
     make_folder(output or folder)
     results.write(output or folder, after, rules)
     if output is None and any((folder / one.user / journal.NAME).is_file() for one in after):
@@ -57,7 +57,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         _print(after, rules)
         _print_changes(before, after)
     _tell_unknown(after)
-    return tell_lost(after)
+    return report_lost(after)
 
 
 def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:

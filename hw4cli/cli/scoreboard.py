@@ -1,4 +1,4 @@
-"""`hw4 scoreboard`: the ranking of everyone judged into a folder, here and as a page."""
+"""`hw4 scoreboard`: the ranking of all users judged into a folder, on the terminal and as a page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
-    "--html", type=FILE, metavar="FILE", help="Write the board as a page, too: one file, to open or to publish."
+    "--html", type=FILE, metavar="FILE", help="Also write the board as a page: one file, to open or to publish."
 )
 @click.option(
-    "--anonymous", is_flag=True, help="Show pseudonyms; who is who stands in DIR/pseudonyms.json, for you alone."
+    "--anonymous", is_flag=True, help="Show pseudonyms; DIR/pseudonyms.json, which only you can read, has the names."
 )
 @click.option("--title", metavar="TEXT", help="The page's title.  [default: DIR's name]")
-@limits_option("Another time limit; may be given several times.")
+@limits_option("Time limit of these cases; may be given several times.")
 @rules_options(tolerance=None, penalty=None, rank_by=None)
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def scoreboard(
@@ -32,22 +32,21 @@ def scoreboard(
 ) -> int:
     """Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.
 
-    Passed is the number of cases that are AC, Time their sum in seconds, Penalty a set time for each other case; a
-    JE, the judge's own failure, costs nothing and leaves score and rank open. Nothing is run or changed.
+    Passed is the number of cases that are AC, Time their sum in seconds, Penalty a fixed time for each other case; a
+    JE, a failure of the judge, has no penalty and leaves score and rank open. Nothing is run or changed.
 
-    Exit status 3 if a journal is damaged, so that results may be lost: whose score is open.
+    Exit status 3 if a journal is damaged, so that results may be lost; these users have no score.
     """
     with Importing():
         from hw4cli.scoring.pseudonyms import pseudonyms
-        from hw4cli.scoring.standings import anonymous as in_disguise
-        from hw4cli.scoring.standings import as_judged, changed, decide, read
-        from hw4cli.terminal.ranking import print_board, tell_lost
+        from hw4cli.scoring.standings import anonymize, compute, read, recorded_rules, with_changes
+        from hw4cli.terminal.ranking import print_board, report_lost
 
     entries = read(folder)
-    rules = changed(as_judged(entries), **wanted)
-    standings = decide(entries, rules)
+    rules = with_changes(recorded_rules(entries), **wanted)
+    standings = compute(entries, rules)
     if anonymous:
-        standings = in_disguise(standings, pseudonyms(folder, [one.user for one in standings]), rules)
+        standings = anonymize(standings, pseudonyms(folder, [one.user for one in standings]), rules)
     if html is not None:
         _write(html, standings, rules, title or folder.resolve().name)
     if as_json:
@@ -58,7 +57,7 @@ def scoreboard(
         print_board(standings, rules)
     if html is not None:
         click.echo(printable(f"wrote {html}"), err=True)
-    return tell_lost(standings)
+    return report_lost(standings)
 
 
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:

@@ -1,1 +1,1 @@
-"""What judged runs are worth: the journal, rules, standings, results, the scoreboard."""
+"""Scores of judged runs: the journal, rules, standings, results, the scoreboard."""

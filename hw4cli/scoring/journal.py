@@ -1,10 +1,10 @@
-"""The journal of a judging: JSON lines, one written as each run ends, from which everything else is made.
+"""The journal: a file of JSON lines, one for each run and session, from which all results are made.
 
-A line is a header ({"kind": "header", "schema": 1, …}: who was judged, where, when) or a run ({"kind": "run", "key": …}
-and the fields of an Attempt). A journal is only ever added to, so that a crash loses at most the line in writing.
+A line is a header ({"kind": "header", "schema": 1, …}: user, machine, time) or a run ({"kind": "run", "key": …} and the
+fields of an Attempt). Lines are only appended, so that a crash loses at most the line being written.
 
-A line that is cut short, or holds what no judge writes (journalfields), is damaged. It is left out and counted: what
-it held is not known, so nobody may take a case for one that was not run.
+A line is damaged if it is cut short, or if a field has a value that no judge writes (journalfields). Damaged lines are
+skipped and counted: since their content is unknown, a case without a result may have been run.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.scoring.journalfields import HEADER, NEEDED, RUN, wrong_fields
+from hw4cli.scoring.journalfields import HEADER, REQUIRED, RUN, wrong_fields
 from hw4cli.scoring.record import Attempt
 
 SCHEMA = 1
@@ -26,29 +26,29 @@ ATTEMPT_FIELDS = {field.name for field in fields(Attempt)}
 
 @dataclass
 class Journal:
-    """What a journal holds: its headers, the last one counting, and the attempts with their keys, in order; and which
-    lines are `damaged` (from 1). `in_doubt` if one of these lies behind the last header, so that the session it begins
-    may have seen what is not known any more: a later session has judged it again."""
+    """A journal's content: the headers, of which the last counts; the attempts with their keys, in order; the numbers
+    of the `damaged` lines, from 1. `in_doubt`: a damaged line follows the last header, so the last session may have
+    results that are lost. (Results lost before it were judged again by it.)"""
 
     headers: list[Mapping[str, Any]] = field(default_factory=list)
     runs: list[tuple[str, Attempt]] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
     in_doubt: bool = False
 
-    def begin(self, header: Mapping[str, Any]) -> None:
+    def add_header(self, header: Mapping[str, Any]) -> None:
         """Add the header of a new session."""
         self.headers.append(header)
         self.in_doubt = False
 
     @property
     def header(self) -> Mapping[str, Any]:
-        """What is known of the last session: user, program, host, gpu, cases and what else was written."""
+        """The last session's header: user, program, host, gpu, cases and so on; {} without one."""
         return self.headers[-1] if self.headers else {}
 
     def attempts(self) -> dict[str, list[Attempt]]:
-        """The attempts that count, by case: those with the case's key in the header, or else with that of its last
-        run. What ran before the program, the limit or the GPU changed is history; a repeat that ran again (after the
-        judge's own failure) takes the place of the first."""
+        """The attempts that count, by case: those with the case's key in the header, or, if it has none, with the key
+        of the case's last run. Runs from before a change of the program, the limit or the GPU do not count. A repeat
+        that ran again, after a failure of the judge, replaces the earlier one."""
         last = self.header.get("keys", {attempt.case: key for key, attempt in self.runs})
         chosen: dict[str, dict[int, Attempt]] = {}
         for key, attempt in self.runs:
@@ -58,44 +58,44 @@ class Journal:
 
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
-    """Add one line, at once on the disk. OSError if that cannot be."""
-    text = json.dumps(_finite(line), allow_nan=False)
+    """Append one line and flush it to the disk. Raises OSError."""
+    text = json.dumps(_without_infinity(line), allow_nan=False)
     with path.open("ab") as file:
-        if file.tell() and not _ends_whole(path):
-            file.write(b"\n")  # a crash cut the last line short
+        if file.tell() and not _ends_with_newline(path):
+            file.write(b"\n")  # the last line was cut short by a crash
         file.write(text.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def header(**facts: Any) -> dict[str, Any]:
+def header_line(**fields: Any) -> dict[str, Any]:
     """A header's line."""
-    return {"kind": "header", "schema": SCHEMA, **facts}
+    return {"kind": "header", "schema": SCHEMA, **fields}
 
 
-def run(key: str, attempt: Attempt) -> dict[str, Any]:
-    """A run's line. `key` is equal for runs of the same program, case, limit and GPU."""
+def run_line(key: str, attempt: Attempt) -> dict[str, Any]:
+    """A run's line. Runs of the same program, case, limit and GPU have the same `key`."""
     return {"kind": "run", "key": key, **asdict(attempt)}
 
 
 def read(path: Path) -> Journal:
-    """A journal's content. InputError if there is none, or it is of another schema."""
+    """A journal's content. InputError if it cannot be read, or has another schema."""
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     journal = Journal()
     for number, text in enumerate(lines, 1):
-        if text.strip() and not _add(journal, text, f"{path}, line {number}"):
+        if text.strip() and not _add_line(journal, text, f"{path}, line {number}"):
             journal.damaged.append(number)
             journal.in_doubt = True
     return journal
 
 
-def _add(journal: Journal, text: bytes, where: str) -> bool:
-    """Add a line to what is known of a journal; False if it is damaged."""
+def _add_line(journal: Journal, text: bytes, where: str) -> bool:
+    """Add a line to a journal's content; False if the line is damaged."""
     try:
-        line = json.loads(text, parse_constant=_no_number)
+        line = json.loads(text, parse_constant=_reject_constant)
     except (ValueError, RecursionError):
         return False
     kind = line.get("kind") if isinstance(line, dict) else None
@@ -105,41 +105,41 @@ def _add(journal: Journal, text: bytes, where: str) -> bool:
         if line.get("note") and "said" not in line:
             note, _, said = line["note"].partition(": ")
             line = {**line, "note": note, "said": said}
-        journal.begin(line)
+        journal.add_header(line)
         return True
-    if kind == "run" and line.keys() >= set(NEEDED) and not wrong_fields(line, RUN):
-        facts = {name: value for name, value in line.items() if name in ATTEMPT_FIELDS}
-        facts["shape"] = tuple(facts["shape"])
-        if facts.get("max_error") == "inf":
-            facts["max_error"] = math.inf
-        if "said" not in facts:
-            facts.update(_parted(facts))
-        journal.runs.append((line["key"], Attempt(**facts)))
+    if kind == "run" and line.keys() >= set(REQUIRED) and not wrong_fields(line, RUN):
+        values = {name: value for name, value in line.items() if name in ATTEMPT_FIELDS}
+        values["shape"] = tuple(values["shape"])
+        if values.get("max_error") == "inf":
+            values["max_error"] = math.inf
+        if "said" not in values:
+            values.update(_split_quote(values))
+        journal.runs.append((line["key"], Attempt(**values)))
         return True
     return False
 
 
-def _parted(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What an older hw4 wrote in one, in two: what was wrong, and what the program said."""
-    parting = ": " if facts.get("exit_code") else "; it said: "
+def _split_quote(values: Mapping[str, Any]) -> dict[str, str]:
+    """The judge's sentence and the program's output as two fields; older versions wrote both into one."""
+    separator = ": " if values.get("exit_code") else "; it said: "
     for name in ("problem", "wrong"):
-        words, _, said = (facts.get(name) or "").partition(parting)
+        sentence, _, said = (values.get(name) or "").partition(separator)
         if said:
-            return {name: words, "said": said}
+            return {name: sentence, "said": said}
     return {}
 
 
-def _no_number(word: str) -> Any:
-    """Python's JSON reads NaN and Infinity; JSON has none."""
-    raise ValueError(word)
+def _reject_constant(name: str) -> Any:
+    """Python's JSON reads NaN and Infinity, which JSON does not have."""
+    raise ValueError(name)
 
 
-def _finite(line: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity: it is written as "inf"."""
+def _without_infinity(line: Mapping[str, Any]) -> dict[str, Any]:
+    """The line with "inf" for infinity, which JSON does not have."""
     return {key: "inf" if value == math.inf else value for key, value in line.items()}
 
 
-def _ends_whole(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"

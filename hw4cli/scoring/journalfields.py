@@ -1,5 +1,5 @@
-"""What the fields of a journal's lines may hold: each has a type and a range, so that whoever reads a journal can count
-on them. A field that is not named here is one of a newer hw4, and passes."""
+"""The types and ranges of the fields of a journal's lines, which are checked when it is read. A field that is not
+listed here comes from a newer version, and passes."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -19,20 +19,20 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _truth(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _whole(low: int, high: int) -> Check:
+def _integer(low: int, high: int) -> Check:
     return lambda value: type(value) is int and low <= value <= high
 
 
 def _number(low: float, high: float) -> Check:
-    """Whether it is a finite number in a range; a NaN is in none."""
+    """A check for a finite number in a range, so not NaN."""
     return lambda value: type(value) in (int, float) and low <= value <= high and abs(value) < inf
 
 
-def _maybe(check: Check) -> Check:
+def _optional(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
@@ -40,7 +40,7 @@ def _list(check: Check) -> Check:
     return lambda value: isinstance(value, list) and all(map(check, value))
 
 
-def _table(check: Check) -> Check:
+def _object(check: Check) -> Check:
     return lambda value: isinstance(value, dict) and all(map(check, value.values()))
 
 
@@ -49,40 +49,40 @@ def _fields(checks: Mapping[str, Check]) -> Check:
 
 
 _seconds = _number(0, MAX_SECONDS)
-_count = _whole(0, MAX_INTEGER)
+_count = _integer(0, MAX_INTEGER)
 _tolerance = _number(0, 1e30)
 _max_error = _number(0, sys.float_info.max)
 
 RUN: dict[str, Check] = {
     "key": _text,
     "case": _text,
-    "shape": lambda value: _list(_whole(1, 2**31 - 1))(value) and len(value) == 3,
+    "shape": lambda value: _list(_integer(1, 2**31 - 1))(value) and len(value) == 3,
     "limit": _number(1e-9, MAX_SECONDS),
     "tolerance": _tolerance,
-    "repeat": _whole(0, 10**6),
-    "wall": _maybe(_seconds),
-    "killed": _truth,
-    "exit_code": _maybe(_whole(-(2**31), 2**31 - 1)),
-    "fault": _maybe(_text),
-    "problem": _maybe(_text),
-    "wrong": _maybe(_text),
-    "said": _maybe(_text),
+    "repeat": _integer(0, 10**6),
+    "wall": _optional(_seconds),
+    "killed": _boolean,
+    "exit_code": _optional(_integer(-(2**31), 2**31 - 1)),
+    "fault": _optional(_text),
+    "problem": _optional(_text),
+    "wrong": _optional(_text),
+    "said": _optional(_text),
     "max_error": lambda value: value is None or value == "inf" or _max_error(value),
-    "user": _maybe(_seconds),
-    "system": _maybe(_seconds),
-    "peak_rss": _maybe(_count),
-    "gpu_memory": _maybe(_count),
-    "gpu_clock": _maybe(_count),
-    "staged": _maybe(_text),
-    "public_right": _maybe(_truth),
-    "note": _maybe(_text),
+    "user": _optional(_seconds),
+    "system": _optional(_seconds),
+    "peak_rss": _optional(_count),
+    "gpu_memory": _optional(_count),
+    "gpu_clock": _optional(_count),
+    "staged": _optional(_text),
+    "public_right": _optional(_boolean),
+    "note": _optional(_text),
 }
-NEEDED = ("key", "case", "shape", "limit")  # of a run
+REQUIRED = ("key", "case", "shape", "limit")  # the fields that each run has
 assert {field.name for field in fields(Attempt)} | {"key"} == set(RUN)
 
 SETTINGS: dict[str, Check] = {
-    "repeat": _whole(1, 10**6),
-    "warmup": _whole(0, 10**6),
+    "repeat": _integer(1, 10**6),
+    "warmup": _integer(0, 10**6),
     "tolerance": _tolerance,
     "penalty": _seconds,
     "rank_by": _text,
@@ -90,14 +90,14 @@ SETTINGS: dict[str, Check] = {
     "launcher": _list(_text),
     "pass_env": _list(_text),
     "scratch": _text,
-    "input_cached": _truth,
+    "input_cached": _boolean,
     "clock": _text,
-    "slurm": _table(_text),
+    "slurm": _object(_text),
     "seeds": _text,
     "submission": _text,
     "build_limit": _seconds,
-    "due": _maybe(_text),
-    "handed_in": _maybe(_text),
+    "due": _optional(_text),
+    "handed_in": _optional(_text),
 }
 
 HEADER: dict[str, Check] = {
@@ -105,18 +105,18 @@ HEADER: dict[str, Check] = {
     "program": _list(_text),
     "program_sha256": _text,
     "host": _text,
-    "gpu": _maybe(_table(_text)),
+    "gpu": _optional(_object(_text)),
     "started": _text,
     "version": _text,
     "cases": _list(_text),
-    "keys": _table(_text),
-    "note": _maybe(_text),
-    "said": _maybe(_text),
-    "fault": _truth,
+    "keys": _object(_text),
+    "note": _optional(_text),
+    "said": _optional(_text),
+    "fault": _boolean,
     "settings": _fields(SETTINGS),
 }
 
 
 def wrong_fields(line: Mapping[str, Any], checks: Mapping[str, Check]) -> list[str]:
-    """The names of the fields that hold what no judge writes."""
+    """The names of the fields with values that no judge writes."""
     return [name for name, check in checks.items() if name in line and not check(line[name])]

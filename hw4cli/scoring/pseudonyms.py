@@ -1,6 +1,6 @@
-"""Names for a board that is hung out: everyone can find themselves, and nobody can find anyone else.
+"""Pseudonyms for a public scoreboard: each student knows only their own.
 
-They are drawn by lot once and kept beside the results, in a file for its owner's eyes only.
+They are chosen at random once, and kept beside the results in a file that only its owner can read.
 """
 
 import json
@@ -30,16 +30,16 @@ tapir tern thrush tiger toad trout tuna turtle viper walnut walrus wasp weasel w
 
 
 def pseudonyms(folder: Path, users: Iterable[str]) -> dict[str, str]:
-    """A name for each of these users of a folder of results; those that have one keep it.
+    """A pseudonym for each of these users of a folder of results; the recorded ones are kept.
 
-    InputError if the record is damaged, MachineError if new ones cannot be recorded.
+    InputError if the file is damaged, MachineError if it cannot be written.
     """
     path, users = folder / NAME, list(users)
     known = _read(path)
     missing = [user for user in users if user not in known]
     taken = set(known.values())
     for user in missing:
-        known[user] = _drawn(taken)
+        known[user] = _new_name(taken)
         taken.add(known[user])
     if missing:
         text = json.dumps({"schema": SCHEMA, "kind": "hw4-pseudonyms", "names": known}, indent=1)
@@ -47,8 +47,8 @@ def pseudonyms(folder: Path, users: Iterable[str]) -> dict[str, str]:
     return {user: known[user] for user in users}
 
 
-def _drawn(taken: set[str]) -> str:
-    """A name that nobody has: a number is added where names run short."""
+def _new_name(taken: set[str]) -> str:
+    """A pseudonym that is not taken; with a number where no pair of words is free."""
     for number in range(1, 1 << 20):
         for _ in range(100):
             name = f"{secrets.choice(FIRST.split())} {secrets.choice(SECOND.split())}" + (
@@ -56,7 +56,7 @@ def _drawn(taken: set[str]) -> str:
             )
             if name not in taken:
                 return name
-    raise AssertionError("no board has a billion rows")
+    raise AssertionError("more users than pseudonyms")
 
 
 def _read(path: Path) -> dict[str, str]:

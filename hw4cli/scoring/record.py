@@ -1,7 +1,7 @@
-"""What judged runs leave behind: facts first, and the verdicts, scores and ranks that rules make of them. No I/O.
+"""Attempts, and the verdicts, scores and ranks that follow from them by rules. No I/O.
 
-An attempt is one run of a program on a case, as it was seen. Rules may change later (a longer limit, another penalty);
-then verdicts are decided again from the same attempts, and nothing runs twice.
+An attempt holds the facts of one run of a program on a case. When the rules change (a longer limit, another penalty),
+verdicts are computed again from the same attempts, without running anything.
 """
 
 import math
@@ -17,11 +17,11 @@ from hw4cli.system.exits import with_words
 
 @dataclass(frozen=True)
 class Attempt:
-    """One run of a program on a case. Times in seconds, sizes in bytes; None is what was not seen.
+    """One run of a program on a case. Times in seconds, sizes in bytes; None is unknown.
 
-    `fault` is the judge's own failure; `problem` says what is wrong with the program's start, exit or output file;
-    `wrong` which elements of a whole output are wrong at `tolerance`; `max_error` is inf where there is NaN or Inf.
-    These are our words; `said` are the program's own last ones, which are nobody's business but its author's.
+    `fault` is a failure of the judge; `problem` describes what is wrong with the program's start, exit or output file;
+    `wrong` which elements of a complete output are wrong at `tolerance`; `max_error` is inf for NaN or Inf. These are
+    the judge's sentences. `said` is the program's last output, which only its author may see.
     """
 
     case: str
@@ -42,15 +42,15 @@ class Attempt:
     peak_rss: int | None = None
     gpu_memory: int | None = None
     gpu_clock: int | None = None  # MHz of the multiprocessors while it ran
-    staged: str | None = None  # "memory" or "disk": where the input lay, read just before the clock started
-    public_right: bool | None = None  # whether it fails here and does well on the public case of the same shape
+    staged: str | None = None  # "memory" or "disk": where the input was, written just before the clock started
+    public_right: bool | None = None  # whether the public case of the same shape is right, although this one is not
     note: str | None = None  # what may have disturbed the run: another process on the GPU, a throttled clock
 
 
 @dataclass(frozen=True)
 class Rules:
-    """By what attempts are judged. `limits` are those of single cases, in place of the attempts' own. What was
-    handed in after `due` is late, which costs nothing."""
+    """The rules of judging. `limits`, by case, replace the attempts' own. A submission after `due` is marked as late,
+    without a penalty."""
 
     tolerance: float = TOLERANCE
     penalty: float = PENALTY
@@ -64,11 +64,11 @@ RANKS = ("time", "passed")
 
 @dataclass(frozen=True)
 class Result:
-    """A case, judged: the verdict of all attempts, the median of their wall times, and the spread [fastest, slowest].
+    """A case's result: the verdict of all attempts, the median of their wall times, and the spread (fastest, slowest).
 
-    `reason` may end with the program's own words; `public_reason` is ours alone, and names no one's files.
-    `borderline` marks a case whose attempts lie on both sides of the limit; `unknown` one that was killed before the
-    limit now asked about. Processor times are medians, too; memory is the largest, the clock the lowest that was seen.
+    `reason` may quote the program's output; `public_reason` does not, and names no files. `borderline`: some attempts
+    are below the limit and others above; `unknown`: a run was killed before the limit that applies now. Processor times
+    are medians, memory is the maximum, the GPU's clock the minimum.
     """
 
     case: str
@@ -88,19 +88,19 @@ class Result:
     gpu_memory: int | None = None
     gpu_clock: int | None = None
     public_reason: str = ""
-    public_right: bool = False  # whether it fails here, and does well on the public case of the same shape
+    public_right: bool = False  # whether the public case of the same shape is right, although this one is not
 
 
 def decide(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
-    """Verdict and reason of one attempt, in the order of the rules: judge's fault, killed, late, wrong, right."""
+    """Verdict and reason of one attempt: the first that applies of judge's fault, killed, late, wrong, right."""
     verdict, reason = _decide(attempt, rules, _problem(attempt, rules.tolerance))
     if attempt.public_right and verdict is not Verdict.AC:
-        reason += "; right on the public case, not on this fresh one"
+        reason += "; right on the public case, but not with a secret seed"
     return verdict, reason
 
 
-def decide_in_public(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
-    """The same, in our words alone, without the names of files."""
+def decide_for_public(attempt: Attempt, rules: Rules = Rules()) -> tuple[Verdict, str]:
+    """As `decide`, with a reason that quotes no program and names no files."""
     if attempt.fault is not None:
         return Verdict.JE, JUDGE_FAILED
     problem = _problem(replace(attempt, said=None), rules.tolerance)
@@ -118,11 +118,11 @@ def _decide(attempt: Attempt, rules: Rules, problem: str | None) -> tuple[Verdic
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s: only a new run can tell if it ends within {limit:g} s"
     if wall is not None and attempt.killed:
         return Verdict.TLE_PLUS, f"killed after {wall:.2f} s, the limit is {limit:g} s"
-    if wall is not None and wall > limit + KILL_AFTER:  # by a limit that is shorter than it was then
+    if wall is not None and wall > limit + KILL_AFTER:  # the limit was longer when it ran
         return Verdict.TLE_PLUS, f"ended after {wall:.2f} s, more than {KILL_AFTER:g} s past the limit of {limit:g} s"
     if wall is not None and wall > limit:
         outcome = f"output wrong: {problem}" if problem else "output correct"
-        # Two digits, unless more are needed to tell them apart.
+        # Two digits, unless the two would look equal.
         digits = 2 if round(limit, 2) == limit and wall - limit > 0.005 else 4
         return Verdict.TLE, f"{wall:.{digits}f}/{limit:.{digits}f} s, {outcome}"
     if problem:
@@ -131,15 +131,15 @@ def _decide(attempt: Attempt, rules: Rules, problem: str | None) -> tuple[Verdic
 
 
 def _problem(attempt: Attempt, tolerance: float) -> str | None:
-    """What is wrong, and what the program said of it."""
-    problem = attempt.problem or _wrong(attempt, tolerance)
+    """What is wrong, with the program's last output."""
+    problem = attempt.problem or _wrong_elements(attempt, tolerance)
     if not problem or not attempt.said:
         return problem
     return with_words(problem, attempt.said) if attempt.exit_code else f"{problem}; it said: {attempt.said}"
 
 
-def _wrong(attempt: Attempt, tolerance: float) -> str | None:
-    """What is wrong with a whole output's elements at this tolerance."""
+def _wrong_elements(attempt: Attempt, tolerance: float) -> str | None:
+    """Which elements of a complete output are wrong at this tolerance; None if none is."""
     if attempt.max_error is None or attempt.max_error <= tolerance:
         return None
     if attempt.wrong and (tolerance == attempt.tolerance or math.isinf(attempt.max_error)):
@@ -149,20 +149,20 @@ def _wrong(attempt: Attempt, tolerance: float) -> str | None:
 
 JUDGE_FAILED = "the judge failed, not the program"
 NOT_STARTED = "cannot be started"
-GRAVEST = (Verdict.JE, Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.AC)
+BY_SEVERITY = (Verdict.JE, Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.AC)
 
 
 def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
     """One case's result from all its attempts (at least one).
 
-    A program must be right each time: one NA or JE decides. In time it must be by the median: with an even number, by
-    the mean of the two in the middle. A run that was killed has no end.
+    All attempts must be right: one NA or JE decides. Their median must be within the limit; of an even number it is the
+    mean of the middle two, and a killed run counts as infinitely long.
     """
     limit = rules.limits.get(attempts[0].case, attempts[0].limit)
-    walls = sorted(_seen(attempts, "wall"))
+    walls = sorted(_values(attempts, "wall"))
     borderline = bool(walls) and walls[0] <= limit < walls[-1]
-    verdict, reason = _together(attempts, [decide(attempt, rules) for attempt in attempts], limit)
-    _, public_reason = _together(attempts, [decide_in_public(attempt, rules) for attempt in attempts], limit)
+    verdict, reason = _combine_verdicts(attempts, [decide(attempt, rules) for attempt in attempts], limit)
+    _, public_reason = _combine_verdicts(attempts, [decide_for_public(attempt, rules) for attempt in attempts], limit)
     if borderline:
         spread = f"borderline: {walls[0]:.2f} to {walls[-1]:.2f} s"
         reason, public_reason = (", ".join(filter(None, (spread, words))) for words in (reason, public_reason))
@@ -174,23 +174,25 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
         reason=reason,
         wall=median(walls) if walls else None,
         spread=(walls[0], walls[-1]) if walls else None,
-        max_error=max(_seen(attempts, "max_error"), default=None),
+        max_error=max(_values(attempts, "max_error"), default=None),
         borderline=borderline,
         unknown=verdict is Verdict.TLE_PLUS and any(a.killed and (a.wall or 0.0) < limit for a in attempts),
         attempts=len(attempts),
-        user=median(_seen(attempts, "user") or [None]),
-        system=median(_seen(attempts, "system") or [None]),
-        peak_rss=max(_seen(attempts, "peak_rss"), default=None),
-        gpu_memory=max(_seen(attempts, "gpu_memory"), default=None),
-        gpu_clock=min(_seen(attempts, "gpu_clock"), default=None),
+        user=median(_values(attempts, "user") or [None]),
+        system=median(_values(attempts, "system") or [None]),
+        peak_rss=max(_values(attempts, "peak_rss"), default=None),
+        gpu_memory=max(_values(attempts, "gpu_memory"), default=None),
+        gpu_clock=min(_values(attempts, "gpu_clock"), default=None),
         public_reason=public_reason,
         public_right=verdict is not Verdict.AC and any(attempt.public_right for attempt in attempts),
     )
 
 
-def _together(attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]], limit: float) -> tuple[Verdict, str]:
-    """The verdict of several attempts: the gravest, or, of a program that was never wrong, that of the median."""
-    verdict, reason = min(decided, key=lambda one: GRAVEST.index(one[0]))
+def _combine_verdicts(
+    attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]], limit: float
+) -> tuple[Verdict, str]:
+    """The verdict of several attempts: the most severe or, if no attempt was wrong, that of the median."""
+    verdict, reason = min(decided, key=lambda pair: BY_SEVERITY.index(pair[0]))
     late = verdict in (Verdict.TLE, Verdict.TLE_PLUS)
     return _by_the_median(attempts, decided, limit) if late else (verdict, reason)
 
@@ -198,7 +200,7 @@ def _together(attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]
 def _by_the_median(
     attempts: Sequence[Attempt], decided: Sequence[tuple[Verdict, str]], limit: float
 ) -> tuple[Verdict, str]:
-    """The verdict on a program that was right each time, or might have been, and late at least once."""
+    """The verdict of attempts of which none is NA or JE and at least one is late."""
     ends = [math.inf if attempt.killed else attempt.wall or 0.0 for attempt in attempts]
     if median(ends) <= limit:
         return Verdict.AC, ""
@@ -206,33 +208,33 @@ def _by_the_median(
     return decided[order[len(order) // 2]]
 
 
-def _seen(attempts: Iterable[Attempt], name: str) -> list[Any]:
-    """The values of a field, without those that were not seen."""
+def _values(attempts: Iterable[Attempt], name: str) -> list[Any]:
+    """The known values of a field."""
     return [value for attempt in attempts if (value := getattr(attempt, name)) is not None]
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One user's results and what they are worth. `rank` 0 is not ranked yet."""
+    """One user's results, score and rank; a rank of 0 is not known yet."""
 
     user: str
     results: Mapping[str, Result]  # by case; cases without an attempt are missing
-    cases: Sequence[str]  # those that count
+    cases: Sequence[str]  # the names of the cases that count
     passed: int
     time: float
     penalty: float
-    score: int | None  # None while a case is JE, or may be lost with a damaged line of the journal
+    score: int | None  # None while a case is JE, or a result may be lost in a damaged line of the journal
     rank: int = 0
-    note: str = ""  # why there are no results: it does not compile, say
-    public_note: str = ""  # the same in our words alone
+    note: str = ""  # why there are no results, such as a failed build
+    public_note: str = ""  # the same without quotes of programs
     session: Mapping[str, Any] = field(default_factory=dict)  # the journal's header: program, host, gpu, settings
     handed_in: datetime | None = None  # by the time stamps of the submission's files
     late: float = 0.0  # seconds after the due date
-    damaged: Sequence[int] = ()  # the journal's lines that cannot be read
-    lost: bool = False  # whether such a line may have held what counts, or all of the journal is damaged
+    damaged: Sequence[int] = ()  # the numbers of the journal's lines that cannot be read
+    lost: bool = False  # whether a result that counts may be lost in such a line
 
 
-def standing(
+def make_standing(
     user: str,
     results: Iterable[Result],
     cases: Sequence[str],
@@ -243,9 +245,9 @@ def standing(
     damaged: Sequence[int] = (),
     lost: bool = False,
 ) -> Standing:
-    """A user's standing. Time is the sum over accepted cases, Penalty a set time for each that is judged or missing
-    and not accepted; a JE, the judge's own failure, costs nothing and leaves the score open. So does a case without a
-    result where the journal has `lost` some."""
+    """A user's standing. Time is the sum over accepted cases, Penalty a fixed time for each other case, judged or
+    missing. A JE, a failure of the judge, has no penalty and leaves the score open; so does a missing case if the
+    journal has `lost` results."""
     by_case = {result.case: result for result in results if result.case in cases}
     accepted = [result for result in by_case.values() if result.verdict is Verdict.AC]
     faults = sum(result.verdict is Verdict.JE for result in by_case.values())
@@ -272,17 +274,17 @@ def score(failed: int) -> int:
 
 
 def rank(standings: Iterable[Standing], rules: Rules = Rules()) -> list[Standing]:
-    """Standings in the order of their ranks, equal ones sharing a rank: by Time + Penalty, or by `rules.rank_by`.
+    """Standings sorted by `rules.rank_by`, with ranks; equal ones share a rank.
 
-    Whose score is open has no rank yet and comes last: a JE costs nothing, so nothing but faults would be first.
+    A standing with an open score has no rank and comes last: since a JE has no penalty, it could be the first.
     """
 
-    def key(one: Standing) -> tuple[float, ...]:
-        total = round(one.time + one.penalty, 3)
-        worth = (-one.passed, round(one.time, 3)) if rules.rank_by == "passed" else (total,)
-        return (one.score is None, *worth)
+    def key(standing: Standing) -> tuple[float, ...]:
+        total = round(standing.time + standing.penalty, 3)
+        worth = (-standing.passed, round(standing.time, 3)) if rules.rank_by == "passed" else (total,)
+        return (standing.score is None, *worth)
 
-    ordered = sorted(standings, key=lambda one: (key(one), one.user))
-    keys = [key(one) for one in ordered]
-    ranks = [0 if one.score is None else keys.index(mine) + 1 for one, mine in zip(ordered, keys, strict=True)]
-    return [replace(one, rank=place) for one, place in zip(ordered, ranks, strict=True)]
+    ordered = sorted(standings, key=lambda standing: (key(standing), standing.user))
+    keys = [key(standing) for standing in ordered]
+    ranks = [0 if one.score is None else keys.index(own) + 1 for one, own in zip(ordered, keys, strict=True)]
+    return [replace(standing, rank=place) for standing, place in zip(ordered, ranks, strict=True)]

@@ -1,4 +1,4 @@
-"""Results and standings as rows of tables."""
+"""Results and standings as the cells of tables."""
 
 from hw4cli.scoring.record import Result, Standing
 
@@ -6,8 +6,7 @@ RESULT_COLUMNS = ["case", "(B, N, d)", "", "time s", "limit", "max error", "reas
 
 
 def result_cells(result: Result) -> list[str]:
-    """A judged case's values as they are shown, in the order of RESULT_COLUMNS; the median of several runs comes with
-    the fastest and the slowest."""
+    """A result's values as text, in the order of RESULT_COLUMNS; of several runs the median, fastest and slowest."""
     time = "-" if result.wall is None else f"{result.wall:.2f}"
     if result.spread and result.attempts > 1:
         time += " [{:.2f} {:.2f}]".format(*result.spread)
@@ -25,14 +24,14 @@ def result_cells(result: Result) -> list[str]:
 STANDING_COLUMNS = ["rank", "user", "passed", "score", "time s", "penalty s", "note"]
 
 
-def standing_cells(one: Standing) -> list[str]:
-    """A user's standing as it is shown, in the order of STANDING_COLUMNS."""
+def standing_cells(standing: Standing) -> list[str]:
+    """A standing's values as text, in the order of STANDING_COLUMNS."""
     return [
-        str(one.rank) if one.rank else "-",
-        one.user,
-        f"{one.passed}/{len(one.cases)}",
-        "-" if one.score is None else str(one.score),
-        f"{one.time:.2f}",
-        f"{one.penalty:.2f}",
-        one.note,
+        str(standing.rank) if standing.rank else "-",
+        standing.user,
+        f"{standing.passed}/{len(standing.cases)}",
+        "-" if standing.score is None else str(standing.score),
+        f"{standing.time:.2f}",
+        f"{standing.penalty:.2f}",
+        standing.note,
     ]

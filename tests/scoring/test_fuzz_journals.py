@@ -1,4 +1,4 @@
-"""Damaged journals: what is wrong is told, nothing is lost, and nobody else suffers."""
+"""Journals with random damage: it is reported, undamaged lines count, and other users' results are unchanged."""
 
 import io
 import json
@@ -20,27 +20,27 @@ from hw4cli.scoring.scoreboard import page
 from hw4cli.terminal import ranking
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-HEADER_LINE = journal.header(
+HEADER_LINE = journal.header_line(
     user="ben", cases=["t01", "t02"], keys={"t01": "key", "t02": "key"}, gpu={"name": "GPU", "uuid": "1"}, note=None,
     settings={"tolerance": 5e-3, "penalty": 60.0, "rank_by": "time", "handed_in": "2026-01-01T00:00:00+00:00"},
 )  # fmt: skip
-LINES = [HEADER_LINE, *(journal.run("key", replace(RIGHT, case=case)) for case in ("t01", "t02"))]
+LINES = [HEADER_LINE, *(journal.run_line("key", replace(RIGHT, case=case)) for case in ("t01", "t02"))]
 
 
 @st.composite
 def journals(draw):
-    """The bytes of a journal in which one thing, or two, are not as they were written."""
+    """The bytes of a journal with one or two changes."""
     lines = [json.loads(json.dumps(line)) for line in LINES]
     texts: list[bytes] = []
     for line in lines:
-        places = [line] + [value for value in line.values() if isinstance(value, dict)]
+        objects = [line] + [value for value in line.values() if isinstance(value, dict)]
         if draw(st.booleans()):
-            place = draw(st.sampled_from(places))
-            name = draw(st.sampled_from(sorted(place)) if place else st.just("x"))
+            changed = draw(st.sampled_from(objects))
+            name = draw(st.sampled_from(sorted(changed)) if changed else st.just("x"))
             if draw(st.integers(0, 4)):
-                place[name] = draw(json_values)
+                changed[name] = draw(json_values)
             else:
-                place.pop(name, None)
+                changed.pop(name, None)
         texts.append(json.dumps(line).encode())
     text = b"\n".join(draw(st.permutations(texts)) if draw(st.booleans()) else texts) + b"\n"
     for _ in range(draw(st.integers(0, 2))):
@@ -54,21 +54,21 @@ def journals(draw):
     text=journals(),
     rules=st.builds(Rules, rank_by=st.sampled_from(["time", "passed"]), due=st.sampled_from([None, NOW])),
 )
-def test_a_journal_may_hold_anything_and_everyone_elses_results_stand(text, rules):
+def test_a_journal_with_any_content_leaves_the_results_of_other_users_unchanged(text, rules):
     with a_folder() as folder:
         write(folder / "ann", replace(RIGHT, case="t01"), replace(RIGHT, case="t02"), cases=["t01", "t02"])
         path = folder / "ben" / journal.NAME
         path.parent.mkdir()
         path.write_bytes(text)
         entries = standings.read(folder)
-        found = standings.decide(entries, rules)
-        standings.as_judged(entries)
+        found = standings.compute(entries, rules)
+        standings.recorded_rules(entries)
         assert [one.passed for one in found if one.user == "ann"][:1] == [2]
         assert len(found) == 2
         results.write(folder, found, rules)
         page(found, rules, "x", NOW)
         hidden = {one.user: f"n{number}" for number, one in enumerate(found)}
-        page(standings.anonymous(found, hidden, rules), rules, "x", NOW)
+        page(standings.anonymize(found, hidden, rules), rules, "x", NOW)
         for one in found:
             handout = Handout(one, rules, 2, "amber otter", "")
             handout.page(), handout.markdown()
@@ -76,7 +76,7 @@ def test_a_journal_may_hold_anything_and_everyone_elses_results_stand(text, rule
             before = journal.read(path)
         except Hw4Error:
             before = None
-        journal.append(path, journal.run("key", replace(RIGHT, case="t03")))
+        journal.append(path, journal.run_line("key", replace(RIGHT, case="t03")))
         assert path.read_bytes().startswith(text), "nothing of it is lost"
         if before is not None:
             after = journal.read(path)
@@ -85,7 +85,7 @@ def test_a_journal_may_hold_anything_and_everyone_elses_results_stand(text, rule
 
 @fuzz
 @given(text=journals())
-def test_a_damaged_journal_is_shown_in_the_terminal(text):
+def test_scoreboard_and_rescore_accept_a_damaged_journal(text):
     with a_folder() as folder:
         (folder / "ben").mkdir()
         (folder / "ben" / journal.NAME).write_bytes(text)

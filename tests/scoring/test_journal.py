@@ -1,4 +1,4 @@
-"""Journals that are damaged: each line is read or counted, nobody's results are lost in silence, and nobody's board."""
+"""Damaged journals: each line is read or counted as damaged, and results that may be lost are reported."""
 
 import json
 from dataclasses import replace
@@ -13,15 +13,15 @@ from hw4cli.scoring.record import Rules
 from hw4cli.scoring.standings import load
 
 RULES = Rules()
-RUN = json.dumps(journal.run("key", RIGHT))
+RUN = json.dumps(journal.run_line("key", RIGHT))
 LATER = replace(RIGHT, case="t02")
 
 
 def line_with(field, value, line=RUN):
     """A run's line with another value, as the text of JSON."""
-    facts = json.loads(line)
-    facts[field] = "HERE"
-    return json.dumps(facts).replace('"HERE"', value)
+    fields = json.loads(line)
+    fields[field] = "HERE"
+    return json.dumps(fields).replace('"HERE"', value)
 
 
 def read(tmp_path, *lines):
@@ -76,10 +76,11 @@ HEADER_WRONG = [
 ]
 
 
-@pytest.mark.parametrize("facts", HEADER_WRONG, ids=str)
-def test_a_header_with_a_wrong_value_is_a_damaged_line(tmp_path, facts):
+@pytest.mark.parametrize("fields", HEADER_WRONG, ids=str)
+def test_a_header_with_a_wrong_value_is_a_damaged_line(tmp_path, fields):
     good = {"user": "ann", "cases": ["t01"], "settings": {"penalty": 50}}
-    found = read(tmp_path, json.dumps(journal.header(**good)), RUN, json.dumps(journal.header(**{**good, **facts})))
+    header, wrong = journal.header_line(**good), journal.header_line(**{**good, **fields})
+    found = read(tmp_path, json.dumps(header), RUN, json.dumps(wrong))
     assert (len(found.headers), found.damaged, found.in_doubt) == (1, [3], True)
 
 
@@ -87,37 +88,36 @@ def test_a_header_with_a_wrong_value_is_a_damaged_line(tmp_path, facts):
     "text", ["", "{", "[]", "5", "null", "{}", '{"kind": []}', '{"kind": "run"}', '{"kind": "header"}', "[" * 10_000,
              '{"kind": "header", "schema": []}', '{"kind": "header", "schema": true}', "9" * 10_000, "\0", RUN[:-40]]
 )  # fmt: skip
-def test_a_line_that_is_none_of_ours_is_damaged_and_the_rest_is_read(tmp_path, text):
-    found = read(tmp_path, RUN, text, json.dumps(journal.run("key", LATER)))
+def test_an_unknown_line_is_damaged_and_the_others_are_read(tmp_path, text):
+    found = read(tmp_path, RUN, text, json.dumps(journal.run_line("key", LATER)))
     assert [attempt.case for _, attempt in found.runs] == ["t01", "t02"]
     assert found.damaged == ([2] if text else [])
 
 
-def test_a_journal_of_another_schema_is_told_and_not_taken_for_damaged(tmp_path):
+def test_a_journal_of_another_schema_is_refused_and_not_taken_for_damaged(tmp_path):
     with pytest.raises(InputError, match="schema 2, but this hw4 reads schema 1"):
         read(tmp_path, '{"kind": "header", "schema": 2, "user": []}'.replace("[]", '"ann"'))
 
 
 def damaged_class(folder, students):
-    """Ann's journal is whole; of the others', each in another way, something is missing."""
+    """A folder with Ann's complete journal and those of other students, which lack something in different ways."""
     write(folder / "ann", RIGHT, LATER, cases=["t01", "t02"])
     for number in range(students):
-        place = folder / f"s{number:03}"
-        write(place, RIGHT, LATER, cases=["t01", "t02"])
-        path = place / journal.NAME
+        write(folder / f"s{number:03}", RIGHT, LATER, cases=["t01", "t02"])
+        path = folder / f"s{number:03}" / journal.NAME
         lines = path.read_text().splitlines()
         field = list(WRONG)[number % len(WRONG)]
         lines[2] = lines[2][:-30] if number % 3 else line_with(field, WRONG[field][0], lines[2])
         path.write_text("\n".join(lines))
 
 
-def test_many_damaged_journals_still_make_a_board_and_are_counted_in_the_exit_status(tmp_path):
+def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path):
     damaged_class(tmp_path / "out", 60)
     page = tmp_path / "board.html"
     result = run_hw4("scoreboard", tmp_path / "out", "--html", page)
     assert result.returncode == 3
-    [told] = [line for line in result.stderr.splitlines() if "journals damaged" in line]
-    assert told.startswith("hw4: 60 of 61 journals damaged, judge with --resume: s000, s001")
+    [message] = [line for line in result.stderr.splitlines() if "journals damaged" in line]
+    assert message.startswith("hw4: 60 of 61 journals damaged, judge with --resume: s000, s001")
     assert "s059: the journal is damaged in line 3" in result.stdout
     assert page.read_text().count("<tr data-place=") == 61
     for one in load(tmp_path / "out", RULES):
@@ -132,30 +132,30 @@ def test_many_damaged_journals_still_make_a_board_and_are_counted_in_the_exit_st
     assert "is damaged in line 3" in (tmp_path / "out" / "results.md").read_text()
 
 
-def test_what_was_lost_is_judged_again_and_then_the_damage_is_history(tmp_path):
+def test_resume_judges_lost_results_again_and_ends_the_damage(tmp_path):
     cases, out = tmp_path / "cases", tmp_path / "out"
     assert run_hw4("gen", "t01", "t02", "--dir", cases).returncode == 0
     program = tmp_path / "hw4"
     program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\ncmp -s $1 {cases}/t01 && n=t01 || n=t02\n"
                        f"cp {cases}/$n.out $2\n")  # fmt: skip
     program.chmod(0o755)
-    words = ("judge", "t01", "t02", "--dir", cases, "--program", program, "--output", out)
-    assert run_hw4(*words).returncode == 0
+    args = ("judge", "t01", "t02", "--dir", cases, "--program", program, "--output", out)
+    assert run_hw4(*args).returncode == 0
     path = out / journal.NAME
     path.write_text(path.read_text()[:-30])
     assert run_hw4("scoreboard", out).returncode == 3
-    result = run_hw4(*words, "--resume")
+    result = run_hw4(*args, "--resume")
     assert result.returncode == 0, result.stdout
     assert f"{path} is damaged in line 3: what is missing" in result.stderr
     assert (tmp_path / "runs").read_text().count("run") == 3
-    assert "damaged" not in run_hw4(*words, "--resume").stderr
+    assert "damaged" not in run_hw4(*args, "--resume").stderr
     assert run_hw4("scoreboard", out).returncode == 0
     [one] = load(out, RULES)
     assert (one.passed, one.score, list(one.damaged)) == (2, 60, [3])
 
 
-def test_a_repeat_that_is_lost_leaves_the_score_open(tmp_path):
-    """The lost one may have been the wrong one."""
+def test_a_lost_repeat_leaves_the_score_open(tmp_path):
+    """The lost repeat may have been wrong."""
     write(tmp_path / "ann", RIGHT, replace(RIGHT, repeat=1), cases=["t01"])
     path = tmp_path / "ann" / journal.NAME
     path.write_text(path.read_text()[:-20])
@@ -163,10 +163,10 @@ def test_a_repeat_that_is_lost_leaves_the_score_open(tmp_path):
     assert (one.passed, one.score, one.lost) == (1, None, True)
 
 
-def test_results_of_an_older_program_do_not_stand_in_for_those_behind_a_damaged_header(tmp_path):
+def test_results_of_an_older_program_do_not_replace_those_after_a_damaged_header(tmp_path):
     write(tmp_path / "ann", RIGHT, cases=["t01"], keys={"t01": "key"})
     with (tmp_path / "ann" / journal.NAME).open("a") as file:
         file.write('{"kind": "header", "schema": 1, "keys": {"t01": 7}}\n')
-        file.write(json.dumps(journal.run("newer", replace(RIGHT, problem="exit code 1"))) + "\n")
+        file.write(json.dumps(journal.run_line("newer", replace(RIGHT, problem="exit code 1"))) + "\n")
     [one] = load(tmp_path, RULES)
     assert (one.score, one.lost) == (None, True)

@@ -1,4 +1,4 @@
-"""`hw4 rescore`: other rules, the same runs."""
+"""`hw4 rescore`: other rules for the same runs."""
 
 import json
 import time
@@ -31,8 +31,8 @@ RUNS = {
 def write(folder, user="ann", runs=RUNS, settings=SETTINGS):
     """A journal as `hw4 judge` leaves it."""
     folder.mkdir(parents=True)
-    lines = [journal.header(user=user, cases=sorted(runs), settings=settings, started=f"{folder.name}'s day")]
-    lines += [journal.run("key", one) for one in runs.values()]
+    lines = [journal.header_line(user=user, cases=sorted(runs), settings=settings, started=f"{folder.name}'s day")]
+    lines += [journal.run_line("key", one) for one in runs.values()]
     (folder / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
@@ -52,7 +52,7 @@ def verdicts(document, user=0):
     return {one["case"]: one["verdict"] for one in document["standings"][user]["results"]}
 
 
-def test_without_other_rules_it_makes_the_files_as_they_were_judged(single):
+def test_without_other_rules_rescore_reproduces_the_results(single):
     before = (single / journal.NAME).read_bytes()
     document = rescored(single)
     assert verdicts(document) == {"t01": "AC", "t02": "TLE", "t03": "TLE+", "t04": "NA"}
@@ -63,7 +63,7 @@ def test_without_other_rules_it_makes_the_files_as_they_were_judged(single):
     ]  # fmt: skip
 
 
-def test_other_limits_tolerance_and_penalty_decide_again(single):
+def test_other_limits_tolerance_and_penalty_change_the_results(single):
     document = rescored(single, "--limit", "t01-t02=3", "--tolerance", "0.1", "--penalty", "7")
     assert verdicts(document) == {"t01": "AC", "t02": "AC", "t03": "TLE+", "t04": "AC"}
     [one] = document["standings"]
@@ -75,7 +75,7 @@ def test_other_limits_tolerance_and_penalty_decide_again(single):
     assert verdicts(rescored(single, "--tolerance", "1e-6"))["t01"] == "NA"
 
 
-def test_what_was_judged_by_other_rules_stays_so_unless_asked(tmp_path):
+def test_rescore_keeps_the_rules_of_the_judging_unless_options_change_them(tmp_path):
     folder = write(tmp_path / "out", settings={"tolerance": 0.1, "penalty": 5.0, "rank_by": "passed"})
     document = rescored(folder)
     assert verdicts(document)["t04"] == "AC"
@@ -83,7 +83,7 @@ def test_what_was_judged_by_other_rules_stays_so_unless_asked(tmp_path):
     assert rescored(folder, "--rank-by", "time")["rules"]["rank_by"] == "time"
 
 
-def test_the_table_tells_what_changed_and_what_cannot_be_known(single):
+def test_rescore_lists_changed_verdicts_and_unknown_ones(single):
     result = run_hw4("rescore", single, "--limit", "t02-t03=20")
     assert result.returncode == 0
     assert "2 of 4 cases AC, score at most 54 of 60: 4 of the suite's 30 cases judged" in result.stdout
@@ -94,7 +94,7 @@ def test_the_table_tells_what_changed_and_what_cannot_be_known(single):
     assert "no verdict changed" in run_hw4("rescore", single).stdout
 
 
-def test_a_class_is_ranked_and_the_classes_folder_gets_results_and_students_their_handouts(tmp_path):
+def test_rescore_of_a_class_writes_its_ranking_and_all_handouts(tmp_path):
     folder = tmp_path / "class"
     write(folder / "ann", "ann")
     write(folder / "bob", "bob", {name: replace(run, wall=1.0, killed=False) for name, run in RUNS.items()})
@@ -108,7 +108,7 @@ def test_a_class_is_ranked_and_the_classes_folder_gets_results_and_students_thei
     assert "bob t02: AC → TLE" in run_hw4("rescore", folder, "--limit", "t02=0.7").stdout
 
 
-def test_two_folders_of_one_user_are_both_told(tmp_path):
+def test_two_folders_of_one_user_are_both_listed(tmp_path):
     write(tmp_path / "first", "ann")
     write(tmp_path / "second", "ann", {"t01": attempt("t01", wall=1.5), "t05": attempt("t05")})
     result = run_hw4("rescore", tmp_path, "--limit", "t01,t05=0.4")
@@ -116,7 +116,7 @@ def test_two_folders_of_one_user_are_both_told(tmp_path):
     assert "3 verdicts changed" in result.stdout
 
 
-def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
+def test_a_damaged_header_is_ignored(tmp_path):
     write(tmp_path / "out", settings={"tolerance": "much", "penalty": None, "rank_by": ["luck"]})
     assert rescored(tmp_path / "out", status=3)["rules"] == {
         "tolerance": 5e-3,
@@ -127,13 +127,13 @@ def test_a_header_that_somebody_spoiled_counts_as_none(tmp_path):
     }
 
 
-def test_results_go_elsewhere_if_asked(single, tmp_path):
+def test_output_writes_the_results_into_another_folder(single, tmp_path):
     rescored(single, "--output", tmp_path / "else" / "where")
     assert [path.name for path in single.iterdir()] == ["journal.jsonl"]
     assert (tmp_path / "else" / "where" / "results.json").exists()
 
 
-def test_a_last_line_cut_short_by_a_crash_costs_its_run_alone(single):
+def test_a_last_line_cut_short_by_a_crash_loses_only_its_run(single):
     with (single / journal.NAME).open("r+") as file:
         file.truncate(len(file.read()) - 40)
     document = rescored(single, status=3)
@@ -142,7 +142,7 @@ def test_a_last_line_cut_short_by_a_crash_costs_its_run_alone(single):
     assert (one["missing"], one["damaged_lines"], one["score"], one["penalty"]) == (["t04"], [5], None, 120)
 
 
-def test_a_folder_without_a_journal_is_told(tmp_path, single):
+def test_a_folder_without_a_journal_is_refused(tmp_path, single):
     fails(run_hw4("rescore", tmp_path / "none"), 2, "none")
     (tmp_path / "empty").mkdir()
     fails(run_hw4("rescore", tmp_path / "empty"), 2, "journal.jsonl")
@@ -153,7 +153,7 @@ def test_a_folder_without_a_journal_is_told(tmp_path, single):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_names_cannot_steer_the_terminal(tmp_path):
+def test_control_characters_in_names_are_not_printed(tmp_path):
     for user in ("\x1b]0;mine\x07", "bob"):
         write(tmp_path / "class" / user.strip("\x1b\x07"), user)
     result = run_hw4("rescore", tmp_path / "class", "--limit", "t02-t03=20")
@@ -161,8 +161,8 @@ def test_names_cannot_steer_the_terminal(tmp_path):
     assert "?]0;mine?" in result.stdout
 
 
-def test_a_class_of_200_with_30_cases_each_is_rescored_at_once(tmp_path):
-    """Under 2 s on an idle machine, start included; 6 s leave room for a busy one with other tests around it."""
+def test_a_class_of_200_with_30_cases_each_is_rescored_in_seconds(tmp_path):
+    """Less than 2 s on an idle machine, start included; 6 s allow for a busy one."""
     runs = {name: attempt(name) for name in suite.cases()}
     for number in range(200):
         write(tmp_path / f"user{number:03}", f"user{number:03}", runs)

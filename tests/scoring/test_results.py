@@ -1,4 +1,4 @@
-"""The results' files: each tells the same, whatever users are called and programs say."""
+"""The results' files: all have the same content, whatever the users' names and the programs' output are."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from helpers import ROOT
 
 from hw4cli.errors import InputError
 from hw4cli.scoring import journal, results
-from hw4cli.scoring.record import Attempt, Rules, combine, rank, standing
+from hw4cli.scoring.record import Attempt, Rules, combine, make_standing, rank
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5, user=0.4, peak_rss=1 << 30)
 NASTY = '<script>|alert("&")|</script> *\x1b[31m \udcff\x00'
@@ -27,7 +27,7 @@ SESSION = {
 
 
 def ann():
-    """A standing with everything: accepted, borderline, late, wrong, judge's fault, missing."""
+    """A standing with cases of each kind: accepted, borderline, late, wrong, judge's fault, missing."""
     attempts = [
         [RIGHT],
         [replace(RIGHT, case="t02", wall=1.5), replace(RIGHT, case="t02", wall=2.2, repeat=1)],
@@ -36,12 +36,12 @@ def ann():
         [replace(RIGHT, case="t05", fault="the disk is full")],
     ]
     judged = [combine(runs) for runs in attempts]
-    return standing("ann", judged, [f"t0{number}" for number in range(1, 7)], session=SESSION)
+    return make_standing("ann", judged, [f"t0{number}" for number in range(1, 7)], session=SESSION)
 
 
 def nasty():
-    broken = standing("=1+1", [], ["t01"], note=NASTY)
-    odd = standing(NASTY, [combine([replace(RIGHT, problem=f"exit code 1: {NASTY}")])], ["t01"])
+    broken = make_standing("=1+1", [], ["t01"], note=NASTY)
+    odd = make_standing(NASTY, [combine([replace(RIGHT, problem=f"exit code 1: {NASTY}")])], ["t01"])
     return [broken, odd]
 
 
@@ -66,19 +66,19 @@ def table_after(heading, text):
     return [name.strip() for row in rows for name in row.split("|")[1].split(",")]
 
 
-def test_the_page_tells_each_field_of_the_document():
+def test_the_documentation_lists_each_field_of_results_json():
     document = json.loads(results.json_text(rank([ann()]), Rules()))
     found = {path for path in fields(document) if not path.startswith("standings[].session.settings.")}
-    told = table_after("## results.json", (ROOT / "docs/results.md").read_text())
-    assert sorted(told) == sorted(found)
+    documented = table_after("## results.json", (ROOT / "docs/results.md").read_text())
+    assert sorted(documented) == sorted(found)
 
 
-def test_the_page_tells_each_field_of_a_run():
-    told = table_after("A run follows as it ends:", (ROOT / "docs/results.md").read_text())
-    assert sorted(told) == sorted(journal.run("key", RIGHT))
+def test_the_documentation_lists_each_field_of_a_run():
+    documented = table_after("A run follows as it ends:", (ROOT / "docs/results.md").read_text())
+    assert sorted(documented) == sorted(journal.run_line("key", RIGHT))
 
 
-def test_json_holds_verdicts_numbers_and_how_they_came_about():
+def test_json_has_verdicts_measurements_and_the_session():
     document = json.loads(results.json_text(rank([ann()]), Rules(penalty=7)), parse_constant=pytest.fail)
     assert (document["schema"], document["rules"]["penalty"]) == (1, 7)
     [one] = document["standings"]
@@ -90,7 +90,7 @@ def test_json_holds_verdicts_numbers_and_how_they_came_about():
     assert one["session"]["host"] == "node7"
 
 
-def test_junit_counts_failures_errors_and_what_was_not_judged():
+def test_junit_counts_failures_errors_and_skipped_cases():
     root = ElementTree.fromstring(results.junit([ann(), *nasty()]))
     first, broken, odd = root.findall("testsuite")
     count = {name: int(first.get(name)) for name in ("tests", "failures", "errors", "skipped")}
@@ -105,7 +105,7 @@ def test_junit_counts_failures_errors_and_what_was_not_judged():
 
 
 def test_csv_has_a_row_for_each_user_and_case_and_no_formula():
-    rows = list(csv.DictReader(io.StringIO(results.comma_separated(rank([ann(), *nasty()])))))
+    rows = list(csv.DictReader(io.StringIO(results.csv_text(rank([ann(), *nasty()])))))
     mine = [row for row in rows if row["user"] == "ann"]
     assert [(row["case"], row["verdict"]) for row in mine] == [
         ("t01", "AC"), ("t02", "AC"), ("t03", "TLE"), ("t04", "NA"), ("t05", "JE"), ("t06", ""),
@@ -114,7 +114,7 @@ def test_csv_has_a_row_for_each_user_and_case_and_no_formula():
     assert any(row["user"] == "'=1+1" for row in rows)
 
 
-def test_markdown_shows_names_and_reasons_as_they_are():
+def test_markdown_escapes_names_and_reasons():
     text = results.markdown(rank([ann(), *nasty()]), Rules())
     assert "<script>" not in text
     assert "\x1b" not in text
@@ -123,7 +123,7 @@ def test_markdown_shows_names_and_reasons_as_they_are():
     assert "ann has no result in t06." in text
 
 
-def test_all_four_are_written_whole_also_with_names_that_are_no_text(tmp_path):
+def test_all_four_files_are_written_with_names_that_are_not_valid_text(tmp_path):
     paths = results.write(tmp_path, rank([ann(), *nasty()]), Rules())
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in paths)
     for path in paths:

@@ -1,4 +1,4 @@
-"""The scoreboard: what a folder of journals comes to, in the terminal and as a page."""
+"""The scoreboard of a folder of journals, in the terminal and as a page."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def test_a_single_journal_is_a_board_of_one(tmp_path):
     assert one.results["t02"].verdict is Verdict.TLE
 
 
-def test_a_class_is_ranked_and_measured_by_the_same_cases(tmp_path):
+def test_all_users_of_a_class_are_ranked_by_the_same_cases(tmp_path):
     write(tmp_path / "ann", RIGHT, LATE, cases=["t02", "t01"], user="Ann")
     write(tmp_path / "bob", RIGHT, replace(LATE, wall=1.0), cases=["t01", "t02"])
     write(tmp_path / "cy", RIGHT, cases=["t01"])
@@ -45,7 +45,7 @@ def test_a_class_is_ranked_and_measured_by_the_same_cases(tmp_path):
     assert all(one.cases == ["t01", "t02"] for one in board)
 
 
-def test_other_rules_make_another_board(tmp_path):
+def test_other_rules_give_another_ranking(tmp_path):
     write(tmp_path / "ann", RIGHT, LATE)
     (strict,) = load(tmp_path, Rules(penalty=7, limits={"t01": 0.1}))
     assert (strict.passed, strict.penalty) == (0, 14.0)
@@ -53,7 +53,7 @@ def test_other_rules_make_another_board(tmp_path):
     assert lenient.passed == 2
 
 
-def test_a_program_that_does_not_compile_stands_there_with_its_note(tmp_path):
+def test_a_program_that_does_not_compile_is_listed_with_its_note(tmp_path):
     write(tmp_path / "ann", RIGHT, cases=["t01", "t02"])
     write(tmp_path / "bob", cases=["t01", "t02"], note="does not compile: hw4.cu(3): error")
     _, bob = load(tmp_path, RULES)
@@ -75,7 +75,7 @@ def test_a_program_that_does_not_compile_stands_there_with_its_note(tmp_path):
         b'{"kind": "run", "key": "k", "case": "t01", "shape": [1, 2, 3], "limit": 2, "fault": {}}\n',
     ],
 )
-def test_one_damaged_journal_does_not_stop_the_rest(tmp_path, text):
+def test_a_damaged_journal_does_not_hide_other_users(tmp_path, text):
     write(tmp_path / "ann", RIGHT, cases=["t01"])
     (tmp_path / "bob").mkdir()
     (tmp_path / "bob" / journal.NAME).write_bytes(text)
@@ -85,7 +85,7 @@ def test_one_damaged_journal_does_not_stop_the_rest(tmp_path, text):
     assert "journal" in bob.note
 
 
-def test_a_folder_without_a_journal_is_told(tmp_path):
+def test_a_folder_without_a_journal_is_refused(tmp_path):
     with pytest.raises(InputError, match="and its folders hold no"):
         load(tmp_path, RULES)
     with pytest.raises(InputError, match="is no folder"):
@@ -119,7 +119,7 @@ class Reader(HTMLParser):
             self.rows[-1][self._cell] = text + data, attributes
 
 
-def test_the_page_has_the_form_of_the_courses_board(page):
+def test_the_page_has_the_columns_of_the_courses_board(page):
     head, *rows = Reader(page).rows
     names = list(suite.cases())
     assert [text for text, _ in head] == ["User", "Rank", "Passed", "Time", "Penalty", "Total", "Score", *names]
@@ -138,7 +138,7 @@ def test_the_page_has_the_form_of_the_courses_board(page):
     assert "Penalty is 50 s" in text and "within 0.005" in text and f"hw4 {__version__}" in text
 
 
-def test_every_result_tells_its_reason(page):
+def test_every_result_has_its_reason(page):
     rows = {row[0][0]: [attributes.get("title") for _, attributes in row] for row in Reader(page).rows[1:]}
     assert rows[QUOTED][7] == "AC: 0.600 s of 6 s\nmax error 1e-05"
     assert rows[ARABIC][8] == "TLE: 7.31/6.00 s, output correct"
@@ -168,7 +168,7 @@ def test_names_and_reasons_are_text(page):
     assert "&lt;script&gt;alert(1)" in text
 
 
-def test_the_page_asks_for_nothing_from_elsewhere(page):
+def test_the_page_loads_nothing_from_other_addresses(page):
     text = page.read_text()
     for word in ("http:", "https:", "@import", "url(", "src=", "<iframe", "fetch("):
         assert word not in text, word
@@ -178,7 +178,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(page):
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy
 
 
-def test_what_is_no_text_does_not_break_the_page(tmp_path):
+def test_invalid_characters_do_not_break_the_page(tmp_path):
     write(tmp_path / "x", replace(RIGHT, case="[/]\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
     result = run_hw4("scoreboard", tmp_path, "--html", tmp_path / "board.html")
     assert result.returncode == 0, result.stderr
@@ -187,7 +187,7 @@ def test_what_is_no_text_does_not_break_the_page(tmp_path):
     assert (head[7][0], row[0][0]) == ("[/]\ufffdcase\ufffd", "ann\ufffd[31m\ufffd")
 
 
-def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
+def test_a_failed_write_leaves_the_old_page(tmp_path):
     folder = write_class(tmp_path / "hw4")
     old = tmp_path / "board.html"
     old.write_text("old")
@@ -201,8 +201,8 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(tmp_path):
 
 def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
     result = run_hw4("scoreboard", write_class(tmp_path / "hw4"))
-    told = "hw4: 1 of 6 journals damaged, judge with --resume: f\n"
-    assert (result.returncode, result.stderr) == (3, told)
+    message = "hw4: 1 of 6 journals damaged, judge with --resume: f\n"
+    assert (result.returncode, result.stderr) == (3, message)
     lines = result.stdout.splitlines()
     assert lines[0].split() == ["User", "Rank", "Passed", "Time", "Penalty", "Score", "t01", "t11", "t21"]
     rows = {line.split()[-1]: line.split()[-6:-1] for line in lines[1:7]}
@@ -239,7 +239,7 @@ def test_the_rules_are_options(tmp_path):
     fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is no folder")
 
 
-def test_json_is_the_document_of_the_results(tmp_path):
+def test_json_prints_the_document_of_results_json(tmp_path):
     document = json.loads(run_hw4("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
     assert (document["kind"], document["rules"]["penalty"]) == ("hw4-results", 50)
     assert [one["user"] for one in document["standings"]] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]

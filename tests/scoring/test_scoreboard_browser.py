@@ -16,7 +16,7 @@ def board(chromium, page):
         yield chromium
 
 
-def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(board):
+def test_a_click_on_a_heading_sorts_by_it_and_another_reverses_the_order(board):
     assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
     assert head(board, "Rank").get_attribute("aria-sort") == "ascending"
     click(board, "t01")
@@ -35,7 +35,7 @@ def test_a_click_on_a_heading_sorts_by_it_and_another_turns_the_order_round(boar
     assert users(board) == [ATTACK, QUOTED, LONG, ARABIC, "eve", "f"]  # late is after every time
 
 
-def test_the_keyboard_sorts_too(board):
+def test_the_keyboard_sorts(board):
     find(board, ".scroll").send_keys("")
     press(board, "TAB")
     assert board.switch_to.active_element.text == "User"
@@ -134,7 +134,7 @@ def test_text_is_readable_in_light_and_in_dark(board, page):
     assert min(light) > 200 and max(dark) < 60
 
 
-def test_a_student_named_like_a_script_is_shown_as_text(board):
+def test_a_name_that_is_a_script_is_shown_as_text(board):
     from selenium.common.exceptions import NoAlertPresentException
 
     with pytest.raises(NoAlertPresentException):
@@ -144,7 +144,7 @@ def test_a_student_named_like_a_script_is_shown_as_text(board):
     assert board.execute_script("return document.scripts.length") == 1
 
 
-def test_without_scripts_the_ranking_and_the_reasons_stand(board, page):
+def test_without_scripts_the_ranking_and_the_reasons_are_shown(board, page):
     screen(board, scripts=False)
     board.get(page.as_uri())
     assert users(board) == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]

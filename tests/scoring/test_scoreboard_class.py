@@ -14,7 +14,7 @@ from hw4cli.judge.submission import BOARD, RESERVED
 from hw4cli.problem import suite
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.figures import Private
-from hw4cli.scoring.record import Rules, combine, rank, standing
+from hw4cli.scoring.record import Rules, combine, make_standing, rank
 from hw4cli.scoring.scoreboard import page
 
 NAMES = list(suite.cases())
@@ -28,7 +28,7 @@ def of(standings, private=None):
 def user(name, *walls, cases=NAMES, **facts):
     """A user with these times, None where there is no result."""
     made = [replace(RIGHT, case=case, wall=wall) for case, wall in zip(cases, walls, strict=False) if wall]
-    return standing(name, [combine([one]) for one in made], cases, **facts)
+    return make_standing(name, [combine([one]) for one in made], cases, **facts)
 
 
 def words(text):
@@ -91,7 +91,7 @@ def test_a_panel_puts_like_reasons_together():
         combine([replace(RIGHT, case=case, max_error=1.0, wrong=f"{count} elements are off")])
         for case, count in (("t02", "12"), ("t03", "1,234"), ("t04", "5"), ("t09", "6"))
     ]
-    text = words(panel(of(rank([standing("ann", wrong, NAMES[:10]), user("ben", 1.0)])), "ann"))
+    text = words(panel(of(rank([make_standing("ann", wrong, NAMES[:10]), user("ben", 1.0)])), "ann"))
     assert "Not accepted NA t02-t04 t09 12 elements are off (t02)" in text
     assert "– t01 t05-t08 t10 not run" in text
 
@@ -167,8 +167,8 @@ def test_a_class_of_150_is_a_small_page():
 def test_only_the_private_page_quotes_programs_and_links_to_handouts():
     said = combine([replace(RIGHT, problem="exit code 1", said="hush-1", exit_code=1, max_error=None)])
     late = datetime(2026, 5, 2, 12, 0, tzinfo=UTC)
-    ann = replace(standing("ann", [replace(said, public_right=True)], ["t01"]), handed_in=late)
-    ben = standing("ben", [], ["t01"], note="make hw4 failed: hush-2", public_note="make hw4 failed")
+    ann = replace(make_standing("ann", [replace(said, public_right=True)], ["t01"]), handed_in=late)
+    ben = make_standing("ben", [], ["t01"], note="make hw4 failed: hush-2", public_note="make hw4 failed")
     board = rank([ann, ben])
     secrets = ("hush-1", "hush-2", "hush-3", "hush-4", "handout.html", "Handed in", "answers stored", "own copy")
     public = of(board)
