@@ -7,6 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 from boards import write_class
 from browser import chromium  # noqa: F401 (a fixture)
+from cluster import Cluster
 from helpers import make_cases, run_hw4
 
 from hw4cli.cli import run_command
@@ -40,9 +41,16 @@ def two(tmp_path_factory):
     return make_cases(tmp_path_factory.mktemp("cases"), "t01", "t02")
 
 
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory):
+    """A running Slurm of one node."""
+    with Cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def desk(tmp_path, monkeypatch):
-    """An empty folder to work in, with `submissions` in it."""
+def workdir(tmp_path, monkeypatch):
+    """A new current folder, with an empty folder `submissions` in it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "submissions").mkdir()
     return tmp_path

@@ -17,9 +17,9 @@ from helpers import ROOT
 # Whole files, and what is skipped for root.
 AGAIN = (
     *("environment", "casewatch", "secret_seeds", "public", "submission", "exits", "journal", "restart"),
-    "program_surroundings::test_the_judges_own_folder_is_not_to_be_found_through_proc",
-    "programs::test_a_program_behind_a_closed_folder_is_told_so",
-    "session::test_a_folder_that_may_not_be_written_is_told",
+    "program_runs::test_the_judges_working_directory_cannot_be_found_through_proc",
+    "programs::test_a_program_in_a_closed_folder_is_refused_with_the_cause",
+    "session_command::test_an_output_folder_without_permission_is_reported",
 )
 PARTS = ("hw4cli", "kernels", "tests", "testcases/suite.toml", "pyproject.toml")
 PACKAGES = ("click", "numpy", "rich", "psutil", "pytest", "pytest-timeout")

@@ -1,4 +1,4 @@
-"""`hw4 judge`: run a program on the cases, or a class's programs, and judge them."""
+"""`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
 @click.option("--repeat", type=Whole(1, 1000), default=1, show_default=True, help="Runs of each case.")
-@click.option("--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs before, discarded.")
-@limits_option("Another time limit; may be given several times.")
+@click.option(
+    "--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs of each case before, not counted."
+)
+@limits_option("Time limit of these cases; may be given several times.")
 @rules_options(tolerance=5e-3, penalty=60, rank_by="time")
 @click.option(
     "--sandbox",
@@ -46,22 +48,22 @@ if TYPE_CHECKING:
     help="bwrap hides others' files and processes, and the network (bubblewrap).  [default: none; of a class auto: "
     "bwrap, or nothing is run]",
 )
-@click.option("--run-as", metavar="USER", help="As root: whom programs run as.  [default: root; of a class nobody]")
+@click.option("--run-as", metavar="USER", help="As root: the user of programs.  [default: root; of a class nobody]")
 @click.option(
     "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
-@click.option("--resume", is_flag=True, help="Go on with the judging in DIR: run only what it has not.")
-@click.option("--restart", is_flag=True, help="Begin anew in DIR; the older journals are kept under numbered names.")
+@click.option("--resume", is_flag=True, help="Continue the judging in DIR: run only what its journals lack.")
+@click.option("--restart", is_flag=True, help="Start anew in DIR; the older journals are kept under numbered names.")
 @click.option(
     "--pass-env",
     multiple=True,
     metavar="NAME",
-    help="Let programs and builds have this variable, too; may be given several times.",
+    help="Pass this environment variable to programs and builds, too; may be given several times.",
 )
 @click.option(
-    "--secret-seeds", is_flag=True, help="Judge by cases with seeds that nobody knows, made and recorded in DIR."
+    "--secret-seeds", is_flag=True, help="Judge by cases with random, secret seeds, made and recorded in DIR."
 )
-@click.option("--user", help="Whose program it is.  [default: who is logged in]")
+@click.option("--user", help="The author of the program.  [default: the current user]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 @click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
 @click.option(
@@ -79,24 +81,24 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
     element off by more than 5e-3, is NA; else AC. JE is a failure of the judge itself. Time is the sum over AC
     cases. With --repeat, a case must be right each time, and in time by the median.
 
-    With --class, each folder of FOLDER is a student's, judged into a folder of DIR; see also hw4 scoreboard.
+    With --class, each folder in FOLDER is a student's submission, judged into a folder in DIR; see hw4 scoreboard.
 
     Exit status 0 if all are AC (with --class: judged), 1 if not, 3 if cases are missing or the judge failed, 130 if
     interrupted.
     """
     _check_together(ctx, srun=srun, submissions=submissions, **options)
     if srun is not None:
-        from hw4cli.runner.slurm import judge_inside
+        from hw4cli.runner.slurm import run_in_allocation
 
-        selected(options["cases"], options["limits"])  # a wrong name is told before anyone waits in a queue
-        return judge_inside(words_of(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
+        selected(options["cases"], options["limits"])  # report a wrong name before waiting in Slurm's queue
+        return run_in_allocation(words_of(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
     if submissions is not None:
         return judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
 
 
 def _check_together(ctx: click.Context, **options: Any) -> None:
-    """Raise UsageError where an option lacks another, or does not go with it."""
+    """Raise UsageError if an option needs another one that is missing, or excludes one that is given."""
     given = {name for name, value in options.items() if value not in (None, (), False)}
     given -= {"parallel", "build_limit"}  # they have defaults
     for name in ("parallel", "build_limit"):
@@ -128,7 +130,7 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
 
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
-        from hw4cli.judge.grading import prepared
+        from hw4cli.judge.casesetup import prepare_cases
         from hw4cli.judge.session import judge_session
         from hw4cli.resources import own_files
         from hw4cli.system.files import make_folder
@@ -141,7 +143,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
         if options["secret_seeds"]:
             make_folder(options["output"])
-            plan = prepared(plan, options["output"], secret=True)
+            plan = prepare_cases(plan, options["output"], secret=True)
         standing = judge_session(plan, table)
     return exit_status(standing)
 

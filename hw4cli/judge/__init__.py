@@ -1,1 +1,1 @@
-"""Judging: one program on a case, a session of all cases, a class's submissions."""
+"""Judging: one program on a case, a session of all cases, the submissions of a class."""

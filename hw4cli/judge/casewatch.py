@@ -1,7 +1,7 @@
-"""The cases' files while strangers' programs run: what one of them changes must not judge it, nor anybody after it.
+"""Detects changes of the cases' files by judged programs, so that no verdict depends on a changed file.
 
-Inputs and answers are known by their hashes when judging begins, and looked at after each run: inode, size and times.
-What looks different is read in full. What is different was changed, and so was what is gone.
+The hashes of inputs and answers are known when judging begins. After each run, inode, size and times are compared; a
+file in which these differ is read in full. It was changed if its hash differs, or if it is missing.
 """
 
 import os
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.errors import Hw4Error, InputError, MachineError
-from hw4cli.judge.caserecord import CaseRecord, Entry, Seen
+from hw4cli.judge.casemanifest import CaseEntry, CaseManifest, FileDigest
 from hw4cli.problem import suite
 from hw4cli.problem.checksums import Stamp, answer_sha256, file_sha256, stamp
 from hw4cli.problem.suite import Case
@@ -23,160 +23,160 @@ Access = tuple[int, int]  # permissions and owner
 
 
 class ChangedCasesError(MachineError):
-    """The cases are not what they were: nobody can be judged by them until they are made again."""
+    """The cases' files have changed: judging must stop until they are made again."""
 
 
 @dataclass
-class _File:
-    """A file as it has to be: its hash, where that is known, and how it looks."""
+class _WatchedFile:
+    """The expected state of a file, and its hash if it is known."""
 
     case: Case
-    real: Path  # where links lead
+    target: Path  # with all links resolved
     sha256: str | None
-    look: tuple[Stamp, Access] | None
+    state: tuple[Stamp, Access] | None
 
 
 class CaseWatch:
-    """Watches the files of some cases in a folder. With a `record`, each is known by its full hash; what is not in it
-    yet is read now, and recorded. `shared`: other judges run programs meanwhile, so that nobody can be blamed.
-    `elsewhere`: programs run on other machines, and a network's file system tells of changes when a file is opened."""
+    """Watches the files of cases in a folder. With a `manifest`, their full hashes are known; files that it lacks are
+    read now and added. `shared`: other judges run programs at the same time, so a change cannot be attributed.
+    `remote`: programs run on other machines, and a network file system shows changes only after a file is opened."""
 
     def __init__(
         self,
         cases: Sequence[Case],
         folder: Path,
-        record: CaseRecord | None = None,
+        manifest: CaseManifest | None = None,
         shared: bool = False,
-        elsewhere: bool = False,
+        remote: bool = False,
     ) -> None:
-        """InputError if a file is not the recorded one, or not the suite's; OSError if it cannot be read."""
-        self.folder, self.shared, self._record, self._elsewhere = folder, shared, record, elsewhere
-        self.found: list[str] = []  # the names of the files that were seen to have changed last
-        self.damaged: list[Case] = []  # whose files are not what they were
-        self._files: dict[Path, _File] = {}
+        """InputError if a file differs from the manifest, or from the suite; OSError if it cannot be read."""
+        self.folder, self.shared, self._manifest, self._remote = folder, shared, manifest, remote
+        self.changed_names: list[str] = []  # the names of the files that the last check found changed
+        self.damaged_cases: list[Case] = []  # the cases with changed files, until they are restored
+        self._files: dict[Path, _WatchedFile] = {}
         for case in cases:
-            if record:
-                record.entries[case.name] = self._entry(case, record.entries.get(case.name), record)
+            if manifest:
+                manifest.entries[case.name] = self._updated_entry(case, manifest.entries.get(case.name), manifest)
             for path, sha256 in self._hashes(case):
-                self._files[path] = _File(case, path.resolve(), sha256, _look(path))
-        if record and not shared:
-            record.save()
+                self._files[path] = _WatchedFile(case, path.resolve(), sha256, _file_state(path))
+        if manifest and not shared:
+            manifest.save()
 
     def _hashes(self, case: Case) -> list[tuple[Path, str | None]]:
-        """A case's input and answer, and their hashes, where they are known."""
+        """A case's input and answer, and their hashes if they are known."""
         source, answer = self._paths(case)
-        if self._record:
-            entry = self._record.entries[case.name]
+        if self._manifest:
+            entry = self._manifest.entries[case.name]
             files = (source, entry.input), (answer, entry.answer)
-            return [(path, seen.sha256 if seen else None) for path, seen in files]
+            return [(path, digest.sha256 if digest else None) for path, digest in files]
         return [(source, case.sha256 or None), (answer, answer_sha256(answer, case.sha256))]
 
     def _paths(self, case: Case) -> tuple[Path, Path]:
         return case.input_path(self.folder), case.answer_path(self.folder)
 
-    def _entry(self, case: Case, old: Entry | None, record: CaseRecord) -> Entry:
-        """What there is to be recorded of a case: that its files are what they were before, or what they are now."""
+    def _updated_entry(self, case: Case, old: CaseEntry | None, manifest: CaseManifest) -> CaseEntry:
+        """A case's entry for the manifest, after its files were compared with the old entry."""
         source, answer = self._paths(case)
-        old = old or Entry(case.seed)
+        old = old or CaseEntry(case.seed)
         made = answer_sha256(answer, case.sha256)
-        again = f"make it again with hw4 gen --force, or, if you did that, remove {record.path}"
-        hint = "remove it, and it is made again" if record.secret else again
-        found = _read(source, old.input, case.sha256, hint), _read(answer, old.answer, made, hint)
-        return Entry(case.seed, *found)
+        again = f"make it again with hw4 gen --force, or, if you did that, remove {manifest.path}"
+        hint = "remove it, and the next judging makes it again" if manifest.secret else again
+        found = _verified(source, old.input, case.sha256, hint), _verified(answer, old.answer, made, hint)
+        return CaseEntry(case.seed, *found)
 
-    def changed(self) -> list[str]:
-        """The names of the files that have changed since this was asked last, or are gone."""
-        self.found = []
+    def check(self) -> list[str]:
+        """The names of the files that have changed since the last check, or are missing."""
+        self.changed_names = []
         for path, file in self._files.items():
-            if self._elsewhere:
+            if self._remote:
                 with suppress(OSError):
                     os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
-            now, before = _look(path), file.look
+            now, before = _file_state(path), file.state
             if now == before:
                 continue
             same = now is not None and file.sha256 is not None and _sha256(path) == file.sha256
-            if not same and file.case not in self.damaged:
-                self.damaged.append(file.case)
+            if not same and file.case not in self.damaged_cases:
+                self.damaged_cases.append(file.case)
             if not same or before is None or now is None or before[1] != now[1]:
-                self.found.append(path.name)
-            file.look = now
-        return self.found
+                self.changed_names.append(path.name)
+            file.state = now
+        return self.changed_names
 
     def restore(self) -> None:
-        """Make the damaged cases again. ChangedCasesError if that fails."""
-        for case in self.damaged:
+        """Generate the damaged cases again. ChangedCasesError if that fails."""
+        for case in self.damaged_cases:
             for path in self._paths(case):
-                if path.is_symlink() and path.resolve() != self._files[path].real:
-                    path.unlink()  # it leads where it did not lead before: nothing must be written there
+                if path.is_symlink() and path.resolve() != self._files[path].target:
+                    path.unlink()  # a new link: its target must not be overwritten
             try:
-                make_apart(case, self.folder)
-                self._know(case)
+                make_in_subprocess(case, self.folder)
+                self._register(case)
             except (Hw4Error, OSError) as error:
                 raise ChangedCasesError(
                     f"{case.name} was changed in {self.folder} and cannot be made again ({error}): make it with "
-                    "hw4 gen --force, and go on with --resume"
+                    "hw4 gen --force, and continue with --resume"
                 ) from None
-        self.damaged = []
+        self.damaged_cases = []
 
-    def _know(self, case: Case) -> None:
-        """Know a case by the files that were just made."""
+    def _register(self, case: Case) -> None:
+        """Take the files of a case that were just generated as its expected files."""
         paths = self._paths(case)
-        seen = [Seen(file_sha256(path), stamp(path)) for path in paths]
-        for path, one in zip(paths, seen, strict=True):
-            if path == paths[0] and self._files[path].sha256 not in (None, one.sha256):
-                raise MachineError(f"{path} came out other than it was")
-            self._files[path] = _File(case, path.resolve(), one.sha256, _look(path))
-        if self._record:
-            self._record.entries[case.name] = Entry(case.seed, *seen)
-            self._record.save()
+        digests = [FileDigest(file_sha256(path), stamp(path)) for path in paths]
+        for path, digest in zip(paths, digests, strict=True):
+            if path == paths[0] and self._files[path].sha256 not in (None, digest.sha256):
+                raise MachineError(f"the new {path} differs from the old one")
+            self._files[path] = _WatchedFile(case, path.resolve(), digest.sha256, _file_state(path))
+        if self._manifest:
+            self._manifest.entries[case.name] = CaseEntry(case.seed, *digests)
+            self._manifest.save()
 
 
-def make_apart(case: Case, folder: Path) -> None:
-    """Make a case's input and answer, whatever is there, in a process of its own: a judge keeps no GPU busy.
-    MachineError, with its words, if that fails."""
+def make_in_subprocess(case: Case, folder: Path) -> None:
+    """Generate a case's input and answer, replacing older ones, in a process of its own: so the judge itself never
+    holds a GPU. MachineError, with that process's message, if it fails."""
     make_folder(folder)
     known = suite.cases().get(case.name)
     if known and (known.seed, known.shape) == (case.seed, case.shape):
-        words = [case.name, "--dir", str(folder)]
+        arguments = [case.name, "--dir", str(folder)]
     else:
         shape = f"{case.shape.B},{case.shape.N},{case.shape.d}"
-        words = ["--shape", shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
-    command = [*python_words("entry", "-P"), "gen", "--force", *words]
+        arguments = ["--shape", shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
+    command = [*python_words("entry", "-P"), "gen", "--force", *arguments]
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except OSError as error:
         raise MachineError(f"hw4 gen cannot be started: {error.strerror}") from None
     if result.returncode:
-        said = result.stderr.strip().splitlines()
-        raise MachineError(said[-1].removeprefix("hw4: ") if said else f"hw4 gen ended with {result.returncode}")
+        lines = result.stderr.strip().splitlines()
+        raise MachineError(lines[-1].removeprefix("hw4: ") if lines else f"hw4 gen ended with {result.returncode}")
 
 
-def _read(path: Path, known: Seen | None, expected: str | None, hint: str) -> Seen:
-    """A file as it is now. It is read in full unless it looks as it did when it was. InputError, with a hint, if it is
-    not what was recorded, or expected."""
-    now = stamp(path)
-    if known and known.stamp == now:
+def _verified(path: Path, known: FileDigest | None, expected: str | None, hint: str) -> FileDigest:
+    """A file's digest; it is read in full unless its stamp is the `known` one. InputError, with a hint, if its hash is
+    not the known or `expected` one."""
+    current = stamp(path)
+    if known and known.stamp == current:
         return known
-    found = file_sha256(path)
-    if known and found != known.sha256:
-        raise InputError(f"{path} is not what this judging began with: {hint}")
-    if expected and found != expected:
-        raise InputError(f"{path} is not what it was when it was made: make it again with hw4 gen --force")
-    return Seen(found, now)
+    sha256 = file_sha256(path)
+    if known and sha256 != known.sha256:
+        raise InputError(f"{path} has changed since this judging began: {hint}")
+    if expected and sha256 != expected:
+        raise InputError(f"{path} has changed since it was made: make it again with hw4 gen --force")
+    return FileDigest(sha256, current)
 
 
-def _look(path: Path) -> tuple[Stamp, Access] | None:
-    """What changes when a file does, as far as it costs nothing to see; None if it cannot be seen."""
+def _file_state(path: Path) -> tuple[Stamp, Access] | None:
+    """A file's inode, size, times, permissions and owner; None if they cannot be read."""
     try:
         status = path.stat()
     except OSError:
         return None
-    seen = Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return seen, (status.st_mode, status.st_uid)
+    current = Stamp(status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return current, (status.st_mode, status.st_uid)
 
 
 def _sha256(path: Path) -> str | None:
-    """A file's hash, read in full; None if it cannot be read, or is none of those that can."""
+    """A file's hash; None if it is no regular file, or cannot be read."""
     try:
         return file_sha256(path) if path.is_file() and os.access(path, os.R_OK) else None
     except OSError:

@@ -1,5 +1,6 @@
-"""A student's handout: the verdicts, why, and how to see each failure again. A page and a Markdown text, for one pair
-of eyes: it tells what the program and the compiler said. So does the judge's own board, which links to them all."""
+"""A student's handout: the verdicts, their reasons, and the commands that reproduce each failure. It is an HTML page
+and a Markdown text that only the owner can read, since they quote the program's and the compiler's output. So does the
+judge's own board, which links to all handouts."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,41 +24,41 @@ from hw4cli.text.words import printable
 
 NAMES = PAGE, TEXT = ("handout.html", "handout.md")
 PRIVATE = 0o600
-LOG_LINES, LOG_BYTES = 40, 16 << 10  # of a build's words
-BOARD_LINES, BOARD_CHARACTERS = 12, 2000  # of them on the board
+LOG_LINES, LOG_BYTES = 40, 16 << 10  # of a build's output
+BOARD_LINES, BOARD_CHARACTERS = 12, 2000  # of it on the board
 CLASSES = {Verdict.AC: "ac", Verdict.TLE: "tle", Verdict.TLE_PLUS: "plus", Verdict.NA: "na", Verdict.JE: "je"}
-BUILD = "make clean; make hw4"  # as it was built: in a copy, without what was made before
+BUILD = "make clean; make hw4"  # the judge builds in a copy, without the files of earlier builds
 ADVICE = {
     Verdict.NA: "",
     Verdict.TLE: "",
     Verdict.TLE_PLUS: "It was killed 10 s past the limit: look for a loop that never ends, then for speed.",
-    Verdict.JE: "The judge failed, not your program: it costs nothing, and is judged again.",
+    Verdict.JE: "The judge failed, not your program: there is no penalty, and the case is judged again.",
 }
 
 
 def write(folder: Path, standings: Sequence[Standing], rules: Rules, names: Mapping[str, str]) -> None:
-    """Write everyone's handout into their folders in a class's folder of results, and the judge's own board beside
-    them, for the owner's eyes only. `names` are the pseudonyms. Raises as NewFile does."""
-    private = {one.user: Private(pseudonym=names.get(one.user, "")) for one in standings}
-    ranked, places = sum(one.rank > 0 for one in standings), {path.name: path for path in folder.iterdir()}
-    for one in standings:
-        place = places.get(one.user)  # a journal may call its user anything, "../.." too
-        if place is None or not place.is_dir():
+    """Write each user's handout into their folder in a class's folder of results, and the judge's own board beside
+    them, readable by their owner only. `names` are the pseudonyms. Raises as NewFile does."""
+    private = {standing.user: Private(pseudonym=names.get(standing.user, "")) for standing in standings}
+    ranked, folders = sum(standing.rank > 0 for standing in standings), {path.name: path for path in folder.iterdir()}
+    for standing in standings:
+        own = folders.get(standing.user)  # the user's name in a journal may be anything, such as "../.."
+        if own is None or not own.is_dir():
             continue
-        log = _log(place / LOG)
+        pseudonym, log = names.get(standing.user, ""), _log(own / LOG)
         short = "\n".join(log.splitlines()[-BOARD_LINES:])[-BOARD_CHARACTERS:]
-        private[one.user] = Private(f"{quote(os.fsencode(one.user))}/{PAGE}", names.get(one.user, ""), short)
-        handout = Handout(one, rules, ranked, names.get(one.user, ""), log)
+        private[standing.user] = Private(f"{quote(os.fsencode(standing.user))}/{PAGE}", pseudonym, short)
+        handout = Handout(standing, rules, ranked, pseudonym, log)
         for name, text in ((PAGE, handout.page()), (TEXT, handout.markdown())):
-            if (place / name).is_symlink():
-                (place / name).unlink()
-            write_text(place / name, text, PRIVATE)
+            if (own / name).is_symlink():
+                (own / name).unlink()
+            write_text(own / name, text, PRIVATE)
     board = scoreboard.page(standings, rules, folder.resolve().name, datetime.now().astimezone(), private)
     write_text(folder / BOARD, board, PRIVATE)
 
 
 def _log(path: Path) -> str:
-    """The end of what a build said, as lines that steer no terminal; empty if nothing was built."""
+    """The last lines of a build's output, without control characters; empty if nothing was built."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
@@ -68,74 +69,78 @@ def _log(path: Path) -> str:
 
 
 class Handout:
-    """What there is to be told to a user, in the words that both forms share."""
+    """The content of a user's handout, and its two forms."""
 
-    def __init__(self, one: Standing, rules: Rules, ranked: int, pseudonym: str, log: str) -> None:
-        self.one, self.rules, self.ranked, self.pseudonym, self.log = one, rules, ranked, pseudonym, log
-        self.groups = groups(one)
-        settings = one.session.get("settings") or {}
+    def __init__(self, standing: Standing, rules: Rules, ranked: int, pseudonym: str, log: str) -> None:
+        self.standing, self.rules, self.ranked, self.pseudonym, self.log = standing, rules, ranked, pseudonym, log
+        self.groups = groups(standing)
+        settings = standing.session.get("settings") or {}
         self.repeat = int(settings.get("repeat", 1))
-        self.fresh = settings.get("seeds") == "secret"
+        self.secret_seeds = settings.get("seeds") == "secret"
 
     def facts(self) -> list[str]:
         """Score, rank, hand-in and machine, a sentence each."""
-        one = self.one
-        rank = f"rank {one.rank} of {self.ranked}" if one.rank else "no rank yet"
-        score = "score open" if one.score is None else f"score {one.score}"
-        total = f"Time {one.time:.2f} s + Penalty {one.penalty:g} s = {one.time + one.penalty:.2f} s"
-        told = [f"{one.passed} of {len(one.cases)} cases AC, {score}, {rank}. {total}."]
-        if one.handed_in:
-            late = f", {span(one.late)} late" if one.late else ""
-            told.append(f"Handed in {one.handed_in.astimezone():%Y-%m-%d %H:%M %Z}{late}.")
-        gpu = one.session.get("gpu") or {}
+        standing = self.standing
+        rank = f"rank {standing.rank} of {self.ranked}" if standing.rank else "no rank yet"
+        score = "score open" if standing.score is None else f"score {standing.score}"
+        seconds = standing.time + standing.penalty
+        total = f"Time {standing.time:.2f} s + Penalty {standing.penalty:g} s = {seconds:.2f} s"
+        sentences = [f"{standing.passed} of {len(standing.cases)} cases AC, {score}, {rank}. {total}."]
+        if standing.handed_in:
+            late = f", {span(standing.late)} late" if standing.late else ""
+            sentences.append(f"Handed in {standing.handed_in.astimezone():%Y-%m-%d %H:%M %Z}{late}.")
+        gpu = standing.session.get("gpu") or {}
         where = f" on {gpu['name']}" if gpu.get("name") else ""
-        told.append(f"Judged {str(one.session.get('started', ''))[:16].replace('T', ' ')} UTC{where}.")
+        sentences.append(f"Judged {str(standing.session.get('started', ''))[:16].replace('T', ' ')} UTC{where}.")
         if self.pseudonym:
-            told.append(f"On a board with pseudonyms you are “{self.pseudonym}”.")
-        return told
+            sentences.append(f"On a board with pseudonyms you are “{self.pseudonym}”.")
+        return sentences
 
     def problem(self) -> str:
-        """Why nothing was judged, if nothing was."""
-        return self.one.note
+        """Why nothing was judged; empty if something was."""
+        return self.standing.note
 
     def advice(self, verdict: Verdict) -> str:
-        """What a verdict means for who gets it."""
+        """Advice for a verdict; may be empty."""
         return ADVICE[verdict]
 
     def commands(self, results: Iterable[Result]) -> list[str]:
-        """The commands that show these results again, to be typed where the program is."""
+        """The commands that reproduce these results in the folder of the program."""
         known = suite.cases()
         results = [result for result in results if result.case in known]
         if not results:
             return []
         names = suite.names(known[result.case] for result in results)
-        words = [f"hw4 judge {names} --program ./hw4"]
+        judge = [f"hw4 judge {names} --program ./hw4"]
         by_limit: dict[float, list[str]] = {}
         for result in results:
             if result.limit != known[result.case].limit:
                 by_limit.setdefault(result.limit, []).append(result.case)
-        words += [f"--limit {','.join(cases)}={seconds:g}" for seconds, cases in by_limit.items()]
-        words += [f"--tolerance {self.rules.tolerance:g}"] if self.rules.tolerance != TOLERANCE else []
-        words += [f"--repeat {self.repeat}"] if self.repeat > 1 else []
-        return [f"hw4 gen {names}", " ".join(words)]
+        judge += [f"--limit {','.join(cases)}={seconds:g}" for seconds, cases in by_limit.items()]
+        judge += [f"--tolerance {self.rules.tolerance:g}"] if self.rules.tolerance != TOLERANCE else []
+        judge += [f"--repeat {self.repeat}"] if self.repeat > 1 else []
+        return [f"hw4 gen {names}", " ".join(judge)]
 
     def hint(self) -> str:
-        """What is to be known about the commands."""
-        if self.fresh:
-            return "You were judged by fresh inputs of the same shapes; these commands run the public ones."
+        """A note about the commands; may be empty."""
+        if self.secret_seeds:
+            return "You were judged by inputs of the same shapes with secret seeds; these commands run the public ones."
         return ""
 
     def rows(self) -> list[list[str]]:
-        """All cases, as they are shown in a table; those without a result, too."""
+        """All cases as rows of the table, those without a result included."""
         blank = ["", "not judged", "-", "-", "-", ""]
         return [
-            result_cells(self.one.results[case]) if case in self.one.results else [case, *blank]
-            for case in self.one.cases
+            result_cells(self.standing.results[case]) if case in self.standing.results else [case, *blank]
+            for case in self.standing.cases
         ]
 
     def markdown(self) -> str:
         """The handout as Markdown."""
-        parts = [f"# {tables.escaped(self.one.user)}", "\n".join(f"{tables.escaped(fact)}  " for fact in self.facts())]
+        parts = [
+            f"# {tables.escaped(self.standing.user)}",
+            "\n".join(f"{tables.escaped(fact)}  " for fact in self.facts()),
+        ]
         if self.problem():
             parts += ["## Not judged", tables.escaped(self.problem())]
             parts += [_fenced(BUILD, "sh")] if self.log else []
@@ -144,20 +149,20 @@ class Handout:
             parts += [self.hint()] if self.hint() else []
         for group in self.groups:
             parts.append(f"### {group.verdict}: {group.cases}")
-            parts += [words for words in (tables.escaped(group.reason), self.advice(group.verdict)) if words]
+            parts += filter(None, (tables.escaped(group.reason), self.advice(group.verdict)))
             parts += [_fenced("\n".join(self.commands(group.results)), "sh")] if self.commands(group.results) else []
         if self.log:
             parts += ["## The end of the build", _fenced(self.log)]
-        if self.one.results:
+        if self.standing.results:
             cells = [list(map(tables.escaped, row)) for row in self.rows()]
             parts += ["## All cases", tables.markdown(RESULT_COLUMNS, cells).strip()]
         return "\n\n".join(parts) + "\n"
 
     def page(self) -> str:
-        """The handout as a page: one file that asks for nothing else."""
+        """The handout as a page: one file that loads nothing else."""
         return filled(
             "handout",
-            title=escaped(self.one.user),
+            title=escaped(self.standing.user),
             facts="".join(f"<p>{escaped(fact)}</p>\n" for fact in self.facts()),
             sections="\n".join(filter(None, (self._problem(), self._groups(), self._build(), self._table()))),
         )
@@ -186,12 +191,12 @@ class Handout:
         return f"<h2>The end of the build</h2>\n<pre>{escaped(self.log)}</pre>" if self.log else ""
 
     def _table(self) -> str:
-        if not self.one.results:
+        if not self.standing.results:
             return ""
         head = "".join(f"<th>{escaped(name)}</th>" for name in RESULT_COLUMNS)
         rows = ""
-        for case, row in zip(self.one.cases, self.rows(), strict=True):
-            result = self.one.results.get(case)
+        for case, row in zip(self.standing.cases, self.rows(), strict=True):
+            result = self.standing.results.get(case)
             style = f"v {CLASSES[result.verdict]}" if result else "none"
             cells = [f"<td>{escaped(cell)}</td>" for cell in row]
             cells[2] = f'<td><span class="{style}">{escaped(row[2])}</span></td>'
@@ -203,7 +208,7 @@ class Handout:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """A block of code in Markdown, whatever is in it."""
+    """A block of code in Markdown, with a fence that does not occur in the text."""
     fence = "```"
     while fence in text:
         fence += "`"

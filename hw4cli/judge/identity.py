@@ -1,4 +1,4 @@
-"""What makes two runs comparable: the same program, case, limit and GPU, as hashes; and where a session ran."""
+"""Keys of runs, which are equal for the same program, case, limit and GPU; and the GPU of a session."""
 
 import hashlib
 import json
@@ -14,19 +14,19 @@ from hw4cli.system import nvidia
 
 
 def program_sha256(command: Sequence[str], sources: Iterable[Path] = ()) -> str:
-    """A hash of a command: the bytes of its program, its arguments, and the bytes of those that are files.
+    """A hash of a command: its program's bytes, its arguments, and the bytes of arguments that are files.
 
-    `python3 mine.py` so changes with mine.py. What the program itself opens later cannot be known; files that are
-    known to belong to it are given as `sources`. Where the program lies does not count.
+    So that of `python3 mine.py` changes with mine.py. Files that the program opens by itself do not count, except those
+    in `sources`; nor does the program's folder.
     """
-    words: list[list[str]] = [["", _bytes_of(shutil.which(command[0]) or command[0])]]
-    words += [[word, _bytes_of(word)] for word in command[1:]]
-    words += [[path.name, _bytes_of(path)] for path in sources]
-    return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+    arguments: list[list[str]] = [["", _file_sha256(shutil.which(command[0]) or command[0])]]
+    arguments += [[argument, _file_sha256(argument)] for argument in command[1:]]
+    arguments += [[path.name, _file_sha256(path)] for path in sources]
+    return hashlib.sha256(json.dumps(arguments).encode()).hexdigest()
 
 
-def _bytes_of(name: str | Path) -> str:
-    """The hash of a regular file that can be read; nothing else has one."""
+def _file_sha256(name: str | Path) -> str:
+    """The hash of a regular file; "" if it is none, or cannot be read."""
     try:
         path = Path(name)
         return file_sha256(path) if path.is_file() else ""
@@ -34,15 +34,15 @@ def _bytes_of(name: str | Path) -> str:
         return ""
 
 
-def run_key(program: str, case: Case, *circumstances: Any) -> str:
-    """Equal for runs that may stand for one another: a hash of the program's hash, the case's input (its SHA-256,
-    shape and seed), its limit, and the circumstances, such as the GPU and the tolerance."""
+def run_key(program: str, case: Case, *conditions: Any) -> str:
+    """A key that is equal for interchangeable runs: a hash of the program's hash, the case's input (its SHA-256, shape
+    and seed), its limit, and the conditions, such as the GPU and the tolerance."""
     shape = (case.shape.B, case.shape.N, case.shape.d)
-    facts = [program, case.name, case.sha256, shape, case.seed, case.limit, *circumstances]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+    parts = [program, case.name, case.sha256, shape, case.seed, case.limit, *conditions]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def first_gpu() -> dict[str, str] | None:
-    """Name and UUID of the GPU that programs see first; None without one."""
+    """Name and UUID of the first GPU that programs see; None without one."""
     gpu = nvidia.first_visible(os.environ)
     return {"name": gpu.name, "uuid": gpu.uuid} if gpu else None

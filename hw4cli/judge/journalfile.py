@@ -1,4 +1,4 @@
-"""The journal's file in a folder of results: written by one session at a time, and never lost to the next one."""
+"""The journal's file in a folder of results: locked for one session at a time, and kept when a new one starts."""
 
 import fcntl
 from collections.abc import Iterator, Mapping
@@ -13,9 +13,9 @@ from hw4cli.scoring import journal
 
 @contextmanager
 def locked_journal(folder: Path, resume: bool = False, restart: bool = False) -> Iterator[Path]:
-    """The path of a folder's journal, with no other session writing it. Both are made where they are not. With
-    `restart`, an older journal first gets a name of its own; InputError if it is there without `resume` either.
-    BusyError if another session writes there, MachineError where nothing can be written."""
+    """The path of a folder's journal, locked for this session; folder and file are made if they are missing. With
+    `restart`, an older journal is first renamed to a numbered name. InputError if there is one and neither `resume` nor
+    `restart` is set; BusyError if another session has the lock; MachineError if the folder cannot be written."""
     path = folder / journal.NAME
     with ExitStack() as held:
         try:
@@ -23,12 +23,12 @@ def locked_journal(folder: Path, resume: bool = False, restart: bool = False) ->
             if path.exists() and not path.is_file():
                 raise InputError(f"{path} is no regular file: remove it")
             _lock(held.enter_context(path.open("ab")), folder)
-            if holds_judging(folder) and not resume:
+            if has_journal(folder) and not resume:
                 if not restart:
                     raise InputError(
-                        f"{folder} holds a judging: --resume goes on with it, --restart keeps it and begins anew"
+                        f"{folder} has a journal: --resume continues it, --restart keeps it and starts a new one"
                     )
-                path.rename(next(name for name in _numbered(path) if not name.exists()))
+                path.rename(next(name for name in _numbered_paths(path) if not name.exists()))
                 _lock(held.enter_context(path.open("ab")), folder)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
             raise InputError(f"{folder} is no folder for results: it, or what it lies in, is a file") from None
@@ -37,13 +37,13 @@ def locked_journal(folder: Path, resume: bool = False, restart: bool = False) ->
         yield path
 
 
-def _numbered(path: Path) -> Iterator[Path]:
+def _numbered_paths(path: Path) -> Iterator[Path]:
     """journal-1.jsonl, journal-2.jsonl, …"""
     return (path.with_stem(f"{path.stem}-{number}") for number in count(1))
 
 
 def _lock(file: IO[bytes], folder: Path) -> None:
-    """Take a lock that goes with the file, even when the process is killed. Some file systems have none."""
+    """Take a lock that ends when the file is closed, or the process killed. Some file systems have no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -55,21 +55,21 @@ def _lock(file: IO[bytes], folder: Path) -> None:
 
 
 def write_line(path: Path, line: Mapping[str, Any]) -> None:
-    """Add a line to a journal, at once on the disk. MachineError if that cannot be."""
+    """Append a line to a journal and flush it to the disk. MachineError if that fails."""
     try:
         journal.append(path, line)
     except OSError as error:
-        raise os_error(error, f"write {path}, and judging stops (go on with --resume)") from None
+        raise os_error(error, f"write {path}, and judging stops (continue with --resume)") from None
 
 
-def set_aside(output: Path) -> None:
-    """Give a folder's journal, if there is one, a name of its own: what is judged next begins anew."""
-    if holds_judging(output):
+def archive_journal(output: Path) -> None:
+    """Rename a folder's journal, if there is one, to a numbered name, so that the next session starts a new one."""
+    if has_journal(output):
         with locked_journal(output, restart=True) as path:
             path.unlink()
 
 
-def holds_judging(output: Path) -> bool:
-    """Whether a folder has a journal with something in it."""
+def has_journal(output: Path) -> bool:
+    """Whether a folder has a journal that is not empty."""
     path = output / journal.NAME
     return path.is_file() and path.stat().st_size > 0

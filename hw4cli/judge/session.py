@@ -1,8 +1,8 @@
-"""A session of judging: one user's program on all its cases, each run written into the journal as it ends.
+"""A session of judging: one user's program on all cases, with each run written into the journal as it ends.
 
-A session that was cut short (Ctrl-C, a crash, a full disk) is taken up again with `resume`: what the journal holds for
-the same program, case, limit and GPU is not run again. With `restart` the older journal gets a numbered name. With
-neither, an older journal is the user's to decide on: nothing is run.
+With `resume`, a session continues an older one (after Ctrl-C, a crash, a full disk): runs that its journal has for the
+same program, case, limit and GPU are not repeated. With `restart`, the older journal is renamed. With neither, an older
+journal is an error, and nothing is run.
 """
 
 import socket
@@ -18,19 +18,19 @@ from hw4cli import __version__
 from hw4cli.judge import identity
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.judge.journalfile import locked_journal, write_line
-from hw4cli.judge.runcase import Settings, judge_case
+from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem import suite
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
-from hw4cli.runner.slurm import task_facts
+from hw4cli.runner.slurm import job_info
 from hw4cli.scoring import journal, results
 from hw4cli.scoring.reasons import damage
-from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, rank, standing
+from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, make_standing, rank
 
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What to judge, and how. `cases` carry their limits; without `output`, nothing is kept.
+    """What to judge, and how. `cases` have their limits; without `output`, no file is written.
 
     `sources` are files that belong to the program though its command does not name them. `facts` are more that the
     header's settings tell: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
@@ -47,31 +47,31 @@ class SessionPlan:
     warmup: int = 0
     resume: bool = False
     restart: bool = False
-    settings: Settings = field(default_factory=Settings)
+    settings: RunSettings = field(default_factory=RunSettings)
     sources: Sequence[Path] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    extra_settings: Mapping[str, Any] = field(default_factory=dict)
     public: Path | None = None
 
 
 class Listener:
-    """Is told how a session goes on; this one does not care."""
+    """Receives the events of a session; this one ignores them."""
 
     def running(self, case: Case, run: int, runs: int) -> None:
-        """Run number `run` (from 1) of `runs` of a case begins, warm-ups included."""
+        """Run number `run` (from 1) of `runs` of a case starts, warm-ups included."""
 
-    def judged(self, result: Result, kept: bool) -> None:
-        """A case is judged; `kept` if all its runs were in the journal already."""
+    def judged(self, result: Result, skipped: bool) -> None:
+        """A case is judged; `skipped` if the journal had all its runs already."""
 
     def ended(self, standing: Standing) -> None:
-        """All cases are judged, or Ctrl-C came; what there is will be written next."""
+        """All cases are judged, or Ctrl-C was pressed; the results are written next."""
 
 
 def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
-    """Judge a program on the plan's cases; with `output`, leave a journal and the results' files there.
+    """Judge a program on the plan's cases; with `output`, write a journal and the results' files there.
 
-    Ctrl-C goes through when what was judged is told and written; its words say how far it is. InputError if `output`
-    holds a judging and the plan says neither `resume` nor `restart`, or is no folder; MachineError where nothing can be
-    written, BusyError if another judge is writing there.
+    On Ctrl-C the results so far are reported and written, and KeyboardInterrupt is raised with the progress as its
+    message. InputError if `output` is no folder, or has a journal and the plan neither `resume` nor `restart`;
+    MachineError if it cannot be written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:
         path = stack.enter_context(locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
@@ -80,34 +80,34 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
             session.run()
         except KeyboardInterrupt:
             session.close()
-            raise KeyboardInterrupt(session.how_far()) from None
+            raise KeyboardInterrupt(session.progress_text()) from None
         return session.close()
 
 
-def not_run(output: Path, user: str, names: Sequence[str], note: str, **facts: Any) -> None:
-    """Write into a journal why a user's program was not judged: it does not compile, say. Among the facts may be what
-    the compiler `said`, and `fault`: then it is not the program's failure, and costs nothing."""
+def record_not_run(output: Path, user: str, names: Sequence[str], note: str, **fields: Any) -> None:
+    """Write into a journal why a user's program was not judged, such as a failed build. Further fields of the header
+    may be `said`, the compiler's output, and `fault`, which marks a failure of the judge."""
     with locked_journal(output, resume=True) as path:
-        write_line(path, _header(user, names, note=note, **facts))
+        write_line(path, _header(user, names, note=note, **fields))
 
 
 class _Session:
-    """The loop, and what it has to remember."""
+    """The state of a session, and its loop over the cases."""
 
     def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
         self.plan, self.path, self.listener = plan, path, listener
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
-        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, elsewhere=bool(plan.settings.launcher))
-        self.tampered = ""  # which files of the cases the program has changed
+        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, remote=bool(plan.settings.launcher))
+        self.tampered = ""  # the names of the cases' files that the program has changed
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
-        gpu = None if settings.launcher else identity.first_gpu()  # the launcher's is not known
+        gpu = None if settings.launcher else identity.first_gpu()  # behind a launcher it is unknown
         program = identity.program_sha256(plan.command, plan.sources)
         where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
         self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
         before = self.journal.header
         older = before.get("keys") if before.get("program_sha256") == program else None
         if self.journal.in_doubt:
-            settings.say(f"{damage(self.journal.damaged, path)}: what is missing is judged again")
+            settings.say(f"{damage(self.journal.damaged, path)}: missing results are judged again")
         header = _header(
             plan.user,
             _all_cases(plan.cases, self.journal),
@@ -117,18 +117,18 @@ class _Session:
             settings=settings_of(plan),
             keys={**(older or {}), **self.keys},
         )
-        self.journal.begin(header)
+        self.journal.add_header(header)
         self._append(header)
 
     def run(self) -> None:
-        """Run what is not in the journal, case by case."""
+        """Run the cases and repeats that the journal lacks."""
         for case in self.plan.cases:
             done = {a.repeat for a in self.journal.attempts().get(case.name, ()) if a.fault is None}
             wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
             self._run_case(case, wanted)
             attempts = self.journal.attempts()[case.name]
-            self.listener.judged(combine(attempts, self.plan.rules), kept=not wanted)
-        self._mend()
+            self.listener.judged(combine(attempts, self.plan.rules), skipped=not wanted)
+        self._restore_cases()
 
     def _run_case(self, case: Case, repeats: Sequence[int]) -> None:
         warmup = self.plan.warmup if repeats else 0
@@ -136,42 +136,42 @@ class _Session:
             self.listener.running(case, number, warmup + len(repeats))
             attempt = self._attempt(case, repeat or 0)
             if repeat is not None or self.tampered:
-                self._append(journal.run(self.keys[case.name], attempt))
+                self._append(journal.run_line(self.keys[case.name], attempt))
                 self.journal.runs.append((self.keys[case.name], attempt))
             if not self.tampered:
-                self._mend()
+                self._restore_cases()
 
     def _attempt(self, case: Case, repeat: int) -> Attempt:
-        """Run the program, unless it has changed the cases before: what it does then is not worth the risk."""
+        """Run the program, unless it has changed the cases' files before."""
         if self.tampered:
             shape = (case.shape.B, case.shape.N, case.shape.d)
             problem = f"not run: the program had changed {self.tampered}"
             return Attempt(case.name, shape, case.limit, self.settings.tolerance, repeat, problem=problem)
-        if self.watch.changed():  # between two runs: that was none of them
-            self._mend()
+        if self.watch.check():  # changed between two runs, so by no run
+            self._restore_cases()
         attempt = judge_case(case, self.plan.command, self.plan.folder, replace(self.settings, repeat=repeat))
         if attempt.fault is None:
-            self.tampered = ", ".join(self.watch.found)
+            self.tampered = ", ".join(self.watch.changed_names)
         if self.tampered:
             return attempt
         return replace(attempt, public_right=self._is_right_in_public(case, attempt))
 
-    def _mend(self) -> None:
-        """Where others are judged by the same cases, make again what was changed. ChangedCasesError if it cannot be."""
-        names = ", ".join(case.name for case in self.watch.damaged)
+    def _restore_cases(self) -> None:
+        """Generate changed cases again if others are judged by them, too. ChangedCasesError if that fails."""
+        names = ", ".join(case.name for case in self.watch.damaged_cases)
         if not names or not self.plan.settings.watch:
             return
         if self.watch.shared:
             raise ChangedCasesError(
                 f"{names} in {self.watch.folder} changed while programs ran: make it again with hw4 gen --force, and "
-                "go on with --resume"
+                "continue with --resume"
             )
-        self.settings.say(f"{names} in {self.watch.folder} was changed while a program ran, and is made again")
+        self.settings.say(f"{names} in {self.watch.folder} was changed while a program ran: making it again")
         self.watch.restore()
 
     def _is_right_in_public(self, case: Case, attempt: Attempt) -> bool | None:
-        """Whether a program that failed on a case with a secret seed does well on the public one: right, and in time or
-        in less than half of the time. None if that is no question."""
+        """Whether a program that failed on a case with a secret seed is accepted on the public one; if it was too slow,
+        in less than half of the time, too. None without a secret seed, or if it did not fail."""
         rules, public = self.plan.rules, self.plan.public
         if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
             return None
@@ -185,34 +185,36 @@ class _Session:
         if self.path:
             write_line(self.path, line)
 
-    def how_far(self) -> str:
-        """How many cases are judged, and how to go on, in words."""
+    def progress_text(self) -> str:
+        """How many cases are judged, and how to continue, as a message."""
         judged = self.journal.attempts()
         done = sum(case.name in judged for case in self.plan.cases)
-        return f"{done} of {len(self.plan.cases)} cases are judged{', --resume goes on' if self.path else ''}"
+        return f"{done} of {len(self.plan.cases)} cases are judged{', --resume continues' if self.path else ''}"
 
     def close(self) -> Standing:
-        """The standing until now; told, and written if there is where."""
+        """The standing so far; reported to the listener, and written into `output`."""
         rules, header = self.plan.rules, self.journal.header
         judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
         damaged = self.journal.damaged
         lost = len(judged) < len(header["cases"]) and bool(damaged)
-        one = standing(self.plan.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost)
-        [one] = rank([one], rules)
-        self.listener.ended(one)
+        unranked = make_standing(
+            self.plan.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost
+        )
+        [standing] = rank([unranked], rules)
+        self.listener.ended(standing)
         if self.plan.output:
-            results.write(self.plan.output, [one], rules)
-        return one
+            results.write(self.plan.output, [standing], rules)
+        return standing
 
 
-def _header(user: str, names: Sequence[str], **facts: Any) -> dict[str, Any]:
+def _header(user: str, names: Sequence[str], **fields: Any) -> dict[str, Any]:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     common = {"host": socket.gethostname(), "started": started, "version": __version__}
-    return journal.header(user=user, cases=list(names), **{**common, **facts})
+    return journal.header_line(user=user, cases=list(names), **{**common, **fields})
 
 
 def settings_of(plan: SessionPlan) -> dict[str, Any]:
-    """How it was judged, for the header."""
+    """How programs are judged, for the journal's header."""
     return {
         "repeat": plan.repeat,
         "warmup": plan.warmup,
@@ -226,16 +228,16 @@ def settings_of(plan: SessionPlan) -> dict[str, Any]:
         "launcher": list(plan.settings.launcher),
         "pass_env": list(plan.settings.pass_env),
         "scratch": str(plan.settings.parent or tempfile.gettempdir()),
-        "input_cached": not plan.settings.launcher,  # staging has just written the program's copy, on this machine
+        "input_cached": not plan.settings.launcher,  # staging wrote the program's copy on this machine
         "clock": "monotonic, from start to end of the process",
-        "slurm": task_facts(),
+        "slurm": job_info(),
         "seeds": "secret" if plan.public else "suite",
-        **plan.facts,
+        **plan.extra_settings,
     }
 
 
 def _all_cases(chosen: Iterable[Case], old: journal.Journal) -> list[str]:
-    """The names of the cases that count: those chosen now, and those of the journal that is gone on with."""
+    """The names of the cases that count: those chosen now, and those of the resumed journal."""
     named = {case.name for case in chosen}.union(*(header.get("cases", ()) for header in old.headers))
     known = [*suite.cases(), *sorted(named.difference(suite.cases()))]
     return [name for name in known if name in named]

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Self
 
 from hw4cli.errors import DISK_FAULTS, SHORTAGES, Hw4Error, InputError, MachineError, os_error
-from hw4cli.judge import caserecord
-from hw4cli.judge.caserecord import SECRET_FOLDER
+from hw4cli.judge import casemanifest
+from hw4cli.judge.casemanifest import SECRET_FOLDER
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.runner import confine
-from hw4cli.runner.confine import Confinement, Place
+from hw4cli.runner.confine import Confinement, Workspace
 from hw4cli.runner.environment import environment
 from hw4cli.runner.quota import RESERVE, Quota
 from hw4cli.runner.staging import PREFIX, private_folder, remove
@@ -34,15 +34,15 @@ from hw4cli.text.dates import moment_of
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
-BOARD = "scoreboard-private.html"  # for whoever judges, beside the students' folders
-MAX_BYTES = 1 << 30  # of a submission, and of each file that its build may write
-MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of all that is there when it has built, or builds
+BOARD = "scoreboard-private.html"  # the judge's own, beside the students' folders
+MAX_BYTES = 1 << 30  # of a submission, and of each file that its build writes
+MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of the copied submission and all that its build writes
 MAX_ENTRIES = 10_000  # files and folders of a submission
-# What stands beside the students' folders.
+# The names of other files and folders beside the students' folders of results.
 RESERVED = {
     "slurm",
     SECRET_FOLDER,
-    caserecord.NAME,
+    casemanifest.NAME,
     "pseudonyms.json",
     BOARD,
     *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
@@ -51,8 +51,8 @@ ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found
 
 
 class BrokenError(Exception):
-    """A submission has no program that could be judged; why not, in a sentence for its author: our words, and behind
-    them what the build, or the names of the submission's files, `said`."""
+    """A submission has no program that can be judged. `problem` is the judge's sentence for the author; `said` quotes
+    the build's output, or the names of the submission's files."""
 
     def __init__(self, problem: str, said: str = "") -> None:
         super().__init__(with_words(problem, said))
@@ -61,45 +61,45 @@ class BrokenError(Exception):
 
 @dataclass(frozen=True)
 class Contents:
-    """What a folder holds, its folders' contents included: everything but folders, in order, with its status; the bytes
-    of it all, holes included; and whether there was more than MAX_ENTRIES, so that this is not all."""
+    """The contents of a folder and its subfolders: the `entries` that are not folders, sorted, with their status; their
+    `size` in bytes, holes included; `truncated` if there are more than MAX_ENTRIES, so that some are missing."""
 
     entries: Sequence[tuple[Path, os.stat_result]]
     size: int
-    crowded: bool
+    truncated: bool
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Look through a folder. Links are not followed; what cannot be read is left out."""
-        found, places, seen = [], [str(folder)], 0
-        while places and seen <= MAX_ENTRIES:
-            with suppress(OSError), os.scandir(places.pop()) as entries:
-                for entry in islice(entries, MAX_ENTRIES + 1 - seen):
-                    seen += 1
+        """Walk through a folder. Links are not followed; what cannot be read is skipped."""
+        found, pending, count = [], [str(folder)], 0
+        while pending and count <= MAX_ENTRIES:
+            with suppress(OSError), os.scandir(pending.pop()) as entries:
+                for entry in islice(entries, MAX_ENTRIES + 1 - count):
+                    count += 1
                     with suppress(OSError):
                         if entry.is_dir(follow_symlinks=False):
-                            places.append(entry.path)
+                            pending.append(entry.path)
                         else:
                             found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
-        return cls(sorted(found), sum(status.st_size for _, status in found), seen > MAX_ENTRIES)
+        return cls(sorted(found), sum(status.st_size for _, status in found), count > MAX_ENTRIES)
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A student's folder. It is only read: what is built and run is a copy."""
+    """A student's folder. It is never written to: a copy is built and run."""
 
     user: str
     folder: Path
 
     @cached_property
     def contents(self) -> Contents:
-        """All that is in it, looked through once."""
+        """Its contents, read once."""
         return Contents.of(self.folder)
 
     @property
     def excess(self) -> str | None:
-        """Why it is too large to be judged, in words; None if it is not."""
-        if self.contents.crowded:
+        """Why it is too large to be judged, as a sentence; None if it is not."""
+        if self.contents.truncated:
             return f"it holds more than {MAX_ENTRIES:,} files and folders"
         if self.contents.size > MAX_BYTES:
             return f"it is larger than {MAX_BYTES >> 20:,} MB: {self.contents.size >> 20:,} MB"
@@ -112,14 +112,14 @@ class Submission:
 
     @property
     def handed_in(self) -> datetime | None:
-        """When the newest of its files was written, as far as time stamps tell."""
+        """The newest time stamp of its files."""
         newest = max((status.st_mtime for _, status in self.contents.entries), default=None)
         return None if newest is None else moment_of(newest)
 
     @cached_property
     def sha256(self) -> str:
-        """A hash of the names in it, of where links lead, and of its files' bytes (their sizes, if it is too large)."""
-        whole, by_size = hashlib.sha256(), self.excess is not None
+        """A hash of its names, the targets of links, and the bytes of files (their sizes, if it is too large)."""
+        digest, by_size = hashlib.sha256(), self.excess is not None
         for path, status in self.contents.entries:
             content = str(status.st_size)
             with suppress(OSError):
@@ -127,42 +127,43 @@ class Submission:
                     content = str(path.readlink())
                 elif stat.S_ISREG(status.st_mode) and not by_size:
                     content = file_sha256(path)
-            whole.update(f"{path.relative_to(self.folder)}\0{content}\0".encode(errors="surrogateescape"))
-        return whole.hexdigest()
+            digest.update(f"{path.relative_to(self.folder)}\0{content}\0".encode(errors="surrogateescape"))
+        return digest.hexdigest()
 
 
 def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
-    """The submissions in a folder, one a subfolder, by name; or `only` those of these users. InputError without any."""
+    """The submissions in a folder, one in each subfolder, sorted by name; with `only`, those of these users. InputError
+    if there is none, or if a name is reserved."""
     try:
-        places = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     except OSError as error:
         raise InputError(f"cannot read the submissions in {folder}: {error.strerror}") from None
-    if not places:
+    if not folders:
         raise InputError(f"{folder} holds no submissions: give each student a folder in it")
-    for path in places:
+    for path in folders:
         if path.name in RESERVED or path.name.startswith(PREFIX):
             raise InputError(f"{path}: no student's folder can be called {path.name}: rename it")
     for user in only:
-        if user not in [path.name for path in places]:
+        if user not in [path.name for path in folders]:
             raise InputError(f"{folder} holds no submission {user}")
-    return [Submission(path.name, path) for path in places if not only or path.name in only]
+    return [Submission(path.name, path) for path in folders if not only or path.name in only]
 
 
-def program_of(
+def build_program(
     submission: Submission,
-    place: Path,
+    results: Path,
     limit: float,
     confinement: Confinement,
     cases: Path,
     pass_env: Sequence[str] = (),
 ) -> Path:
-    """The program of a submission, in a copy in `place`, where `make hw4` builds it if there is a Makefile; what was
-    built there from the same files is taken as it is, for another build might differ in a byte.
+    """The program of a submission, in a copy in the student's folder of `results`; `make hw4` builds it there if there
+    is a Makefile. A program that was built from the same files is reused, since another build might differ in a byte.
 
-    The build may take `limit` seconds, and gets the variables `pass_env` besides the usual ones; it is confined
-    as runs are. Raises BrokenError, and MachineError if it cannot be tried here.
+    The build may take `limit` seconds, gets the variables `pass_env` besides the usual ones, and is confined as runs
+    are. Raises BrokenError if it fails, MachineError if it cannot be tried on this machine.
     """
-    copy, stamp = place / COPY, place / STAMP
+    copy, stamp = results / COPY, results / STAMP
     program = copy.absolute() / PROGRAM
     if program.is_file() and stamp.is_file() and stamp.read_text(errors="replace") == submission.sha256:
         return program
@@ -170,21 +171,21 @@ def program_of(
     try:
         _copy(submission, copy)
         if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
-            remove(copy / PROGRAM)  # what it brought built may be for another machine
-            _make(place, limit, confinement, cases, pass_env)
+            remove(copy / PROGRAM)  # a prebuilt program may be for another machine
+            _run_make(results, limit, confinement, cases, pass_env)
         if account(confinement.run_as):
             take_back(copy)
         _check(program, submission)
     except (Hw4Error, BrokenError, OSError, RecursionError) as error:
         with Held():
             remove(copy)
-        raise _blamed(error, copy) from None
+        raise _build_error(error, copy) from None
     write_text(stamp, submission.sha256)
     return program
 
 
-def _blamed(error: Exception, copy: Path) -> Exception:
-    """What came in the way of a build, as its author's fault or as ours."""
+def _build_error(error: Exception, copy: Path) -> Exception:
+    """An error during a build, as one of the author's (BrokenError) or of the judge."""
     if isinstance(error, ProgramError):
         return BrokenError(f"make hw4: {error}")
     if isinstance(error, RecursionError):
@@ -195,7 +196,7 @@ def _blamed(error: Exception, copy: Path) -> Exception:
 
 
 def _check(program: Path, submission: Submission) -> None:
-    """Raise BrokenError unless it is a program, and the student's own."""
+    """Raise BrokenError unless it is a regular file in the student's build, and uses no other student's files."""
     folder, others = os.path.realpath(program.parent), submission.folder.parent.resolve()
     target = Path(os.path.realpath(program))
     if not target.is_relative_to(folder):
@@ -209,23 +210,23 @@ def _check(program: Path, submission: Submission) -> None:
         if not found:
             raise BrokenError("the folder is empty")
         raise BrokenError("there is no hw4 and no Makefile", f"only {found}")
-    if any(Path(word).resolve().is_relative_to(others) for word in interpreter(program) if "/" in word):
+    if any(Path(name).resolve().is_relative_to(others) for name in interpreter(program) if "/" in name):
         raise BrokenError("the first line of hw4 leads to a student's folder")
 
 
 def interpreter(file: Path) -> list[str]:
-    """The programs that a script's first line names: what stands behind #!, and what env is to look for."""
+    """The programs in a script's first line: the interpreter after #!, and the one that env has to find."""
     try:
         with file.open("rb") as script:
             first = script.readline(256)
-        words = shlex.split(os.fsdecode(first[2:])) if first.startswith(b"#!") else []
+        names = shlex.split(os.fsdecode(first[2:])) if first.startswith(b"#!") else []
     except (OSError, ValueError):
         return []
-    return words[: 2 if Path(words[0]).name == "env" else 1] if words else []
+    return names[: 2 if Path(names[0]).name == "env" else 1] if names else []
 
 
 def _copy(submission: Submission, target: Path) -> None:
-    """A fresh copy, in which its owner may write."""
+    """Replace `target` by a copy of the submission that its owner may write to."""
     remove(target)
     if problem := submission.excess:
         raise BrokenError(problem)
@@ -241,45 +242,46 @@ def _copy(submission: Submission, target: Path) -> None:
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
-        words = str(error.args[0][0][2])
-        number = re.match(r"\[Errno (\d+)\]", words)
+        message = str(error.args[0][0][2])
+        number = re.match(r"\[Errno (\d+)\]", message)
         if number and int(number[1]) in SHORTAGES | DISK_FAULTS:
-            raise MachineError(f"{submission.folder} cannot be copied: {words}") from None
-        raise BrokenError("it cannot be copied", words) from None
+            raise MachineError(f"{submission.folder} cannot be copied: {message}") from None
+        raise BrokenError("it cannot be copied", message) from None
     except OSError as error:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
-def _make(place: Path, limit: float, confinement: Confinement, cases: Path, pass_env: Sequence[str]) -> None:
-    """Run `make hw4` in the copy, and keep its words. BrokenError if it fails."""
+def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path, pass_env: Sequence[str]) -> None:
+    """Run `make hw4` in the copy, and write its output into build.txt. BrokenError if it fails."""
     make = shutil.which("make")
     if make is None:
         raise MachineError("make is not installed here: the class cannot be built")
-    folder = (place / COPY).resolve()
-    # One stream: the compiler's words in their order.
-    words = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
-    with private_folder(Path(tempfile.gettempdir())) as whole:
-        scratch = whole / "tmp"
+    folder = (results / COPY).resolve()
+    # Both streams are one, so that the compiler's messages stay in order.
+    command = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
+    with private_folder(Path(tempfile.gettempdir())) as root:
+        scratch = root / "tmp"
         scratch.mkdir(mode=0o700)
-        if who := account(confinement.run_as):
-            who.give(scratch)
-            give_all(folder, who)
+        if user := account(confinement.run_as):
+            user.give(scratch)
+            give_all(folder, user)
         env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
         env["TMPDIR"] = "/tmp" if confinement.sandbox == "bwrap" else str(scratch)
-        quota = Quota((folder, whole), MAX_BUILD_BYTES, MAX_BUILD_FILES)
-        run = confine.run(words, (), Place(folder, scratch, quota), env, confinement, limit, MAX_BYTES)
-    write_text(place / LOG, run.stderr)
+        quota = Quota((folder, root), MAX_BUILD_BYTES, MAX_BUILD_FILES)
+        run = confine.run(command, (), Workspace(folder, scratch, quota), env, confinement, limit, MAX_BYTES)
+    write_text(results / LOG, run.stderr)
     if run.killed:
         raise BrokenError(f"make hw4 did not end within {limit:g} s")
     if run.excess:
         raise BrokenError(f"make hw4 was ended: {run.excess}")
     if run.exit_code:
-        raise BrokenError("make hw4 failed", _complaint(run.stderr))
-    if not os.path.lexists(place / COPY / PROGRAM):
+        raise BrokenError("make hw4 failed", _first_error(run.stderr))
+    if not os.path.lexists(results / COPY / PROGRAM):
         raise BrokenError("make hw4 made no hw4")
 
 
-def _complaint(text: str) -> str:
-    """The first line of a build's words that tells of an error, or else the last."""
+def _first_error(text: str) -> str:
+    """The first line of a build's output that is an error, or else the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if ERROR_LINE.search(line)), lines[-1] if lines else "it said nothing")[:200]
+    last = lines[-1] if lines else "it printed no message"
+    return next((line for line in lines if ERROR_LINE.search(line)), last)[:200]

@@ -1,4 +1,4 @@
-"""How judged cases are shown: a table that grows, the running case below it on a terminal; plain lines in a pipe."""
+"""The table of judged cases, and that of a class: rows as they come, with the running case below on a terminal."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from hw4cli.judge.session import Listener
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import POINTS, Verdict
 from hw4cli.scoring import results
-from hw4cli.scoring.reasons import damage, in_a_row, suspicion
+from hw4cli.scoring.reasons import damage, reasons_line, suspicion
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.terminal.console import stdout_console
@@ -25,21 +25,22 @@ from hw4cli.text.words import columns, counted, print_message, printable, wrappe
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
 WIDE = 64  # columns that a row takes with the spread of its times
-INDENT = 6  # of a reason that stands below its row
+INDENT = 6  # columns before a reason that is printed below its row
 COLOURS = {"AC": "green", "TLE": "yellow", "TLE+": "red", "NA": "red", "JE": "magenta"}
 
 
 class CaseTable(Listener):
-    """Rows of judged cases on stdout, and below them, or on stderr, what runs now. A context manager.
+    """Rows of judged cases on stdout; the running case below them on a terminal, or on stderr. A context manager.
 
-    With `repeated`, the times have room for their spread. With `as_json`, stdout gets results.json and no table.
+    With `repeated`, the column of times is wide enough for their spread. With `as_json`, stdout gets results.json
+    instead of a table.
     """
 
     def __init__(self, rules: Rules, repeated: bool = False, as_json: bool = False) -> None:
         self._rules, self._as_json = rules, as_json
         self._now: tuple[Case, str, float] | None = None
-        self._begun = False
-        self._kept = 0  # cases that were not run again
+        self._has_header = False
+        self._skipped = 0  # cases that were not run again
         self._console, self._width = stdout_console(quiet=as_json)
         self._time = 19 if repeated and (self._width is None or self._width >= WIDE) else 8
         rows_are_seen = self._console.is_terminal and not as_json
@@ -58,22 +59,22 @@ class CaseTable(Listener):
         self._live.stop()
 
     def running(self, case: Case, run: int, runs: int) -> None:
-        """Show a run that begins."""
-        self._head()
+        """Show the run that starts."""
+        self._print_header()
         self._now = case, f"run {run} of {runs}" if runs > 1 else "", time.monotonic()
         if self._live.console.is_terminal:
             self._live.start()
 
-    def _head(self) -> None:
-        """The columns' names, once there is something to show: a problem before that is told alone."""
-        if not self._begun:
+    def _print_header(self) -> None:
+        """Print the columns' names before the first row; an error before it is printed without them."""
+        if not self._has_header:
             self._print(self._row(RESULT_COLUMNS[:-1], "bold"))
-            self._begun = True
+            self._has_header = True
 
-    def say(self, words: str) -> None:
-        """Tell on stderr what the judge waits for."""
+    def say(self, message: str) -> None:
+        """Print a message on stderr."""
         self._live.stop()
-        print_message(words)
+        print_message(message)
         if self._live.console.is_terminal:
             self._live.start()
 
@@ -84,11 +85,11 @@ class CaseTable(Listener):
         elapsed = f"{time.monotonic() - start:.1f}"
         return self._row([case.name, str(case.shape), "…", elapsed, f"{case.limit:g}", run], "dim")
 
-    def judged(self, result: Result, kept: bool = False) -> None:
-        """Show a judged case: its reason behind it, or, on a terminal that is too narrow for that, below."""
+    def judged(self, result: Result, skipped: bool = False) -> None:
+        """Print a judged case with its reason: in the same line, or below where the terminal is too narrow."""
         self._live.stop()
-        self._head()
-        self._kept += kept
+        self._print_header()
+        self._skipped += skipped
         *cells, reason = map(printable, result_cells(result))
         if len(cells[3]) > self._time:
             cells[3], _, spread = cells[3].partition(" ")
@@ -96,14 +97,14 @@ class CaseTable(Listener):
         _print_row(self._console, self._width, self._row(cells, verdict=COLOURS[result.verdict]), reason)
 
     def ended(self, standing: Standing) -> None:
-        """Print what it all comes to."""
+        """Print the summary."""
         self._live.stop()
         if self._as_json:
             click.echo(results.json_text([standing], self._rules), nl=False)
         else:
             print_summary(standing)
-        if self._kept:
-            print_message(f"{counted(self._kept, 'case')} not run again: the journal has the results")
+        if self._skipped:
+            print_message(f"{counted(self._skipped, 'case')} not run again: the journal has the results")
 
     def _row(self, cells: Sequence[str], style: str = "", verdict: str = "") -> Text:
         left, right = LEFT.format(*cells[:2]), RIGHT.format(*cells[3:], time=self._time)
@@ -114,10 +115,11 @@ class CaseTable(Listener):
 
 
 class ClassRows(ClassListener):
-    """A row on stdout for each student who is judged, and on a terminal, below them, whose case runs now. A context
-    manager. `quiet`: no rows. `opening` is said when the judging begins."""
+    """A row on stdout for each judged student; on a terminal the running case below them. A context manager.
 
-    opening: str | None = None
+    `quiet`: no rows. `first_message` is printed when the judging starts."""
+
+    first_message: str | None = None
 
     def __init__(self, quiet: bool = False) -> None:
         self._console, self._width = stdout_console(quiet)
@@ -130,59 +132,59 @@ class ClassRows(ClassListener):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def begins(self, user: str) -> Listener:
-        """Show whose turn it is."""
-        self._open()
-        self._now(f"{printable(user)} …")
-        return _Turn(lambda case: self._now(f"{printable(user)} {case.name} …"))
+    def started(self, user: str) -> Listener:
+        """Show whose judging starts."""
+        self._print_first_message()
+        self._show_now(f"{printable(user)} …")
+        return _CaseListener(lambda case: self._show_now(f"{printable(user)} {case.name} …"))
 
-    def _now(self, words: str) -> None:
+    def _show_now(self, text: str) -> None:
         if self._live.console.is_terminal:
-            self._live.update(Text(" ".join(filter(None, (self._left, words))), style="dim", overflow="ellipsis"))
+            self._live.update(Text(" ".join(filter(None, (self._left, text))), style="dim", overflow="ellipsis"))
             self._live.start()
 
     def progress(self, done: int, total: int, seconds_left: float | None) -> None:
-        """Note how far the class is: the next row tells it, and the line of what runs now."""
+        """Note the progress for the next row and the line of the running case."""
         self._done = f"{done:>{len(str(total))}} of {total}"
         self._left = ""
         if done < total:
             left = "" if seconds_left is None else f", {span(seconds_left) if seconds_left >= 60 else '1 min'} left"
             self._left = f"{self._done}{left};"
 
-    def judged(self, standing: Standing, kept: bool) -> None:
-        """Show how a student did."""
+    def judged(self, standing: Standing, skipped: bool) -> None:
+        """Print a student's row: progress, cases passed, time, and notes."""
         self._live.stop()
-        told = [
-            "judged before" if kept else "",
+        notes = [
+            "judged before" if skipped else "",
             f"{span(standing.late)} late" if standing.late else "",
             suspicion(standing),
             damage(standing.damaged),
-            in_a_row(standing),
+            reasons_line(standing),
         ]
         passed = f"{standing.passed:>3}/{len(standing.cases)}"
         row = Text(printable(f"{self._done}  {standing.user:<20} {passed} {standing.time:>9.2f} s"))
-        _print_row(self._console, self._width, row, printable("; ".join(filter(None, told))))
+        _print_row(self._console, self._width, row, printable("; ".join(filter(None, notes))))
         if self._left:
-            self._now("…")
+            self._show_now("…")
 
-    def failed(self, user: str, words: str) -> None:
-        """Tell on stderr of a student who could not be judged."""
-        self.says(f"{user}: {words}")
+    def failed(self, user: str, message: str) -> None:
+        """Print on stderr why the judge failed on a student."""
+        self.say(f"{user}: {message}")
 
-    def says(self, words: str) -> None:
-        """Tell on stderr what there is to be said."""
-        self._open()
+    def say(self, message: str) -> None:
+        """Print a message on stderr."""
+        self._print_first_message()
         self._live.stop()
-        print_message(words)
+        print_message(message)
 
-    def _open(self) -> None:
-        words, self.opening = self.opening, None
-        if words:
-            self.says(words)
+    def _print_first_message(self) -> None:
+        message, self.first_message = self.first_message, None
+        if message:
+            self.say(message)
 
 
 def _print_row(console: Console, width: int | None, row: Text, reason: str) -> None:
-    """Print a row with a reason behind it, or, on a terminal that is too narrow for that, below."""
+    """Print a row with a reason: in the same line, or below where the terminal is too narrow."""
     if not reason:
         console.print(row, soft_wrap=True)
     elif width is None or row.cell_len + 2 + cell_len(reason) <= width:
@@ -192,7 +194,7 @@ def _print_row(console: Console, width: int | None, row: Text, reason: str) -> N
         console.print(Text(wrapped(reason, width, " " * INDENT)), soft_wrap=True)
 
 
-class _Turn(Listener):
+class _CaseListener(Listener):
     def __init__(self, show: Callable[[Case], None]) -> None:
         self._show = show
 
@@ -201,7 +203,7 @@ class _Turn(Listener):
 
 
 def print_summary(standing: Standing) -> None:
-    """Print what a standing comes to: the cases accepted, score, Time and Penalty, and what is not known."""
+    """Print a standing's cases accepted, score, Time and Penalty, and what is missing or suspicious."""
     faults = sum(result.verdict is Verdict.JE for result in standing.results.values())
     total = standing.time + standing.penalty
     lines = [
@@ -210,9 +212,9 @@ def print_summary(standing: Standing) -> None:
     ]
     if faults:
         lines.append(f"{counted(faults, 'case')} not counted: the judge failed there")
-    if lacking := results.missing(standing):
-        worth = "lost, perhaps: the journal is damaged" if standing.lost else "counted as not accepted"
-        lines.append(f"{counted(len(lacking), 'case')} not judged yet, {worth}: {' '.join(lacking)}")
+    if lacking := results.missing_cases(standing):
+        effect = "or lost: the journal is damaged" if standing.lost else "counted as not accepted"
+        lines.append(f"{counted(len(lacking), 'case')} not judged yet, {effect}: {' '.join(lacking)}")
     if suspicious := suspicion(standing):
         lines.append(suspicious)
     if standing.damaged:
@@ -223,10 +225,10 @@ def print_summary(standing: Standing) -> None:
 
 
 def _score(standing: Standing) -> str:
-    """The score in words: of how many points, and what cases that nobody asked for leave open."""
+    """The score as text: an upper bound if not all cases of the suite are judged."""
     if standing.score is None:
         return "score not known"
-    part = results.of_the_suite(standing.cases)
+    part = results.suite_share(standing.cases)
     return (
         f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
     )

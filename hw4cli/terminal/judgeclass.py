@@ -10,7 +10,7 @@ import click
 
 from hw4cli.errors import BusyError, Hw4Error, MachineError
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.isolation import what_is_open
+from hw4cli.terminal.isolation import isolation_warning
 from hw4cli.terminal.judgeplan import arguments, session_plan
 from hw4cli.terminal.options import DAY, words_of
 from hw4cli.terminal.params import FOLDER, Number, Whole, complete_user
@@ -26,7 +26,7 @@ OPTIONS = (
         multiple=True,
         metavar="USER",
         shell_complete=complete_user,
-        help="Of the class only this one; may be given several times.",
+        help="Judge only this student; may be given several times.",
     ),
     click.option(
         "--build-limit",
@@ -34,19 +34,19 @@ OPTIONS = (
         default=120,
         show_default=True,
         metavar="SECONDS",
-        help="How long a submission may take to build.",
+        help="Time limit of a build.",
     ),
     click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
     click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
     click.option(
-        "--task", "is_task", is_flag=True, hidden=True, help="Of an array that a judge of the class waits for."
+        "--task", "is_task", is_flag=True, hidden=True, help="This is a task of an array that a judge waits for."
     ),
 )
 
 
 def class_options(command: Command) -> Command:
-    """The options that only a class's judging has."""
-    for option in reversed(OPTIONS):  # as decorators apply: the last one first
+    """The options for judging a class."""
+    for option in reversed(OPTIONS):  # decorators are applied from the last to the first
         command = option(command)
     return command
 
@@ -64,7 +64,7 @@ def judge_class(
         from hw4cli.terminal.ranking import print_board
 
     output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
-    if not submissions.is_dir():  # before anything is said of the cases
+    if not submissions.is_dir():  # before a message about missing cases
         raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
     plan = session_plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
     make_folder(output)
@@ -72,30 +72,32 @@ def judge_class(
         class_plan = ClassPlan(
             submissions,
             output,
-            replace(plan, settings=replace(plan.settings, say=rows.says)),
+            replace(plan, settings=replace(plan.settings, say=rows.say)),
             only=options["only"],
             build_seconds=options["build_limit"],
             secret_seeds=options["secret_seeds"],
             is_task=options["is_task"],
         )
-        room = ClassArray(class_plan, rows)
-        rows.opening = what_is_open(plan.settings)
+        classroom = ClassArray(class_plan, rows)
+        rows.first_message = isolation_warning(plan.settings)
         try:
             if array is None:
-                whole = room.judge()
+                all_judged = classroom.judge()
             else:
-                words = arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
-                whole = room.judge_as_array(array, parallel, words)
+                task_arguments = arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
+                all_judged = classroom.judge_as_array(array, parallel, task_arguments)
         except BusyError:
             raise
         except (KeyboardInterrupt, MachineError) as error:
-            with suppress(Hw4Error):  # nobody may be judged yet
-                room.write()
-            raise KeyboardInterrupt(room.how_far()) if isinstance(error, KeyboardInterrupt) else error from None
-    ranked = room.write()
+            with suppress(Hw4Error):  # there may be no journal yet
+                classroom.write()
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(classroom.progress_text()) from None
+            raise
+    ranked = classroom.write()
     if as_json:
         click.echo(results.json_text(ranked, plan.rules), nl=False)
     else:
         click.echo()
         print_board(ranked, plan.rules)
-    return 0 if whole else 3
+    return 0 if all_judged else 3

@@ -1,4 +1,4 @@
-"""What the options of `hw4 judge` ask for: a plan of the session, for one program and for a class."""
+"""The session's plan that the options of `hw4 judge` define, for one program and for a class."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ import click
 
 from hw4cli.errors import InputError
 from hw4cli.system.exits import program_problem
-from hw4cli.terminal.isolation import surroundings
+from hw4cli.terminal.isolation import isolation_settings
 from hw4cli.terminal.options import words_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def session_plan(
     elsewhere: bool = False,
     **_: Any,
 ) -> "SessionPlan":
-    """What the options ask for. Whether there is a sandbox is seen here, unless it is needed `elsewhere`."""
-    from hw4cli.judge.runcase import Settings, check_present
+    """The plan of these options. The sandbox is checked on this machine, unless programs run `elsewhere`."""
+    from hw4cli.judge.runcase import RunSettings, check_present
     from hw4cli.judge.session import SessionPlan
     from hw4cli.runner.environment import SET
     from hw4cli.scoring.record import Rules
@@ -57,11 +57,11 @@ def session_plan(
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
     chosen = selected(cases, limits)
-    words = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
-    if words and not elsewhere and (problem := program_problem(words[0])):
+    launcher_command = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
+    if launcher_command and not elsewhere and (problem := program_problem(launcher_command[0])):
         raise InputError(f"the launcher {problem}")
     check_present(chosen, folder)
-    around = surroundings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
+    isolation = isolation_settings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
     return SessionPlan(
         user=user,
         command=command,
@@ -72,33 +72,34 @@ def session_plan(
         warmup=warmup,
         resume=resume,
         restart=restart,
-        # Behind a launcher, private folders must be where other machines see them: with the results, best of all.
-        settings=Settings(
+        # Behind a launcher, other machines must see the private folders, as they do the folder of results.
+        settings=RunSettings(
             env=env,
-            **around,
+            **isolation,
             hidden=tuple(str(folder.absolute()) for folder in (submissions, output) if folder),
-            launcher=words,
-            parent=output if words else None,
+            launcher=launcher_command,
+            parent=output if launcher_command else None,
             pass_env=pass_env,
         ),
     )
 
 
 def selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
-    """The cases of these names (none: all), with these limits in place of the suite's. InputError if there is none."""
+    """The cases with these names (all if there are none), with these limits instead of the suite's. InputError for an
+    unknown name."""
     from hw4cli.problem import suite
 
     return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]
 
 
 def arguments(ctx: click.Context, *without: str) -> list[str]:
-    """The words behind `judge`, as they were typed, without these options."""
-    flags = {word: param for param in ctx.command.params if param.name in without for word in param.opts}
-    words, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
-    for word in words:
-        param = flags.get(word.partition("=")[0])
+    """The arguments of `hw4 judge` on the command line, without these options."""
+    options = {name: param for param in ctx.command.params if param.name in without for name in param.opts}
+    remaining, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
+    for argument in remaining:
+        param = options.get(argument.partition("=")[0])
         if param is None:
-            kept.append(word)
-        elif "=" not in word and not getattr(param, "is_flag", False):
-            next(words, None)
+            kept.append(argument)
+        elif "=" not in argument and not getattr(param, "is_flag", False):
+            next(remaining, None)  # the option's value
     return kept

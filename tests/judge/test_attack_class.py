@@ -1,4 +1,4 @@
-"""A class in which many attack: the others have the verdicts that they have alone, and nothing is changed."""
+"""A class with many adversarial submissions: the others get the verdicts that they get alone."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from attacks import IS_ROOT, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import set_kill_after
 
 from hw4cli.judge.classroom import ClassPlan, Classroom
-from hw4cli.judge.runcase import Settings
+from hw4cli.judge.runcase import RunSettings
 from hw4cli.judge.session import SessionPlan
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules
 
 __all__ = ["arena"]
-# HW4_WHOLE_CLASS=1 judges 51 submissions of which 21 attack; CI has a part of them.
-IS_WHOLE = bool(os.environ.get("HW4_WHOLE_CLASS"))
+# HW4_WHOLE_CLASS=1 judges 51 submissions, of which 21 attack; by default fewer.
+ALL_ATTACKS = bool(os.environ.get("HW4_WHOLE_CLASS"))
 
 TIMES = re.compile(r"\d+\.\d+")
 
@@ -30,14 +30,14 @@ HONEST = {
     "late": "time.sleep(1.2); right()",
     "daemon": "daemon(lambda: time.sleep(100)); right()",
 }
-HYDRA = (
+FORK_CHAINS = (
     "end = time.monotonic() + 3\nfor _ in range(20):\n if os.fork() == 0:\n"
     "  while time.monotonic() < end:\n   if os.fork(): os._exit(0)\n   os.setsid()\n  os._exit(0)\nos._exit(0)"
 )
 PROGRAMS = {
     "steals": "steal(answer, *(f'/proc/{pid}/root{answer}' for pid in os.listdir('/proc')))",
     "overwrites": OVERWRITES,
-    "hydra": HYDRA,
+    "forks": FORK_CHAINS,
     "kills": "for pid in (-1, 1, os.getppid(), *range(2, 500)):\n try: os.kill(pid, 9)\n except OSError: pass",
     "fills": "file = open('big', 'wb')\nwhile True: file.write(bytes(1 << 20))",
     "litters": "for n in range(20000): open(f'f{n}', 'w')",
@@ -59,12 +59,12 @@ BUILDS = {
     "robs": "hw4:\n\tcp {answer} answer; printf '\\043!/bin/sh\\ncp answer $$2' > hw4; chmod +x hw4\n",
     "lingers": "hw4:\n\t(sleep 1; echo > hw4) & sleep 600\n",
 }
-CI_ATTACKS = ("steals", "overwrites", "hydra", "litters", "speaks", "loops", "piles", "robs")
+CI_ATTACKS = ("steals", "overwrites", "forks", "litters", "speaks", "loops", "piles", "robs")
 
 
 @pytest.fixture
 def course(arena, monkeypatch):
-    """An arena with `submissions`, and bounds that a test reaches soon."""
+    """An arena with a folder `submissions`, and small limits."""
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 1000)
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 16 << 20)
     monkeypatch.setattr("hw4cli.judge.runcase.TOTAL_SLACK", 64 << 20)
@@ -74,7 +74,7 @@ def course(arena, monkeypatch):
 
 
 def hand_in(arena, user, program=None, makefile=None):
-    """A submission; `program` is the body of one."""
+    """Make a submission with a program of this body, or a Makefile."""
     folder = arena.base / "submissions" / user
     folder.mkdir()
     if program is not None:
@@ -84,17 +84,16 @@ def hand_in(arena, user, program=None, makefile=None):
 
 
 def judged(arena, output, only=()):
-    """Everyone's results, by a class's judge: with the sandbox, and as root by programs of nobody's."""
+    """The notes, verdicts and reasons of a class that is judged in the sandbox, by root with programs of nobody."""
     submissions, results = arena.base / "submissions", arena.base / output
     hidden = (str(submissions), str(results))
-    settings = Settings(sandbox="bwrap", run_as=arena.users[-1], hidden=hidden, say=lambda _: None)
+    settings = RunSettings(sandbox="bwrap", run_as=arena.users[-1], hidden=hidden, say=lambda _: None)
     cases = [replace(arena.case, limit=1.0)]
 
     def work():
         results.mkdir(exist_ok=True)
         session = SessionPlan("", [], cases, arena.cases, output=results, settings=settings)
-        room = Classroom(ClassPlan(submissions, results, session, only=only, build_seconds=2.0))
-        room.judge()
+        Classroom(ClassPlan(submissions, results, session, only=only, build_seconds=2.0)).judge()
         return {
             one.user: (one.note, [(str(r.verdict), TIMES.sub("", r.reason)) for r in one.results.values()])
             for one in standings.load(results, Rules())
@@ -103,12 +102,12 @@ def judged(arena, output, only=()):
     return done_by(arena.judge, work, apart=True)
 
 
-def test_those_who_do_not_attack_have_the_verdicts_that_they_have_alone(course):
+def test_right_submissions_of_a_class_with_attackers_have_the_verdicts_that_they_have_alone(course):
     arena = course
     needs_bwrap(arena.users[-1])
-    copies = 5 if IS_WHOLE else 1
+    copies = 5 if ALL_ATTACKS else 1
     honest = {f"{name}{copy}": body for name, body in HONEST.items() for copy in range(copies)}
-    attacks = {name: body for name, body in {**PROGRAMS, **BUILDS}.items() if IS_WHOLE or name in CI_ATTACKS}
+    attacks = {name: body for name, body in {**PROGRAMS, **BUILDS}.items() if ALL_ATTACKS or name in CI_ATTACKS}
     for user, body in honest.items():
         hand_in(arena, user, program=body)
     open_to(arena)
@@ -120,9 +119,9 @@ def test_those_who_do_not_attack_have_the_verdicts_that_they_have_alone(course):
     together = judged(arena, "results")
     assert {user: found for user, found in together.items() if user in honest} == alone
     assert {found[1][0][0] for user, found in alone.items() if user.startswith("right")} == {"AC"}
-    rest = {user: found for user, found in together.items() if user not in honest}
-    assert len(rest) == len(attacks)
-    for user, (note, results) in rest.items():
+    attackers = {user: found for user, found in together.items() if user not in honest}
+    assert len(attackers) == len(attacks)
+    for user, (note, results) in attackers.items():
         assert note or {verdict for verdict, _ in results} <= {"NA", "TLE", "TLE+"}, (user, results)
     assert {path: path.read_bytes() for path in before} == before
     assert [path for path in arena.base.rglob("*") if "mine" in path.name] == []

@@ -1,4 +1,4 @@
-"""The cases under attack: whoever changes their files is found out, gains nothing by it, and harms nobody after him."""
+"""Changes of the cases' files by programs: they are detected, refused, and do not affect the next program."""
 
 import os
 import shutil
@@ -9,19 +9,19 @@ from classes import board, submit
 from helpers import OPEN, fails, make_cases, run_hw4, tiny_case
 
 from hw4cli.errors import InputError
-from hw4cli.judge import caserecord
-from hw4cli.judge.caserecord import CaseRecord
+from hw4cli.judge import casemanifest
+from hw4cli.judge.casemanifest import CaseManifest
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.problem.verdict import Verdict
 
 
 @pytest.fixture
-def cases(two, desk):
-    return shutil.copytree(two, desk / "cases")
+def cases(two, workdir):
+    return shutil.copytree(two, workdir / "cases")
 
 
-# Tells which case it runs, and knows the answers; a line of its own comes first.
-KNOWING = """#!/bin/sh
+# Finds its case, runs `line`, and copies the answer.
+PROGRAM = """#!/bin/sh
 if cmp -s "$1" {two}/t01; then case=t01; else case=t02; fi
 {line}
 [ -e "$2" ] || cp {two}/$case.out "$2"
@@ -39,25 +39,25 @@ ATTACKS = {
 }
 
 
-def submit_class(desk, two, cases, attacks):
+def submit_class(workdir, two, cases, attacks):
     for user in ("ann", "zoe"):
-        submit(desk, user, hw4=KNOWING.format(two=two, line=""))
+        submit(workdir, user, hw4=PROGRAM.format(two=two, line=""))
     for number, line in enumerate(attacks):
-        line = line.format(two=two, cases=cases, victim=desk / "victim")
-        submit(desk, f"m{number}", hw4=KNOWING.format(two=two, line=line))
+        line = line.format(two=two, cases=cases, victim=workdir / "victim")
+        submit(workdir, f"m{number}", hw4=PROGRAM.format(two=two, line=line))
 
 
-def judge(desk, *options):
-    words = ("--class", "submissions", "--output", "out", "--dir", desk / "cases", "--limit", "t01,t02=60", *OPEN)
-    return run_hw4("judge", "t01", "t02", *words, *options)
+def judge(workdir, *options):
+    args = ("--class", "submissions", "--output", "out", "--dir", workdir / "cases", "--limit", "t01,t02=60", *OPEN)
+    return run_hw4("judge", "t01", "t02", *args, *options)
 
 
-def test_who_changes_the_cases_is_not_accepted_and_nobody_suffers_for_it(desk, two, cases):
-    (desk / "victim").write_text("mine")
-    submit_class(desk, two, cases, ATTACKS.values())
-    result = judge(desk)
+def test_a_program_that_changes_the_cases_is_refused_and_the_next_is_judged_by_restored_ones(workdir, two, cases):
+    (workdir / "victim").write_text("mine")
+    submit_class(workdir, two, cases, ATTACKS.values())
+    result = judge(workdir)
     assert result.returncode == 0, result.stderr
-    found = board(desk)
+    found = board(workdir)
     assert [found[user].passed for user in ("ann", "zoe")] == [2, 2]
     for number, name in enumerate(ATTACKS):
         first, second = (found[f"m{number}"].results[case] for case in ("t01", "t02"))
@@ -66,58 +66,58 @@ def test_who_changes_the_cases_is_not_accepted_and_nobody_suffers_for_it(desk, t
         assert second.reason.startswith("not run: the program had changed"), name
     for name in ("t01", "t01.out", "t02", "t02.out"):
         assert (cases / name).read_bytes() == (two / name).read_bytes()
-    assert (desk / "victim").read_text() == "mine"
-    assert result.stderr.count("is made again") == len(ATTACKS) - 1, "permissions alone harm nothing"
+    assert (workdir / "victim").read_text() == "mine"
+    assert result.stderr.count("making it again") == len(ATTACKS) - 1, "changed permissions need no new case"
 
 
-def test_where_they_cannot_be_made_again_the_judging_stops_and_says_how_to_go_on(desk, two, cases):
-    submit_class(desk, two, cases, ["rm -rf {cases}; touch {cases}"])
-    result = judge(desk)
+def test_judging_stops_with_the_next_step_if_changed_cases_cannot_be_restored(workdir, two, cases):
+    submit_class(workdir, two, cases, ["rm -rf {cases}; touch {cases}"])
+    result = judge(workdir)
     assert result.returncode == 3
-    [told] = [line for line in result.stderr.splitlines() if "cannot be made again" in line]
-    assert "make it with hw4 gen --force, and go on with --resume" in told
-    found = board(desk)
+    [message] = [line for line in result.stderr.splitlines() if "cannot be made again" in line]
+    assert "make it with hw4 gen --force, and continue with --resume" in message
+    found = board(workdir)
     assert [one.user for one in found.values()] == ["ann", "m0"]
     assert found["m0"].passed == 0
-    (desk / "cases").unlink()
-    shutil.copytree(two, desk / "cases")
-    assert judge(desk, "--resume").returncode == 0
-    assert [one.passed for one in board(desk).values()] == [2, 2, 0]
+    (workdir / "cases").unlink()
+    shutil.copytree(two, workdir / "cases")
+    assert judge(workdir, "--resume").returncode == 0
+    assert [one.passed for one in board(workdir).values()] == [2, 2, 0]
 
 
-def test_where_others_are_judged_meanwhile_nobody_is_blamed(desk, two, cases):
-    """In a task of an array it may have been another task's program."""
-    submit_class(desk, two, cases, ["rm {cases}/t02.out"])
-    assert judge(desk, "--only", "ann").returncode == 0
-    result = judge(desk, "--task", "--resume", "--only", "m0", "--only", "zoe")
+def test_a_change_while_others_are_judged_is_the_judges_failure(workdir, two, cases):
+    """The tasks of an array run at the same time, so another task's program may have changed it."""
+    submit_class(workdir, two, cases, ["rm {cases}/t02.out"])
+    assert judge(workdir, "--only", "ann").returncode == 0
+    result = judge(workdir, "--task", "--resume", "--only", "m0", "--only", "zoe")
     assert result.returncode == 3
-    assert "t02 in" in result.stderr and "go on with --resume" in result.stderr
-    assert board(desk)["m0"].results["t01"].verdict is Verdict.JE
-    assert "zoe" not in board(desk)
-    result = judge(desk, "--task", "--resume", "--only", "zoe")
-    assert result.returncode == 3 and "zoe" not in board(desk)
+    assert "t02 in" in result.stderr and "continue with --resume" in result.stderr
+    assert board(workdir)["m0"].results["t01"].verdict is Verdict.JE
+    assert "zoe" not in board(workdir)
+    result = judge(workdir, "--task", "--resume", "--only", "zoe")
+    assert result.returncode == 3 and "zoe" not in board(workdir)
     shutil.copy(two / "t02.out", cases)
-    assert judge(desk, "--resume", "--only", "zoe").returncode == 0
-    assert board(desk)["zoe"].passed == 2
+    assert judge(workdir, "--resume", "--only", "zoe").returncode == 0
+    assert board(workdir)["zoe"].passed == 2
 
 
-def test_what_was_changed_between_two_judgings_is_refused(desk, two, cases):
-    submit_class(desk, two, cases, [])
-    assert judge(desk, "--only", "ann").returncode == 0
-    assert (desk / "out" / "cases.json").stat().st_mode & 0o777 == 0o600
+def test_cases_changed_between_two_judgings_are_refused(workdir, two, cases):
+    submit_class(workdir, two, cases, [])
+    assert judge(workdir, "--only", "ann").returncode == 0
+    assert (workdir / "out" / "cases.json").stat().st_mode & 0o777 == 0o600
     size = (cases / "t02.out").stat().st_size
     (cases / "t02.out").write_bytes(bytes(size))
     (cases / ".hw4-sums.json").unlink()
-    told = ("t02.out is not what this judging began with", "hw4 gen --force", "cases.json")
-    fails(judge(desk, "--resume"), 2, *told)
-    fails(judge(desk, "--restart"), 2, *told)
-    assert not (desk / "out" / "ann" / "journal-1.jsonl").exists()
-    (desk / "out" / "cases.json").write_text('{"schema": 1, "secret": false, "cases": {"t01": []}}')
-    fails(judge(desk, "--resume"), 2, "cases.json is damaged")
+    texts = ("t02.out has changed since this judging began", "hw4 gen --force", "cases.json")
+    fails(judge(workdir, "--resume"), 2, *texts)
+    fails(judge(workdir, "--restart"), 2, *texts)
+    assert not (workdir / "out" / "ann" / "journal-1.jsonl").exists()
+    (workdir / "out" / "cases.json").write_text('{"schema": 1, "secret": false, "cases": {"t01": []}}')
+    fails(judge(workdir, "--resume"), 2, "cases.json is damaged")
 
 
-def test_ones_own_program_is_stopped_as_well(desk, two, cases):
-    program = submit(desk, "ann", hw4=KNOWING.format(two=two, line=f"rm -f {cases}/t02.out")) / "hw4"
+def test_a_single_program_that_changes_the_cases_is_not_run_again(workdir, two, cases):
+    program = submit(workdir, "ann", hw4=PROGRAM.format(two=two, line=f"rm -f {cases}/t02.out")) / "hw4"
     result = run_hw4("judge", "t01", "t02", "--dir", cases, "--program", program)
     assert result.returncode == 1
     assert "t02.out changed while the program ran" in result.stdout
@@ -131,42 +131,42 @@ def tiny(tmp_path):
     return case
 
 
-def test_what_is_touched_or_written_again_as_it_was_has_not_changed(tiny, tmp_path):
-    record = CaseRecord(tmp_path / caserecord.NAME, secret=False)
+def test_a_file_rewritten_with_the_same_content_has_not_changed(tiny, tmp_path):
+    record = CaseManifest(tmp_path / casemanifest.NAME, secret=False)
     watch = CaseWatch([tiny], tmp_path, record)
-    assert watch.changed() == []
+    assert watch.check() == []
     os.utime(tmp_path / "a")
     os.link(tmp_path / "a.out", tmp_path / "backup")
-    assert watch.changed() == []
+    assert watch.check() == []
     (tmp_path / "a.out").write_bytes((tmp_path / "backup").read_bytes())
-    assert (watch.changed(), watch.damaged) == ([], [])
+    assert (watch.check(), watch.damaged_cases) == ([], [])
     (tmp_path / "a.out").unlink()
-    assert (watch.changed(), watch.damaged) == (["a.out"], [tiny])
-    assert watch.changed() == [], "it is told once"
+    assert (watch.check(), watch.damaged_cases) == (["a.out"], [tiny])
+    assert watch.check() == [], "a change is reported twice"
     watch.restore()
-    assert (watch.changed(), watch.damaged) == ([], [])
-    assert CaseRecord.load(tmp_path, secret=False).entries == record.entries
+    assert (watch.check(), watch.damaged_cases) == ([], [])
+    assert CaseManifest.load(tmp_path, secret=False).entries == record.entries
 
 
-def test_without_a_known_hash_whatever_looks_changed_was(tiny, tmp_path):
+def test_without_a_known_hash_a_changed_stamp_counts_as_a_change(tiny, tmp_path):
     watch = CaseWatch([tiny], tmp_path)
     os.utime(tmp_path / "a")
-    assert watch.changed() == ["a"]
+    assert watch.check() == ["a"]
 
 
-def test_what_comes_out_other_than_it_was_is_no_replacement(tiny, tmp_path):
-    watch = CaseWatch([replace(tiny, seed=4)], tmp_path, CaseRecord(tmp_path / caserecord.NAME, secret=False))
+def test_a_restored_case_with_another_hash_is_refused(tiny, tmp_path):
+    watch = CaseWatch([replace(tiny, seed=4)], tmp_path, CaseManifest(tmp_path / casemanifest.NAME, secret=False))
     (tmp_path / "a").unlink()
-    watch.changed()
+    watch.check()
     with pytest.raises(ChangedCasesError, match="cannot be made again"):
         watch.restore()
 
 
-def test_a_record_remembers_files_that_are_read_once(tiny, tmp_path, monkeypatch):
-    CaseWatch([tiny], tmp_path, CaseRecord.load(tmp_path, secret=False))
+def test_files_in_the_manifest_are_not_read_again(tiny, tmp_path, monkeypatch):
+    CaseWatch([tiny], tmp_path, CaseManifest.load(tmp_path, secret=False))
     read = []
     monkeypatch.setattr("hw4cli.judge.casewatch.file_sha256", read.append)
-    CaseWatch([tiny], tmp_path, CaseRecord.load(tmp_path, secret=False))
+    CaseWatch([tiny], tmp_path, CaseManifest.load(tmp_path, secret=False))
     assert read == []
-    with pytest.raises(InputError, match="the suite's seeds: leave --secret-seeds out"):
-        CaseRecord.load(tmp_path, secret=True)
+    with pytest.raises(InputError, match="the suite's seeds: leave out --secret-seeds"):
+        CaseManifest.load(tmp_path, secret=True)

@@ -1,4 +1,4 @@
-"""What a TA hands out and hangs out: a handout for each student, and a board under pseudonyms."""
+"""The handout of each student, and the board with pseudonyms."""
 
 import json
 import os
@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 import pytest
 from boards import RIGHT, write
-from classes import judge_class, knowing, submit
+from classes import correct, judge_class, submit
 from helpers import fails, run_hw4
 
 from hw4cli.judge import handout
 from hw4cli.judge.handout import Handout
 from hw4cli.scoring import pseudonyms
-from hw4cli.scoring.record import Rules, combine, standing
+from hw4cli.scoring.record import Rules, combine, make_standing
 from hw4cli.text.dates import moment_of, span
 
 NASTY = "<script>alert(1)</script> | `` ``` *x* \x1b[31m"
@@ -30,18 +30,18 @@ def attempts():
     yield replace(RIGHT, case="t01", limit=6.0)
 
 
-def of(*made, **facts):
-    cases = [one.case for one in made] + ["t30"]
-    one = standing("ann", [combine([attempt]) for attempt in made], cases, **facts)
-    return Handout(one, facts.get("rules", Rules()), 3, "amber otter", "")
+def handout_of(*attempts, **fields):
+    cases = [attempt.case for attempt in attempts] + ["t30"]
+    standing = make_standing("ann", [combine([attempt]) for attempt in attempts], cases, **fields)
+    return Handout(standing, fields.get("rules", Rules()), 3, "amber otter", "")
 
 
 def commands(text):
     return [line for line in text.splitlines() if line.startswith("hw4 ")]
 
 
-def test_it_tells_like_failures_together_and_how_to_see_each_again():
-    text = of(*attempts(), session={"settings": {"repeat": 3}}).markdown()
+def test_a_handout_groups_failures_and_has_the_commands_that_reproduce_them():
+    text = handout_of(*attempts(), session={"settings": {"repeat": 3}}).markdown()
     assert re.findall(r"^### (.*)$", text, re.MULTILINE) == ["NA: t03-t05", "TLE: t06"]
     assert "exit code 1: row 3: oh" in text
     assert commands(text) == [
@@ -51,32 +51,32 @@ def test_it_tells_like_failures_together_and_how_to_see_each_again():
         "hw4 judge t06 --program ./hw4 --limit t06=3 --repeat 3",
     ]
     assert re.search(r"^\| t30 \|.*not judged", text, re.MULTILINE)
-    page = of(*attempts(), session={"settings": {"repeat": 3}}).page()
+    page = handout_of(*attempts(), session={"settings": {"repeat": 3}}).page()
     assert [line for line in commands(page.replace("<pre>", "")) if "judge" in line] == [
         f"{line}</pre>" for line in commands(text) if "judge" in line
     ]
     assert page.count("<tr>") == 1 + 6
 
 
-def test_the_commands_that_it_names_show_the_failure_again(desk, folder):
-    submit(desk, "ann", hw4="#!/bin/sh\necho oh dear >&2\nexit 3\n")
+def test_the_commands_of_a_handout_reproduce_the_failure(workdir, folder):
+    submit(workdir, "ann", hw4="#!/bin/sh\necho oh dear >&2\nexit 3\n")
     assert judge_class(folder, "--limit", "t01=7").returncode == 0
-    text = (desk / "out" / "ann" / handout.TEXT).read_text()
+    text = (workdir / "out" / "ann" / handout.TEXT).read_text()
     [judge] = [line for line in commands(text) if "judge" in line]
     assert judge == "hw4 judge t01 --program ./hw4 --limit t01=7"
-    words = judge.split()[1:]
-    result = run_hw4(*words, "--dir", folder, cwd=desk / "submissions" / "ann")
+    args = judge.split()[1:]
+    result = run_hw4(*args, "--dir", folder, cwd=workdir / "submissions" / "ann")
     assert result.returncode == 1
     assert "exit code 3: oh dear" in result.stdout
 
 
-def test_each_student_gets_one_that_nobody_else_may_read(desk, folder):
-    submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
-    submit(desk, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")
-    submit(desk, "<b>'$x", hw4=f"#!/bin/sh\necho '{NASTY}' >&2; exit 1\n")
-    (desk / "mine").write_text("mine")
-    (desk / "out" / "ann").mkdir(parents=True)
-    (desk / "out" / "ann" / handout.PAGE).symlink_to(desk / "mine")
+def test_each_student_gets_a_handout_that_only_its_owner_can_read(workdir, folder):
+    submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
+    submit(workdir, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")
+    submit(workdir, "<b>'$x", hw4=f"#!/bin/sh\necho '{NASTY}' >&2; exit 1\n")
+    (workdir / "mine").write_text("mine")
+    (workdir / "out" / "ann").mkdir(parents=True)
+    (workdir / "out" / "ann" / handout.PAGE).symlink_to(workdir / "mine")
     old = os.umask(0)
     try:
         assert judge_class(folder).returncode == 0
@@ -84,23 +84,23 @@ def test_each_student_gets_one_that_nobody_else_may_read(desk, folder):
         os.umask(old)
     for user in ("ann", "ben", "<b>'$x"):
         for name in handout.NAMES:
-            path = desk / "out" / user / name
+            path = workdir / "out" / user / name
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             assert "\x1b" not in path.read_text()
-    assert (desk / "mine").read_text() == "mine"
-    ben = (desk / "out" / "ben" / handout.TEXT).read_text()
+    assert (workdir / "mine").read_text() == "mine"
+    ben = (workdir / "out" / "ben" / handout.TEXT).read_text()
     assert "make hw4 failed: hw4.cu(7): error: no ;" in ben
     assert "```\nhw4.cu(7): error: no ;\nmake: ***" in ben
-    page = (desk / "out" / "<b>'$x" / handout.PAGE).read_text()
+    page = (workdir / "out" / "<b>'$x" / handout.PAGE).read_text()
     assert "<script>" not in page and "<b>" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "default-src 'none'" in page and "script-src 'none'" in page
     assert "http" not in page.replace("http-equiv", "")
-    names = json.loads((desk / "out" / pseudonyms.NAME).read_text())["names"]
+    names = json.loads((workdir / "out" / pseudonyms.NAME).read_text())["names"]
     assert f"you are “{names['ben']}”" in ben
 
 
-def test_a_journal_cannot_have_its_handout_written_elsewhere(tmp_path):
+def test_a_users_name_in_a_journal_cannot_redirect_its_handout(tmp_path):
     (tmp_path / "else").mkdir()
     for name, user in (("a", "../else"), ("b", str(tmp_path / "else")), ("c", ".."), ("d", "d")):
         write(tmp_path / "out" / name, RIGHT, user=user, cases=["t01"])
@@ -109,7 +109,7 @@ def test_a_journal_cannot_have_its_handout_written_elsewhere(tmp_path):
     assert sorted(path.parent.name for path in tmp_path.rglob(handout.PAGE)) == ["d"]
 
 
-def test_it_follows_the_rules_when_they_change(tmp_path):
+def test_rescore_writes_handouts_by_the_new_rules(tmp_path):
     for user in ("ann", "ben"):
         write(tmp_path / "out" / user, RIGHT, user=user, cases=["t01"])
     assert run_hw4("rescore", tmp_path / "out", "--limit", "t01=0.1").returncode == 0
@@ -118,23 +118,23 @@ def test_it_follows_the_rules_when_they_change(tmp_path):
     assert "--limit t01=0.1" in text
 
 
-def test_what_was_handed_in_late_is_marked_everywhere_and_costs_nothing(desk, folder):
+def test_a_late_submission_is_marked_everywhere_without_a_penalty(workdir, folder):
     for user, hour in (("ann", 11), ("ben", 14)):
-        place = submit(desk, user, hw4=knowing(folder, desk / "runs"))
+        own = submit(workdir, user, hw4=correct(folder, workdir / "runs"))
         moment = datetime(2026, 5, 1, hour, 5, tzinfo=UTC).timestamp()
-        os.utime(place / "hw4", (moment, moment))
+        os.utime(own / "hw4", (moment, moment))
     result = judge_class(folder, "--due", "2026-05-01T12:00+00:00")
     assert result.returncode == 0, result.stderr
     rows = {line.split()[3]: line for line in result.stdout.splitlines() if " of 2 " in line}
     assert "late" not in rows["ann"] and "2 h 5 min late" in rows["ben"]
     assert "ben: handed in 2 h 5 min late" in result.stdout
-    document = json.loads((desk / "out" / "results.json").read_text())
+    document = json.loads((workdir / "out" / "results.json").read_text())
     assert {one["user"]: (one["late"], one["score"]) for one in document["standings"]} == {
         "ann": (0, 60),
         "ben": (7500, 60),
     }
-    assert "Handed in" in (desk / "out" / "ben" / handout.TEXT).read_text()
-    page = desk / "board.html"
+    assert "Handed in" in (workdir / "out" / "ben" / handout.TEXT).read_text()
+    page = workdir / "board.html"
     assert run_hw4("scoreboard", "out", "--html", page).returncode == 0
     assert page.read_text().count("<small>late</small>") == 1
     other = run_hw4("scoreboard", "out", "--due", "2026-05-01T10:00+00:00").stdout
@@ -147,23 +147,23 @@ def test_what_was_handed_in_late_is_marked_everywhere_and_costs_nothing(desk, fo
 
 
 @pytest.mark.parametrize("stamp", [1e18, -1e18, float("inf"), float("nan")])
-def test_a_time_stamp_that_no_date_can_have_is_none(stamp):
+def test_a_time_stamp_outside_of_all_dates_is_ignored(stamp):
     assert moment_of(stamp) is None
 
 
-def test_on_a_board_with_pseudonyms_nobody_is_named_anywhere(desk, folder):
+def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
     users = ("alice.secretname", "bob.secretname", "cid.secretname")
-    submit(desk, users[0], hw4=knowing(folder, desk / "runs"))
-    submit(desk, users[1], hw4="#!/no/such/file\n")
-    submit(desk, users[2], Makefile="hw4:\n\t@echo $$PWD >&2; exit 1\n")
+    submit(workdir, users[0], hw4=correct(folder, workdir / "runs"))
+    submit(workdir, users[1], hw4="#!/no/such/file\n")
+    submit(workdir, users[2], Makefile="hw4:\n\t@echo $$PWD >&2; exit 1\n")
     assert judge_class(folder).returncode == 0
-    page = desk / "board.html"
+    page = workdir / "board.html"
     result = run_hw4("scoreboard", "out", "--anonymous", "--html", page)
     assert result.returncode == 0, result.stderr
     as_json = run_hw4("scoreboard", "out", "--anonymous", "--json").stdout
     for text in (page.read_text(), result.stdout, as_json):
         assert "secretname" not in text
-    record = desk / "out" / pseudonyms.NAME
+    record = workdir / "out" / pseudonyms.NAME
     assert stat.S_IMODE(record.stat().st_mode) == 0o600
     names = json.loads(record.read_text())["names"]
     assert set(names) == set(users) and len(set(names.values())) == 3
@@ -185,7 +185,7 @@ def test_pseudonyms_do_not_run_out(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [
         (0, "0 s"),
         (59.4, "59 s"),
@@ -196,14 +196,14 @@ def test_pseudonyms_do_not_run_out(tmp_path, monkeypatch):
         (2e5, "2 days 7 h"),
     ],
 )
-def test_spans_of_time_are_told_as_one_says_them(seconds, words):
-    assert span(seconds) == words
+def test_spans_of_time_have_readable_units(seconds, text):
+    assert span(seconds) == text
 
 
-def test_rows_of_a_class_tell_why_all_cases_fail_and_how_far_it_is(desk, folder):
-    submit(desk, "ann", hw4=knowing(folder, desk / "runs"))
-    submit(desk, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")
-    submit(desk, "cid", hw4="#!/bin/sh\necho no GPU here >&2; exit 1\n")
+def test_rows_of_a_class_show_reasons_and_progress(workdir, folder):
+    submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
+    submit(workdir, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")
+    submit(workdir, "cid", hw4="#!/bin/sh\necho no GPU here >&2; exit 1\n")
     rows = judge_class(folder).stdout.splitlines()[:3]
     assert [row[:12] for row in rows] == ["1 of 3  ann ", "2 of 3  ben ", "3 of 3  cid "]
     assert rows[0].endswith(" s")

@@ -1,4 +1,4 @@
-"""What counts as the same program, run and GPU."""
+"""The hashes that identify programs, runs and GPUs."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def program(tmp_path):
     return path
 
 
-def test_a_program_is_its_bytes_and_arguments_wherever_it_lies(program, tmp_path):
+def test_a_programs_hash_covers_its_bytes_and_arguments_but_not_its_folder(program, tmp_path):
     first = program_sha256([str(program)])
     copy = tmp_path / "elsewhere"
     copy.write_bytes(program.read_bytes())
@@ -28,22 +28,22 @@ def test_a_program_is_its_bytes_and_arguments_wherever_it_lies(program, tmp_path
     assert program_sha256([str(copy)]) != first
 
 
-def test_a_script_that_is_an_argument_counts_by_its_bytes(tmp_path):
+def test_the_bytes_of_a_script_among_the_arguments_count(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text("1")
     first = program_sha256(["python3", str(script)])
     script.write_text("2")
     assert program_sha256(["python3", str(script)]) != first
-    assert program_sha256(["no-such-program", "\0"])  # judged anyway, and told there
+    assert program_sha256(["no-such-program", "\0"])  # it is judged, and refused there
 
 
-def test_hw4_itself_is_its_modules_and_kernels(tmp_path):
+def test_the_hash_of_hw4_itself_covers_modules_and_kernels(tmp_path):
     names = [path.name for path in own_files()]
     assert {"judge.py", "pipeline.py", "flash.cu", "platform.cuh"} <= set(names)
     assert program_sha256(["sh"], own_files()) != program_sha256(["sh"], own_files()[1:])
 
 
-def test_a_run_stands_for_another_of_the_same_case_limit_and_circumstances():
+def test_runs_of_the_same_case_limit_and_conditions_have_the_same_key():
     case = suite.cases()["t01"]
     key = run_key("program", case, "GPU-1", 5e-3)
     assert run_key("program", case, "GPU-1", 5e-3) == key

@@ -1,4 +1,4 @@
-"""The judge and its command with real programs (more of them are in test_verdicts_of_programs), and verify."""
+"""The judge of one case and its command with real programs, and verify; see also test_verdicts_of_programs."""
 
 import shutil
 import stat
@@ -20,14 +20,14 @@ from hw4cli.scoring.record import combine
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
-    """A small case with a limit of half a second, for programs that run past it."""
+    """A small case with a limit of half a second, for programs that exceed it."""
     case = tiny_case(limit=0.5)
     return case, make_cases(tmp_path_factory.mktemp("tiny"), case)
 
 
 @pytest.fixture
 def program(tmp_path):
-    """Makes an executable Python program from its lines; `answer` in it is the path of the right answer."""
+    """Makes an executable Python program from its lines, in which `answer` is the path of the answer."""
 
     def write(body, answer="/none"):
         path = tmp_path / "program"
@@ -52,7 +52,7 @@ def judged(tiny, program, body, monkeypatch, kill_after=0.5):
     return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
 
 
-def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeypatch):
+def test_the_judge_does_not_kill_its_own_earlier_children(tiny, program, monkeypatch):
     bystander = psutil.Popen(["sleep", "30"])
     try:
         judged(tiny, program, RIGHT, monkeypatch)
@@ -62,7 +62,7 @@ def test_the_judge_spares_the_children_that_it_had_before(tiny, program, monkeyp
         bystander.wait()
 
 
-def test_the_clock_wakes_at_once_when_a_program_ends(tiny, program, monkeypatch):
+def test_the_end_of_a_program_is_noticed_at_once(tiny, program, monkeypatch):
     walls = {body: [] for body in (RIGHT, RIGHT + "; time.sleep(0.1)")}
     for _ in range(10):
         for body, times in walls.items():
@@ -107,7 +107,7 @@ def test_an_input_or_answer_of_the_right_size_that_is_not_the_suites_is_the_judg
 
 
 @pytest.mark.parametrize("damaged", ["answer", "answer[:-4]", "permissions"])
-def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, damaged):
+def test_a_program_that_changes_the_cases_files_is_refused(tiny, program, tmp_path, damaged):
     case, folder = tiny
     for path in (case.input_path, case.answer_path):
         path(tmp_path).write_bytes(path(folder).read_bytes())
@@ -118,7 +118,7 @@ def test_a_program_that_changes_our_files_is_found_out(tiny, program, tmp_path, 
     assert "changed while the program ran" in result.reason
 
 
-def test_a_folder_without_room_for_the_output_is_the_judges_failure(tiny, program, monkeypatch):
+def test_too_little_free_space_for_the_output_is_the_judges_failure(tiny, program, monkeypatch):
     case, folder = tiny
     usage = shutil.disk_usage("/")._replace(free=1000)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
@@ -127,7 +127,7 @@ def test_a_folder_without_room_for_the_output_is_the_judges_failure(tiny, progra
     assert "TMPDIR" in result.reason
 
 
-def test_comparing_takes_little_more_than_reading(tmp_path):
+def test_comparing_takes_little_longer_than_reading(tmp_path):
     values = np.linspace(-3, 3, 1 << 24, dtype=np.float32)  # 64 MB
     paths = tmp_path / "output", tmp_path / "answer"
     for path in paths:
@@ -145,7 +145,7 @@ def test_comparing_takes_little_more_than_reading(tmp_path):
     assert seconds(lambda: runcase.compare_files(*paths, Comparison())) < 6 * reading
 
 
-def test_sizes_are_told_in_rows_where_they_are_rows():
+def test_a_wrong_size_is_given_in_rows_if_it_is_a_multiple_of_rows():
     shape = Shape(2, 40, 8)
     assert size_problem(2560, shape) is None
     assert "3 rows too short" in size_problem(2560 - 96, shape)
@@ -163,7 +163,7 @@ def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
     assert "+ Penalty 0.00 s" in result.stdout
 
 
-def test_a_program_with_arguments_is_judged_and_what_is_wrong_costs(hw4, folder, program):
+def test_a_program_with_arguments_is_judged_and_wrong_cases_get_the_penalty(hw4, folder, program):
     path = program("sys.exit(len(sys.argv))")
     result = hw4("judge", "t01", "--dir", folder, "--program", f"{path} 'one argument' two")
     assert result.returncode == 1
@@ -173,12 +173,12 @@ def test_a_program_with_arguments_is_judged_and_what_is_wrong_costs(hw4, folder,
     assert "Penalty 60.00 s" in result.stdout
 
 
-def test_missing_cases_are_told_with_the_command_that_makes_them(hw4, folder):
+def test_missing_cases_are_reported_with_the_command_that_makes_them(hw4, folder):
     result = hw4("judge", "t01-t03", "t05", "--dir", folder)
     fails(result, 3, "3 of 4 cases", f"hw4 gen t02-t03 t05 --dir {folder}")
 
 
-def test_a_bad_request_is_one_sentence(hw4, folder):
+def test_a_wrong_option_is_reported_in_one_sentence(hw4, folder):
     fails(hw4("judge", "t99", "--dir", folder), 2, "no case 't99'")
     fails(hw4("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
     fails(hw4("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
@@ -186,7 +186,7 @@ def test_a_bad_request_is_one_sentence(hw4, folder):
         fails(hw4("judge", "t01", "--dir", folder, "--penalty", penalty), 2, "--penalty")
 
 
-def test_interrupted_the_judge_takes_the_program_with_it(folder, program):
+def test_an_interrupted_judge_ends_the_program(folder, program):
     import signal
     import subprocess
 
@@ -214,7 +214,7 @@ def verify(*args):
     return run_hw4("verify", *args)
 
 
-def test_verify_tells_right_from_wrong_and_where(folder, tmp_path):
+def test_verify_distinguishes_right_from_wrong_and_shows_where(folder, tmp_path):
     case = suite.cases()["t01"]
     answer = case.answer_path(folder)
     assert verify(answer, answer).returncode == 0

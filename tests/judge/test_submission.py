@@ -1,4 +1,4 @@
-"""A submission as it is read: all that it holds is seen once, and there is a bound to it."""
+"""Reading a submission: its contents are read once, and are limited in number and size."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from helpers import OPEN, run_hw4
 
 from hw4cli.judge import submission
-from hw4cli.judge.submission import BrokenError, Submission, program_of
+from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.runner.confine import Confinement
 
 
@@ -19,17 +19,17 @@ def filled(folder, files, size=1):
     return folder
 
 
-def test_four_times_the_files_take_no_more_than_linear_time(tmp_path):
-    """10,000 files took 15 s: their sizes were summed up for each of them."""
+def test_reading_a_submission_takes_linear_time(tmp_path):
+    """It once took 15 s for 10,000 files, with a sum over all of them for each."""
 
     def seconds(files):
-        place = filled(tmp_path / str(files), files)
+        folder = filled(tmp_path / str(files), files)
         times = []
         for _ in range(3):
             start = time.process_time()
-            one = Submission("ann", place)
-            assert (len(one.files), one.contents.size) == (files, files)
-            assert one.sha256
+            submission = Submission("ann", folder)
+            assert (len(submission.files), submission.contents.size) == (files, files)
+            assert submission.sha256
             times.append(time.process_time() - start)
         return min(times)
 
@@ -39,7 +39,7 @@ def test_four_times_the_files_take_no_more_than_linear_time(tmp_path):
 def test_a_submission_with_too_many_files_is_refused_without_reading_them_all(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "MAX_ENTRIES", 50)
     with pytest.raises(BrokenError, match="it holds more than 50 files and folders"):
-        program_of(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", 5, Confinement(), tmp_path)
+        build_program(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", 5, Confinement(), tmp_path)
     assert not (tmp_path / "out" / "build").exists()
     folders = tmp_path / "folders"
     for number in range(60):
@@ -49,23 +49,23 @@ def test_a_submission_with_too_many_files_is_refused_without_reading_them_all(tm
     assert Submission("ann", filled(tmp_path / "few", 40)).excess is None
 
 
-def test_a_hash_tells_names_links_and_bytes_apart(tmp_path):
-    seen = set()
+def test_a_submissions_hash_differs_by_names_links_and_bytes(tmp_path):
+    hashes = set()
     for name, text in (("a", "x"), ("b", "x"), ("a", "y")):
-        place = tmp_path / f"{name}{text}"
-        place.mkdir()
-        (place / name).write_text(text)
-        seen.add(Submission("ann", place).sha256)
+        folder = tmp_path / f"{name}{text}"
+        folder.mkdir()
+        (folder / name).write_text(text)
+        hashes.add(Submission("ann", folder).sha256)
     for target in ("x", "y"):
-        place = tmp_path / f"link{target}"
-        place.mkdir()
-        (place / "a").symlink_to(target)
-        seen.add(Submission("ann", place).sha256)
-    assert len(seen) == 5
+        folder = tmp_path / f"link{target}"
+        folder.mkdir()
+        (folder / "a").symlink_to(target)
+        hashes.add(Submission("ann", folder).sha256)
+    assert len(hashes) == 5
 
 
-def test_a_class_goes_on_past_ten_thousand_files(tmp_path):
-    """As a process: with a student's 10,001 files, the judging of the class ends as fast as without."""
+def test_a_submission_with_ten_thousand_files_does_not_delay_the_class(tmp_path):
+    """The command, with a student's 10,001 files, takes hardly longer than without them."""
     cases = tmp_path / "cases"
     assert run_hw4("gen", "t01", "--dir", cases).returncode == 0
     crowded = tmp_path / "submissions" / "ann"
@@ -73,7 +73,7 @@ def test_a_class_goes_on_past_ten_thousand_files(tmp_path):
     (crowded / "hw4").symlink_to("/bin/true")
     for number in range(10_000):
         (crowded / str(number)).touch()
-    words = ("--class", tmp_path / "submissions", "--output", tmp_path / "out", "--dir", cases, *OPEN)
-    result = run_hw4("judge", "t01", *words, timeout=60)
+    args = ("--class", tmp_path / "submissions", "--output", tmp_path / "out", "--dir", cases, *OPEN)
+    result = run_hw4("judge", "t01", *args, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "it holds more than 10,000 files and folders" in result.stdout

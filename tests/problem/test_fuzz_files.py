@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw4cli.errors import Hw4Error, InputError
-from hw4cli.judge import caserecord
-from hw4cli.judge.caserecord import CaseRecord
+from hw4cli.judge import casemanifest
+from hw4cli.judge.casemanifest import CaseManifest
 from hw4cli.judge.casewatch import CaseWatch
 from hw4cli.judge.runcase import check_case
-from hw4cli.judge.submission import BrokenError, Submission, program_of
+from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER, InputFile
 from hw4cli.problem.shape import Shape
@@ -85,7 +85,7 @@ def test_a_submission_may_hold_anything_and_is_only_read(tree):
         assert len(one.sha256) == 64 and one.contents.size >= 0
         one.handed_in  # noqa: B018
         try:
-            program = program_of(one, folder / "out", 10, Confinement(), folder)
+            program = build_program(one, folder / "out", 10, Confinement(), folder)
             assert program.resolve().is_relative_to((folder / "out").resolve())
         except (BrokenError, Hw4Error) as error:
             assert str(error)
@@ -113,8 +113,8 @@ def test_a_case_may_hold_anything(source, answer, known):
         for read in (
             lambda: InputFile(folder / "t").ranges(),
             lambda: check_case(case, folder),
-            lambda: CaseWatch([case], folder).changed(),
-            lambda: CaseWatch([case], folder, CaseRecord(folder / caserecord.NAME, secret=False)).changed(),
+            lambda: CaseWatch([case], folder).check(),
+            lambda: CaseWatch([case], folder, CaseManifest(folder / casemanifest.NAME, secret=False)).check(),
         ):
             try:
                 read()
@@ -179,7 +179,7 @@ def documents(draw):
 def test_records_beside_the_results_may_hold_anything(text):
     with a_folder() as folder:
         for name, read in (
-            (caserecord.NAME, lambda: CaseRecord.load(folder, secret=False).save()),
+            (casemanifest.NAME, lambda: CaseManifest.load(folder, secret=False).save()),
             (pseudonyms.NAME, lambda: pseudonyms.pseudonyms(folder, ["ann"])),
         ):
             (folder / name).write_bytes(text)
