@@ -139,7 +139,8 @@ function follow() {
     row.classList.add("open");
     row.hidden = false;
     visit(row.cells[0]);
-    row.cells[0].scrollIntoView({ block: "nearest", inline: "nearest" });
+    const low = matchMedia("(max-width: 40rem)").matches; // where the panel rises from below
+    row.cells[0].scrollIntoView({ block: low ? "start" : "nearest", inline: "nearest" });
     hide();
     panel.focus({ preventScroll: true });
   }

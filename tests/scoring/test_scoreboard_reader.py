@@ -174,6 +174,14 @@ def test_a_phone_shows_every_case_of_a_row_at_once_and_that_there_is_more(reader
     assert chart["y"] > board["y"], "who looks for a row need not scroll past the chart"
 
 
+def test_a_panel_on_a_phone_leaves_its_row_in_sight(reader):
+    screen(reader, PHONE)
+    reader.execute_script("open(body.rows[30])")
+    top = "return arguments[0].getBoundingClientRect().top"
+    row, sheet = (reader.execute_script(top, one) for one in (find(reader, "tr.open"), panel(reader)))
+    assert -1 <= row < sheet - 20
+
+
 def test_the_rows_at_the_bottom_stay_in_sight_and_hide_no_cell_that_the_keyboard_reaches(reader):
     foot, table = find(reader, "tfoot").rect, find(reader, ".scroll").rect
     assert table["y"] < foot["y"] and foot["y"] + foot["height"] <= table["y"] + table["height"]
