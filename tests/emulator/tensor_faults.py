@@ -4,10 +4,10 @@ from functools import partial
 
 from faults import Fault
 
-from hw4cli.emulator.check import EQUAL
+from hw4cli.emulator.check import EQUAL, LONG
 from hw4cli.problem.shape import Shape
 
-SHORT, RING = Shape(1, 131, 64), Shape(1, 527, 32)  # each block converts for itself; tiles come through a ring
+SHORT, RING = Shape(1, 131, 64), LONG[0]  # each block converts for itself; tiles come through a ring
 MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=80, shape=SHORT)
 GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=90, shape=SHORT)
 COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=90, shape=RING)
