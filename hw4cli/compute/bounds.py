@@ -21,7 +21,7 @@ U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
 LARGEST16 = 65504.0  # of fp16
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
-FAR = 64  # parts of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
+FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {"split", "exact"}
@@ -170,7 +170,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
             "sum of a score": (d + 1) / 2 * U32 * top * LN2,
             "exponent": 2 * U32 * top * LN2 + power,
             "rescaling": (2 * U32 * top * LN2 + power * ceil_div(n, 16)) if proven else 0.0,
-            # flash adds the exponent of l to m, where |m| <= top; then the parts' m are subtracted.
+            # flash adds the exponent of l to m, where |m| <= top; then the splits' m are subtracted.
             "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if kernel == "flash" else 0.0,
         },
         fixed={"combining, division": 4 * MOST_SPLITS * U32 * v},
@@ -185,7 +185,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
 
 
 def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares:
-    """Tensor cores: Q and K in two fp16 terms each, three products; P and V in one term, or (exact) in two."""
+    """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
     q, k, v = found
     x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
     scaled_v = v * V_FACTOR * (1 + U32) if kernel == "split" else v
@@ -196,8 +196,8 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
-    merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then parts
-    rest_x, rest_k, rest_v = (_two_terms(size) for size in (x, k, v))
+    merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then splits
+    rest_x, rest_k, rest_v = (_hi_lo(size) for size in (x, k, v))
     dropped = half_ulp16(x) * half_ulp16(k)
     shares = Shares(
         v,
@@ -229,12 +229,12 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
         shares.numerator["sum of P V"] = n * lost + moves * U32 + merges
     else:
         shares.fixed["P in two terms"] = U16**2 * v
-        shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product of both second terms
+        shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product lo lo
         shares.numerator["sum of P V"] = 3 * n * lost + moves * U32 + merges
     return shares
 
 
-def _two_terms(x: float) -> float:
+def _hi_lo(x: float) -> float:
     """What is left of a value of size up to x after two fp16 terms."""
     return half_ulp16(half_ulp16(x))
 
@@ -261,7 +261,7 @@ def _together(top: float, d: int, lost: float) -> float:
 
 
 def _small_first(top: float, d: int, lost: float) -> float:
-    """Error of a score whose sum starts at 0, with the products of second terms: these add up to top·2^-10 at most."""
+    """Error of a score whose sum starts at 0, with the products with a lo: these add up to top·2^-10 at most."""
     steps, small = ceil_div(d, 16), 2.0 * U16 * top
     sizes = (top * step / steps + small for step in range(1, steps + 1))
     return 16 * lost * (sum(map(_power_below, sizes)) + 2 * steps * small)

@@ -15,7 +15,7 @@ MAX_BLOCKS = 2**31 - 1
 @dataclass(frozen=True)
 class Chip:
     """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
-    what a block may use, and what a multiprocessor has for all its blocks; and whether warp groups multiply there
+    what a block may use, and what a multiprocessor has for all its blocks; and whether warpgroups multiply there
     (wgmma)."""
 
     cc: int

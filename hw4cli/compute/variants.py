@@ -1,7 +1,7 @@
 """The kernels: every entry of the families' modules, in the order in which they stand there.
 
 An entry's name is its file kernels/NAME.cu, the prefix of its symbols, and the value of --kernel. Its formulas (tiles,
-threads, shared memory, launches, parts) stand beside it.
+threads, shared memory, launches, splits) stand beside it.
 """
 
 from hw4cli.compute import flash, scalar, tensor
