@@ -30,16 +30,19 @@ def is_own_kernel(name: str) -> bool:
     return name.endswith(".cu")
 
 
+def kernel_path(name: str) -> Path:
+    """The file of a kernel: kernels/NAME.cu, or PATH.cu of the user's own."""
+    return Path(name) if is_own_kernel(name) else data_path("kernels") / f"{name}.cu"
+
+
 def kernel_source(name: str) -> str:
     """The text of kernels/NAME.cu, or of a file PATH.cu of the user's own, with its local includes spliced in.
 
     A user's file finds headers beside itself, then the project's. NVRTC gets one text because cupy's cache of compiled
     kernels is keyed by the text it is given: a header that was only named would change without a recompilation.
     """
-    folder = data_path("kernels")
-    if is_own_kernel(name):
-        return spliced(Path(name), (Path(name).parent, folder))
-    return spliced(folder / f"{name}.cu", (folder,))
+    path = kernel_path(name)
+    return spliced(path, (path.parent, data_path("kernels")))
 
 
 def spliced(path: Path, folders: Sequence[Path]) -> str:

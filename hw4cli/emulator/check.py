@@ -19,7 +19,7 @@ from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import data_path, is_own_kernel
+from hw4cli.resources import kernel_path
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
 SHAPES = (Shape(1, 1, 32), Shape(1, 131, 64), Shape(3, 65, 36), Shape(1, 67, 128))
@@ -92,8 +92,7 @@ def check_kernel(
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data. Raises InputError if it does not
     compile, MachineError if there is no C++ compiler, or the chip cannot start such a launch.
     """
-    own = Path(variant.name) if is_own_kernel(variant.name) else data_path(f"kernels/{variant.name}.cu")
-    source = source or own
+    source = source or kernel_path(variant.name)
     planned = [
         (each, variant.plan(each, chip, tile))
         for each in ([shape] if shape else shapes)

@@ -7,13 +7,13 @@ import numpy as np
 
 from hw4cli.compute.dispatch import Choice, candidates
 from hw4cli.compute.plan import CHIPS, Plan
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import data_path
+from hw4cli.resources import kernel_path
 from hw4cli.stream.devices import CpuDevice
 from hw4cli.stream.timeline import Stopwatch
 from hw4cli.text.progress import Advance
@@ -62,8 +62,8 @@ class EmulatedDevice(CpuDevice):
     def _library(self, kernel: str) -> tuple[Plan, Library]:
         """A kernel's plan for one batch, and its shared object, compiled on first use."""
         if kernel not in self._libraries:
-            plan = VARIANTS[kernel].plan(Shape(1, self._group.N, self._group.d), CHIP)
-            path = shared_object(data_path(f"kernels/{kernel}.cu"), plan.macros, CHIP.cc, 32, PLAIN)
+            plan = kernel_named(kernel).plan(Shape(1, self._group.N, self._group.d), CHIP)
+            path = shared_object(kernel_path(kernel), plan.macros, CHIP.cc, 32, PLAIN)
             library = Library(path)
             library.add_as(CHIP.cc)
             self._libraries[kernel] = plan, library

@@ -334,6 +334,7 @@ template <class Each> static void each_word(Area& area, const char* at, uint32_t
         each(area.words[i], at <= word && word + 4 <= end ? (uint8_t)15 : bytes_of(at, end, word));
     }
 }
+static bool in_window(const char* at) { return at >= window && at < window + WINDOW; }
 // Whether a read tells nothing new: the last write is past, and another lane of the warp has read the word just so.
 static inline bool seen(Word& word, uint8_t bytes, int t) {
     if (word.copy || word.epoch < block_epoch || (word.written & bytes) != bytes) return false;
@@ -353,8 +354,9 @@ static void touch_shared(const char* at, const Access& access, unsigned who) {
                  "thread %d %s shared memory at {0} that the asynchronous copy at {1} still writes: wait for the copy, then "
                  "__syncthreads(), first", current, access.write ? "writes" : "reads");
         if (!access.write && ((word.epoch < block_epoch ? 0 : word.written) & bytes) != bytes)
-            tell("uninitialised", access.pc, 0, "thread %d reads shared memory at {0} that nobody has written: byte %ld of %u",
-                 current, (long)(at - window), dynamic_bytes);
+            tell("uninitialised", access.pc, 0, "thread %d reads shared memory at {0} that nobody has written: byte %ld of %u%s",
+                 current, at < window ? (long)(at - tls) : at < window + WINDOW ? (long)(at - window) : (long)(at - window - WINDOW),
+                 in_window(at) ? dynamic_bytes : (unsigned)(tls_bytes - WINDOW), in_window(at) ? "" : " of its static part");
         touch(word, bytes, access, false, "shared memory", who);
     });
 }

@@ -54,7 +54,10 @@ HANDLER(add_overflow, "an addition of int overflows")
 HANDLER(sub_overflow, "a subtraction of int overflows")
 HANDLER(mul_overflow, "a multiplication of int overflows")
 HANDLER(negate_overflow, "a negation of int overflows")
-HANDLER(divrem_overflow, "a division by zero, or one that overflows,")
+void __ubsan_handle_divrem_overflow(void*) {
+    undefined("a division by zero, or one that overflows,", HERE);
+    if (current != NOBODY) stop_kernel();  // the processor would end the process
+}
 HANDLER(shift_out_of_bounds, "a shift by more bits than the number has, or by less than none,")
 HANDLER(pointer_overflow, "pointer arithmetic that overflows")
 HANDLER(builtin_unreachable, "code that is marked unreachable is reached")

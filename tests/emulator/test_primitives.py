@@ -1,0 +1,79 @@
+"""Votes, shuffles, atomics, static shared memory on the CPU; and what becomes of kernels that never end, or crash."""
+
+import numpy as np
+import pytest
+from probes import MACROS, library, run
+
+from hw4cli.compute.plan import Launch, Plan
+from hw4cli.emulator.build import PLAIN, RACE
+from hw4cli.emulator.worker import Job, run_jobs
+
+NAMES = (
+    *("COUNT", "AND_OR", "BALLOT", "UP", "DOWN", "XOR", "ATOMICS", "STATIC", "STATIC_RACE", "HALF_WARP"),
+    *("HALF_WARP_RACE", "STRONG", "WEAK", "ENDLESS", "NULL_POINTER", "DIVISION"),
+)
+X = np.arange(64, dtype=np.uint32)
+SEGMENT = X % 16
+EXPECTED = {
+    "COUNT": np.full(64, 22),
+    "AND_OR": np.full(64, 0b0101),
+    "BALLOT": [sum(1 << i for i in range(32) if (first + i) % 5 == 0) + (first == 0) * 2**31 for first in X // 32 * 32],
+    "UP": np.where(SEGMENT >= 3, X - 3, X),
+    "DOWN": np.where(SEGMENT < 13, X + 3, X),
+    "XOR": X ^ 17,
+    "ATOMICS": np.tile([X.sum(), 0, 9, 63], 16),
+    "STATIC": X[::-1],
+}
+
+
+def tried(name, order="forward", build=RACE):
+    bytes_of_o, outcome = run("primitives", "primitive", X, X, X, NAMES.index(name), 64, 0, build, order)
+    return bytes_of_o.view(np.uint32), [str(finding) for finding in outcome.findings]
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("name", EXPECTED)
+def test_threads_that_meet_get_what_cuda_says(name, order):
+    o, found = tried(name, order)
+    np.testing.assert_array_equal(o, np.asarray(EXPECTED[name], np.uint32))
+    assert found == []
+
+
+def test_static_shared_memory_is_watched():
+    _, found = tried("STATIC_RACE")
+    assert any("race: " in sentence and "primitives.cu:40" in sentence for sentence in found), found
+
+
+def test_a_part_of_a_warp_may_meet_alone():
+    o, found = tried("HALF_WARP")
+    np.testing.assert_array_equal(o[:16], X[:16][::-1])
+    assert found == []
+    _, found = tried("HALF_WARP_RACE")
+    assert any("__syncwarp() is missing" in sentence for sentence in found), found
+
+
+def test_volatile_stores_of_one_word_are_no_race_and_plain_ones_are():
+    assert tried("STRONG")[1] == []
+    assert any("race: " in sentence and "O of batch 0" in sentence for sentence in tried("WEAK")[1])
+
+
+def test_undefined_behaviour_is_found():
+    jobs = [job("DIVISION")]
+    kinds = [finding.kind for finding in run_jobs(jobs, RACE)[0].findings]
+    assert "undefined behaviour" in kinds
+
+
+def job(name, build=RACE):
+    plan = Plan("primitives", MACROS, (Launch("primitive", 1, 64, 0),), splits=NAMES.index(name))
+    block = np.stack([X, X, X]).view(np.float32).reshape(1, 3, 16, 4)
+    return Job(library("primitives", build).path, plan, block)
+
+
+@pytest.mark.parametrize("build", [PLAIN, RACE])
+def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(build):
+    jobs = [job("STATIC", build), job("NULL_POINTER", build), job("ENDLESS", build), job("COUNT", build)]
+    outcomes = run_jobs(jobs, build, seconds=3)
+    assert [outcome.finished for outcome in outcomes] == [True, False, False, True]
+    assert outcomes[1].findings[0].kind in ("crash", "out of bounds")
+    assert outcomes[2].findings[0].kind == "hang"
+    np.testing.assert_array_equal(outcomes[3].o.view(np.uint32).reshape(-1), np.full(64, 22))
