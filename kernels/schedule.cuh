@@ -11,7 +11,7 @@ template <class T> __device__ __forceinline__ T* row_of(const Matrix<T>& m, long
 }
 
 struct Task {
-    long long batch;
+    int batch;
     int row0;                 // the first of BR rows
     int split;                // which part of the keys
     int first_key, last_key;  // from the first on, up to before the last
@@ -21,7 +21,7 @@ struct Task {
 __device__ __forceinline__ Task task_of(unsigned block, const Params& p)
 {
     const unsigned row_blocks = ceil_div(p.Nq, BR);
-    const long long batch = block / row_blocks;
+    const int batch = block / row_blocks;
     return {batch, int(block % row_blocks) * BR, 0, 0, p.Nk};
 }
 

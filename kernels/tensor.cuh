@@ -57,12 +57,15 @@ __device__ __forceinline__ void attend(const Params& p) {
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
     // Accumulators are promoted to where O goes in the end, l and m to scratch. (INBLOCK: few keys are one split, one sum.)
-    // The addresses are computed where they are needed: kept, they would cost registers.
+    // The task is computed again where it is needed: kept, it would cost registers.
     auto promote = [&](bool again, bool last) {
-        float* o = row_of(p.o, t.batch, row0);
-        if (INBLOCK) return store(r, p, t.batch, row0, o, nullptr, false, true);
+        if (INBLOCK) return store(r, p, t.batch, row0, row_of(p.o, t.batch, row0), nullptr, false, true);
+        unsigned block, thread;
+        read_again(block, thread);
+        const Task t = task_of_split(block, p);
+        const int row0 = t.row0 + thread / 32 * 16 * MI;
         const long long row = partial_row(p, t, row0);
-        float* to = p.splits > 1 ? p.partial_o + row * D : o;
+        float* to = p.splits > 1 ? p.partial_o + row * D : row_of(p.o, t.batch, row0);
         store(r, p, t.batch, row0, to, p.row_stats + row, again, last && p.splits == 1);
     };
     const unsigned k_lane = swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);

@@ -77,7 +77,7 @@ def _tile(name: str) -> Callable[[Shape, Chip], Tile]:
             return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
         if short:
             return {"BR": 64 if pieces == 2 and chip.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
-        if shape.N >= 4096 or pieces == 2 or chip.cc in (86, 89):
+        if shape.N >= 4096 or pieces == 2 or chip.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
             return {"BR": 256, "BC": 128 if chip.shared_limit > 200 << 10 and pieces == 1 else 64}
         return {"BR": 128, "BC": 64}
 
