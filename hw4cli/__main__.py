@@ -2,7 +2,7 @@
 
 try:
     from hw4cli.entry import main
-except KeyboardInterrupt:  # Ctrl-C so early that nobody is there to answer it
+except KeyboardInterrupt:  # Ctrl-C before the handlers are set
     import os
 
     os.write(2, b"hw4: interrupted\n")

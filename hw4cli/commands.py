@@ -1,4 +1,4 @@
-"""The commands by name, and what a command line will need: known before click is imported."""
+"""The commands by name, and whether a command line needs a GPU: without importing click."""
 
 # `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for -); its docstring begins with this
 # sentence.
@@ -6,27 +6,27 @@ COMMANDS = {
     "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
     "gen": "Make test cases and their answers.",
     "judge": "Run a program on CASES (default: all thirty) and judge it by the assignment's rules.",
-    "rescore": "Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.",
+    "rescore": "Apply other rules to what `hw4 judge --output DIR` ran, without running anything.",
     "scoreboard": "Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.",
     "verify": "Compare OUTPUT with ANSWER, element by element.",
-    "info": "Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges.",
+    "info": "Show what an input FILE holds: header, size, ranges, and what is outside the assignment's ranges.",
     "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
-    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.',
+    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, in turns.',
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
     "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",
     "selftest": "Test the kernels on random shapes and data.",
-    "doctor": "Tell what this machine has and lacks, and what to do about it.",
-    "completion": "Print the script that completes hw4's words on the Tab key.",
+    "doctor": "Check what this machine has and lacks for hw4, and show what to do about it.",
+    "completion": "Print the script by which a shell completes hw4's arguments on the Tab key.",
 }
 WITHOUT_GPU = ("cpu", "emulate")  # values of --device
 OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
 
 
-def wants_gpu(words: list[str]) -> bool:
-    """Whether a command line asks to compute, as `hw4 IN OUT` does, and not on the CPU."""
-    if not words or words[0] in OWN_OPTIONS or (words[0] in COMMANDS and words[0] != "run"):
+def wants_gpu(arguments: list[str]) -> bool:
+    """Whether a command line computes, as `hw4 IN OUT` does, and not only on the CPU."""
+    if not arguments or arguments[0] in OWN_OPTIONS or (arguments[0] in COMMANDS and arguments[0] != "run"):
         return False
     without = {f"{option}{name}" for name in WITHOUT_GPU for option in ("", "--device=")}
-    return not {*without, "-h", "--help"} & set(words)
+    return not {*without, "-h", "--help"} & set(arguments)

@@ -1,4 +1,4 @@
-"""Where the command starts: Ctrl-C is answered before anything is imported that takes time."""
+"""The start of the command: Ctrl-C is handled before anything is imported that takes time."""
 
 import os
 import sys
@@ -8,27 +8,27 @@ from hw4cli.system import interrupts
 
 def main() -> None:
     """Run the command line and exit."""
-    interrupts.end_at_once()
+    interrupts.exit_on_signals()
     from hw4cli.commands import wants_gpu
-    from hw4cli.errors import lack
+    from hw4cli.errors import resource_shortage
 
     try:
         if wants_gpu(sys.argv[1:]):
             from hw4cli.device.context import make_context
 
-            make_context()  # nothing but ctypes is imported before
+            make_context()  # only ctypes is imported before
         from hw4cli.cli import run_command
 
-        interrupts.raise_from_now_on()
+        interrupts.raise_on_signals()
         code = run_command()
     except KeyboardInterrupt:
         interrupts.exit_interrupted()
     except (ImportError, MemoryError, RuntimeError) as error:
-        words = lack(error)
-        if words is None:
+        message = resource_shortage(error)
+        if message is None:
             raise
-        os.write(2, f"hw4: {words}\n".encode())
+        os.write(2, f"hw4: {message}\n".encode())
         code = 3
-    # All is written and closed. Taking everything down piece by piece would cost some 10 ms, 25 more where CUDA was at
-    # work, and Ctrl-C meanwhile would be a traceback.
+    # All files are written and closed. An orderly shutdown of Python takes 10 ms, 25 more with CUDA, and Ctrl-C during
+    # it would print a traceback.
     os._exit(code)

@@ -1,21 +1,25 @@
-"""The errors that are the user's to mend: one sentence each, and the exit code that goes with it."""
+"""The errors that a user can do something about: one sentence each, and its exit code."""
 
 import errno
 
-# Of the system's errors, those that no judged program is to blame for: this machine, or this user, has run out of
-# something; and a disk that fails.
+# System errors that are never a judged program's fault: this machine or user has run out of something, or a disk fails.
 SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 DISK_FAULTS = {errno.EIO, errno.ESTALE, errno.EROFS}
 
 
 class Hw4Error(Exception):
-    """A problem told in one sentence: what is wrong, where, and what to do."""
+    """A problem in one sentence: what is wrong, where, and what to do. All of hw4's errors are of this class.
+
+    >>> raise InputError("in: N is 0, but must be between 1 and 2147483647")
+    Traceback (most recent call last):
+    hw4cli.errors.InputError: in: N is 0, but must be between 1 and 2147483647
+    """
 
     exit_code = 3
 
 
 class InputError(Hw4Error):
-    """The command line, or a file that it names, is wrong (exit code 2)."""
+    """The command line, an argument, or a file that it names, is wrong (exit code 2)."""
 
     exit_code = 2
 
@@ -31,15 +35,15 @@ class KernelError(MachineError):
 
 
 class BusyError(MachineError):
-    """Another process has what is needed; nothing was done."""
+    """Another process has a lock that is needed; nothing was done."""
 
 
-def lack(error: BaseException) -> str | None:
-    """What the machine lacks, memory or threads, if an error says so in whatever words; None if it does not."""
-    words = str(error)
-    if isinstance(error, MemoryError) or "Cannot allocate memory" in words or "failed to map segment" in words:
+def resource_shortage(error: BaseException) -> str | None:
+    """The sentence for an error that shows a lack of memory or threads; None for any other error."""
+    message = str(error)
+    if isinstance(error, MemoryError) or "Cannot allocate memory" in message or "failed to map segment" in message:
         return "this machine has not enough memory for that, or a limit leaves too little (ulimit -v)"
-    if "can't start new thread" in words:
+    if "can't start new thread" in message:
         return "this machine starts no more threads: a limit (ulimit -u, ulimit -v, a container's) leaves too few"
     return None
 

@@ -13,14 +13,14 @@ INCLUDE = re.compile(r'#include "([\w.]+)"')
 IMPORT_PATH = str(_PACKAGE.parent)  # what makes this very package importable, also where it is not installed
 
 
-def python_words(module: str, *flags: str) -> list[str]:
-    """The words that start a module's `main` with this Python, these flags and this package, wherever they are said."""
+def python_command(module: str, *flags: str) -> list[str]:
+    """The command that starts a module's `main` with this Python, these flags and this package, from any folder."""
     start = f"import sys; sys.path.insert(0, {IMPORT_PATH!r}); from hw4cli.{module} import main; main()"
     return [sys.executable, *flags, "-c", start]
 
 
 def data_path(name: str) -> Path:
-    """The path of a data file such as "kernels/flash.cu", in a wheel as in a source tree."""
+    """The path of a data file such as "kernels/flash.cu", in a wheel or a source tree."""
     inside = _PACKAGE / name
     return inside if inside.exists() else _PACKAGE.parent / name
 

@@ -17,7 +17,7 @@ import numpy as np
 from hw4cli.cli import cli
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER
-from hw4cli.problem.generate import Job, make
+from hw4cli.problem.generate import GenerationTask, make
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
@@ -95,7 +95,7 @@ def make_cases(folder, *cases):
     """Make cases, and their answers, in a folder; those of the suite by name. The folder."""
     for case in cases:
         case = suite.cases()[case] if isinstance(case, str) else case
-        job = replace(Job.of(case, folder, answers=True), sha256=case.sha256 or None)
+        job = replace(GenerationTask.of(case, folder, answers=True), sha256=case.sha256 or None)
         make(job, exact_attention, lambda _: None)
     return folder
 

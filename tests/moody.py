@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from hw4cli.stream.scheduler import Files, Stream
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 
 PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
 
@@ -16,8 +16,8 @@ class Moody:
     """A device whose "attention" is the first third of a batch, plus 1 by the kernel "fast", 2 by "slow" and 3 by
     "slowest", after random delays; watches its own use."""
 
-    def __init__(self, shape, plan, delay=0.0, fail=None, lanes=None, seed=0):
-        self.shape, self.plan, self.delay, self.fail, self.most = shape, plan, delay, fail, lanes
+    def __init__(self, shape, layout, delay=0.0, fail=None, slots=None, seed=0):
+        self.shape, self.layout, self.delay, self.fail, self.most = shape, layout, delay, fail, slots
         self.random = random.Random(seed)
         self.computed = []  # (kernel, batches) of each start
         self.cancelled = threading.Event()
@@ -35,24 +35,24 @@ class Moody:
 
     @property
     def batches(self):
-        return self.plan.group
+        return self.layout.group
 
-    def lanes(self, wanted):
+    def slot_count(self, wanted):
         return min(wanted, self.most or wanted)
 
     def buffer(self, size):
         self.pause("buffer")
         return np.full(size, 0xEE, np.uint8)
 
-    def lane(self):
-        return MoodyLane(self)
+    def new_slot(self):
+        return MoodySlot(self)
 
 
-class MoodyLane:
+class MoodySlot:
     def __init__(self, device):
         self.device = device
         self.batch = 12 * device.shape.N * device.shape.d
-        self.space = np.zeros(device.plan.group * self.batch, np.uint8)
+        self.space = np.zeros(device.layout.group * self.batch, np.uint8)
         self.filled, self.again = 0, False
         self.lock = threading.Lock()
 
@@ -82,7 +82,7 @@ class MoodyLane:
         buffer[:] = self.result[offset : offset + len(buffer)]
 
 
-def run(shape, plan, device, source=None, choose=lambda *_: "fast", read=None, write=None):
+def run(shape, layout, device, source=None, choose=lambda *_: "fast", read=None, write=None):
     """Stream random bytes through a device; returns the input and the output."""
     size = 12 * shape.elements
     source = np.random.default_rng(0).integers(0, 256, size, np.uint8) if source is None else source
@@ -96,7 +96,7 @@ def run(shape, plan, device, source=None, choose=lambda *_: "fast", read=None, w
         device.pause("write")
         target[offset : offset + len(buffer)] = buffer
 
-    stream = Stream(shape, plan, device, Files(read or copy_from, write or copy_to), "fast", choose, Stopwatch())
+    stream = Stream(shape, layout, device, Files(read or copy_from, write or copy_to), "fast", choose, Timeline())
     stream.run()
     return source, target
 

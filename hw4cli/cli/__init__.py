@@ -1,4 +1,5 @@
-"""The command line: each command parses, calls one function and prints. Its module is imported when it is called."""
+"""The command line: each command parses its arguments, calls one function and prints. Commands are imported when
+called."""
 
 import io
 import os
@@ -11,7 +12,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
-from hw4cli.errors import Hw4Error, MachineError, lack
+from hw4cli.errors import Hw4Error, MachineError, resource_shortage
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
-        """What the first word may become: a command, of which none is imported, or what `run` takes.
+        """Completions of the first argument: commands, without importing any, or what `run` takes.
 
-        A shell that is told to look for files itself gets nothing else. Where there are commands, too, it gets the
-        files from us: names that the command's own letters begin, so that none needs quotes for what is put in.
+        A shell that completes files itself gets nothing else. If there are commands, too, the names of files are added
+        here: those that begin with the typed letters, so that no completion needs quotes.
         """
         from click.shell_completion import CompletionItem
 
@@ -65,12 +66,12 @@ class LazyGroup(click.Group):
         """Put `run` in front unless a command, or an option of the group itself, comes first."""
         if args and args[0] not in {*OWN_OPTIONS, *COMMANDS}:
             if not (args[0].startswith("-") or Path(args[0]).exists() or ctx.resilient_parsing):
-                self._check_not_meant(args, ctx)
+                self._refuse_misspelled_command(args, ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
-    def _check_not_meant(self, args: list[str], ctx: click.Context) -> None:
-        """Raise UsageError where the first word is no file and looks like a command's name, or stands alone."""
+    def _refuse_misspelled_command(self, args: list[str], ctx: click.Context) -> None:
+        """Raise UsageError if the first argument is no file and resembles a command's name, or is the only one."""
         from difflib import get_close_matches
 
         close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
@@ -105,9 +106,9 @@ def run_command(args: list[str] | None = None) -> int:
         if sys.stdout:
             sys.stdout.flush()
     except OSError as error:
-        _forget_stdout()
-        told = code == MACHINE or isinstance(error, BrokenPipeError)
-        return code if told else _problem(f"cannot write the output: {error.strerror}", MACHINE)
+        _discard_stdout()
+        reported = code == MACHINE or isinstance(error, BrokenPipeError)
+        return code if reported else _problem(f"cannot write the output: {error.strerror}", MACHINE)
     return code
 
 
@@ -124,14 +125,14 @@ def _run(args: list[str] | None) -> int:
     except Hw4Error as error:
         return _problem(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        how_far = (error.__cause__ or error).args  # click makes one of the other
-        return _problem(": ".join(["interrupted", *map(str, how_far)]), INTERRUPTED)
+        progress = (error.__cause__ or error).args  # click turns KeyboardInterrupt into Abort
+        return _problem(": ".join(["interrupted", *map(str, progress)]), INTERRUPTED)
     except BrokenPipeError:
-        _forget_stdout()
+        _discard_stdout()
         return 1
     except (OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
-        if words := lack(error):
-            return _problem(words, MACHINE)
+        if message := resource_shortage(error):
+            return _problem(message, MACHINE)
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             return _problem(f"{where}{error.strerror or error}", MACHINE)
@@ -140,8 +141,8 @@ def _run(args: list[str] | None) -> int:
         raise
 
 
-def _forget_stdout() -> None:
-    """The reader of our output has gone, or its disk is full: Python must not try again at its end."""
+def _discard_stdout() -> None:
+    """The output's reader has gone, or its disk is full: Python must not write again when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

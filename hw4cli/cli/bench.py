@@ -12,15 +12,15 @@ from hw4cli.compute.variants import DEFAULT, VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, command_of, folder_option, shapes_option
+from hw4cli.terminal.options import FILE, folder_option, format_option, program_command, shapes_option
 from hw4cli.terminal.params import KernelName, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.device.gpu import Gpu
-    from hw4cli.device.timing import Meter
-    from hw4cli.lab.bench import Row, Subject
+    from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.bench import Implementation, KernelResult
 
 
 def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
@@ -59,7 +59,7 @@ ALL = "all"
 @click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
 @click.option("--peers", type=OneOf(["torch"]), help="Measure others' attention in the same run.")
-@click.option("--compare", "older", type=FILE, help="Say what became faster or slower since this record.")
+@click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
 @click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases, not kernels.")
 @click.option(
     "--program",
@@ -72,25 +72,18 @@ ALL = "all"
 @folder_option("Where the cases are (see hw4 gen).")
 @click.option("--runs", type=Whole(1), default=5, show_default=True, help="Runs of each program.")
 @click.option("--cold", is_flag=True, help="Drop the input from the page cache before each run.")
-@click.option(
-    "--format",
-    "form",
-    type=OneOf(["table", "json", "csv", "markdown"]),
-    default="table",
-    show_default=True,
-    help="How to print the results.",
-)
+@format_option("table", "json", "csv", "markdown")
 @click.option("--output", type=FILE, help="Write the record there as JSON, too.")
 @click.pass_context
 def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output: Path | None, **others: Any) -> int:
-    """Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, one against the other.
+    """Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, in turns.
 
     A kernel is one of the ladder, or a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md). Each answer is
-    checked first: a kernel that is wrong, or cannot run, is told and not timed. Then the kernels take turns until their
-    medians are sure. Example: hw4 bench flash float4 --cases t28 --peers torch
+    checked first: a kernel that is wrong or cannot run is not timed, and the reason is printed. Then the kernels take
+    turns until the interval of each median is narrow. Example: hw4 bench flash float4 --cases t28 --peers torch
 
-    With --end-to-end: wall times of whole programs, start and end included. Each --program, then hw4 itself, is
-    checked on each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
+    With --end-to-end: wall times of whole programs, from start to exit. Each --program and hw4 itself are checked on
+    each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
     t11-t13 --program ./hw4
 
     With --compare: only what exceeds the spread from run to run is called faster or slower, and a warm record is not
@@ -103,13 +96,13 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
     _check_options(ctx, end_to_end)
     if output:
         check_place(output)
-    mine = PROGRAMS_ONLY if end_to_end else KERNELS_ONLY
+    names = PROGRAMS_ONLY if end_to_end else KERNELS_ONLY
     run = _bench_programs if end_to_end else _bench_kernels
-    return run(ctx=ctx, cases=cases, form=form, output=output, **{name: others[name] for name in mine})
+    return run(ctx=ctx, cases=cases, form=form, output=output, **{name: others[name] for name in names})
 
 
 def _check_options(ctx: click.Context, end_to_end: bool) -> None:
-    """Raise UsageError for an option of the other kind of benchmark."""
+    """Raise UsageError for an option that goes only with the other kind of benchmark."""
     for param in ctx.command.params:
         given = ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
         what = param.opts[0] if isinstance(param, click.Option) else "a kernel's name"
@@ -137,16 +130,16 @@ def _bench_programs(
     if not cases:
         raise click.UsageError("name the cases, as in --cases t01,t11-t13", ctx)
     selected = suite.select([cases])
-    commands = [(" ".join(program.split()), *command_of(program, ctx)) for program in programs]
-    contestants = endtoend.named(
-        [endtoend.Program(*command) for command in (*commands, ("hw4", *command_of(None, ctx)))]
+    commands = [(" ".join(program.split()), *program_command(program, ctx)) for program in programs]
+    compared = endtoend.with_distinct_names(
+        [endtoend.Program(*command) for command in (*commands, ("hw4", *program_command(None, ctx)))]
     )
     check_present(selected, folder)
-    rows: list[endtoend.Row] = []
+    rows: list[endtoend.ProgramResult] = []
     for case in selected:
         click.echo(f"{case.name} …", err=True)
-        rows += endtoend.measure(contestants, case, folder, runs, cold, print_message)
-    result = endtoend.record(contestants, [*rows, *endtoend.sums(rows)], runs, cold)
+        rows += endtoend.measure(compared, case, folder, runs, cold, print_message)
+    result = endtoend.program_record(compared, [*rows, *endtoend.sums(rows)], runs, cold)
     _publish(result, form, output)
     return 0 if all(row.status == "ok" for row in rows) else 1
 
@@ -167,8 +160,8 @@ def _bench_kernels(
         from hw4cli.compute.measured import RUN_SPREAD
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.device.timing import Meter
-        from hw4cli.lab.bench import measure, record
+        from hw4cli.device.timing import GpuTimer
+        from hw4cli.lab.bench import benchmark_record, measure
         from hw4cli.lab.changes import check_comparable, compare
         from hw4cli.lab.tables import read_record
 
@@ -179,31 +172,33 @@ def _bench_kernels(
     chosen = _cases(ctx, cases, shapes)
     for name in kernels:
         if name != ALL:
-            kernel_named(name)  # what is wrong with a file is told before a GPU is asked for
+            kernel_named(name)  # reports what is wrong with a file before a GPU is opened
     gpu = Gpu()
-    meter = Meter(gpu)
-    subjects = _subjects(gpu, meter, kernels or (DEFAULT,), tiles, peers)
-    before, sgemm = meter.clocks(), meter.sgemm_tflops()
-    rows: list[Row] = []
+    timer = GpuTimer(gpu)
+    implementations = _implementations(gpu, timer, kernels or (DEFAULT,), tiles, peers)
+    before, sgemm = timer.clocks(), timer.sgemm_tflops()
+    rows: list[KernelResult] = []
     for case in chosen:
         click.echo(f"{case[0]} …", err=True)
-        rows += measure(meter, subjects, case, sgemm, cold=not warm)
-    _publish(record(meter, rows, sgemm, cold=not warm, before=before), form, output)
+        rows += measure(timer, implementations, case, sgemm, cold=not warm)
+    _publish(benchmark_record(timer, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
     if then and not changes:
         print_message(f"{older} has no kernel on a case of this run: nothing is compared")
     if then and then["machine"].get("gpu") != gpu.name:
         print_message(f"{older} was measured on another GPU, {then['machine'].get('gpu')}")
     for change in changes:
-        click.echo(f"{change.kernel} {change.case}: {change.word}, {change.ratio:.3f} of the older time", err=True)
+        click.echo(f"{change.kernel} {change.case}: {change.direction}, {change.ratio:.3f} of the older time", err=True)
     if changes:
-        click.echo(f"faster and slower: by more than {RUN_SPREAD:.1%}, as much as runs of one kernel differ", err=True)
-    bad = any(row.status != "ok" for row in rows) or any(change.word == "slower" for change in changes)
+        click.echo(
+            f"faster and slower: by more than {RUN_SPREAD:.1%}, the spread of one kernel from run to run", err=True
+        )
+    bad = any(row.status != "ok" for row in rows) or any(change.direction == "slower" for change in changes)
     return 1 if bad else 0
 
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
-    """Print a record, and write it to a file if there is to be one."""
+    """Print a record; write it to `output`, if given."""
     from hw4cli.system.files import write_text
 
     click.echo(_formatted(result, form), nl=False)
@@ -221,22 +216,22 @@ def _cases(ctx: click.Context, names: str, shapes: list[Shape]) -> list[tuple[st
     return [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
 
 
-def _subjects(
-    gpu: "Gpu", meter: "Meter", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: str | None
-) -> "list[Subject]":
-    from hw4cli.lab.bench import kernel_subject
+def _implementations(
+    gpu: "Gpu", timer: "GpuTimer", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: str | None
+) -> "list[Implementation]":
+    from hw4cli.lab.bench import kernel_implementation
 
     names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     choices: list[dict[str, int] | None] = [*tiles] or [None]
-    subjects = [kernel_subject(gpu, meter, name, tile) for name in names for tile in choices]
+    implementations = [kernel_implementation(gpu, timer, name, tile) for name in names for tile in choices]
     if peers == "torch":
-        from hw4cli.lab.baselines import torch_subjects
+        from hw4cli.lab.baselines import torch_implementations
 
         try:
-            subjects += torch_subjects(gpu)
+            implementations += torch_implementations(gpu)
         except MachineError as reason:
             print_message(reason)
-    return subjects
+    return implementations
 
 
 def _formatted(result: dict[str, Any], form: str) -> str:
@@ -251,8 +246,10 @@ def _formatted(result: dict[str, Any], form: str) -> str:
     if result.get("kind") == "end-to-end":
         header, shown, who = PROGRAM_COLUMNS, program_cells, "program"
     lines = [shown(row) for row in result["rows"] if row["status"] == "ok"]
-    told = [printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]]
+    reasons = [
+        printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
+    ]
     if form == "markdown":
-        return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in told)
+        return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
     width = columns(sys.stdout)
-    return tables.plain(header, lines, width) + "".join(f"{wrapped(line, width)}\n" for line in told)
+    return tables.plain(header, lines, width) + "".join(f"{wrapped(line, width)}\n" for line in reasons)

@@ -1,4 +1,4 @@
-"""`hw4 check`: what becomes of kernels on every architecture, without a GPU."""
+"""`hw4 check`: compile kernels for every architecture, without a GPU."""
 
 import json
 import sys
@@ -14,14 +14,14 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import shape_option
+from hw4cli.terminal.options import format_option, shape_option
 from hw4cli.terminal.params import KernelName, OneOf
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.compute.plan import Chip, Variant
-    from hw4cli.device.kernelcheck import Row
+    from hw4cli.device.kernelcheck import CheckedLaunch
 
 ALL = "all"
 ARCHITECTURES = {f"{cc / 10:.1f}": cc for cc in CHIPS}
@@ -56,14 +56,7 @@ class Architecture(OneOf):
     help="Execute them instead, on the CPU, on small inputs, and look for races and other mistakes.  "
     "[--arch: 8.0 by default]",
 )
-@click.option(
-    "--format",
-    "form",
-    type=OneOf(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="How to print the results.",
-)
+@format_option("table", "json", "csv")
 def check(
     kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape | None, execute: bool, form: str
 ) -> int:
@@ -71,7 +64,7 @@ def check(
 
     A kernel is one of the ladder, a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md), or "all". For each
     of its launches: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
-    multiprocessor holds, which share of its warps that is, and what keeps it from holding more.
+    multiprocessor holds, which share of its warps that is, and what limits it.
 
     With --run a C++ compiler makes programs of them that run on the CPU, on shapes with tails and on data that shows
     mistakes: a sentence for each race, each access where none may be, each wrong answer (docs/check.md).
@@ -97,7 +90,7 @@ def check(
             missing[chip.cc] = error
     if not compilers:
         raise next(iter(missing.values()))
-    rows: list[Row] = []
+    rows: list[CheckedLaunch] = []
     progress = Progress(len(variants) * len(compilers))
     with Bar("compiling", progress, BAR_DELAY, wanted=True):
         for variant in variants:
@@ -143,7 +136,7 @@ def _execute(variants: "list[Variant]", chips: "list[Chip]", shape: Shape | None
     return 1 if found else 0
 
 
-def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:
+def _formatted(rows: "Sequence[CheckedLaunch]", form: str, several: bool) -> str:
     from hw4cli.text import tables
 
     if form == "json":
@@ -158,7 +151,7 @@ def _formatted(rows: "Sequence[Row]", form: str, several: bool) -> str:
     return tables.plain([*lines[0]], [[*line.values()] for line in lines], columns(sys.stdout))
 
 
-def _cells(row: "Row", several: bool) -> dict[str, str]:
+def _cells(row: "CheckedLaunch", several: bool) -> dict[str, str]:
     """A row's cells by the titles of their columns; the kernel's name where there are several kernels."""
     shown = {
         "launch": row.symbol,
@@ -175,7 +168,7 @@ def _cells(row: "Row", several: bool) -> dict[str, str]:
     return {title: "-" if cell is None else str(cell) for title, cell in cells.items()}
 
 
-def _problems(rows: "Sequence[Row]", architectures: int) -> list[str]:
+def _problems(rows: "Sequence[CheckedLaunch]", architectures: int) -> list[str]:
     """A sentence for each problem of a kernel, with the architectures that it is on, where it is not on all."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""`hw4 completion`: the script that lets a shell complete hw4's commands, options, cases, kernels and files."""
+"""`hw4 completion`: the script by which a shell completes commands, options, cases, kernels and files."""
 
 import click
 
@@ -11,14 +11,14 @@ SHELLS = ["bash", "zsh", "fish"]
 @click.argument("shell", type=OneOf(SHELLS), metavar="|".join(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script that completes hw4's words on the Tab key.
+    """Print the script by which a shell completes hw4's arguments on the Tab key.
 
     \b
     ~/.bashrc                   eval "$(hw4 completion bash)"
     ~/.zshrc, behind compinit   eval "$(hw4 completion zsh)"
     ~/.config/fish/config.fish  hw4 completion fish | source
 
-    README tells where the script can be kept instead, so that shells start as fast as before.
+    docs/completion.md shows where to keep the script instead, so that shells start as fast as before.
     """
     from click.shell_completion import get_completion_class
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import command_of, folder_option
+from hw4cli.terminal.options import folder_option, json_option, program_command
 from hw4cli.text.words import printable, wrapped
 
 if TYPE_CHECKING:
@@ -20,34 +20,34 @@ CANNOT = 3
 
 
 @click.command()
-@folder_option("Where the cases are to be (see hw4 gen).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/doctor.md.")
+@folder_option("Where the cases are or will be (see hw4 gen).")
+@json_option("doctor")
 @click.pass_context
 def doctor(ctx: click.Context, folder: Path, as_json: bool) -> int:
-    """Tell what this machine has and lacks, and what to do about it.
+    """Check what this machine has and lacks for hw4, and show what to do about it.
 
-    Runs a small case to see whether, and where, `hw4 INPUTFILE OUTPUTFILE` will run. Exit status 0 if it will,
-    on the GPU or on the CPU; 3 if not. "warning" is something to mend; "missing" is not here, and the line says
-    what for it would be needed.
+    Runs a small case to see where `hw4 INPUTFILE OUTPUTFILE` runs. Exit status 0 if it runs, on the GPU or on the
+    CPU; 3 if not. "warning" is a problem, with what to do; "missing" is not installed or not there, with what it is
+    needed for.
     """
     with Importing():
-        from hw4cli.doctor.checks import examine
+        from hw4cli.doctor.checks import run_checks
 
-    command, env = command_of(None, ctx)
-    report = examine(command[:-1], env, folder)
+    command, env = program_command(None, ctx)
+    report = run_checks(command[:-1], env, folder)
     if as_json:
         click.echo(json.dumps(document(report), indent=1))
     else:
         show(report)
-    return 0 if report.verdict.on else CANNOT
+    return 0 if report.target.on else CANNOT
 
 
 def document(report: "Report") -> dict[str, Any]:
     """The report as JSON; docs/doctor.md describes the fields."""
-    verdict = report.verdict
+    target = report.target
     return {
         "schema": SCHEMA,
-        "runs": {"on": verdict.on, "device": verdict.device, "because": verdict.because},
+        "runs": {"on": target.on, "device": target.device, "because": target.because},
         "findings": [
             {"group": group, "name": line.name, "state": line.state, "found": line.found, "advice": line.advice}
             for group, lines in report.groups.items()
@@ -75,5 +75,5 @@ def show(report: "Report") -> None:
             if line.advice:
                 console.print(Text(wrapped(printable(f"→ {line.advice}"), width, " " * (MARK + 2))))
         console.print()
-    style = "bold green" if report.verdict.on else "bold red"
-    console.print(Text(wrapped(printable(report.verdict), width), style=style))
+    style = "bold green" if report.target.on else "bold red"
+    console.print(Text(wrapped(printable(report.target), width), style=style))

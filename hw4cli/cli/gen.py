@@ -16,7 +16,7 @@ from hw4cli.text.progress import Progress
 from hw4cli.text.words import counted, printable
 
 if TYPE_CHECKING:
-    from hw4cli.problem.generate import Job
+    from hw4cli.problem.generate import GenerationTask
 
 BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 
@@ -49,7 +49,7 @@ def gen(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
         from hw4cli.problem import suite
-        from hw4cli.problem.generate import Job
+        from hw4cli.problem.generate import GenerationTask
         from hw4cli.system.files import make_folder
 
     if shape and not cases:
@@ -58,36 +58,36 @@ def gen(
         if not output.name:
             raise InputError(f"{output} is not a file's name")
         answer = None if no_answers else output.with_name(output.name + ".out")
-        jobs = [Job(output, answer, shape, seed)]
+        tasks = [GenerationTask(output, answer, shape, seed)]
     elif cases and not shape and not output:
-        jobs = [Job.of(case, folder, not no_answers) for case in suite.select(cases)]
+        tasks = [GenerationTask.of(case, folder, not no_answers) for case in suite.select(cases)]
         make_folder(folder)
     else:
         raise click.UsageError(
             "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
         )
-    _make_all(jobs if force else [job.rest() for job in jobs])
+    _make_all(tasks if force else [task.missing() for task in tasks])
 
 
-def _make_all(jobs: "list[Job]") -> None:
-    """Make the jobs, each file under a bar of its own, and tell of each case."""
+def _make_all(tasks: "list[GenerationTask]") -> None:
+    """Run the tasks, each file with a progress bar, and print a line for each case."""
     with Importing():
-        from hw4cli.problem.generate import check_space, steps
+        from hw4cli.problem.generate import check_space, file_tasks
 
-    wanted = [job for job in jobs if job.bytes]
-    if len(wanted) < len(jobs):
-        click.echo(f"{len(jobs) - len(wanted)} of {counted(len(jobs), 'case')} there already", err=True)
+    wanted = [task for task in tasks if task.bytes]
+    if len(wanted) < len(tasks):
+        click.echo(f"{len(tasks) - len(wanted)} of {counted(len(tasks), 'case')} there already", err=True)
     check_space(wanted)
     oracle = None
-    if any(job.answer for job in wanted):  # else no GPU is opened
+    if any(task.answer for task in wanted):  # else no GPU is opened
         with Importing():
             from hw4cli.device.float64 import best_oracle
 
         oracle, what = best_oracle()
         click.echo(f"answers: {what}", err=True)
-    for number, job in enumerate(wanted, 1):
-        for step in steps(job, oracle):
-            progress = Progress(step.total)
-            with Bar(f"{printable(step.path.name)} ({number} of {len(wanted)})", progress, BAR_DELAY):
-                step.run(progress.add)
-        click.echo(f"{printable(job.source)}  {job.shape}  {job.bytes / 1e6:.1f} MB", err=True)
+    for number, task in enumerate(wanted, 1):
+        for file in file_tasks(task, oracle):
+            progress = Progress(file.total)
+            with Bar(f"{printable(file.path.name)} ({number} of {len(wanted)})", progress, BAR_DELAY):
+                file.run(progress.add)
+        click.echo(f"{printable(task.source)}  {task.shape}  {task.bytes / 1e6:.1f} MB", err=True)

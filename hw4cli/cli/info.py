@@ -8,16 +8,16 @@ import click
 from hw4cli import __version__
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE
+from hw4cli.terminal.options import FILE, json_option
 
 SCHEMA = 1
 
 
 @click.command()
 @click.argument("file", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/verify.md.")
+@json_option("verify")
 def info(file: Path, as_json: bool) -> None:
-    """Tell what an input FILE holds: header, size, ranges, and where it leaves the assignment's ranges."""
+    """Show what an input FILE holds: header, size, ranges, and what is outside the assignment's ranges."""
     with Importing():
         from hw4cli.problem.casefile import InputFile
 

@@ -10,7 +10,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
 from hw4cli.terminal.judgeclass import class_options, judge_class
 from hw4cli.terminal.judgeplan import arguments, selected, session_plan
-from hw4cli.terminal.options import command_of, folder_option, limits_option, rules_options, words_of
+from hw4cli.terminal.options import folder_option, limits_option, program_command, rules_options, split_command
 from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 
@@ -91,7 +91,7 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
         from hw4cli.runner.slurm import run_in_allocation
 
         selected(options["cases"], options["limits"])  # report a wrong name before waiting in Slurm's queue
-        return run_in_allocation(words_of(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
+        return run_in_allocation(split_command(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
     if submissions is not None:
         return judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
@@ -136,7 +136,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.system.files import make_folder
         from hw4cli.terminal.casetable import CaseTable
 
-    command, env = command_of(program, ctx)
+    command, env = program_command(program, ctx)
     plan = session_plan(ctx, user=user or login(), command=command, env=env, **options)
     plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:

@@ -12,25 +12,18 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.params import OneOf
+from hw4cli.terminal.options import format_option
 from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.device.timing import Meter
+    from hw4cli.device.timing import GpuTimer
 
 
 @click.command()
 @click.option(
     "--d", type=int, default=64, show_default=True, help="The head size that tiles and shared memory are for."
 )
-@click.option(
-    "--format",
-    "form",
-    type=OneOf(["table", "json", "markdown"]),
-    default="table",
-    show_default=True,
-    help="How to print the table.",
-)
+@format_option("table", "json", "markdown")
 def kernels(d: int, form: str) -> None:
     """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
 
@@ -41,21 +34,21 @@ def kernels(d: int, form: str) -> None:
     with Importing():
         from hw4cli.compute.dispatch import AUTO, candidates
         from hw4cli.device.gpu import Gpu
-        from hw4cli.device.timing import Meter
+        from hw4cli.device.timing import GpuTimer
         from hw4cli.text import tables
 
-    meter: Meter | None
+    timer: GpuTimer | None
     Shape(1, 1, d).check("--d")
     try:
         gpu = Gpu()
-        meter, chip, name = Meter(gpu), gpu.chip, gpu.name
+        timer, chip, name = GpuTimer(gpu), gpu.chip, gpu.name
         _note(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}")
     except MachineError as reason:
-        meter, chip, name = None, CHIPS[90], ""
+        timer, chip, name = None, CHIPS[90], ""
         _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
     order, why = candidates(AUTO, chip, name, d)
     _note(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
-    rows = [entry(variant, d, chip, meter) for variant in VARIANTS.values()]
+    rows = [entry(variant, d, chip, timer) for variant in VARIANTS.values()]
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
         return
@@ -69,14 +62,14 @@ def _note(text: str) -> None:
     click.echo(wrapped(text, columns(sys.stderr)), err=True)
 
 
-def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[str, Any]:
-    """One row of the table: what the entry says of a head size, and what the GPU says of the compiled kernel."""
+def entry(variant: Variant, d: int, chip: Chip, timer: "GpuTimer | None") -> dict[str, Any]:
+    """One row of the table: the variant's launch for a head size, and the compiled kernel's resources on the GPU."""
     from hw4cli.compute.dispatch import rounded_up
 
     shape = Shape(1, 4096, d)
     runs = chip.cc >= variant.least_cc
     plan = variant.plan(shape, chip) if runs else None
-    found = meter.resources(meter.gpu.plan(variant.name, shape)) if meter and runs else None
+    found = timer.resources(timer.gpu.plan(variant.name, shape)) if timer and runs else None
     measured, proven = suite_errors(variant, chip)
     return {
         "kernel": variant.name,
@@ -93,7 +86,7 @@ def entry(variant: Variant, d: int, chip: Chip, meter: "Meter | None") -> dict[s
 
 
 def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | None]:
-    """The largest error on the assignment's cases, measured and proven; None where there is no such figure."""
+    """The largest error on the assignment's cases, measured and proven; None where that is not known."""
     from hw4cli.compute.bounds import PROVEN, TYPICAL, bound
     from hw4cli.compute.measured import ERRORS
     from hw4cli.problem import suite
@@ -107,7 +100,7 @@ def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | No
 
 
 def architectures(variant: Variant, shape: Shape) -> str:
-    """The compute capabilities, of those we know, whose blocks have the room that the variant needs."""
+    """The known compute capabilities whose shared memory a block of the variant fits."""
     fitting = []
     for cc, chip in CHIPS.items():
         with suppress(MachineError):

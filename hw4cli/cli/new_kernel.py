@@ -1,4 +1,4 @@
-"""`hw4 new-kernel`: a file to begin a kernel of one's own with."""
+"""`hw4 new-kernel`: the file of a new kernel."""
 
 import shlex
 import sys
@@ -44,8 +44,8 @@ Where it differs from {base} in tiles, threads, shared memory or launches, give 
 def new_kernel(name: str, base: str, folder: Path) -> None:
     """Begin a kernel of one's own: NAME.cu, from one of the ladder.
 
-    The file is the other kernel's code with its functions renamed, and with the lines to fill in that tell what it
-    teaches. It runs as it is: see hw4 check, and --kernel of hw4 run. A file that is there already is left alone.
+    The file is the other kernel's code with its functions renamed, and with the header lines to fill in.
+    It runs as it is: see hw4 check, and --kernel of hw4 run. A file that is there already is left alone.
     """
     with Importing():
         from hw4cli.lab import newkernel

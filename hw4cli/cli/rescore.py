@@ -27,12 +27,12 @@ LONGEST_USER = 24  # characters of a name on a terminal
 @click.option("--output", type=FOLDER, metavar="DIR", help="Write the results there.  [default: where the journal is]")
 @click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> int:
-    """Decide again what `hw4 judge --output DIR` ran, by other rules, running nothing.
+    """Apply other rules to what `hw4 judge --output DIR` ran, without running anything.
 
     DIR is one program's folder, or a class's with a folder for each user. The results' files are written again; the
     journals stay as they are. Example: hw4 rescore results --limit t01-t10=3 --rank-by passed
 
-    A run that was killed before a longer limit stays TLE+, and is told: only a new run can tell whether it ends.
+    A run that was killed before a longer limit stays TLE+, with a message: only a new run can show whether it ends.
 
     Exit status 3 if a journal is damaged, so that results may be lost.
     """

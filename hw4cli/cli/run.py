@@ -11,7 +11,7 @@ import click
 from hw4cli.commands import WITHOUT_GPU
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import is_own_kernel
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
 from hw4cli.terminal.options import FILE
@@ -44,9 +44,9 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
 @click.option(
     "--max-error",
     type=Number(0, min_open=True),
-    help="How far an element may be from the exact answer.  [default: 0.004, provably]",
+    help="The largest error of an element that is allowed.  [default: 0.004, proven]",
 )
-@click.option("--timing", is_flag=True, help="Tell on stderr where the time went.")
+@click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
 def run(
@@ -61,14 +61,14 @@ def run(
 ) -> None:
     """Compute attention: read INPUTFILE, write OUTPUTFILE.
 
-    This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is whole;
-    until then, and after any error, an older OUTPUTFILE stays as it was.
+    This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is complete; until
+    then, and after any error, an older OUTPUTFILE stays as it was.
     """
     if device == "cpu" and kernel != "auto":
         raise click.UsageError(f"--kernel {kernel} is for the GPU and does not go with --device cpu", ctx)
-    # Batches are spread over the cores by us; the BLAS of NumPy would do the same once more.
+    # hw4 spreads batches over the cores itself; NumPy's BLAS would start as many threads again for each.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    gc.disable()  # importing makes many objects and no garbage: 10 ms less to the start
+    gc.disable()  # imports make many objects and no garbage: this saves 10 ms
     with Importing():
         if device not in WITHOUT_GPU:
             from hw4cli.device.context import make_context
@@ -80,30 +80,30 @@ def run(
     if is_own_kernel(kernel):
         from hw4cli.device.ownkernel import kernel_named
 
-        kernel_named(kernel)  # what is wrong with the file is told before anything is opened
+        kernel_named(kernel)  # reports what is wrong with the file before anything is opened
         if max_error is not None:
             raise click.UsageError(f"--max-error does not go with {kernel}: no bound of its error is known", ctx)
 
-    watch = Stopwatch()
-    bar = Bar("computing", watch.progress, BAR_DELAY, wanted=not quiet)
+    timeline = Timeline()
+    bar = Bar("computing", timeline.progress, BAR_DELAY, wanted=not quiet)
 
-    def say(sentence: str) -> None:
+    def notify(sentence: str) -> None:
         if not quiet:
-            bar.say(sentence)
+            bar.print_message(sentence)
 
     devices = {
-        "auto": pipeline.auto(kernel, max_error, say),
+        "auto": pipeline.auto(kernel, max_error, notify),
         "cuda": pipeline.cuda(kernel, max_error),
         "cpu": pipeline.cpu(max_error),
         "emulate": pipeline.emulated(kernel, max_error),
     }
     started = time.perf_counter()
     with bar:
-        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), watch, say)
+        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), timeline, notify)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
     if timing:
         width = columns(sys.stderr)
-        click.echo(watch.table(width), err=True)
+        click.echo(timeline.table(width), err=True)
         click.echo(wrapped(choice.told(), width, " " * 8, first=""), err=True)

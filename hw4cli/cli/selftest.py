@@ -14,15 +14,16 @@ import click
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import json_option
 from hw4cli.terminal.params import Number, OneOf, Whole
 from hw4cli.text.words import columns, counted
 
 if TYPE_CHECKING:
-    from hw4cli.lab.selftest import Outcome, Subject, Summary
+    from hw4cli.lab.selftest import Backend, Outcome, Summary
 
 SCHEMA = 1
 ORDER = ["float32", *VARIANTS]  # the CPU's, then the ladder
-EVERY = 10.0  # seconds between two lines that tell how far it is, where there is no terminal for a bar
+EVERY = 10.0  # seconds between two lines of progress, where there is no terminal for a bar
 
 
 @click.command()
@@ -44,42 +45,42 @@ EVERY = 10.0  # seconds between two lines that tell how far it is, where there i
     show_default=True,
     help="What to test; the CPU computes in float32 or float64.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/selftest.md.")
+@json_option("selftest")
 @click.pass_context
 def selftest(
     ctx: click.Context, minutes: float, seed: int, number: int | None, kernel: str | None, device: str, as_json: bool
 ) -> int:
     """Test the kernels on random shapes and data.
 
-    Every answer is held against float64 and against the bound that is stated for the kernel and the data.
-    A case is a kernel, a shape and a kind of data, and follows from its number and the seed. Each case that is wrong is
-    told as the command that repeats it. Exit status 0 if all are right, 1 if any is wrong, 3 if there is no GPU.
+    Every answer is compared with float64, and its error with the bound that is stated for the kernel and the data.
+    A case is a kernel, a shape and a kind of data; the seed and its number determine it. For each case that is wrong,
+    the command that repeats it is printed. Exit status 0 if all are right, 1 if any is wrong, 3 if there is no GPU.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
         from hw4cli.lab.randomcases import draw
-        from hw4cli.lab.selftest import Summary, examine, outcomes
+        from hw4cli.lab.selftest import Summary, outcomes, run_case
 
     given = ctx.get_parameter_source("minutes") is click.core.ParameterSource.COMMANDLINE
     if number is not None and given:
         raise click.UsageError("--minutes does not go with --case", ctx)
     drawn = partial(draw, seed, device=device, kernel=kernel)
-    drawn(number or 0)  # refuses a kernel that the device has not
-    subject = _subject(device, kernel)
+    drawn(number or 0)  # raises InputError for a kernel that the device does not have
+    backend = _backend(device, kernel)
     summary, start, interrupted = Summary(), time.monotonic(), False
     try:
         if number is None:
-            click.echo(f"testing {subject.name} for {minutes:g} minute{'' if minutes == 1 else 's'}", err=True)
-            with _watched(summary, 60 * minutes) as tell:
-                for outcome in outcomes(subject, drawn, 60 * minutes):
+            click.echo(f"testing {backend.name} for {minutes:g} minute{'' if minutes == 1 else 's'}", err=True)
+            with _progress_display(summary, 60 * minutes) as show_outcome:
+                for outcome in outcomes(backend, drawn, 60 * minutes):
                     summary.add(outcome)
-                    tell(outcome)
+                    show_outcome(outcome)
         else:
-            click.echo(f"testing {drawn(number)}, on {subject.name}", err=True)
-            summary.add(examine(drawn(number), subject))
+            click.echo(f"testing {drawn(number)}, on {backend.name}", err=True)
+            summary.add(run_case(drawn(number), backend))
     except KeyboardInterrupt:
         interrupted = True
-    found = document(summary, seed, subject.name, time.monotonic() - start, interrupted)
+    found = document(summary, seed, backend.name, time.monotonic() - start, interrupted)
     click.echo(json.dumps(found, indent=1) if as_json else text(found), nl=as_json)
     if interrupted:
         raise KeyboardInterrupt
@@ -88,23 +89,23 @@ def selftest(
     return 1 if summary.wrong else 0
 
 
-def _subject(device: str, kernel: str | None) -> "Subject":
+def _backend(device: str, kernel: str | None) -> "Backend":
     """What is to be tested. MachineError if there is no GPU, or none for this kernel."""
     from hw4cli.device.gpu import Gpu
-    from hw4cli.lab.selftest import OnCpu, OnGpu
+    from hw4cli.lab.selftest import CpuBackend, GpuBackend
     from hw4cli.problem.shape import Shape
 
     if device == "cpu":
-        return OnCpu()
+        return CpuBackend()
     gpu = Gpu()
     if kernel:
         VARIANTS[kernel].plan(Shape(1, 128, 64), gpu.chip)
-    return OnGpu(gpu)
+    return GpuBackend(gpu)
 
 
 @contextmanager
-def _watched(summary: "Summary", seconds: float) -> "Iterator[Callable[[Outcome], None]]":
-    """A bar on a terminal, now and then a line elsewhere; and every case that is wrong, at once."""
+def _progress_display(summary: "Summary", seconds: float) -> "Iterator[Callable[[Outcome], None]]":
+    """A bar on a terminal, elsewhere a line every few seconds; and every case that is wrong, at once."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -114,17 +115,17 @@ def _watched(summary: "Summary", seconds: float) -> "Iterator[Callable[[Outcome]
     with Progress(*columns, console=console, disable=not sys.stderr.isatty(), transient=True) as progress:
         task = progress.add_task("", total=seconds)
 
-        def tell(outcome: "Outcome") -> None:
+        def show_outcome(outcome: "Outcome") -> None:
             nonlocal lines
             passed, state = time.monotonic() - start, f"{counted(summary.cases, 'case')}, {len(summary.wrong)} wrong"
             progress.update(task, completed=passed, description=state)
             if outcome.wrong:
-                console.print(f"wrong: {outcome.trial.command}")
+                console.print(f"wrong: {outcome.case.command}")
             if progress.disable and passed // EVERY > lines:
                 lines = int(passed // EVERY)
                 console.print(f"{passed:.0f} s: {state}")
 
-        yield tell
+        yield show_outcome
 
 
 def document(summary: "Summary", seed: int, device: str, seconds: float, interrupted: bool) -> dict[str, Any]:
@@ -142,14 +143,14 @@ def document(summary: "Summary", seed: int, device: str, seconds: float, interru
         },
         "wrong": [
             {
-                "kernel": trial.kernel,
-                "shape": [trial.shape.B, trial.shape.N, trial.shape.d],
-                "data": trial.kind,
+                "kernel": case.kernel,
+                "shape": [case.shape.B, case.shape.N, case.shape.d],
+                "data": case.kind,
                 "reason": outcome.wrong,
-                "command": trial.command,
+                "command": case.command,
             }
             for outcome in summary.wrong
-            for trial in [outcome.trial]
+            for case in [outcome.case]
         ],
         "skipped": dict(summary.skipped),
     }

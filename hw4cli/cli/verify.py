@@ -12,7 +12,7 @@ from hw4cli import __version__
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, shape_option
+from hw4cli.terminal.options import FILE, json_option, shape_option
 from hw4cli.terminal.params import Number
 from hw4cli.text.words import columns, printable, wrapped
 
@@ -25,7 +25,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Verification:
-    """What was compared and what came of it; `comparison` is None where the sizes differ."""
+    """What was compared, and the result; `comparison` is None if the sizes differ."""
 
     output: Path
     answer: Path
@@ -46,22 +46,22 @@ class Verification:
 @click.argument("output", type=FILE)
 @click.argument("answer", type=FILE)
 @click.option("--input", "source", type=FILE, metavar="FILE", help="The input.  [default: t07 beside t07.out]")
-@shape_option("To tell places as batch, row, column where there is no input.")
+@shape_option("The shape, to show places as batch, row and column without the input.")
 @click.option(
     "--tolerance",
     type=Number(0, 1e30),
     default=5e-3,
     show_default=True,
-    help="Largest error that is right.",
+    help="The largest error of a right element.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, described in docs/verify.md.")
+@json_option("verify")
 def verify(
     output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, as_json: bool
 ) -> int:
     """Compare OUTPUT with ANSWER, element by element.
 
-    If OUTPUT is wrong, a map shows where, and the mistake that makes just such an output is named, if it is one
-    of those that are known: for that, the input is needed.
+    If OUTPUT is wrong, a map shows where. If a known mistake makes exactly this output, it is named; that needs the
+    input.
 
     Exit status 0 if every element is a number within the tolerance, 1 if not.
     """
@@ -128,7 +128,7 @@ def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[P
                     if shape in (None, inputs.shape):
                         return path, inputs.shape
                     if source:
-                        raise InputError(f"{source} has shape {inputs.shape}, but --shape says {shape}")
+                        raise InputError(f"{source} has shape {inputs.shape}, but --shape is {shape}")
         except InputError:
             if source:
                 raise
@@ -136,7 +136,7 @@ def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[P
 
 
 def _show(found: Verification) -> None:
-    """What was found, for people: numbers, places, a map, the verdict."""
+    """Print the result: numbers, places, a map, the verdict."""
     from hw4cli.terminal.errorview import draw, width
 
     result, shape = found.comparison, found.shape

@@ -1,4 +1,4 @@
-"""What NVRTC and ptxas say of a source, and which kernels machine code holds."""
+"""Messages of NVRTC and ptxas about a source, and the kernels in machine code."""
 
 import re
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hw4cli.resources import is_own_kernel
 
-VERBOSE = "--ptxas-options=-v"  # makes the log tell what each kernel uses
+VERBOSE = "--ptxas-options=-v"  # makes the log show what each kernel uses
 
 # mine.cu(31): error: identifier "foo" is undefined, and below it the line of source.
 ERROR = re.compile(r"^(\S.*)\((\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (.*)\n?(.*)", re.MULTILINE)
@@ -27,7 +27,7 @@ STATIC_ASSERTION = re.compile(r'static assertion failed with "(.*)"')
 
 @dataclass(frozen=True)
 class Usage:
-    """What a kernel uses, as ptxas tells it: registers a thread, bytes spilled, static shared bytes a block."""
+    """What a kernel uses, as ptxas reports it: registers a thread, bytes spilled, static shared bytes a block."""
 
     registers: int
     spilled: int
@@ -45,8 +45,8 @@ def entry_points(code: bytes) -> list[str]:
     return sorted({(native or ptx).decode() for native, ptx in ENTRY.findall(code)})
 
 
-def missing_symbol(code: bytes, symbols: Iterable[str], not_told: Iterable[str] = ()) -> str | None:
-    """What to say behind a kernel's name where its code lacks a symbol: that, and those that are there, but `not_told`.
+def missing_symbol(code: bytes, symbols: Iterable[str], unlisted: Iterable[str] = ()) -> str | None:
+    """If machine code lacks a symbol, a predicate of the kernel: the symbol, and those that it has, but `unlisted`.
 
     None if all symbols are there.
     """
@@ -56,19 +56,19 @@ def missing_symbol(code: bytes, symbols: Iterable[str], not_told: Iterable[str] 
         return None
     if any(name.startswith(f"_Z{len(missing)}{missing}") for name in there):
         return f'has {missing} under a C++ name only: write extern "C" before its __global__'
-    names = [name for name in there if name not in not_told and not name.startswith("_Z")]
+    names = [name for name in there if name not in unlisted and not name.startswith("_Z")]
     return f"has no kernel {missing}: it has {', '.join(names) or 'none'}"
 
 
 def first_error(log: str, kernel: str) -> str:
     """A log's first error in plain words: `mine.cu:31: identifier "foo" is undefined: float s = foo;`.
 
-    `kernel` is the path of a user's file: errors in it, or in a header beside it, are told by the path.
+    `kernel` is the path of a user's file: errors in it, or in a header beside it, are shown with their path.
     """
     match = ERROR.search(log)
     if not match:
         other = OTHER_ERROR.search(log)
-        return _plain(other[1]) if other else (log.strip().splitlines() or ["the compiler does not say why"])[0]
+        return _plain(other[1]) if other else (log.strip().splitlines() or ["the compiler gives no reason"])[0]
     file, line, words, source = match.groups()
     beside = Path(kernel).parent / file
     where = str(beside) if is_own_kernel(kernel) and beside.is_file() else file
@@ -76,7 +76,7 @@ def first_error(log: str, kernel: str) -> str:
 
 
 def _plain(words: str) -> str:
-    """The compiler's words, without its own terms."""
+    """The compiler's message in plain words."""
     if match := HEADER.search(words):
         return f"there is no header {match[1]} beside the file or among hw4's own (CUDA's and C's are not there)"
     if match := STATIC_ASSERTION.search(words):

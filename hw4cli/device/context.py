@@ -1,19 +1,19 @@
-"""CUDA's context, made while Python imports: both take 0.2 s and more, and neither needs the other."""
+"""CUDA's context, made in a thread while Python imports modules: both take 0.2 s and more."""
 
 import ctypes
 import threading
 
-_begun = False
+_started = False
 
 
 def make_context() -> None:
     """Start making the first GPU's primary context, which cupy will use, in a thread; silent where there is no GPU.
 
-    The first call does; ctypes lets other threads run while the driver works.
+    Only the first call has an effect; ctypes lets other threads run while the driver works.
     """
-    global _begun
-    if not _begun:
-        _begun = True
+    global _started
+    if not _started:
+        _started = True
         threading.Thread(target=_make, daemon=True).start()
 
 

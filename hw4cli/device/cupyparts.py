@@ -1,9 +1,9 @@
-"""As much of cupy as a run needs, in 0.1 s; the rest is imported when something asks for it.
+"""The parts of cupy that a run needs, imported in 0.1 s; the rest is imported when an attribute of it is used.
 
 `cupy/__init__.py` imports fft, linalg, random and much more that RawModule does without. Here the module `cupy` is made
 and a few of its submodules are imported, but `__init__.py` is run only when an attribute is missing, and in the same
-module, so that whoever imports cupy later finds it whole. That depends on how a version of cupy is built: those that
-were not tested so are imported as usual.
+module, so that a later `import cupy` finds it complete. This depends on the structure of a cupy version: versions that
+were not tested this way are imported as usual.
 """
 
 import importlib
@@ -31,8 +31,8 @@ def load() -> Any:
     try:
         _import_parts(cupy)
     except Exception:
-        # A shortcut that does not fit this cupy, in whatever way, is no error: the usual import follows, and what is
-        # really wrong with cupy is raised there. What is imported already is not imported again.
+        # If the shortcut fails for any reason, the usual import follows: it raises what is really wrong with cupy, and
+        # does not import again what is already there.
         rest.run()
     else:
         cupy.__dict__["__getattr__"] = rest
@@ -42,20 +42,20 @@ def load() -> Any:
 def _import_parts(cupy: ModuleType) -> None:
     version = importlib.import_module("cupy._version").__version__
     if version not in TESTED:
-        raise ImportError(f"cupy {version} was not tested so")
+        raise ImportError(f"cupy {version} was not tested with a partial import")
     with _without_libraries():
         # In this order: cupy.cuda and the core import each other.
         cupy.ndarray = importlib.import_module("cupy._core.core").ndarray  # type: ignore[attr-defined]
         cuda = importlib.import_module("cupy.cuda")
         cupy.RawModule = importlib.import_module("cupy._core.raw").RawModule  # type: ignore[attr-defined]
-    # As __init__.py does, which will do it again: without pools, each array would wait for the GPU.
+    # __init__.py does this, too: without memory pools, each new array would wait for the GPU.
     cuda.set_allocator(cuda.MemoryPool().malloc)
     cuda.set_pinned_memory_allocator(cuda.PinnedMemoryPool().malloc)
 
 
 @contextmanager
 def _without_libraries() -> Iterator[None]:
-    """Let cupy find none of CUDA's other libraries meanwhile: it would start a process and load cuBLAS for cuTENSOR."""
+    """Hide CUDA's other libraries from cupy in this block: it would start a process and load cuBLAS for cuTENSOR."""
     if "cuda.pathfinder" in sys.modules:
         yield
         return
@@ -68,12 +68,12 @@ def _without_libraries() -> Iterator[None]:
 
 
 class _Pathfinder(ModuleType):
-    """Stands for NVIDIA's search for libraries: finds nothing at first; who asks later gets the real one."""
+    """Replaces NVIDIA's search for libraries: it finds nothing in the block, and calls the real one later."""
 
     finds_nothing = True
 
     class NotFoundError(Exception):
-        """A library that was not looked for."""
+        """The library was not searched for."""
 
     def __getattr__(self, name: str) -> Any:
         if not self.finds_nothing:
@@ -85,7 +85,7 @@ class _Pathfinder(ModuleType):
         raise AttributeError(name)
 
     def _load(self, library: str) -> None:
-        raise self.NotFoundError(f"{library} was not looked for")
+        raise self.NotFoundError(f"{library} was not searched for")
 
 
 class _Rest:
@@ -95,7 +95,7 @@ class _Rest:
         self._cupy, self._begun, self._lock = cupy, False, threading.RLock()
 
     def __call__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__version__":  # asked for by the import system itself
+        if name.startswith("__") and name != "__version__":  # by the import system itself
             raise AttributeError(name)
         self.run()
         try:
@@ -104,7 +104,7 @@ class _Rest:
             raise AttributeError(f"module 'cupy' has no attribute {name!r}") from None
 
     def run(self) -> None:
-        """Run `__init__.py`, unless that has been done, or is going on."""
+        """Run `__init__.py`, unless it has run or is running."""
         with self._lock:
             if self._begun:
                 return

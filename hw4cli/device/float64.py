@@ -1,4 +1,4 @@
-"""The float64 oracle where it is fastest: on the GPU if there is one that works, else on the CPU."""
+"""The float64 oracle on the fastest device: the GPU if there is one that works, else the CPU."""
 
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
@@ -12,10 +12,10 @@ from hw4cli.text.words import counted
 
 
 def best_oracle() -> tuple[Oracle, str]:
-    """The float64 oracle on the GPU if there is one that works, else on the CPU; and which it is, in words.
+    """The float64 oracle on the GPU if there is one that works, else on the CPU; and its description.
 
-    On the GPU it is the kernel `float64`, which shares no code with the others, and which the tests hold against the
-    CPU's oracle.
+    On the GPU it is the kernel `float64`, which shares no code with the others; the tests compare it with the CPU's
+    oracle.
     """
 
     try:

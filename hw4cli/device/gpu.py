@@ -1,4 +1,4 @@
-"""The GPU, through cupy. The only room that imports cupy, and only when a GPU is opened."""
+"""The GPU, through cupy. The only module that imports cupy, and only when a GPU is opened."""
 
 import os
 import tempfile
@@ -23,16 +23,26 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.text.words import counted
 
-ALIGNMENT = 16  # bytes that a thread reads at once; the parts of an array and of scratch keep to it by their sizes
+ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts of arrays and scratch are aligned, too
 ABSMAX = "absmax"  # the symbol of the range check, which is compiled behind every kernel
 
-# What NVIDIA's driver makes for its GPUs: on Linux, under Windows (WSL 2), on a Jetson.
+# The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
 DEVICES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
 NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
 
 
 class Gpu:
-    """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works."""
+    """The current GPU. Raises MachineError, saying what to install or ask for, if there is none that works.
+
+    >>> from hw4cli import MachineError, Shape, exact_attention, random_input
+    >>> block = random_input(Shape(2, 128, 64), seed=1)
+    >>> try:
+    ...     O = Gpu().attention(block, "flash")
+    ... except MachineError:
+    ...     O = exact_attention(block)
+    >>> O.shape
+    (2, 128, 64)
+    """
 
     def __init__(self) -> None:
         self.cupy = import_cupy()
@@ -63,9 +73,9 @@ class Gpu:
         self._compiled = cache(self._compile)
 
     def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
-        """How a variant, or a file of the user's own, computes a shape on this GPU, compiled already.
+        """The plan by which a kernel of the ladder, or in a user's file, computes a shape on this GPU, compiled.
 
-        Raises MachineError if it cannot, InputError and KernelError for what is wrong with a user's file.
+        Raises MachineError if it cannot, InputError and KernelError if something is wrong with the user's file.
         """
         plan = self._variant(variant).plan(shape, self.chip, tile)
         self.functions(plan)
@@ -103,21 +113,27 @@ class Gpu:
         return largest
 
     def attention(self, block: Floats, variant: str) -> Floats:
-        """O of each batch of a block (n, 3, N, d), as (n, N, d): copied in, computed, copied out.
+        """O = softmax(QKᵀ/sqrt(d))V of each batch by a kernel of `hw4 kernels`: copied in, computed, copied out.
 
-        Raises MachineError if the block does not fit the GPU's free memory, or the GPU fails.
+        `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d), both NumPy's. The
+        variant may be a file, too, such as "./mine.cu". Its error is bounded for the assignment's values
+        (docs/accuracy.md); for other values, no other kernel takes over here.
+
+        Raises InputError for an array of another type or shape, or an unknown kernel; MachineError if the block does
+        not fit the GPU's free memory, if the kernel does not run on this GPU, or if the GPU fails.
         """
-        n, _, N, d = block.shape
-        plan = self.plan(variant, Shape(n, N, d))
-        with self.errors_told(plan, Shape(n, N, d)):
-            inputs, outputs = self.upload(block), self.empty((n, N, d))
+        shape = Shape.of(block)
+        shape.check("the array")
+        plan = self.plan(variant, shape)
+        with self.translated_errors(plan, shape):
+            inputs, outputs = self.upload(block), self.empty((shape.B, shape.N, shape.d))
             self.compute(plan, inputs, outputs)
             return outputs.get()  # type: ignore[no-any-return]
 
     def absmax(self, inputs: Any, largest: Any) -> None:
         """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait.
 
-        Comes with any plan that was compiled before.
+        Any plan must have been compiled before: its module has this kernel, too.
         """
         n, _, N, d = inputs.shape
         largest.data.memset_async(0, largest.nbytes)
@@ -135,11 +151,11 @@ class Gpu:
         return array
 
     def wait(self) -> None:
-        """Wait until the GPU has done all that it was told."""
+        """Wait until the GPU has finished all work."""
         self.cupy.cuda.runtime.deviceSynchronize()
 
     @contextmanager
-    def errors_told(self, plan: Plan, shape: Shape) -> Iterator[None]:
+    def translated_errors(self, plan: Plan, shape: Shape) -> Iterator[None]:
         """Turn what cupy raises while a plan runs into MachineErrors."""
         cuda = self.cupy.cuda
         try:
@@ -148,7 +164,7 @@ class Gpu:
             needed = 4 * 4 * shape.elements + plan.scratch
             free = cuda.runtime.memGetInfo()[0]
             raise MachineError(
-                f"the GPU has no room for {counted(shape.B, 'batch', 'batches')} of N={shape.N}, d={shape.d} "
+                f"the GPU has not enough memory for {counted(shape.B, 'batch', 'batches')} of N={shape.N}, d={shape.d} "
                 f"with kernel {plan.variant}: {needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
             ) from None
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
@@ -215,7 +231,7 @@ def import_cupy() -> Any:
         if not nvidia_gpu_is_here():
             raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
         raise MachineError(
-            "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see README)"
+            "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see docs/install.md)"
         ) from None
     except OSError as error:
         raise MachineError(f"cupy is installed but does not load: {error}") from None
@@ -239,12 +255,12 @@ def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
 
 
 def nvidia_gpu_is_here() -> bool:
-    """Whether the machine shows an NVIDIA GPU to us: where there is none, no package helps."""
+    """Whether an NVIDIA GPU is visible to this process: if not, no package helps."""
     return any(map(os.path.exists, DEVICES))
 
 
 def _cuda_message(error: Exception) -> str:
-    """CUDA's own words, without the name of the exception."""
+    """CUDA's message, without the name of the exception."""
     return str(error).splitlines()[0]
 
 

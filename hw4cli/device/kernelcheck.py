@@ -1,4 +1,4 @@
-"""What becomes of a kernel on an architecture, without a GPU: compiled by NVRTC, its blocks counted by their needs."""
+"""A kernel on an architecture, without a GPU: compiled by NVRTC, with its resources and occupancy."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from hw4cli.resources import kernel_source
 
 
 @dataclass(frozen=True)
-class Row:
-    """One launch of a kernel on an architecture; or, where there is none to show, why.
+class CheckedLaunch:
+    """One launch of a kernel on an architecture; or, if there is none, the problem.
 
     Bytes spilled and of shared memory (static and dynamic together), blocks that a multiprocessor holds and the share
     of its warps that they are.
@@ -36,7 +36,7 @@ class Row:
 
 
 def compiler_for(cc: int) -> Compiler:
-    """The newest NVRTC here that may know a compute capability. MachineError, saying what to install, if there is none.
+    """The newest NVRTC here that may know a compute capability. MachineError, with what to install, if there is none.
 
     It needs no driver: nothing is run.
     """
@@ -54,12 +54,12 @@ def compiler_for(cc: int) -> Compiler:
     return compiler
 
 
-def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Iterator[Row]:
-    """A row for each launch of a kernel on a chip; or one that says what is wrong with it."""
+def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Iterator[CheckedLaunch]:
+    """Each launch of a kernel on a chip; or one result with the problem."""
     capability = f"{chip.cc / 10:.1f}"
 
-    def failed(problem: str, wrong: bool = True) -> Iterator[Row]:
-        yield Row(variant.name, capability, problem=problem, wrong=wrong)
+    def failed(problem: str, wrong: bool = True) -> Iterator[CheckedLaunch]:
+        yield CheckedLaunch(variant.name, capability, problem=problem, wrong=wrong)
 
     if chip.cc < variant.least_cc:
         return failed(f"needs compute capability {variant.least_cc / 10}", wrong=False)
@@ -77,11 +77,11 @@ def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Ite
         return failed(lacking)
     used = usage(log)
 
-    def rows() -> Iterator[Row]:
+    def rows() -> Iterator[CheckedLaunch]:
         for launch in plan.launches:
             if launch.symbol not in used:  # it was compiled to PTX, of which another compiler will make the code
-                too_old = f"compiles, but NVRTC {compiler.version} is too old to tell more"
-                yield Row(variant.name, capability, launch.symbol, threads=launch.block, problem=too_old)
+                too_old = f"compiles, but NVRTC {compiler.version} is too old to report more"
+                yield CheckedLaunch(variant.name, capability, launch.symbol, threads=launch.block, problem=too_old)
                 continue
             mine = used[launch.symbol]
             shared = mine.shared + launch.shared
@@ -90,7 +90,7 @@ def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Ite
             if not found.blocks:
                 lacking = " and ".join(found.limited_by)
                 problem = f"cannot start {launch.symbol}: one block needs more {lacking} than a multiprocessor has"
-            yield Row(
+            yield CheckedLaunch(
                 variant.name,
                 capability,
                 launch.symbol,

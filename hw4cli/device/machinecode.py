@@ -1,8 +1,8 @@
-"""The kernels' machine code: compiled by NVRTC the first time, then found in a folder.
+"""The kernels' machine code: compiled by NVRTC the first time, then read from a cache folder.
 
-Where one kernel is missing, so are its companions, as a rule: those that the assignment's other files need on this GPU.
-They are compiled at the same time, each in a process of its own, because NVRTC compiles one after the other in one
-process. Any number of processes may do so at once: a file appears when it is whole.
+If one kernel is not in the cache, its companions usually are not, either: those that the assignment's other files need
+on this GPU. They are compiled at the same time, each in its own process, because within one process NVRTC compiles one
+after the other. Any number of processes may do so at once: a file appears only when it is complete.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.problem.cpu import workers
-from hw4cli.resources import kernel_source, python_words
+from hw4cli.resources import kernel_source, python_command
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,7 +28,7 @@ COMPANION_SECONDS = 30.0  # after which a companion is given up
 
 
 class MachineCode:
-    """The machine code of kernels for one GPU and driver, kept in a folder, or not at all if `folder` is None."""
+    """The machine code of kernels for one GPU and driver, cached in a folder, or not at all if `folder` is None."""
 
     def __init__(self, cc: int, driver: int, folder: Path | None, library: Path | None = None) -> None:
         self.cc, self.driver, self.folder = cc, driver, folder
@@ -43,9 +43,9 @@ class MachineCode:
         return self._loaded
 
     def get(self, kernel: Kernel, companions: Callable[[], Iterable[Kernel]] = tuple) -> bytes:
-        """A kernel's code; where it must be compiled, the compiling of what is missing of its companions is begun.
+        """A kernel's code; if it must be compiled, compiling those of its companions that are missing is started, too.
 
-        `finish` waits for those. Raises CompileError, and MachineError if there is no compiler.
+        `finish` waits for them. Raises CompileError, and MachineError if there is no compiler.
         """
         code = self._kept(kernel)
         if code is not None:
@@ -74,7 +74,7 @@ class MachineCode:
                 self._helpers.pop()
 
     def compile(self, kernel: Kernel) -> bytes:
-        """Compile a kernel, and keep its code. Raises as `get` does."""
+        """Compile a kernel, and put its code into the cache. Raises as `get` does."""
         name, options = kernel
         code = self.compiler.compile(_source(name), f"{Path(name).stem}.cu", (*OPTIONS, *options), self.cc)
         if self.folder:
@@ -92,7 +92,7 @@ class MachineCode:
         return code if hashlib.sha256(code).digest() == digest else None
 
     def _keep(self, path: Path, data: bytes) -> None:
-        """Write a file that appears when it is whole; a full disk or a folder gone costs a compilation next time."""
+        """Write a file that appears when it is complete; if that fails, the next process compiles again."""
         part = path.with_suffix(f".{os.getpid()}")
         with suppress(OSError):
             try:
@@ -102,7 +102,7 @@ class MachineCode:
                 part.unlink(missing_ok=True)
 
     def _path(self, kernel: Kernel) -> Path:
-        """Where a kernel's code is kept: another source, other options, GPUs or compilers are another place."""
+        """Where a kernel's code is cached: the name depends on source, options, GPU and compiler."""
         if self._library:
             status = self._library.stat()
             compiler = f"{status.st_size} {status.st_mtime_ns}"
@@ -113,23 +113,23 @@ class MachineCode:
         return Path(self.folder or "") / f"hw4-{hashlib.sha256(facts.encode()).hexdigest()[:40]}.cubin"
 
     def missing(self, kernels: Iterable[Kernel]) -> list[Kernel]:
-        """Those kernels, each once, whose code is not kept yet, though it could be."""
+        """Those kernels, each once, whose code is not in the cache; none if there is no cache."""
         return [kernel for kernel in dict.fromkeys(kernels) if self._kept(kernel) is None] if self.folder else []
 
     def start(self, kernel: Kernel) -> "subprocess.Popen[bytes]":
-        """Start a process that compiles a kernel and keeps its code. Raises OSError if it may not be started."""
+        """Start a process that compiles a kernel into the cache. Raises OSError if it cannot be started."""
         import subprocess  # here, because it takes 6 ms
 
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # NVRTC would open the GPU, and does not need it
         order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
         return subprocess.Popen(
-            [*python_words("device.machinecode", "-I", "-S"), order], env=env, stderr=subprocess.DEVNULL
+            [*python_command("device.machinecode", "-I", "-S"), order], env=env, stderr=subprocess.DEVNULL
         )
 
     def _compile_elsewhere(self, kernels: Iterable[Kernel]) -> None:
         """Start to compile kernels that are missing, in other processes, as many as there are other cores."""
         for kernel in self.missing(kernels)[: workers() - 1]:
-            with suppress(OSError):  # this process compiles what it needs
+            with suppress(OSError):  # then only this process compiles
                 self._helpers.append(self.start(kernel))
 
 
@@ -138,6 +138,6 @@ def _source(name: str) -> str:
 
 
 def main() -> None:
-    """Compile the kernel that this process's last argument names, and keep its code."""
+    """Compile the kernel that this process's last argument names into the cache."""
     cc, driver, folder, library, name, options = json.loads(sys.argv[-1])
     MachineCode(cc, driver, Path(folder), Path(library) if library else None).compile((name, tuple(options)))

@@ -14,13 +14,13 @@ CUDA13_CC = 75  # the least compute capability that CUDA 13 knows
 
 
 class CompileError(Exception):
-    """NVRTC's words for what is wrong with a source, or with what it was asked for."""
+    """NVRTC's message about a source or its options."""
 
 
 def find(driver: int, cc: int) -> Path | None:
-    """NVRTC's library, the newest whose code a driver (13000 for CUDA 13.0) and a GPU of this compute capability take.
+    """The newest NVRTC library whose code works with a driver (13000 is CUDA 13.0) and a compute capability.
 
-    It may come with a Python package, with conda or with the toolkit. None if there is none, or only the loader knows.
+    Searched in Python packages, conda and the toolkit; None if it is not there, though the loader may still find one.
     """
     return next((path for path in _places(driver, cc) if path.is_file()), None)
 
@@ -43,7 +43,7 @@ class UnknownArchitectureError(CompileError):
 
 
 class Compiler:
-    """A loaded NVRTC. Raises MachineError if it cannot be loaded; `library` None leaves it to the loader to find it."""
+    """A loaded NVRTC. Raises MachineError if it cannot be loaded; `library` None: the loader searches for it."""
 
     def __init__(self, library: Path | None, driver: int, cc: int) -> None:
         self._library = _loaded([str(library)] if library else [f"libnvrtc.so.{m}" for m in _majors(driver, cc)])
@@ -54,7 +54,7 @@ class Compiler:
     def compile(self, source: str, name: str, options: tuple[str, ...], cc: int) -> bytes:
         """Machine code for a compute capability, or PTX if NVRTC is older than the GPU. Raises CompileError.
 
-        An -arch among the options is the architecture in place of the compute capability's own.
+        An -arch among the options replaces the architecture of the compute capability.
         """
         return self.build(source, name, options, cc)[0]
 
@@ -95,7 +95,7 @@ class Compiler:
         return list(numbers)
 
     def _result(self, what: str, program: Any) -> bytes:
-        """What a compilation has left: nvrtcGetCUBIN, nvrtcGetPTX or nvrtcGetProgramLog."""
+        """A result of a compilation, by nvrtcGetCUBIN, nvrtcGetPTX or nvrtcGetProgramLog."""
         size = ctypes.c_size_t()
         self._check(f"{what}Size", program, ctypes.byref(size))
         buffer = ctypes.create_string_buffer(size.value)
@@ -120,11 +120,11 @@ def _loaded(names: list[str]) -> Any:
             return library
     if names and (found := _by_pathfinder()) is not None and str(found) not in names:
         return _loaded([str(found)])
-    raise MachineError(f"NVRTC does not load: {reason} (pip install '.[cuda13]' or '.[cuda12]', see README)")
+    raise MachineError(f"NVRTC does not load: {reason} (pip install '.[cuda13]' or '.[cuda12]', see docs/install.md)")
 
 
 def _by_pathfinder() -> Path | None:
-    """Where NVIDIA's own search finds NVRTC; it comes with cupy, knows more places, and takes 0.1 s."""
+    """NVRTC as NVIDIA's own search finds it, which comes with cupy, knows more places, and takes 0.1 s."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 

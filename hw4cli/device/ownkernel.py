@@ -26,9 +26,13 @@ ANY_SHAPE = Shape(1, 4096, 64)
 def kernel_named(name: str) -> Variant:
     """The rung of this name, or the kernel in the file of this name.
 
-    Raises InputError if the file cannot be read, or does not say well how it is to be launched.
+    Raises InputError if there is no such kernel, if the file cannot be read, or if its launch lines are wrong.
     """
-    return _read(name) if is_own_kernel(name) else VARIANTS[name]
+    if is_own_kernel(name):
+        return _read(name)
+    if name not in VARIANTS:
+        raise InputError(f"there is no kernel {name!r}: choose from {', '.join(VARIANTS)}")
+    return VARIANTS[name]
 
 
 def _read(name: str) -> Variant:
@@ -68,7 +72,7 @@ def _base(name: str, text: str) -> Variant:
     match = LIKE.search(text)
     if not match:
         raise InputError(
-            f"{name} does not say how it is launched: name the kernel whose launches it takes in a line of its own, as "
+            f"{name} does not state how it is launched: name the kernel whose launches it takes in a line such as "
             f"`// Like: naive` (or {', '.join(list(VARIANTS)[1:])})"
         )
     if match[1] not in VARIANTS:

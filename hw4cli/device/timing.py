@@ -1,4 +1,4 @@
-"""What is measured on a GPU: times by CUDA events, SGEMM rate, occupancy, clocks; and what it and its driver are."""
+"""Measurements on a GPU: times by CUDA events, SGEMM rate, occupancy, clocks; and the versions that a record names."""
 
 import statistics
 import time
@@ -14,15 +14,15 @@ from hw4cli.system.nvidia import THROTTLE_BITS
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory.
 FLUSH_BYTES = 512 << 20
 MOST_FLUSHES = 64  # one after the other: some 12 ms
-RETRIES = 3  # of a late sample, before the flush is made longer: a single one may be the system's doing
+RETRIES = 3  # of a late sample, before the flush is made longer: a single late one may have another cause
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One piece of work, timed, in milliseconds: `gpu`, its own time; `host`, that of handing it over, launch by
-    launch; `flush`, how long the GPU overwrote the cache before.
+    """The times of one piece of work in milliseconds: `gpu` on the GPU; `host` to enqueue its launches; `flush`, for
+    which the GPU overwrote the cache before.
 
-    Late is a sample whose flush ended before all was handed over: `gpu` may hold time in which the GPU waited.
+    A sample is late if the flush ended before all was enqueued: then `gpu` may include time in which the GPU waited.
     """
 
     gpu: float
@@ -41,8 +41,8 @@ class Resources:
     occupancy: float
 
 
-class Meter:
-    """Measures on an opened GPU."""
+class GpuTimer:
+    """Times work on an opened GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
@@ -54,9 +54,9 @@ class Meter:
     def sample(self, work: Callable[[], object], cold: bool) -> Sample:
         """The time of one piece of GPU work between two events; cold: after the L2 cache was overwritten.
 
-        The host hands over the work while the GPU overwrites the cache, so that launches cost nothing: neither a
-        kernel's nor, which take longer, those of a whole framework. Where the flush is too short for that, it is
-        made longer, for all that is measured from then on; late is only what was so after the longest.
+        The host enqueues the work while the GPU overwrites the cache, so that the time of launches does not count:
+        neither a kernel's nor the longer one of a framework. If the flush is too short for that, it is made longer for
+        all later samples; only a sample with the longest flush can be late.
         """
         tries = 0
         while (sample := self._sample(work, cold)).late and self._flushes < MOST_FLUSHES:

@@ -1,1 +1,1 @@
-"""Why a wrong output is wrong: `explain` compares it with what known mistakes make of the same input."""
+"""Why a wrong output is wrong: `explain` compares it with the results of known mistakes on the same input."""

@@ -1,4 +1,4 @@
-"""When a mistake is named: only if it would be refused itself, and fits the output far better than the answer does."""
+"""When a mistake is named: only if its result is wrong, too, and fits the output far better than the answer does."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 Doubles = NDArray[np.float64]
 
 TIMES = 4.0  # how many times nearer than the exact answer a mistake must be to the output
-EXACT = 1e-6  # of an error: a mistake that leaves less is the output itself
+EXACT = 1e-6  # of an error: a mistake whose result differs by less equals the output
 CERTAINTY = 25.0  # natural logarithm of the odds against chance; a few hundred mistakes are tried
 
 
@@ -20,12 +20,12 @@ def misfit(
     in_each_row: bool = True,
     fitted: int = 0,
 ) -> float | None:
-    """How far (RMS) a mistake's rows are from the output's, or None unless the evidence for it is decisive.
+    """The RMS difference of a mistake's rows from the output's, or None unless the evidence for it is decisive.
 
-    All arrays are (rows, d). The mistake must be refused for this input, and be `times` nearer to the output than the
-    exact answer and than zeros are, by RMS and by maximum, and half of that in each row, unless only all rows together
-    count. Of few elements more is asked: what is noise to the mistake is nearer to it by a factor f in n elements with
-    odds of f to the power of -n. `fitted` parameters of the mistake were taken from the output: they are no evidence.
+    All arrays are (rows, d). The mistake's result must be wrong for this input, and `times` nearer to the output than
+    the exact answer and than zeros are, by RMS and by maximum, and half of that in each row, unless `in_each_row` is
+    false. Few elements must fit better: noise is nearer by a factor f in n elements with odds of f to the power of -n.
+    `fitted` parameters of the mistake were taken from the output: they are no evidence.
     """
     if not np.isfinite(mistaken).all() or np.abs(mistaken - exact).max() <= tolerance:
         return None

@@ -1,7 +1,7 @@
 """Why an output is wrong: what the judge adds to its reason, and `hw4 verify` shows.
 
-A few wrong rows are the witnesses. Every known mistake is made with their input, and named only if the evidence for it
-is decisive (evidence.misfit); else all that is said is where the errors are. It costs a few tenths of a second at most.
+Every known mistake is computed for a few of the wrong rows, and named only if the evidence for it is decisive
+(evidence.misfit); otherwise the diagnosis is only where the errors are. It takes a few tenths of a second at most.
 """
 
 from collections.abc import Iterator
@@ -15,47 +15,47 @@ import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles, misfit
 from hw4cli.diagnosis.formulas import Mistake, formula_mistakes
+from hw4cli.diagnosis.misplaced import misplacements
 from hw4cli.diagnosis.overflow import why_not_finite
-from hw4cli.diagnosis.placing import placings
-from hw4cli.diagnosis.reading import read_mistakes
+from hw4cli.diagnosis.reading import reading_mistakes
 from hw4cli.diagnosis.rounding import REFUSED, TIMES, roundings
-from hw4cli.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, Witness, choose, spread
+from hw4cli.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, WrongRows, choose, spread
 from hw4cli.diagnosis.tiles import tile_mistakes
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.errormap import WRONG, ErrorMap
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
 
-FIRST_ROWS = 2  # looked at for every mistake; the other rows only for those that fit these
-ALIKE = 2.0  # mistakes whose misfits differ by less fit equally well
-NOISE = 1e-5  # of the output's RMS: what float32 may differ by
-RIGHT_ROWS = 6  # looked at to decide between mistakes that fit alike
-ROUNDED_ROWS = 12  # looked at for rounding, right or wrong
-MAX_SCORES = 1 << 17  # but no more than these of their scores
-MANY_ROWS = 512  # looked at for one number everywhere
+FIRST_ROWS = 2  # compared with every mistake; the other rows only with mistakes that fit these
+ALIKE = 2.0  # mistakes whose misfits differ by less than this factor fit equally well
+NOISE = 1e-5  # of the output's RMS: a difference that float32 explains
+RIGHT_ROWS = 6  # compared to decide between mistakes that fit alike
+ROUNDED_ROWS = 12  # compared to find a rounding, right or wrong
+MAX_SCORES = 1 << 17  # of these rows, at most
+MANY_ROWS = 512  # compared to find one number everywhere
 TINY = float(np.finfo(np.float64).tiny)
-SAME = 1e-3  # of an answer's largest element: what it may differ by from what is computed here
+SAME = 1e-3  # of an answer's largest element: its tolerated difference from the answer that is computed here
 
-Fit = tuple[float, str]  # the misfit, and what to say
+Fit = tuple[float, str]  # the misfit, and the description of the mistake
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What can be said of a wrong output: the mistake that makes just that, and where the errors are. `strange_input`:
-    the input does not give the answer, so that no mistake could be tried."""
+    """Of a wrong output: the mistake that makes exactly this output, if it is known, and where the errors are. With
+    `strange_input`, the answer is not that of the input, so that no mistake could be tried."""
 
     mistake: str | None = None
     where: str | None = None
     strange_input: bool = False
 
     def __str__(self) -> str:
-        return "; ".join(words for words in (self.mistake, self.where) if words)
+        return "; ".join(phrase for phrase in (self.mistake, self.where) if phrase)
 
 
 def explain(output: Path, answer: Path, source: Path | None, shape: Shape, comparison: Comparison) -> Diagnosis:
     """Diagnose an output of the right size that `comparison`, which must have an error map, found wrong.
 
-    `source` is the input; without it only mistakes that leave the answer's own numbers are found. Raises InputError if
+    `source` is the input; without it only mistakes that keep the answer's numbers are found. Raises InputError if
     a file cannot be read.
     """
     errors = comparison.errors
@@ -68,13 +68,13 @@ def explain(output: Path, answer: Path, source: Path | None, shape: Shape, compa
         matrices = None
         if source and shape.N * shape.d <= MAX_MATRIX:
             matrices = Matrices(stack.enter_context(InputFile(source)))
-        strange = matrices is not None and not _gives(matrices, exact, comparison.first)
+        strange = matrices is not None and not _answer_matches_input(matrices, exact, comparison.first)
         search = _Search(got, exact, errors, comparison, None if strange else matrices)
         return Diagnosis(search.mistake(), errors.where(), strange)
 
 
-def _gives(matrices: Matrices, exact: Output, element: int) -> bool:
-    """Whether the answer has what comes out of the input, in the row of this element."""
+def _answer_matches_input(matrices: Matrices, exact: Output, element: int) -> bool:
+    """Whether the answer is that of the input, in the row of this element."""
     batch, row = divmod(element // exact.shape.d, exact.shape.N)
     rows = np.array([row])
     sample, right = matrices.sample(batch, rows), exact.rows(batch, rows)
@@ -96,34 +96,34 @@ class _Search:
         return self.comparison.tolerance
 
     @cached_property
-    def wrong(self) -> list[Witness]:
-        """The witnesses: wrong rows of numbers."""
-        return [self._witness(batch, rows) for batch, rows in choose(self.comparison)]
+    def wrong(self) -> list[WrongRows]:
+        """Some of the wrong rows without NaN or Inf."""
+        return [self._wrong_rows(batch, rows) for batch, rows in choose(self.comparison)]
 
-    def _witness(self, batch: int, rows: Rows) -> Witness:
-        return Witness(batch, rows, self.output.rows(batch, rows), self.answer.rows(batch, rows))
+    def _wrong_rows(self, batch: int, rows: Rows) -> WrongRows:
+        return WrongRows(batch, rows, self.output.rows(batch, rows), self.answer.rows(batch, rows))
 
     @cached_property
     def got(self) -> Doubles:
-        """What the output has in the rows of all witnesses."""
+        """The output in all these rows."""
         return np.concatenate([one.got for one in self.wrong])
 
     @cached_property
     def exact(self) -> Doubles:
-        """What the answer has there."""
+        """The answer in these rows."""
         return np.concatenate([one.exact for one in self.wrong])
 
     def mistake(self) -> str | None:
-        """What made the NaN and Inf, and what the wrong numbers."""
+        """The cause of NaN and Inf, and that of the wrong numbers."""
         found = []
         if self.comparison.not_finite and self.matrices:
             found.append(why_not_finite(self.errors, self.matrices))
         if self.wrong:
-            found.append(self._constant() or self._best_fit() or self._wrong_way() or self._rounding())
+            found.append(self._constant() or self._best_fit() or self._softmax_over_queries() or self._rounding())
         return "; ".join(filter(None, found)) or None
 
     def _constant(self) -> str | None:
-        """Whether the wrong elements, two at least, are one number, though those of the answer are not."""
+        """Whether at least two wrong elements are one same number, though the answer's are not."""
         (B, N, d), read = (self.output.shape.B, self.output.shape.N, self.output.shape.d), self.output.elements
         looked = self.errors.rows(WRONG, MANY_ROWS).tolist()
         values = np.concatenate([read(row * d, d) for row in looked])
@@ -140,34 +140,36 @@ class _Search:
         return f"{what} {wrong[0]:g}, as if never written"
 
     def _best_fit(self) -> str | None:
-        """The mistake that fits best; of those that fit alike, the first that spoils the fewest right rows."""
-        fits = [*self._mistakes(), *self._factors(), *self._placings()]
+        """The mistake that fits best; of those that fit alike, the first that makes the fewest right rows wrong."""
+        fits = [*self._mistakes(), *self._factors(), *self._misplacements()]
         if not fits:
             return None
         limit = ALIKE * min(fit for fit, _ in fits) + NOISE * float(np.sqrt((self.got**2).mean()))
-        alike = [words for fit, words in fits if fit <= limit]
-        return alike[0] if len(alike) == 1 else min(alike, key=self._spoilt(alike).__getitem__)
+        alike = [phrase for fit, phrase in fits if fit <= limit]
+        return alike[0] if len(alike) == 1 else min(alike, key=self._right_rows_made_wrong(alike).__getitem__)
 
     def _mistakes(self) -> Iterator[Fit]:
-        """The mistakes with the input: tried on two rows first, then, if they fit those, on all."""
+        """The mistakes that need the input: computed for two rows first, then, if they fit those, for all."""
         if self.matrices is None:
             return
         one = self.wrong[0]
-        few = Witness(one.batch, one.rows[:FIRST_ROWS], one.got[:FIRST_ROWS], one.exact[:FIRST_ROWS])
-        candidates = {words for words, rows in _tried(self.matrices, few.batch, few.rows) if _near(few, rows())}
+        few = WrongRows(one.batch, one.rows[:FIRST_ROWS], one.got[:FIRST_ROWS], one.exact[:FIRST_ROWS])
+        candidates = {
+            phrase for phrase, rows in _known_mistakes(self.matrices, few.batch, few.rows) if _is_nearer(few, rows())
+        }
         made: dict[str, list[tuple[Doubles, Doubles, Doubles]]] = {}
-        for witness in self.wrong if candidates else []:
-            for words, rows in _tried(self.matrices, witness.batch, witness.rows):
-                if words in candidates:  # the last batch has no next, so one may be missing there
-                    made.setdefault(words, []).append((witness.got, witness.exact, rows()))
-        for words, parts in made.items():
+        for one in self.wrong if candidates else []:
+            for phrase, rows in _known_mistakes(self.matrices, one.batch, one.rows):
+                if phrase in candidates:  # a mistake that needs the next batch does not exist for the last
+                    made.setdefault(phrase, []).append((one.got, one.exact, rows()))
+        for phrase, parts in made.items():
             got, exact, mistaken = (np.concatenate(part) for part in zip(*parts, strict=True))
             fit = misfit(got, exact, mistaken, tolerance=self.tolerance)
             if fit is not None:
-                yield fit, words
+                yield fit, phrase
 
     def _factors(self) -> Iterator[Fit]:
-        """One factor from all the right rows to the wrong ones, or one for each row."""
+        """One factor from the answer to all wrong rows, or one for each row."""
         got, exact = self.got, self.exact
         products, squares = (got * exact).sum(axis=1), (exact**2).sum(axis=1)
         factor = float(products.sum() / max(squares.sum(), TINY))
@@ -178,36 +180,36 @@ class _Search:
         fit = misfit(got, exact, factors[:, None] * exact, tolerance=self.tolerance, fitted=len(got))
         if fit is not None:
             span = f"{factors.min():.3g} to {factors.max():.3g} in those looked at"
-            words = f"each wrong row is the answer times a factor of its own ({span}), as if divided by a wrong sum l"
-            yield fit, words
+            phrase = f"each wrong row is the answer times a factor of its own ({span}), as if divided by a wrong sum l"
+            yield fit, phrase
 
-    def _placings(self) -> Iterator[Fit]:
-        """Other places of the answer from which the wrong rows may come."""
-        for words, rows in placings(self.answer, self.wrong, self.tolerance):
+    def _misplacements(self) -> Iterator[Fit]:
+        """Rows of the answer at wrong places."""
+        for phrase, rows in misplacements(self.answer, self.wrong, self.tolerance):
             known = np.asarray(~np.isnan(rows).any(axis=1))
             if 2 * known.sum() >= len(known):
                 fit = misfit(self.got[known], self.exact[known], rows[known], tolerance=self.tolerance)
                 if fit is not None:
-                    yield fit, words
+                    yield fit, phrase
 
-    def _spoilt(self, alike: list[str]) -> dict[str, int]:
-        """How many of some right rows each of these would make wrong; all, where that is not known."""
+    def _right_rows_made_wrong(self, alike: list[str]) -> dict[str, int]:
+        """How many of some right rows each of these mistakes would make wrong; all, if that is not known."""
         batch = self.wrong[0].batch
         rows = spread(np.flatnonzero(self.errors.marks[batch] == 0), RIGHT_ROWS)
-        spoilt = dict.fromkeys(alike, len(rows))
+        wrong = dict.fromkeys(alike, len(rows))
         if self.matrices is not None and len(rows):
             there = self.output.rows(batch, rows)
-            for words, made in _tried(self.matrices, batch, rows):
-                if words in spoilt:
-                    spoilt[words] = int((np.abs(made() - there) > self.tolerance).any(axis=1).sum())
-        return spoilt
+            for phrase, made in _known_mistakes(self.matrices, batch, rows):
+                if phrase in wrong:
+                    wrong[phrase] = int((np.abs(made() - there) > self.tolerance).any(axis=1).sum())
+        return wrong
 
-    def _wrong_way(self) -> str | None:
-        """Whether each key's weights add up to 1 over the queries: then the rows of O add up to the rows of V."""
+    def _softmax_over_queries(self) -> str | None:
+        """Whether each key's weights sum to 1 over the queries: then the rows of O sum to the rows of V."""
         if self.matrices is None:
             return None
         sums: list[list[Doubles]] = [[], [], []]
-        for batch in {witness.batch for witness in self.wrong[:2]}:
+        for batch in {one.batch for one in self.wrong[:2]}:
             v = self.matrices.matrix((3 * batch + 2) * self.matrices.size)
             for kept, rows in zip(sums, (self.output.batch(batch), self.answer.batch(batch), v), strict=True):
                 kept.append(rows.sum(axis=0, dtype=np.float64))
@@ -218,32 +220,32 @@ class _Search:
         )
 
     def _rounding(self) -> str | None:
-        """The format whose rounding makes most of the errors: those of right rows, too."""
+        """The number format whose rounding makes most of the errors, in right rows, too."""
         if self.matrices is None:
             return None
         N, batch = self.output.shape.N, self.wrong[0].batch
         some = spread(np.arange(N), min(ROUNDED_ROWS, max(1, MAX_SCORES // N)))
-        one = self._witness(batch, np.union1d(self.wrong[0].rows, some))
+        one = self._wrong_rows(batch, np.union1d(self.wrong[0].rows, some))
         finite = np.isfinite(one.got).all(axis=1)
         rows, got, exact = one.rows[finite], one.got[finite], one.exact[finite]
         if ((got - exact) ** 2).sum() > (exact**2).sum():
             return None
         fits = []
-        for words, low in roundings(self.matrices.sample(batch, rows)):
+        for phrase, low in roundings(self.matrices.sample(batch, rows)):
             fit = misfit(got, exact, low, tolerance=REFUSED * self.tolerance, times=TIMES, in_each_row=False)
             if fit is not None:
-                fits.append((fit, words))
+                fits.append((fit, phrase))
         return min(fits)[1] if fits else None
 
 
-def _tried(matrices: Matrices, batch: int, rows: Rows) -> Iterator[Mistake]:
-    """The known mistakes, made with these rows."""
+def _known_mistakes(matrices: Matrices, batch: int, rows: Rows) -> Iterator[Mistake]:
+    """The known mistakes, computed for these rows."""
     sample = matrices.sample(batch, rows)
-    made = chain(formula_mistakes(sample), tile_mistakes(sample), read_mistakes(matrices, batch, rows, sample))
-    return ((f"the wrong rows are what comes out {words}", rows) for words, rows in made)
+    made = chain(formula_mistakes(sample), tile_mistakes(sample), reading_mistakes(matrices, batch, rows, sample))
+    return ((f"the wrong rows equal attention computed {phrase}", rows) for phrase, rows in made)
 
 
-def _near(witness: Witness, rows: Doubles) -> bool:
-    """Whether rows are nearer to the output's than the exact ones: worth a closer look."""
-    left, error = np.abs(witness.got - rows), np.abs(witness.got - witness.exact)
+def _is_nearer(one: WrongRows, rows: Doubles) -> bool:
+    """Whether rows are nearer to the output's than the exact ones are."""
+    left, error = np.abs(one.got - rows), np.abs(one.got - one.exact)
     return bool((2 * left.max(axis=1) <= error.max(axis=1)).all())

@@ -1,4 +1,4 @@
-"""Mistakes in the formula: each gives rows of O from a sample, and what to say after "what comes out …"."""
+"""Mistakes in the formula: each is a phrase behind "attention computed", and the rows of O that it gives."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from hw4cli.diagnosis.evidence import Doubles
 from hw4cli.diagnosis.sample import Sample, dot_products, softmax
 from hw4cli.problem.errormap import TILES
 
-# The words, and the rows when they are asked for: most of it is made of what the sample keeps.
+# The phrase, and a function that computes the rows, mostly from what the sample keeps.
 Mistake = tuple[str, Callable[[], Doubles]]
 
-PARTS = (16, 32, 64, 96)  # columns that a program for another d may have looked at
+SHORTER = (16, 32, 64, 96)  # numbers of columns that a program for another d may have used
 
 
 def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
-    """Wrong scales, a softmax that is none, keys that do not count."""
+    """Wrong scales, no softmax or a wrong one, keys that are left out."""
     s, raw, (N, d) = sample.scores, sample.raw, sample.k.shape
     attend, mix = sample.attend, sample.mix
     keys, own = np.arange(N), sample.rows[:, None]
@@ -63,16 +63,16 @@ def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
         yield "with one key of zeros too many (or a sum l that begins at 1)", lambda: with_zeros(1)
     for padding, tiles in _paddings(N).items():
         if padding > 1:
-            words = f"with {padding} keys of zeros behind the last (tiles of {tiles} keys)"
-            yield words, partial(with_zeros, padding)
-    for part in PARTS:
-        if part < d:
-            short = dot_products(sample.q[:, :part], sample.k[:, :part]).astype(np.float64)
-            for divisor in (d, part):
-                words = f"when QKᵀ adds up the first {part} of {d} columns only"
-                if divisor == part:
-                    words += f" and is divided by sqrt({part})"
-                yield words, partial(attend, short / math.sqrt(divisor))
+            phrase = f"with {padding} keys of zeros behind the last (tiles of {tiles} keys)"
+            yield phrase, partial(with_zeros, padding)
+    for columns in SHORTER:
+        if columns < d:
+            short = dot_products(sample.q[:, :columns], sample.k[:, :columns]).astype(np.float64)
+            for divisor in (d, columns):
+                phrase = f"when QKᵀ adds up the first {columns} of {d} columns only"
+                if divisor == columns:
+                    phrase += f" and is divided by sqrt({columns})"
+                yield phrase, partial(attend, short / math.sqrt(divisor))
 
 
 def _paddings(N: int) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Why rows are NaN or Inf: scores, exp or sums beyond what float32 or fp16 can hold."""
+"""Why rows are NaN or Inf: scores, exp or sums that overflow float32 or fp16."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from hw4cli.diagnosis.sample import Matrices, Sample, spread
 from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap, Flags
 
 FLOAT32_EXP = math.log(float(np.finfo(np.float32).max))  # expf is Inf above it
-FLOAT32_ZERO = 95.0, 0.1  # and 0 below minus this, give or take a tenth: fast versions have no subnormal numbers
+FLOAT32_ZERO = 95.0, 0.1  # expf is 0 below minus this, within a tenth: fast versions have no subnormal numbers
 FP16_MAX = 65504.0
 ROWS = 24  # of those with NaN or Inf, and of the others of the same batch
 BATCHES = 1 << 16  # of which the one with the most such rows is taken
@@ -20,19 +20,19 @@ CHANCE = 1e-3  # that the rows with NaN or Inf are by chance just those beyond f
 
 @dataclass(frozen=True)
 class Limit:
-    """A number of each row that must not be beyond a limit, and what to say of a row where it is."""
+    """A number of each row that must not exceed a limit, and the description of a row where it does."""
 
-    words: str
+    phrase: str
     values: Doubles
     limit: float
-    near: float = 0.02  # of the limit: a row whose number is so near may lie on either side
+    near: float = 0.02  # of the limit: a row whose number is so near may be on either side
     sign: int = 1
-    unscaled: bool = False  # without 1/sqrt(d): then the rows that are numbers are wrong, too
-    usual: bool = True  # float32's, in which a program computes as a rule; that it computes in fp16 must be shown
+    unscaled: bool = False  # without 1/sqrt(d): then the finite rows are wrong, too
+    usual: bool = True  # of float32, which programs normally use; fp16 needs evidence
 
 
 def why_not_finite(errors: ErrorMap, matrices: Matrices) -> str | None:
-    """What the rows with NaN or Inf, and no others, have beyond a limit."""
+    """The limit that the rows with NaN or Inf, and no others, exceed."""
     step = -(-errors.shape.B // BATCHES)
     counts = (errors.marks[::step] == NOT_FINITE).sum(axis=1)
     if not counts.any():
@@ -45,7 +45,7 @@ def why_not_finite(errors: ErrorMap, matrices: Matrices) -> str | None:
     wrong_too = bad.all() or (errors.marks[batch] == WRONG).sum() > (errors.marks[batch] == 0).sum()
     for limit in _limits(sample):
         if _fits(limit, bad[rows]) and (wrong_too or not limit.unscaled):
-            return limit.words.format(limit.sign * limit.values[0])
+            return limit.phrase.format(limit.sign * limit.values[0])
     return None
 
 
@@ -84,11 +84,11 @@ def _limits(sample: Sample) -> list[Limit]:
 
 
 def _fits(limit: Limit, bad: Flags) -> bool:
-    """Whether just the rows with NaN or Inf are beyond the limit; for fp16, too well to be by chance."""
+    """Whether exactly the rows with NaN or Inf exceed the limit; for fp16, not by chance."""
     clear = np.abs(limit.values - limit.limit) > limit.near * limit.limit
     beyond, bad = (limit.values > limit.limit)[clear], bad[clear]
     if not bad.any() or (beyond != bad).any():
         return False
-    # How likely rows that were picked without a look at their scores would be those.
+    # The probability that rows chosen at random are exactly those.
     share = (beyond.sum() + 1) / (len(beyond) + 2)
     return limit.usual or share ** bad.sum() * (1 - share) ** (~bad).sum() < CHANCE

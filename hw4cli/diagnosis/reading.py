@@ -1,4 +1,4 @@
-"""Mistakes in how the input is read: what comes out if its matrices are taken for others, or from other places."""
+"""Mistakes in reading the input: attention of matrices that are mixed up or read from other places."""
 
 from collections.abc import Iterator
 from functools import cache, partial
@@ -14,15 +14,15 @@ from hw4cli.problem.errormap import TILES
 HEADER_FLOATS = HEADER.size // FLOAT32.itemsize
 
 
-def read_mistakes(matrices: Matrices, batch: int, rows: Rows, sample: Sample) -> Iterator[Mistake]:
-    """What comes out of an input that is read in another order than Q, K, V of each batch in turn."""
+def reading_mistakes(matrices: Matrices, batch: int, rows: Rows, sample: Sample) -> Iterator[Mistake]:
+    """Attention of an input that is read in another order than Q, K, V of each batch in turn."""
     shape, size = matrices.shape, matrices.size
     B, N, d = shape.B, shape.N, shape.d
-    q, k, v = (3 * batch * size + part * size for part in range(3))
+    q, k, v = (3 * batch * size + index * size for index in range(3))
 
-    def reading(words: str, *starts: int) -> Iterator[Mistake]:
+    def reading(phrase: str, *starts: int) -> Iterator[Mistake]:
         if starts != (q, k, v) and matrices.holds(*starts):
-            yield words, lambda: _attention(matrices.sample_at(rows, *starts))
+            yield phrase, lambda: _attention(matrices.sample_at(rows, *starts))
 
     def sample_of(q: Floats = sample.q, k: Floats = sample.k, v: Floats = sample.v) -> Doubles:
         return _attention(Sample(rows, q, k, v))
@@ -81,7 +81,7 @@ def _attention(sample: Sample) -> Doubles:
 def _interleaved(matrices: Matrices, batch: int, rows: Rows) -> Doubles:
     N, d = matrices.shape.N, matrices.shape.d
     start = 3 * batch * matrices.size
-    block = np.concatenate([matrices.matrix(start + part * matrices.size) for part in range(3)]).reshape(N, 3, d)
+    block = np.concatenate([matrices.matrix(start + index * matrices.size) for index in range(3)]).reshape(N, 3, d)
     return _attention(Sample(rows, block[rows, 0], block[:, 1], block[:, 2]))
 
 

@@ -1,4 +1,4 @@
-"""Attention with numbers of fewer bits, emulated: which format's rounding explains small errors everywhere."""
+"""Emulated attention in formats of fewer bits: which format's rounding explains small errors everywhere."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from hw4cli.problem.casefile import Floats
 
 Rounding = Callable[[Floats], Floats]
 
-# What a program rounds further on depends on its order of work and cannot be repeated exactly: the emulated part must
+# Later roundings depend on a program's order of operations and cannot be repeated exactly: the emulated part must
 # explain three quarters of the squared error (half of the RMS).
 TIMES = 2.0
 # The largest error of the emulated part alone need not be over the tolerance where the program's is: but near.
@@ -33,10 +33,10 @@ def to_fp16(values: Floats) -> Floats:
 def keep_bits(values: Floats, bits: int, nearest: bool = True) -> Floats:
     """With so many bits of fraction, rounded to nearest even or cut off."""
     dropped = 23 - bits
-    words = values.view(np.uint32)
+    phrase = values.view(np.uint32)
     if nearest:
-        words = words + (np.uint32((1 << (dropped - 1)) - 1) + ((words >> np.uint32(dropped)) & np.uint32(1)))
-    return (words & np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)).view(np.float32)
+        phrase = phrase + (np.uint32((1 << (dropped - 1)) - 1) + ((phrase >> np.uint32(dropped)) & np.uint32(1)))
+    return (phrase & np.uint32(0xFFFFFFFF << dropped & 0xFFFFFFFF)).view(np.float32)
 
 
 FORMATS: dict[str, Rounding] = {

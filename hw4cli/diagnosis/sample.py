@@ -1,4 +1,4 @@
-"""What a diagnosis looks at: a few wrong rows, and the queries, keys and values that belong to them."""
+"""The data of a diagnosis: a few wrong rows, and their queries, keys and values."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +16,10 @@ from hw4cli.problem.verdict import Comparison
 Rows = NDArray[np.int64]
 
 MAX_MATRIX = 1 << 22  # elements of K; a larger one takes too much time and memory
-ROWS = 4  # wrong rows that are looked at in each of three batches
+ROWS = 4  # wrong rows in each of three batches
 KEYS = 512  # multiplied at a time: for larger products the BLAS starts threads that cost more than they save
-TINY = 1e-20  # a weight that adds nothing to one of 1
-SCORE_ERROR = 1e-4  # of a score, in float32; where more is to be feared, float64 computes
+TINY = 1e-20  # a weight that is negligible beside one of 1
+SCORE_ERROR = 1e-4  # of a score in float32; if it may be larger, float64 is used
 
 
 class Output:
@@ -53,8 +53,8 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Witness:
-    """Wrong rows of one batch: what the output has there, and what the answer has, (rows, d) each."""
+class WrongRows:
+    """Wrong rows of one batch, in the output and in the answer, (rows, d) each."""
 
     batch: int
     rows: Rows
@@ -94,7 +94,7 @@ def _some(marks: NDArray[np.bool_], first: int) -> Rows:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some queries of one batch, its keys and values, (rows, d) and (N, d); and what every formula needs of them."""
+    """Some queries (rows, d) of one batch, its keys and values (N, d), and the scores that the formulas need."""
 
     rows: Rows
     q: Floats
@@ -137,7 +137,7 @@ def dot_products(q: Floats, k: Floats) -> Floats:
 
 
 def without_tiny(weights: Doubles) -> Floats:
-    """Weights of at most 1 as float32, with zeros for what does not count: subnormal numbers are slow."""
+    """Weights of at most 1 as float32, with zeros for negligible ones: subnormal numbers are slow."""
     return np.where(np.abs(weights) < TINY, 0, weights).astype(np.float32)
 
 
@@ -148,23 +148,23 @@ def softmax(scores: Doubles) -> Doubles:
 
 
 class Matrices:
-    """The input file, as whatever a program takes it for: matrices (N, d) that begin at any of its elements."""
+    """The input file as matrices (N, d) that begin at any of its elements, as a wrong program may read it."""
 
     def __init__(self, inputs: InputFile) -> None:
         self.inputs, self.shape = inputs, inputs.shape
         self.size = self.shape.N * self.shape.d
 
     def sample(self, batch: int, rows: Rows, *, q: int = 0, k: int = 1, v: int = 2) -> Sample:
-        """The sample of a batch. q, k and v say which of its matrices is taken for Q, K and V."""
+        """The sample of a batch. q, k and v are the indices of the matrices that are taken for Q, K and V."""
         start = 3 * batch * self.size
-        return self.sample_at(rows, *(start + part * self.size for part in (q, k, v)))
+        return self.sample_at(rows, *(start + index * self.size for index in (q, k, v)))
 
     def sample_at(self, rows: Rows, q: int, k: int, v: int) -> Sample:
         """The sample of a program for which Q, K and V of a batch begin at these elements of the file."""
         return Sample(rows, self.some_rows(q, rows), self.matrix(k), self.matrix(v))
 
     def matrix(self, start: int) -> Floats:
-        """(N, d) elements from element `start` behind the header on; it is -3 at the file's begin."""
+        """(N, d) elements from element `start` after the header; the file begins at element -3."""
         return self._elements(start, self.size).reshape(self.shape.N, self.shape.d)
 
     def some_rows(self, start: int, rows: Rows) -> Floats:
@@ -173,7 +173,7 @@ class Matrices:
         return np.stack([self._elements(start + int(row) * d, d) for row in rows])
 
     def holds(self, *starts: int) -> bool:
-        """Whether matrices that begin there lie in the file."""
+        """Whether matrices that begin there are within the file."""
         return all(-HEADER_BYTES // 4 <= start <= 3 * self.shape.elements - self.size for start in starts)
 
     def _elements(self, start: int, count: int) -> Floats:

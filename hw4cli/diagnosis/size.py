@@ -1,4 +1,4 @@
-"""An output of the wrong size: what it seems to hold instead."""
+"""An output of the wrong size: what it probably holds."""
 
 import os
 from pathlib import Path
@@ -11,14 +11,14 @@ from hw4cli.problem.errormap import TILES, listed
 from hw4cli.problem.shape import Shape
 from hw4cli.text.words import counted
 
-LOOKED_AT = 512  # elements that are compared with the answer's
+COMPARED = 512  # elements that are compared with the answer's
 RIGHT = 0.9  # of them, for the output to hold the answer: some may be wrong for another reason
-TEXT = 64  # bytes from which text is known
+TEXT = 64  # bytes, at least, that identify text
 TYPES = {"<f8": "float64", "<f2": "float16"}
 
 
 def explain_size(output: Path, answer: Path, shape: Shape, tolerance: float) -> str | None:
-    """What a file of the wrong size holds, if that can be seen. InputError if a file cannot be read."""
+    """What a file of the wrong size holds, if that is recognised. InputError if a file cannot be read."""
     with open_regular(output) as file, open_regular(answer) as answers:
         found = os.fstat(file.fileno()).st_size
         start = _bytes_at(file, output, 0, min(found, TEXT))
@@ -42,7 +42,7 @@ def explain_size(output: Path, answer: Path, shape: Shape, tolerance: float) -> 
 
 
 def _proportion(found: int, shape: Shape) -> str | None:
-    """What the number of bytes alone says."""
+    """What the number of bytes alone shows."""
     size, batch = shape.output_bytes, shape.output_bytes // shape.B
     if found == 3 * size:
         return "it is as long as Q, K and V together: write O alone"
@@ -75,7 +75,7 @@ def _holds(
 ) -> bool:
     """Whether the output holds the answer in numbers of this type."""
     got, right = np.empty(1, dtype), np.empty(1, FLOAT32)
-    places = np.unique(np.linspace(0, shape.elements - 1, LOOKED_AT).astype(np.int64)).tolist()
+    places = np.unique(np.linspace(0, shape.elements - 1, COMPARED).astype(np.int64)).tolist()
     near = 0
     for place in places:
         read_exactly(output[0], got, place * dtype.itemsize, output[1])

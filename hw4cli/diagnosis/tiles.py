@@ -1,4 +1,4 @@
-"""Mistakes of the online softmax: tiles of keys that are lost or counted twice, and O or l that are not rescaled."""
+"""Mistakes in the online softmax: tiles of keys that are left out or counted twice, O or l that is not rescaled."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,16 +57,16 @@ class Tiles:
 
 
 def tile_mistakes(sample: Sample) -> Iterator[Mistake]:
-    """What goes wrong with tiles of 16 to 256 keys."""
+    """Mistakes with tiles of 16 to 256 keys."""
     N = len(sample.k)
-    tiles, said = Tiles.of(sample, TILES[0]), set[str]()
+    tiles, found = Tiles.of(sample, TILES[0]), set[str]()
     for tile in TILES:
         if tile >= N:
             return
-        for words, rows in _of_width(tiles, sample, tile):
-            if words not in said:  # a short last tile is the last of several widths
-                said.add(words)
-                yield words, rows
+        for phrase, rows in _of_width(tiles, sample, tile):
+            if phrase not in found:  # a short last tile is the last of several widths
+                found.add(phrase)
+                yield phrase, rows
         tiles = tiles.twice_as_wide()
 
 
@@ -79,16 +79,16 @@ def _of_width(tiles: Tiles, sample: Sample, tile: int) -> Iterator[Mistake]:
     tail = N % tile or tile
     end = f"the last {tail} keys ({'the tail behind the last whole tile' if N % tile else 'a tile'})"
 
-    def mistake(words: str, weights: Doubles, divisors: Doubles | None) -> tuple[str, Callable[[], Doubles]]:
-        return words, lambda: tiles.mix(weights, divisors)
+    def mistake(phrase: str, weights: Doubles, divisors: Doubles | None) -> tuple[str, Callable[[], Doubles]]:
+        return phrase, lambda: tiles.mix(weights, divisors)
 
     for where, chosen in ((f"the first {tile} keys (a tile)", first), (end, last)):
-        for words, kept in (
+        for phrase, kept in (
             (f"from {where} alone", chosen),
             (f"without {where}", ~chosen),
             (f"when {where} count twice", 1 + chosen),
         ):
-            yield mistake(words, right * kept, right * kept)
+            yield mistake(phrase, right * kept, right * kept)
     of = f"(tiles of {tile} keys)"
     yield mistake(f"without rescaling O when the maximum grows {of}", stale, right)
     yield mistake(f"without rescaling l when the maximum grows {of}", right, stale)

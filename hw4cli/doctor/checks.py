@@ -1,4 +1,4 @@
-"""What this machine has and lacks for hw4: one table of checks, run at the same time and each with a time limit."""
+"""What this machine has and lacks for hw4: one table of checks, which run at the same time, each with a time limit."""
 
 import json
 import re
@@ -11,23 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hw4cli.doctor import surroundings
+from hw4cli.doctor import host
 from hw4cli.doctor.drivers import NO_GPU_HERE, amd, counters, nvidia
-from hw4cli.doctor.finding import Finding, UnansweredError, ask, end_all, tool
+from hw4cli.doctor.finding import Finding, UnansweredError, kill_all, output_of, tool
 from hw4cli.problem.shape import Shape
 from hw4cli.text.words import counted
 
-TRIAL = Shape(2, 130, 32)  # a row more than two tiles: the tails are tried, too
-TRIAL_ERROR = 2e-5  # of a kernel in float32 on such a case
-TRIAL_SECONDS = 60.0  # a first CUDA context and compilation on a slow network folder may take ten
+SAMPLE = Shape(2, 130, 32)  # more rows than two tiles: the tail is checked, too
+SAMPLE_ERROR = 2e-5  # of a kernel in float32 on such a case
+SAMPLE_SECONDS = 60.0  # a first CUDA context and compilation on a slow network folder may take ten
 CHECK_SECONDS = 15.0  # for any other check: a network folder may never answer
 
 Check = Callable[[], list[Finding]]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Where `hw4 IN OUT` will run: on "gpu", "cpu" or nowhere (None); the device's name, and why not on the GPU."""
+class Target:
+    """Where `hw4 IN OUT` will run: on "gpu", "cpu" or nowhere (None); the device's name; the reason, unless "gpu"."""
 
     on: str | None
     device: str
@@ -41,43 +41,43 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, by group, and the verdict."""
+    """All findings, by group, and where hw4 will run."""
 
     groups: dict[str, list[Finding]]
-    verdict: Verdict
+    target: Target
 
 
-def examine(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) -> Report:
-    """Run all checks. `python` and `env` start a module of this package; `folder` is where the cases are to be."""
-    trial = Job("trial", TRIAL_SECONDS, lambda: try_out(python, env))
+def run_checks(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) -> Report:
+    """Run all checks. `python` and `env` start a module of this package; `folder` is that of the cases."""
+    sample = Background("sample", SAMPLE_SECONDS, lambda: run_sample(python, env))
     try:
-        probing = Job("probe", TRIAL_SECONDS, lambda: probe(python, env))
-        jobs = [(group, Job(name, CHECK_SECONDS, check)) for group, name, check in checks(folder)]
-        groups = {group: list[Finding]() for group, _ in jobs}
-        for group, job in jobs:
-            groups[group] += job.result(partial(_unchecked, job.name))
-        facts = probing.result(lambda error: {"failed": _words(error)})
+        gpu_facts = Background("probe", SAMPLE_SECONDS, lambda: probe(python, env))
+        running = [(group, Background(name, CHECK_SECONDS, function)) for group, name, function in checks(folder)]
+        groups = {group: list[Finding]() for group, _ in running}
+        for group, check in running:
+            groups[group] += check.result(partial(_check_failed, check.name))
+        facts = gpu_facts.result(lambda error: {"failed": _message(error)})
         groups["Compiler"][:0] = compiler(facts)
-        verdict = trial.result(lambda error: Verdict(None, "", _words(error).removeprefix("hw4: ")))
+        target = sample.result(lambda error: Target(None, "", _message(error).removeprefix("hw4: ")))
     finally:
-        end_all()
-        trial.wait(1)  # for its folder to be removed, after a Ctrl-C
-    if verdict.on == "gpu":
-        verdict = Verdict("gpu", f"GPU 0, {facts.get('gpu', 'whose name is unknown')}")
-    return Report(groups, verdict)
+        kill_all()
+        sample.wait(1)  # after Ctrl-C: until its folder is removed
+    if target.on == "gpu":
+        target = Target("gpu", f"GPU 0, {facts.get('gpu', 'whose name is unknown')}")
+    return Report(groups, target)
 
 
-def _unchecked(name: str, error: Exception) -> list[Finding]:
-    return [Finding(name, "warning", f"could not be checked: {_words(error)}")]
+def _check_failed(name: str, error: Exception) -> list[Finding]:
+    return [Finding(name, "warning", f"could not be checked: {_message(error)}")]
 
 
-def _words(error: Exception) -> str:
-    """What an error says, without an OSError's number."""
+def _message(error: Exception) -> str:
+    """An error's message, without an OSError's number."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-class Job:
-    """A function at work in a thread that nobody has to wait for, unlike those of concurrent.futures."""
+class Background:
+    """A function in a daemon thread, which, unlike those of concurrent.futures, does not delay the exit."""
 
     def __init__(self, name: str, seconds: float, work: Callable[[], Any]) -> None:
         self.name, self._work, self._result = name, work, None
@@ -93,12 +93,12 @@ class Job:
             self._error = error
 
     def result(self, otherwise: Callable[[Exception], Any]) -> Any:
-        """What the function returned, or what `otherwise` makes of its error, a TimeoutError if it is still at work."""
+        """What the function returned, or what `otherwise` returns for its error: a TimeoutError if it still runs."""
         self.wait(self._deadline - time.monotonic())
         return otherwise(self._error) if self._error else self._result
 
     def wait(self, seconds: float) -> None:
-        """Wait until it has ended, or for so long."""
+        """Wait until the function has ended, for so long at most."""
         self._thread.join(max(0, seconds))
 
 
@@ -111,15 +111,15 @@ def checks(folder: Path) -> list[tuple[str, str, Check]]:
     toolkit = "module load cuda, or install the CUDA toolkit"
     rocm = "module load rocm, or install ROCm"
     return [
-        ("Machine", "Python", surroundings.python_version),
-        ("Machine", "processor", surroundings.processor),
-        ("Machine", "memory", surroundings.memory),
-        ("Machine", "cases", lambda: surroundings.suite_space(folder)),
-        ("Machine", "temporary files", lambda: surroundings.case_space("temporary files", tempfile.gettempdir())),
-        ("Machine", "/dev/shm", lambda: surroundings.case_space("/dev/shm", "/dev/shm")),
+        ("Machine", "Python", host.python_version),
+        ("Machine", "processor", host.processor),
+        ("Machine", "memory", host.memory),
+        ("Machine", "cases", lambda: host.suite_space(folder)),
+        ("Machine", "temporary files", lambda: host.case_space("temporary files", tempfile.gettempdir())),
+        ("Machine", "/dev/shm", lambda: host.case_space("/dev/shm", "/dev/shm")),
         ("GPU", "NVIDIA driver", nvidia),
         ("GPU", "AMD GPU", amd),
-        ("Compiler", "kernel cache", surroundings.cache),
+        ("Compiler", "kernel cache", host.cache),
         program("Compiler", "nvcc", "`make hw4`", toolkit),
         program("Compiler", "hipcc", "AMD GPUs", rocm),
         ("Profilers", "counters", counters),
@@ -128,39 +128,40 @@ def checks(folder: Path) -> list[tuple[str, str, Check]]:
         program("Profilers", "nvprof", "GPUs up to 7.0", "module load cuda/12; newer GPUs need ncu"),
         program("Profilers", "compute-sanitizer", "finding wrong memory accesses", toolkit),
         program("Profilers", "rocprofv3", "AMD GPUs", rocm),
-        ("Judge", "Slurm", surroundings.slurm),
-        ("Judge", "bwrap", surroundings.bubblewrap),
-        ("Judge", "process control", surroundings.process_control),
+        ("Judge", "Slurm", host.slurm),
+        ("Judge", "bwrap", host.bubblewrap),
+        ("Judge", "process control", host.process_control),
     ]
 
 
-def try_out(python: Sequence[str], env: Mapping[str, str] | None) -> Verdict:
+def run_sample(python: Sequence[str], env: Mapping[str, str] | None) -> Target:
     """Run `hw4 IN OUT` on a small case, and check the answer. Raises UnansweredError if it fails or is wrong."""
     import numpy as np
 
     from hw4cli.problem.casefile import FLOAT32, InputFile
     from hw4cli.problem.cpu import workers
     from hw4cli.problem.oracle import exact_attention
-    from hw4cli.problem.suite import write_input
+    from hw4cli.problem.suite import generate_input
     from hw4cli.problem.verdict import TOLERANCE
 
     with tempfile.TemporaryDirectory(prefix="hw4-doctor-", ignore_cleanup_errors=True) as folder:
         source, target = Path(folder, "in"), Path(folder, "out")
-        write_input(source, TRIAL, 0, lambda _: None)
-        told = ask([*python, "hw4cli", "run", str(source), str(target)], TRIAL_SECONDS - 1, env, errors=True) or ""
+        generate_input(source, SAMPLE, 0, lambda _: None)
+        command = [*python, "hw4cli", "run", str(source), str(target)]
+        printed = output_of(command, SAMPLE_SECONDS - 1, env, errors=True) or ""
         with InputFile(source) as inputs:
-            expected = exact_attention(inputs.batches(0, TRIAL.B)).reshape(-1)
+            expected = exact_attention(inputs.batches(0, SAMPLE.B)).reshape(-1)
         got = np.fromfile(target, FLOAT32)
     if got.shape != expected.shape or not np.abs(got - expected).max() <= TOLERANCE:
-        raise UnansweredError("a small case comes out wrong")
-    reason = re.search(r"^hw4: (.*); using the CPU$", told, re.MULTILINE)
-    return Verdict("cpu", f"the CPU, {counted(workers(), 'core')}", reason[1]) if reason else Verdict("gpu", "")
+        raise UnansweredError("the answer of a small case is wrong")
+    reason = re.search(r"^hw4: (.*); using the CPU$", printed, re.MULTILINE)
+    return Target("cpu", f"the CPU, {counted(workers(), 'core')}", reason[1]) if reason else Target("gpu", "")
 
 
 def probe(python: Sequence[str], env: Mapping[str, str] | None) -> dict[str, Any]:
     """The facts that hw4cli.doctor.probe prints."""
-    told = ask([*python, "hw4cli.doctor.probe"], TRIAL_SECONDS - 1, env) or ""
-    facts: dict[str, Any] = json.loads(told.splitlines()[-1])
+    printed = output_of([*python, "hw4cli.doctor.probe"], SAMPLE_SECONDS - 1, env) or ""
+    facts: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return facts
 
 
@@ -186,6 +187,6 @@ def compiler(facts: Mapping[str, Any]) -> list[Finding]:
     if "no kernel" in facts:
         return [*lines, Finding("kernel", "warning", facts["no kernel"], reinstall)]
     error, what = facts["kernel error"], f"compiled and run on {facts['gpu']}, compute capability {facts['cc']}"
-    if not error <= TRIAL_ERROR:
+    if not error <= SAMPLE_ERROR:
         return [*lines, Finding("kernel", "warning", f"{what}: wrong by {error:.1e}", "make gpu-test")]
     return [*lines, Finding("kernel", "ok", f"{what}: right within {error:.1e}")]

@@ -1,4 +1,4 @@
-"""The GPUs, as the machine tells of them before any Python package is asked, and the cupy that fits them."""
+"""The GPUs as the drivers report them, without any Python package, and the cupy that fits them."""
 
 import importlib.metadata
 import os
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.doctor.finding import Finding, UnansweredError, ask
+from hw4cli.doctor.finding import Finding, UnansweredError, output_of
 
 # CUDA 13 dropped the drivers before 580 and the GPUs before Turing (its release notes); CUDA 12 needs driver 525.
 CUDA13_DRIVER, CUDA12_DRIVER, CUDA13_CC = 580, 525, 7.5
@@ -16,7 +16,7 @@ NO_GPU_HERE = "on a cluster: srun -p nvidia -N1 -n1 --gres=gpu:1 hw4 doctor"
 
 @dataclass(frozen=True)
 class NvidiaGpu:
-    """A GPU as nvidia-smi tells of it; memory in MiB. Old drivers do not tell the compute capability."""
+    """A GPU as nvidia-smi reports it; memory in MiB. Old drivers do not report the compute capability."""
 
     name: str
     driver: str
@@ -28,14 +28,14 @@ def nvidia_gpus() -> list[NvidiaGpu] | None:
     """The GPUs that the NVIDIA driver shows; None without nvidia-smi. Raises UnansweredError if it does not answer."""
     fields = ["name", "driver_version", "memory.total", "compute_cap"]
     try:
-        told = ask(_query(fields))
+        printed = output_of(_query(fields))
     except UnansweredError as reason:
         if "compute_cap" not in str(reason):
             raise
-        told = ask(_query(fields[:3]))
-    if told is None:
+        printed = output_of(_query(fields[:3]))
+    if printed is None:
         return None
-    rows = [[cell.strip() for cell in line.split(",")] for line in told.splitlines()]
+    rows = [[cell.strip() for cell in line.split(",")] for line in printed.splitlines()]
     return [NvidiaGpu(row[0], row[1], row[2], _number(row[3:])) for row in rows if len(row) >= 3]
 
 
@@ -119,7 +119,7 @@ def _major(version: str) -> int:
 
 
 def amd(root: Path = Path("/")) -> list[Finding]:
-    """The AMD GPUs that the kernel's driver shows, and whether programs of ours may use them: hw4 itself cannot yet."""
+    """The AMD GPUs that the kernel's driver shows, and whether programs may use them: hw4 itself cannot yet."""
     kfd = root / "dev/kfd"
     if not kfd.exists():
         return [Finding("AMD GPU", "missing", "no /dev/kfd")]
@@ -144,12 +144,12 @@ def counters(path: Path = Path("/proc/driver/nvidia/params")) -> list[Finding]:
     except OSError:
         return [Finding("counters", "missing", "no NVIDIA driver is loaded")]
     if not closed or _is_administrator():
-        return [Finding("counters", "ok", "open to us, the administrator" if closed else "open to everyone")]
+        return [Finding("counters", "ok", "open to this user, the administrator" if closed else "open to everyone")]
     advice = "administrator: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, then reboot"
-    return [Finding("counters", "warning", "closed: ncu will say ERR_NVGPUCTRPERM", advice)]
+    return [Finding("counters", "warning", "closed: ncu will fail with ERR_NVGPUCTRPERM", advice)]
 
 
 def _is_administrator() -> bool:
-    """Whether we have CAP_SYS_ADMIN (bit 21), which root in a container may lack."""
+    """Whether this process has CAP_SYS_ADMIN (bit 21), which root in a container may lack."""
     capabilities = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
     return capabilities is not None and bool(int(capabilities[1], 16) >> 21 & 1)

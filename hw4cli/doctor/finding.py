@@ -1,4 +1,4 @@
-"""What a check of `hw4 doctor` finds, and how it asks the programs of the machine without waiting for ever."""
+"""The finding of a check of `hw4 doctor`, and calls of the machine's programs with a time limit."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "warning", "missing"]
-SECONDS = 5.0  # that a program may take to tell its version; nvidia-smi on a cold GPU takes two
+SECONDS = 5.0  # that a program may take to print its version; nvidia-smi on a cold GPU takes two
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked for, how it stands, what was found, and, where something is off, what to do."""
+    """One line: what was checked, its state, what was found, and what to do if something is wrong."""
 
     name: str
     state: State
@@ -26,16 +26,16 @@ class Finding:
 
 
 class UnansweredError(Exception):
-    """A program did not do what it was asked to: its first words, or that it took too long."""
+    """A program failed or took too long; with the last line of its message."""
 
 
-def ask(
+def output_of(
     command: Sequence[str], seconds: float = SECONDS, env: Mapping[str, str] | None = None, errors: bool = False
 ) -> str | None:
     """What a program prints, on stderr too if `errors`; None if there is no such program.
 
-    Raises UnansweredError if it fails or takes too long. A program stuck in a driver cannot be killed: it is told to
-    end, and not waited for.
+    Raises UnansweredError if it fails or takes too long. It is killed then, but not waited for: a program that is stuck
+    in a driver does not end.
     """
     path = shutil.which(command[0])
     if path is None:
@@ -53,8 +53,8 @@ def ask(
     finally:
         _running.discard(process)
     if process.returncode:
-        words = ((err or "").strip() or out.strip()).splitlines()
-        raise UnansweredError(words[-1] if words else f"{command[0]} {_ending(process.returncode)}")
+        lines = ((err or "").strip() or out.strip()).splitlines()
+        raise UnansweredError(lines[-1] if lines else f"{command[0]} {_ending(process.returncode)}")
     return out
 
 
@@ -63,12 +63,12 @@ def _ending(status: int) -> str:
 
 
 _running: set[subprocess.Popen[str]] = set()
-_starting = threading.Lock()  # held from before a program is there until it is known
+_starting = threading.Lock()  # held while a program is started and added to _running
 _ended = False
 
 
-def end_all() -> None:
-    """End the programs that are still being asked, from whichever thread; from now on none is started."""
+def kill_all() -> None:
+    """Kill the programs that are still running, in all threads; from now on none is started."""
     global _ended
     with _starting:
         _ended = True
@@ -98,12 +98,12 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def tool(name: str, purpose: str, get: str, flag: str = "--version") -> Finding:
-    """A program: its version, or that it does not work, or that it is missing, who needs it and how to get it."""
+    """A program: its version, or that it does not work, or that it is missing, with its purpose and how to get it."""
     try:
-        told = ask([name, flag])
+        printed = output_of([name, flag])
     except UnansweredError as reason:
         return Finding(name, "warning", str(reason), get)
-    if told is None:
+    if printed is None:
         return Finding(name, "missing", f"not on PATH; for {purpose}", get)
-    version = re.search(r"\d+\.\d[\w.-]*", told)
+    version = re.search(r"\d+\.\d[\w.-]*", printed)
     return Finding(name, "ok", " ".join(filter(None, (version and version[0], shutil.which(name)))))

@@ -17,8 +17,8 @@ from hw4cli.emulator.build import ASAN, find_compiler
 from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.resources import python_words
-from hw4cli.system.exits import exit_words
+from hw4cli.resources import python_command
+from hw4cli.system.exits import describe_exit
 
 SANITIZER = "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
 
@@ -46,7 +46,7 @@ def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Out
     while len(outcomes) < len(jobs):
         left = jobs[len(outcomes) :]
         with subprocess.Popen(
-            python_words("emulator.worker", "-P"),
+            python_command("emulator.worker", "-P"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -74,7 +74,7 @@ def _broken(job: Job, end: int, seconds: float) -> Outcome:
     n, _, N, d = job.inputs.shape
     what = Finding("hang", f"the kernel has not ended after {seconds:g} s")
     if end:
-        what = Finding("crash", f"the kernel's process {exit_words(end)}: it touches memory that is not there")
+        what = Finding("crash", f"the kernel's process {describe_exit(end)}: it touches memory that is not there")
     return Outcome(np.full((n, N, d), np.nan, FLOAT32), (what,), False)
 
 

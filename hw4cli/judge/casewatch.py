@@ -16,7 +16,7 @@ from hw4cli.judge.casemanifest import CaseEntry, CaseManifest, FileDigest
 from hw4cli.problem import suite
 from hw4cli.problem.checksums import Stamp, answer_sha256, file_sha256, stamp
 from hw4cli.problem.suite import Case
-from hw4cli.resources import python_words
+from hw4cli.resources import python_command
 from hw4cli.system.files import make_folder
 
 Access = tuple[int, int]  # permissions and owner
@@ -141,7 +141,7 @@ def make_in_subprocess(case: Case, folder: Path) -> None:
     else:
         shape = f"{case.shape.B},{case.shape.N},{case.shape.d}"
         arguments = ["--shape", shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
-    command = [*python_words("entry", "-P"), "gen", "--force", *arguments]
+    command = [*python_command("entry", "-P"), "gen", "--force", *arguments]
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except OSError as error:

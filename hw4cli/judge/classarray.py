@@ -14,7 +14,7 @@ from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.judge.classroom import Classroom
 from hw4cli.judge.submission import Submission
 from hw4cli.problem.verdict import Verdict
-from hw4cli.resources import python_words
+from hw4cli.resources import python_command
 from hw4cli.runner import slurm
 from hw4cli.system.files import make_folder
 from hw4cli.text.words import counted
@@ -102,7 +102,7 @@ class ClassArray(Classroom):
 def _script(members: Sequence[Submission], tasks: int, arguments: Sequence[str]) -> str:
     """The script of a task: hw4 judges the member of its number, and every `tasks`-th after that."""
     users = " ".join(shlex.quote(member.user) for member in members)
-    command = shlex.join([*python_words("entry", "-P"), "judge", "--task", "--resume", "--only"])
+    command = shlex.join([*python_command("entry", "-P"), "judge", "--task", "--resume", "--only"])
     return f"""#!/bin/sh
 set -- {users}
 shift "$SLURM_ARRAY_TASK_ID"

@@ -18,7 +18,7 @@ from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
-from hw4cli.text.dates import span
+from hw4cli.text.dates import duration
 from hw4cli.text.page import escaped, filled
 from hw4cli.text.words import printable
 
@@ -87,7 +87,7 @@ class Handout:
         total = f"Time {standing.time:.2f} s + Penalty {standing.penalty:g} s = {seconds:.2f} s"
         sentences = [f"{standing.passed} of {len(standing.cases)} cases AC, {score}, {rank}. {total}."]
         if standing.handed_in:
-            late = f", {span(standing.late)} late" if standing.late else ""
+            late = f", {duration(standing.late)} late" if standing.late else ""
             sentences.append(f"Handed in {standing.handed_in.astimezone():%Y-%m-%d %H:%M %Z}{late}.")
         gpu = standing.session.get("gpu") or {}
         where = f" on {gpu['name']}" if gpu.get("name") else ""
@@ -110,7 +110,7 @@ class Handout:
         results = [result for result in results if result.case in known]
         if not results:
             return []
-        names = suite.names(known[result.case] for result in results)
+        names = suite.ranges(known[result.case] for result in results)
         judge = [f"hw4 judge {names} --program ./hw4"]
         by_limit: dict[float, list[str]] = {}
         for result in results:

@@ -21,7 +21,7 @@ from hw4cli.problem.casefile import FLOAT32, InputFile, open_regular, read_exact
 from hw4cli.problem.checksums import answer_sha256, verify
 from hw4cli.problem.errormap import ErrorMap
 from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case, names
+from hw4cli.problem.suite import Case, ranges
 from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
 from hw4cli.runner.confine import Confinement
 from hw4cli.runner.slurm import run_step
@@ -29,7 +29,7 @@ from hw4cli.runner.staging import Stage, absolute_command, staged
 from hw4cli.runner.step import RunRequest, execute
 from hw4cli.scoring.record import Attempt
 from hw4cli.system.account import account
-from hw4cli.system.exits import ProgramError, cuda_error, exit_words, last_words
+from hw4cli.system.exits import ProgramError, cuda_error, describe_exit, error_line
 from hw4cli.system.process import Run
 from hw4cli.text.words import counted, print_message
 
@@ -112,7 +112,7 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
 def _gen_command(selected: Sequence[Case], folder: Path) -> str:
     """The command that makes these cases in this folder."""
     where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
-    return f"`hw4 gen {names(selected)}{where}`"
+    return f"`hw4 gen {ranges(selected)}{where}`"
 
 
 def judge_case(case: Case, command: Sequence[str], folder: Path, settings: RunSettings = RunSettings()) -> Attempt:
@@ -150,8 +150,8 @@ def _check_output(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: 
     if run.excess:
         return replace(attempt, problem=run.excess)
     if run.exit_code:
-        failure = exit_words(run.exit_code, _max_file(case))
-        return replace(attempt, problem=failure, said=last_words(run.stderr) or None)
+        failure = describe_exit(run.exit_code, _max_file(case))
+        return replace(attempt, problem=failure, said=error_line(run.stderr) or None)
     problem, comparison = output_problem(stage.output, case, folder, attempt.tolerance)
     attempt = replace(attempt, said=cuda_error(run.stderr) if problem else None)
     if comparison is None:

@@ -27,10 +27,10 @@ from hw4cli.runner.environment import environment
 from hw4cli.runner.quota import RESERVE, Quota
 from hw4cli.runner.staging import PREFIX, private_folder, remove
 from hw4cli.system.account import account, give_all, take_back
-from hw4cli.system.exits import ProgramError, with_words
+from hw4cli.system.exits import ProgramError, with_message
 from hw4cli.system.files import write_text
-from hw4cli.system.interrupts import Held
-from hw4cli.text.dates import moment_of
+from hw4cli.system.interrupts import SignalsDeferred
+from hw4cli.text.dates import from_timestamp
 
 PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
@@ -55,7 +55,7 @@ class BrokenError(Exception):
     the build's output, or the names of the submission's files."""
 
     def __init__(self, problem: str, said: str = "") -> None:
-        super().__init__(with_words(problem, said))
+        super().__init__(with_message(problem, said))
         self.problem, self.said = problem, said
 
 
@@ -114,7 +114,7 @@ class Submission:
     def handed_in(self) -> datetime | None:
         """The newest time stamp of its files."""
         newest = max((status.st_mtime for _, status in self.contents.entries), default=None)
-        return None if newest is None else moment_of(newest)
+        return None if newest is None else from_timestamp(newest)
 
     @cached_property
     def sha256(self) -> str:
@@ -177,7 +177,7 @@ def build_program(
             take_back(copy)
         _check(program, submission)
     except (Hw4Error, BrokenError, OSError, RecursionError) as error:
-        with Held():
+        with SignalsDeferred():
             remove(copy)
         raise _build_error(error, copy) from None
     write_text(stamp, submission.sha256)

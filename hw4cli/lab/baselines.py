@@ -1,30 +1,30 @@
-"""Other people's attention, as subjects of the same benchmark."""
+"""The baseline: PyTorch's attention, as implementations in the same benchmark."""
 
 from typing import Any
 
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
-from hw4cli.lab.bench import Subject, Work
+from hw4cli.lab.bench import Implementation, Work
 from hw4cli.problem.shape import Shape
 
 BACKENDS = {"torch efficient": "EFFICIENT_ATTENTION", "torch math": "MATH"}
 
 
-def torch_subjects(gpu: Gpu) -> list[Subject]:
-    """PyTorch's float32 scaled_dot_product_attention, a subject a backend. MachineError if there is no PyTorch."""
+def torch_implementations(gpu: Gpu) -> list[Implementation]:
+    """PyTorch's float32 scaled_dot_product_attention by each backend. MachineError if there is no PyTorch."""
     try:
         import torch
     except ImportError:
         raise MachineError("--peers torch needs PyTorch, which is not installed here") from None
-    torch.backends.cuda.matmul.allow_tf32 = False  # float32 against float32
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 is compared with float32
 
-    def subject(name: str, backend: str) -> Subject:
+    def implementation(name: str, backend: str) -> Implementation:
         def prepare(shape: Shape) -> tuple[Work, dict[str, Any]]:
             return lambda inputs, _: attention(gpu, torch, backend, inputs), {}
 
-        return Subject(name, prepare)
+        return Implementation(name, prepare)
 
-    return [subject(name, backend) for name, backend in BACKENDS.items()]
+    return [implementation(name, backend) for name, backend in BACKENDS.items()]
 
 
 def attention(gpu: Gpu, torch: Any, backend: str, inputs: Any) -> Any:

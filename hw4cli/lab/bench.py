@@ -1,8 +1,8 @@
-"""Kernels on the device, compared fairly: checked before they are timed, interleaved, until the median is sure.
+"""Times of kernels on the device: each is checked before it is timed; samples are interleaved.
 
 The method: inputs of the suite; the answer checked against the float64 kernel; warm-up; one sample of each kernel in
 turn, the L2 cache overwritten before each (or not, if warm); until the 95 % confidence interval of the median is
-narrower than 1 % of it, or a cap is reached. The interval is the distribution-free one, from order statistics
+narrower than 1 % of it, or a limit is reached. The interval is the distribution-free one, from order statistics
 (Conover, Practical Nonparametric Statistics, 3.2).
 """
 
@@ -21,7 +21,7 @@ from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import Tile
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.timing import Meter, Sample
+from hw4cli.device.timing import GpuTimer, Sample
 from hw4cli.errors import MachineError
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import Floats
@@ -33,25 +33,25 @@ from hw4cli.text.words import counted
 
 WARM_UP = 3  # runs
 FEWEST, MOST = 10, 100  # samples
-SECONDS = 4.0  # of samples, per kernel and case, after which it is enough
-SURE = 0.005  # half-width of the median's interval, relative to it
+SECONDS = 4.0  # of samples, the most per kernel and case
+HALF_WIDTH = 0.005  # of the median's interval, relative to the median, below which sampling ends
 CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
 CHECK_CHUNK = 1 << 24  # floats copied back at a time to be checked
 
-# Computes O (n, N, d) from inputs (n, 3, N, d), both on the GPU; returns where O is: the given outputs, or its own.
+# Computes O (n, N, d) from inputs (n, 3, N, d), both on the GPU; returns O: the given outputs, or an array of its own.
 Work = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What is measured on a case: a name, and given a shape, the work and what it takes of the GPU."""
+class Implementation:
+    """What is measured: a name, and for a shape the work and what it takes of the GPU (registers, ...)."""
 
     name: str
     prepare: Callable[[Shape], tuple[Work, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelResult:
     """One kernel on one case. Times in milliseconds; low and high bound the median with 95 % confidence."""
 
     kernel: str
@@ -70,13 +70,13 @@ class Row:
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
-    host_ms: float | None = None  # medians, of handing over the work and of the flush that hides it
+    host_ms: float | None = None  # medians: to enqueue the work, and of the flush during which that is done
     flush_ms: float | None = None
 
 
 @dataclass
-class Trial:
-    """A subject on its way through a case."""
+class Measurement:
+    """The samples of an implementation on a case."""
 
     name: str
     work: Work
@@ -90,101 +90,104 @@ class Trial:
         return [sample.gpu for sample in self.samples]
 
     def done(self) -> bool:
-        """Whether the median is sure enough, or enough has been tried."""
+        """Whether the median's interval is narrow enough, or a limit is reached."""
         if len(self.samples) < FEWEST:
             return False
         median, low, high = median_interval(self.times)
-        enough = len(self.samples) >= MOST or sum(self.times) > 1000 * SECONDS
-        return enough or (high - low) / 2 <= SURE * median
+        at_limit = len(self.samples) >= MOST or sum(self.times) > 1000 * SECONDS
+        return at_limit or (high - low) / 2 <= HALF_WIDTH * median
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
     """The median and a 95 % confidence interval for it, from order statistics."""
     ordered = np.sort(np.asarray(samples))
     n = len(ordered)
-    below = max(0, int(n / 2 - 0.98 * n**0.5) - 1)  # a rank wider: never less than the 95 % that it says
+    below = max(0, int(n / 2 - 0.98 * n**0.5) - 1)  # a rank wider: at least 95 %
     return float(np.median(ordered)), float(ordered[below]), float(ordered[n - 1 - below])
 
 
-def kernel_subject(gpu: Gpu, meter: Meter, variant: str, tile: Tile | None = None) -> Subject:
-    """A kernel of the ladder, with its best tiles or given ones, as a subject."""
+def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | None = None) -> Implementation:
+    """A kernel of the ladder, with its best tiles or given ones."""
 
     def prepare(shape: Shape) -> tuple[Work, dict[str, Any]]:
         plan = gpu.plan(variant, shape, tile)
-        found = meter.resources(plan)
+        found = timer.resources(plan)
         facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
 
         def work(inputs: Any, outputs: Any) -> Any:
-            with gpu.errors_told(plan, shape):
+            with gpu.translated_errors(plan, shape):
                 gpu.compute(plan, inputs, outputs)
             return outputs
 
         return work, facts
 
     name = f"{variant} {tile['BR']}x{tile['BC']}" if tile else variant
-    return Subject(name, prepare)
+    return Implementation(name, prepare)
 
 
 def measure(
-    meter: Meter,
-    subjects: Sequence[Subject],
+    timer: GpuTimer,
+    implementations: Sequence[Implementation],
     case: tuple[str, Shape, int],
     sgemm: float | None,
     cold: bool,
-) -> list[Row]:
-    """Check and time every subject on one case (name, shape, seed); one that fails or is wrong is not timed.
+) -> list[KernelResult]:
+    """Check and time every implementation on one case (name, shape, seed); one that fails or is wrong is not timed.
 
-    So is all of a case that does not fit the GPU.
+    If the case does not fit the GPU, all have failed.
     """
     try:
-        return _measure(meter, subjects, case, sgemm, cold)
+        return _measure(timer, implementations, case, sgemm, cold)
     except MachineError as error:
-        return [Row(subject.name, case[0], _triple(case[1]), "failed", str(error)) for subject in subjects]
+        return [
+            KernelResult(implementation.name, case[0], _triple(case[1]), "failed", str(error))
+            for implementation in implementations
+        ]
 
 
 def _measure(
-    meter: Meter,
-    subjects: Sequence[Subject],
+    timer: GpuTimer,
+    implementations: Sequence[Implementation],
     case: tuple[str, Shape, int],
     sgemm: float | None,
     cold: bool,
-) -> list[Row]:
+) -> list[KernelResult]:
     name, shape, seed = case
-    gpu = meter.gpu
+    gpu = timer.gpu
     plan = gpu.plan(FALLBACK, shape)
-    rows: dict[str, Row] = {}
-    trials = []
-    with gpu.errors_told(plan, shape):
+    rows: dict[str, KernelResult] = {}
+    measurements = []
+    with gpu.translated_errors(plan, shape):
         inputs = upload_case(gpu, shape, seed)
         answer, outputs = gpu.empty((shape.B, shape.N, shape.d)), gpu.empty((shape.B, shape.N, shape.d))
         gpu.compute(plan, inputs, answer)
         gpu.wait()
-    for subject in subjects:
+    for implementation in implementations:
         try:
-            work, facts = subject.prepare(shape)
-            with gpu.errors_told(replace(plan, variant=subject.name), shape):
+            work, facts = implementation.prepare(shape)
+            with gpu.translated_errors(replace(plan, variant=implementation.name), shape):
                 comparison = check(gpu, work, inputs, outputs, answer)
         except MachineError as error:
-            rows[subject.name] = Row(subject.name, name, _triple(shape), "failed", str(error))
+            rows[implementation.name] = KernelResult(implementation.name, name, _triple(shape), "failed", str(error))
             continue
         if comparison.right:
-            trials.append(Trial(subject.name, work, facts, comparison.max_error))
+            measurements.append(Measurement(implementation.name, work, facts, comparison.max_error))
         else:
             reason = comparison.reason(shape)
-            rows[subject.name] = Row(subject.name, name, _triple(shape), "wrong", reason)
-    for trial in trials:
+            rows[implementation.name] = KernelResult(implementation.name, name, _triple(shape), "wrong", reason)
+    for measurement in measurements:
         for _ in range(WARM_UP):
-            meter.milliseconds(lambda trial=trial: trial.work(inputs, outputs), cold)  # type: ignore[misc]
-    while waiting := [trial for trial in trials if not trial.done()]:
-        for trial in waiting:
-            sample = meter.sample(lambda trial=trial: trial.work(inputs, outputs), cold)  # type: ignore[misc]
-            trial.samples.append(sample)
-    rows.update((trial.name, finish(trial, name, shape, sgemm)) for trial in trials)
-    return [rows[subject.name] for subject in subjects]
+            timer.milliseconds(lambda measurement=measurement: measurement.work(inputs, outputs), cold)  # type: ignore[misc]
+    while waiting := [measurement for measurement in measurements if not measurement.done()]:
+        for measurement in waiting:
+            sample = timer.sample(lambda measurement=measurement: measurement.work(inputs, outputs), cold)  # type: ignore[misc]
+            measurement.samples.append(sample)
+    rows.update((measurement.name, finish(measurement, name, shape, sgemm)) for measurement in measurements)
+    return [rows[implementation.name] for implementation in implementations]
 
 
 def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:
-    """The case's inputs (B, 3, N, d) on the GPU, the same values as in its file."""
+    """The case's inputs (B, 3, N, d) on the GPU: the values of its file."""
     inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
     flat, start = inputs.reshape(-1), 0
     for chunk in uniform(seed, 3 * shape.elements):
@@ -194,7 +197,7 @@ def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:
 
 
 def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, answer: Any) -> Comparison:
-    """Run once into an output that was NaN, and compare with the answer."""
+    """Run once, with NaN in the output before, and compare with the answer."""
     outputs.data.memset(0xFF, outputs.nbytes)
     result = work(inputs, outputs)
     gpu.wait()
@@ -206,29 +209,29 @@ def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, answer: Any) -> Compa
     return comparison
 
 
-def finish(trial: Trial, case: str, shape: Shape, sgemm: float | None) -> Row:
-    """A trial's samples as a row."""
-    median, low, high = median_interval(trial.times)
-    host, flush = (statistics.median(getattr(x, part) for x in trial.samples) for part in ("host", "flush"))
-    late = sum(sample.late for sample in trial.samples)
+def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | None) -> KernelResult:
+    """A measurement's samples as a row."""
+    median, low, high = median_interval(measurement.times)
+    host, flush = (statistics.median(getattr(x, part) for x in measurement.samples) for part in ("host", "flush"))
+    late = sum(sample.late for sample in measurement.samples)
     tflops = shape.flops / median / 1e9
-    return Row(
-        kernel=trial.name,
+    return KernelResult(
+        kernel=measurement.name,
         case=case,
         shape=_triple(shape),
         status="ok",
-        reason=f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to hand over the work" if late else "",
+        reason=f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to enqueue the work" if late else "",
         median=median,
         low=low,
         high=high,
-        samples=len(trial.samples),
+        samples=len(measurement.samples),
         tflops=tflops,
         sgemm_percent=100 * tflops / sgemm if sgemm else None,
         gb_per_s=16 * shape.elements / median / 1e6,
-        max_error=trial.max_error,
+        max_error=measurement.max_error,
         host_ms=host,
         flush_ms=flush,
-        **trial.facts,
+        **measurement.facts,
     )
 
 
@@ -236,19 +239,19 @@ def _triple(shape: Shape) -> tuple[int, int, int]:
     return shape.B, shape.N, shape.d
 
 
-def record(
-    meter: Meter, rows: Sequence[Row], sgemm: float | None, cold: bool, before: dict[str, Any]
+def benchmark_record(
+    timer: GpuTimer, rows: Sequence[KernelResult], sgemm: float | None, cold: bool, before: dict[str, Any]
 ) -> dict[str, Any]:
-    """Everything that a figure needs beside it: machine, software, commit, date, clocks, method."""
+    """The record of a benchmark: machine, software, commit, date, clocks, method, results."""
     return {
         "schema": SCHEMA,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "hw4": __version__,
         "commit": commit(),
-        "machine": meter.machine(),
-        "clocks": {"before": before, "after": meter.clocks()},
+        "machine": timer.machine(),
+        "clocks": {"before": before, "after": timer.clocks()},
         "sgemm_tflops": sgemm,
-        "copy_gb_per_s": meter.copy_gb_per_s(),
+        "copy_gb_per_s": timer.copy_gb_per_s(),
         "method": {
             "timer": "CUDA events, kernels interleaved",
             "launches": "handed over while the cache is overwritten",
@@ -264,7 +267,7 @@ def record(
 
 
 def commit() -> str | None:
-    """The commit that is measured: HW4_COMMIT where it is set, else git's word on the source tree."""
+    """The commit that is measured: HW4_COMMIT if it is set, else what git describes in the source tree."""
     if "HW4_COMMIT" in os.environ:
         return os.environ["HW4_COMMIT"]
     folder = data_path("kernels").parent

@@ -1,4 +1,4 @@
-"""What became faster or slower since an older record: like compared with like, and no more said than runs can show."""
+"""What became faster or slower since an older record of the same method, beyond the spread from run to run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import CACHE, Row
+from hw4cli.lab.bench import CACHE, KernelResult
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class Change:
 
     kernel: str
     case: str
-    word: str
+    direction: str
     ratio: float
 
 
 def check_comparable(old: dict[str, Any], path: Path, cold: bool) -> None:
-    """Raise InputError if `old`, read from `path`, is no record of kernels, or of another method than this run's."""
+    """Raise InputError if `old`, read from `path`, is no record of kernels, or was measured by another method."""
     try:
         cache = old["method"]["cache"]
         timed = [row for row in old["rows"] if row["status"] == "ok"]
@@ -35,10 +35,10 @@ def check_comparable(old: dict[str, Any], path: Path, cold: bool) -> None:
         raise InputError(f"{path} was measured with another L2 cache ({cache}): {advice}")
 
 
-def compare(rows: Sequence[Row], old: dict[str, Any], spread: float = RUN_SPREAD) -> list[Change]:
+def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = RUN_SPREAD) -> list[Change]:
     """The kernels and shapes that an older record has, too, for which `check_comparable` holds.
 
-    Sure is only what exceeds the medians' intervals and, relative, the `spread` of medians from run to run.
+    A change is certain only if it exceeds the medians' intervals and the relative `spread` of medians from run to run.
     """
     before = {(row["kernel"], *row["shape"]): row for row in old["rows"] if row["status"] == "ok"}
     changes = []
@@ -46,13 +46,13 @@ def compare(rows: Sequence[Row], old: dict[str, Any], spread: float = RUN_SPREAD
         then = before.get((row.kernel, *row.shape))
         if then is None or row.median is None or row.low is None or row.high is None:
             continue
-        word = _word(row.low / then["high"], row.high / then["low"], 1 + spread)
-        changes.append(Change(row.kernel, row.case, word, row.median / then["median"]))
+        direction = _direction(row.low / then["high"], row.high / then["low"], 1 + spread)
+        changes.append(Change(row.kernel, row.case, direction, row.median / then["median"]))
     return changes
 
 
-def _word(least: float, most: float, factor: float) -> str:
-    """What a ratio of times between `least` and `most` shows where runs of one kernel differ by up to a factor."""
+def _direction(least: float, most: float, factor: float) -> str:
+    """What a ratio of times between `least` and `most` shows if runs of one kernel differ by up to a factor."""
     if most < 1 / factor:
         return "faster"
     if least > factor:

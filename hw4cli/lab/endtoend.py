@@ -1,9 +1,9 @@
-"""Whole programs, from spawn to exit, compared fairly: checked before they are timed, run in turn, on the same files.
+"""Times of whole programs, from spawn to exit: each is checked before it is timed; they run in turn on the same files.
 
 The method: on each case every program runs once, untimed, and its output is compared with the answer; this also
-leaves its libraries and compiled kernels in their caches. Then the programs take turns (A B A B …), each run timed
+fills the caches of libraries and compiled kernels. Then the programs take turns (A B A B …), each run timed
 from outside on a monotonic clock. Before each run the input is in the page cache (it was read just before the first),
-or, if cold, it is not. Each run's output goes to a new folder of its own.
+or, with cold runs, it is not. Each run's output goes to a new folder of its own.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ KIND = "end-to-end"
 SUM = "sum"  # the name of the row that adds up the cases
 READ_CHUNK = 16 << 20
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class RunError(Hw4Error):
@@ -46,7 +46,7 @@ class RunError(Hw4Error):
 
 @dataclass(frozen=True)
 class Program:
-    """What is timed: a command that takes INPUTFILE OUTPUTFILE, and its environment if that is not ours."""
+    """A command that takes INPUTFILE OUTPUTFILE, and its environment; None is that of this process."""
 
     name: str
     command: Sequence[str]
@@ -54,7 +54,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Row:
+class ProgramResult:
     """One program on one case, or on their sum. Times in seconds; the ratio is to the first program's median."""
 
     program: str
@@ -71,8 +71,8 @@ class Row:
 
 
 @dataclass
-class Trial:
-    """A program on its way through a case."""
+class ProgramMeasurement:
+    """The runs of a program on a case."""
 
     program: Program
     status: str = "ok"
@@ -81,13 +81,13 @@ class Trial:
     seconds: list[float] = field(default_factory=list)
 
     def fail(self, status: str, reason: str) -> None:
-        """Drop out of the case: what is not right has no time."""
+        """Mark the program as wrong or failed on this case; its times do not count."""
         self.status, self.reason = status, reason
         self.seconds.clear()
 
 
-def named(programs: Sequence[Program]) -> list[Program]:
-    """The programs with names that tell them apart: a second one of the same name is "NAME #2"."""
+def with_distinct_names(programs: Sequence[Program]) -> list[Program]:
+    """The programs with distinct names: the second one of the same name is "NAME #2"."""
     seen: dict[str, int] = {}
     result = []
     for program in programs:
@@ -96,52 +96,54 @@ def named(programs: Sequence[Program]) -> list[Program]:
     return result
 
 
-def measure(programs: Sequence[Program], case: Case, folder: Path, runs: int, cold: bool, say: Say) -> list[Row]:
-    """Check and time every program on one case that lies in `folder`; a wrong one is told and not timed.
+def measure(
+    programs: Sequence[Program], case: Case, folder: Path, runs: int, cold: bool, notify: Notify
+) -> list[ProgramResult]:
+    """Check and time every program on one case, which is in `folder`; for one that is wrong, the result has the reason.
 
-    `say` gets a sentence if a cold start cannot be had. Raises Hw4Error if the case itself is not what it should be.
+    `notify` gets a sentence if the input stays cached though `cold`. Raises Hw4Error if the case itself is damaged.
     """
     check_case(case, folder)
     source = case.input_path(folder)
-    trials = [Trial(program) for program in programs]
-    for trial in trials:
-        _run(trial, case, folder, check=True)
+    measurements = [ProgramMeasurement(program) for program in programs]
+    for measurement in measurements:
+        _run(measurement, case, folder, check=True)
     if cold:
-        _tell_cold(source, say)
+        _warn_if_cached(source, notify)
     else:
         read_once(source)
     for _ in range(runs):
-        for trial in trials:
-            if trial.status == "ok":
+        for measurement in measurements:
+            if measurement.status == "ok":
                 if cold:
                     evict(source)
-                _run(trial, case, folder, check=False)
-    return _with_ratios([_row(trial, case) for trial in trials])
+                _run(measurement, case, folder, check=False)
+    return _with_ratios([_row(measurement, case) for measurement in measurements])
 
 
-def _run(trial: Trial, case: Case, folder: Path, check: bool) -> None:
-    """Run a program once: to check its output, or to time it (and see that there is an output of the right size)."""
+def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool) -> None:
+    """Run a program once: to check its output, or to time it (then only the output's size is checked)."""
     try:
         with tempfile.TemporaryDirectory(prefix="hw4-bench-", ignore_cleanup_errors=True) as private:
             output = Path(private) / "output"
-            wall = _finished(trial.program, case, folder, output)
+            wall = _finished(measurement.program, case, folder, output)
             if check:
                 problem, comparison = output_problem(output, case, folder)
-                trial.max_error = comparison.max_error if comparison else None
+                measurement.max_error = comparison.max_error if comparison else None
             else:
                 size = output.stat().st_size if output.is_file() else None
                 problem = "no output file" if size is None else size_problem(size, case.shape)
-                trial.seconds.append(wall)
+                measurement.seconds.append(wall)
         if problem:
-            trial.fail("wrong", problem)
+            measurement.fail("wrong", problem)
     except RunError as error:
-        trial.fail("failed", str(error))
+        measurement.fail("failed", str(error))
     except ValueError as error:
         raise InputError(f"{case.answer_path(folder)} is no answer: {error}") from None
 
 
 def _finished(program: Program, case: Case, folder: Path, output: Path) -> float:
-    """The wall time of a program's run to a good end; RunError if it has none."""
+    """The wall time of a run that ends well; RunError for one that does not."""
     arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
     try:
         run = run_program(arguments, Limits(case.limit + KILL_AFTER), program.env)
@@ -154,27 +156,34 @@ def _finished(program: Program, case: Case, folder: Path, output: Path) -> float
     return run.wall
 
 
-def _row(trial: Trial, case: Case) -> Row:
+def _row(measurement: ProgramMeasurement, case: Case) -> ProgramResult:
     shape = (case.shape.B, case.shape.N, case.shape.d)
-    row = Row(trial.program.name, case.name, shape, trial.status, trial.reason, max_error=trial.max_error)
-    return _timed(row, trial.seconds) if trial.status == "ok" else row
+    row = ProgramResult(
+        measurement.program.name,
+        case.name,
+        shape,
+        measurement.status,
+        measurement.reason,
+        max_error=measurement.max_error,
+    )
+    return _timed(row, measurement.seconds) if measurement.status == "ok" else row
 
 
-def _timed(row: Row, seconds: Sequence[float]) -> Row:
+def _timed(row: ProgramResult, seconds: Sequence[float]) -> ProgramResult:
     times = tuple(seconds)
     return replace(row, median=statistics.median(times), fastest=min(times), slowest=max(times), seconds=times)
 
 
-def _with_ratios(rows: Sequence[Row]) -> list[Row]:
+def _with_ratios(rows: Sequence[ProgramResult]) -> list[ProgramResult]:
     """The rows of one case, each with its median's ratio to the first row's."""
     first = rows[0].median
     return [replace(row, ratio=row.median / first) if row.median and first else row for row in rows]
 
 
-def sums(rows: Sequence[Row]) -> list[Row]:
-    """A row a program for the sum over the cases: round by round, over those cases that every program got right.
+def sums(rows: Sequence[ProgramResult]) -> list[ProgramResult]:
+    """For each program the sum over the cases, round by round, over those cases that every program got right.
 
-    The reason says which cases are left out; no rows if fewer than two are left.
+    The reason names the cases that are left out; the list is empty if fewer than two are left.
     """
     names = list(dict.fromkeys(row.program for row in rows))
     table = {(row.program, row.case): row for row in rows}
@@ -185,10 +194,10 @@ def sums(rows: Sequence[Row]) -> list[Row]:
     left_out = [case for case in all_cases if case not in cases]
     reason = f"without {', '.join(left_out)}" if left_out else ""
 
-    def total(name: str) -> Row:
+    def total(name: str) -> ProgramResult:
         rounds = zip(*(table[name, case].seconds for case in cases), strict=True)
         errors = [error for case in cases if (error := table[name, case].max_error) is not None]
-        row = Row(name, SUM, None, "ok", reason, max_error=max(errors, default=None))
+        row = ProgramResult(name, SUM, None, "ok", reason, max_error=max(errors, default=None))
         return _timed(row, [sum(times) for times in rounds])
 
     return _with_ratios([total(name) for name in names])
@@ -213,7 +222,7 @@ def evict(path: Path) -> None:
 
 
 def cached_share(path: Path) -> float:
-    """Which share of a file's pages is in the page cache (by mincore; 1 where we may not know)."""
+    """The share of a file's pages that is in the page cache (by mincore; 1 where that is not permitted)."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as pages:
         resident = np.zeros(-(-len(pages) // mmap.PAGESIZE), np.uint8)
@@ -227,16 +236,16 @@ def cached_share(path: Path) -> float:
     return 1.0 if failed else float((resident & 1).mean())
 
 
-def _tell_cold(source: Path, say: Say) -> None:
-    """Say so where the page cache does not let go of a file (a file system in memory, for example)."""
+def _warn_if_cached(source: Path, notify: Notify) -> None:
+    """Warn where a file stays in the page cache (on a file system in memory, for example)."""
     evict(source)
     share = cached_share(source)
     if share > 0.01:
-        say(f"{share:.0%} of {source} stays in the page cache: its times are not those of a cold start")
+        notify(f"{share:.0%} of {source} stays in the page cache: its times are not those of a cold start")
 
 
-def record(programs: Sequence[Program], rows: Sequence[Row], runs: int, cold: bool) -> dict[str, Any]:
-    """Everything that a figure needs beside it: machine, software, commit, date, programs, method."""
+def program_record(programs: Sequence[Program], rows: Sequence[ProgramResult], runs: int, cold: bool) -> dict[str, Any]:
+    """The record of a benchmark: machine, software, commit, date, programs, method, results."""
     return {
         "schema": SCHEMA,
         "kind": KIND,
@@ -257,7 +266,7 @@ def record(programs: Sequence[Program], rows: Sequence[Row], runs: int, cold: bo
 
 
 def machine() -> dict[str, Any]:
-    """The processor, the GPU and the software; None for what is not there. No GPU is opened."""
+    """The processor, the GPU and the software; None for what is missing. No GPU is opened."""
     gpu, driver = nvidia.gpu_and_driver()
     return {
         "cpu": _cpu(),

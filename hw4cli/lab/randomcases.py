@@ -17,7 +17,9 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
 
 MOST_B, MOST_N, MOST_BYTES = 600, 40001, 1_000_000_000
-FAST = PROVEN - {FALLBACK}  # what `--kernel auto` gives nearly all files to: drawn more often, and with larger shapes
+FAST = PROVEN - {
+    FALLBACK
+}  # the kernels that `--kernel auto` takes for nearly all files: drawn more often, and with larger shapes
 # The largest B·N² by device and kernel: some seconds of work.
 WORK = {
     "cuda": {name: 20_000_000_000 if name in FAST else 2_000_000_000 for name in VARIANTS},
@@ -26,14 +28,14 @@ WORK = {
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A kernel, and the shape, the kind and the seed of the data that it is to compute."""
+class RandomCase:
+    """A kernel, and the shape, the kind and the seed of its data."""
 
     kernel: str
     shape: Shape
     kind: str
     data_seed: int
-    command: str = ""  # repeats exactly this trial
+    command: str = ""  # repeats exactly this case
 
     def __str__(self) -> str:
         return f"{self.kernel} on {self.shape}, {self.kind}"
@@ -49,8 +51,8 @@ class Trial:
         return block
 
 
-def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None) -> Trial:
-    """Trial `number` of a seed on "cuda" or "cpu", by this kernel or a random one.
+def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None) -> RandomCase:
+    """Case `number` of a seed on "cuda" or "cpu", by this kernel or a random one.
 
     Raises InputError if the device has no such kernel.
     """
@@ -63,7 +65,7 @@ def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None
     shape, kind = _shape(rng, work[kernel]), rng.choice(list(KINDS))
     where = "" if device == "cuda" else f" --device {device}"
     command = f"hw4 selftest --seed {seed} --case {number} --kernel {kernel}{where}"
-    return Trial(kernel, shape, kind, rng.getrandbits(63), command)
+    return RandomCase(kernel, shape, kind, rng.getrandbits(63), command)
 
 
 def _shape(rng: Random, most: int) -> Shape:
@@ -160,10 +162,8 @@ def _noise(block: Floats, reach: float) -> Floats:
 
 
 def _set_scores(rng: Random, block: Floats, scores: NDArray[Any]) -> None:
-    """Make the scores of each query about these, one a key, in units of log2; times a factor that grows with the row.
-
-    So the rows pass through whatever goes wrong at one height only.
-    """
+    """Make the scores of each query about these, one for each key, in units of log2; times a factor that grows with the
+    row, so that a fault at one height only shows in some row."""
     N, reach = len(scores), rng.choice((0, 0.03, 0.1, 0.5))
     rows, size = np.linspace(1 - reach, 1 + reach, N), scores * (LN2 / (3 * block.shape[3] ** 0.5))
     for part, middle, factor in ((0, 3, rows), (1, 1, size)):

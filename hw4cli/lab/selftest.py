@@ -1,7 +1,7 @@
-"""Testing kernels on random inputs: every answer against float64, and against the bound that is stated for it.
+"""Tests of kernels on random inputs: every answer is compared with float64, and its error with the stated bound.
 
-An answer is wrong, too, where an element was not written, where a second run gives other bits, where the kernel wrote
-beside its output, or where it found another range of the input than there is.
+An answer is wrong, too, if an element was not written, if a second run gives other bits, if the kernel wrote outside
+its output, or if it found another range of the input than there is.
 """
 
 import math
@@ -22,7 +22,7 @@ from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
-from hw4cli.lab.randomcases import Trial
+from hw4cli.lab.randomcases import RandomCase
 from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
@@ -31,43 +31,43 @@ from hw4cli.text.words import counted
 
 POISON, UNWRITTEN = 0xFF, 0xFFFFFFFF  # the byte that memory is filled with; a float of it, a NaN that no GPU computes
 GUARD = 1024  # floats of poison before and behind arrays on the GPU
-ORACLE_FLOPS = 2_000_000_000_000  # where a trial has more, float64 computes only every second, third ... batch
-ESTIMATED = 4  # times the bound where it is an estimate: then it holds what n additions can lose, n·2^-24
-LEAST = 1e-30  # docs/accuracy.md looks at no result below
+ORACLE_FLOPS = 2_000_000_000_000  # where a case has more, float64 computes only every second, third ... batch
+ESTIMATED = 4  # factor for a bound that is an estimate: then it covers what n additions can lose, n·2^-24
+LEAST = 1e-30  # docs/accuracy.md covers no smaller result
 
 
 class WrongError(Exception):
-    """What is wrong with an answer."""
+    """An answer is wrong."""
 
 
 class SkippedError(Exception):
-    """Why a trial cannot be made on this subject."""
+    """A case cannot run on this backend."""
 
 
-class Subject(Protocol):
-    """What is tested; `chip` is what its bounds depend on."""
+class Backend(Protocol):
+    """What is tested: the CPU or a GPU; the bounds depend on `chip`."""
 
     name: str
     chip: Chip
 
     def compute(self, kernel: str, block: Floats) -> Floats:
-        """O (n, N, d) of a block (n, 3, N, d), by a kernel; what that does not write is UNWRITTEN.
+        """O (n, N, d) of a block (n, 3, N, d), by a kernel; elements that it does not write are UNWRITTEN.
 
         Raises WrongError, SkippedError, and MachineError if the kernel fails.
         """
 
     def oracle(self, block: Floats) -> Floats:
-        """The same in float64, by code of its own."""
+        """The same in float64, by independent code."""
 
 
-class OnCpu:
+class CpuBackend:
     """The computation of `--device cpu`, in float32 and in float64."""
 
     def __init__(self) -> None:
         self.name, self.chip = counted(workers(), "CPU core"), CHIPS[90]
 
     def compute(self, kernel: str, block: Floats) -> Floats:
-        """O of a block; see Subject."""
+        """O of a block; see Backend."""
         return tiled_attention(block, np.float64 if kernel == FALLBACK else np.float32)
 
     def oracle(self, block: Floats) -> Floats:
@@ -75,18 +75,18 @@ class OnCpu:
         return exact_attention(block)
 
 
-class OnGpu:
-    """The kernels on a GPU, between guards, in poisoned memory; the scratch is other poison every second time."""
+class GpuBackend:
+    """The kernels on a GPU, between guards, in poisoned memory; the scratch's poison alternates."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.name, self.chip, self._gpu = gpu.name, gpu.chip, gpu
-        self._block: Floats | None = None  # what lies in the GPU's memory
+        self._block: Floats | None = None  # the input in the GPU's memory
         self._inputs: Any = None
         self._found: Magnitudes = (0, 0, 0)
         self._scratch_poison = cycle((POISON, 0))
 
     def compute(self, kernel: str, block: Floats) -> Floats:
-        """O of a block; see Subject."""
+        """O of a block; see Backend."""
         n, _, N, d = block.shape
         shape = Shape(n, N, d)
         try:
@@ -94,7 +94,7 @@ class OnGpu:
         except MachineError as reason:
             raise SkippedError(str(reason)) from None
         plan = self._gpu.plan(kernel, shape)
-        with self._gpu.errors_told(plan, shape):
+        with self._gpu.translated_errors(plan, shape):
             try:
                 self._upload(block)
                 return self._run(plan, shape)
@@ -124,7 +124,7 @@ class OnGpu:
         answer = whole.get()
         guards = np.concatenate([answer[:GUARD], answer[-GUARD:]])
         if (guards.view(np.uint32) != UNWRITTEN).any():
-            raise WrongError("the kernel wrote beside its output")
+            raise WrongError("the kernel wrote outside its output")
         if found != self._found:
             raise WrongError(f"|Q|, |K|, |V| reach {self._found}, but {found} was found")
         return answer[GUARD:-GUARD].reshape(outputs.shape)  # type: ignore[no-any-return]
@@ -137,9 +137,9 @@ class OnGpu:
 
 
 def allowed(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> float:
-    """How far an element may be from the exact one where |Q|, |K|, |V| reach `found`; inf if nothing can be said.
+    """The error that is allowed where |Q|, |K|, |V| reach `found`; inf if there is no bound.
 
-    O is a mean of V also where scores are so large that float32 cannot tell them apart, unless they leave fp16.
+    O is a mean of V even if scores are too large for float32 to resolve them, unless they overflow fp16.
     """
     limit = bound(kernel, found, d, N, chip) * (1 if kernel in PROVEN else ESTIMATED)
     return (limit if kernel in ON_TENSOR_CORES else min(limit, 2.01 * found[2])) + LEAST
@@ -147,57 +147,57 @@ def allowed(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> float
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a trial: what is wrong, or why it was skipped, or the largest error, relative to |V| and to what is
-    allowed."""
+    """The result of a case: what is wrong, or why it was skipped, or the largest error, relative to |V| and to the
+    allowed error."""
 
-    trial: Trial
+    case: RandomCase
     wrong: str = ""
     skipped: str = ""
     error: float = 0
     share: float = 0
-    final: bool = False  # the device can do no more
+    final: bool = False  # the device cannot go on
 
 
-def examine(trial: Trial, subject: Subject) -> Outcome:
-    """Make a trial on a subject."""
+def run_case(case: RandomCase, backend: Backend) -> Outcome:
+    """Compute a case on a backend and check the answer."""
     try:
-        error, share = _errors(trial, subject, trial.block())
+        error, share = _errors(case, backend, case.block())
     except WrongError as reason:
-        return Outcome(trial, wrong=str(reason))
+        return Outcome(case, wrong=str(reason))
     except SkippedError as reason:
-        return Outcome(trial, skipped=str(reason))
+        return Outcome(case, skipped=str(reason))
     except MachineError as reason:
-        return Outcome(trial, wrong=str(reason), final=True)
-    return Outcome(trial, error=error, share=share)
+        return Outcome(case, wrong=str(reason), final=True)
+    return Outcome(case, error=error, share=share)
 
 
-def _errors(trial: Trial, subject: Subject, block: Floats) -> tuple[float, float]:
-    """The largest error, relative to |V| and to what is allowed. Raises WrongError if that is too much.
+def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, float]:
+    """The largest error, relative to |V| and to the allowed error. Raises WrongError if that is exceeded.
 
-    Each batch is held to what is allowed for its own values. Relative to |V| only batches count that the kernel is good
-    for: elsewhere float32 may not know the scores at all.
+    What is allowed depends on each batch's own values. Relative to |V|, only batches count for which the kernel is
+    suited: elsewhere float32 may not resolve the scores at all.
     """
-    shape, worst, worst_share = trial.shape, 0.0, 0.0
-    got = subject.compute(trial.kernel, block)
-    _refuse(got.view(np.uint32) == UNWRITTEN, shape, "not written")
-    again = subject.compute(trial.kernel, block)
-    _refuse(got.view(np.uint32) != again.view(np.uint32), shape, "other in a second run")
+    shape, worst, worst_share = case.shape, 0.0, 0.0
+    got = backend.compute(case.kernel, block)
+    _check_none(got.view(np.uint32) == UNWRITTEN, shape, "not written")
+    again = backend.compute(case.kernel, block)
+    _check_none(got.view(np.uint32) != again.view(np.uint32), shape, "different in a second run")
     step = ceil_div(shape.flops, ORACLE_FLOPS)
     first = (shape.B - 1) % step  # the last batch is computed in any case
     judged = block if step == 1 else block[first::step].copy()
-    expected = subject.oracle(judged)
-    _check_oracle(judged, expected, subject.chip)
+    expected = backend.oracle(judged)
+    _check_oracle(judged, expected, backend.chip)
     for batch in range(shape.B):
         found = magnitudes(block[batch : batch + 1])
-        limit = allowed(trial.kernel, found, shape.d, shape.N, subject.chip)
+        limit = allowed(case.kernel, found, shape.d, shape.N, backend.chip)
         index, rest = divmod(batch - first, step)
         if limit == math.inf:
             continue
-        if rest:  # of O it is known only that it is a mean of V
-            _refuse(~(np.abs(got[batch]) <= found[2] + limit), shape, "larger than V", batch)
+        if rest:  # not computed by the oracle: O must still be a mean of V
+            _check_none(~(np.abs(got[batch]) <= found[2] + limit), shape, "larger than V", batch)
             continue
         errors = np.abs(got[batch] - expected[index])
-        _refuse(~(errors <= limit), shape, f"off by {errors.max():.2g}, where {limit:.2g} is allowed", batch)
+        _check_none(~(errors <= limit), shape, f"off by {errors.max():.2g}, where {limit:.2g} is allowed", batch)
         error = float(errors.max())
         worst_share = max(worst_share, error / limit)
         if limit <= PROPORTION * found[2]:
@@ -205,8 +205,8 @@ def _errors(trial: Trial, subject: Subject, block: Floats) -> tuple[float, float
     return worst, worst_share
 
 
-def _refuse(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0) -> None:
-    """Raise WrongError, saying what is wrong and where first, if any element from a batch on is bad."""
+def _check_none(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0) -> None:
+    """Raise WrongError, with the number and the first place, if any element is bad; `bad` begins at a batch."""
     if bad.any():
         place = shape.place(batch * shape.N * shape.d + int(bad.argmax()))
         raise WrongError(f"{counted(int(np.count_nonzero(bad)), 'element')} {what}, the first in {place}")
@@ -223,12 +223,12 @@ def _check_oracle(block: Floats, answers: Floats, chip: Chip) -> None:
         exact = np.einsum("rk,kc->rc", p, v) / p.sum(axis=1, keepdims=True)
         error = np.abs(answers[batch][rows] - exact).max()
         if not error <= 2 * allowed(FALLBACK, magnitudes(block[batch : batch + 1]), d, N, chip):
-            raise WrongError(f"the float64 that it is compared with is itself off by {error:.2g}")
+            raise WrongError(f"the float64 answer that it is compared with is itself off by {error:.2g}")
 
 
 @dataclass
 class Tally:
-    """The right answers of a kernel: how many, and the largest error, relative to |V| and to what is allowed."""
+    """The right answers of a kernel: how many, and the largest error, relative to |V| and to the allowed error."""
 
     right: int = 0
     error: float = 0
@@ -237,34 +237,34 @@ class Tally:
 
 @dataclass
 class Summary:
-    """What came of all trials until now."""
+    """The results of all cases until now."""
 
     kernels: dict[str, Tally] = field(default_factory=dict)
     wrong: list[Outcome] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)  # by reason
 
     def add(self, outcome: Outcome) -> None:
-        """Count a trial."""
+        """Count a case."""
         if outcome.skipped:
             self.skipped[outcome.skipped] += 1
         elif outcome.wrong:
             self.wrong.append(outcome)
         else:
-            tally = self.kernels.setdefault(outcome.trial.kernel, Tally())
+            tally = self.kernels.setdefault(outcome.case.kernel, Tally())
             tally.right += 1
             tally.error, tally.share = max(tally.error, outcome.error), max(tally.share, outcome.share)
 
     @property
     def cases(self) -> int:
-        """How many trials were made; those that were skipped do not count."""
+        """How many cases were computed; skipped ones do not count."""
         return len(self.wrong) + sum(tally.right for tally in self.kernels.values())
 
 
-def outcomes(subject: Subject, draw: Callable[[int], Trial], seconds: float) -> Iterator[Outcome]:
-    """Make trials 0, 1, 2 … of `draw` until so many seconds have passed, or the device can do no more."""
+def outcomes(backend: Backend, draw: Callable[[int], RandomCase], seconds: float) -> Iterator[Outcome]:
+    """Compute cases 0, 1, 2 … of `draw` until so many seconds have passed, or the device cannot go on."""
     end = time.monotonic() + seconds
     for number in count():
-        outcome = examine(draw(number), subject)
+        outcome = run_case(draw(number), backend)
         yield outcome
         if outcome.final or time.monotonic() >= end:
             return

@@ -1,4 +1,4 @@
-"""The binary format of the assignment: read and check it. Little-endian, no padding.
+"""The binary format of the assignment: reading and checking files. Little-endian, no padding.
 
 An input is int32 B, N, d, then for each batch Q, K and V (N×d float32 each, row-major).
 An output is, for each batch, O (N×d float32), without a header.
@@ -21,12 +21,12 @@ from hw4cli.problem.shape import Shape
 from hw4cli.text.words import counted
 
 Floats = NDArray[np.float32]
-Place = tuple[int, int, int]  # batch, part (0 is Q, 1 is K, 2 is V), row
+Position = tuple[int, int, int]  # batch, part (0 is Q, 1 is K, 2 is V), row
 Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 
 HEADER = struct.Struct("<iii")  # B, N, d
 FLOAT32 = np.dtype("<f4")
-RANGE_BYTES = 32 << 20  # read at a time where a file is only looked at
+RANGE_BYTES = 32 << 20  # read at a time where only the range of the values is needed
 
 
 def open_regular(path: Path) -> FileIO:
@@ -43,7 +43,8 @@ def open_regular(path: Path) -> FileIO:
 
 
 def read_exactly(file: BinaryIO, out: NDArray[Any], offset: int, path: Path) -> None:
-    """Fill a contiguous array from a place in a file that threads may share; InputError if it ends before."""
+    """Fill a contiguous array from an offset of a file, which threads may share; InputError if the file is too
+    short."""
     view, filled = out.data.cast("B"), 0
     try:
         while filled < len(view):
@@ -97,7 +98,7 @@ class InputFile:
         return block
 
     def read(self, out: NDArray[Any], offset: int) -> None:
-        """Fill a contiguous array with bytes from an offset behind the header; any number of threads at once."""
+        """Fill a contiguous array with bytes from an offset after the header; any number of threads at once."""
         read_exactly(self._file, out, HEADER.size + offset, self.path)
 
     def blocks(self, max_bytes: int) -> Iterator[tuple[int, Floats]]:
@@ -105,7 +106,7 @@ class InputFile:
         for start, stop in batch_spans(self.shape, max_bytes):
             yield start, self.batches(start, stop)
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[Place, Floats]]:
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[Position, Floats]]:
         """Batches start … stop-1 in order, in bounded memory: (place of its first element, array of batches, parts,
         rows and columns). Several batches together, or some rows of Q, K or V where a batch is large."""
         shape = self.shape
@@ -121,7 +122,7 @@ class InputFile:
             yield (batch, part, row), piece
 
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """The smallest and largest element of Q, of K and of V; InputError at a NaN or Inf, saying where."""
+        """The smallest and largest element of Q, of K and of V; InputError, with the place, at a NaN or Inf."""
         low, high = np.full(3, np.inf), np.full(3, -np.inf)
         for place, piece in self.pieces(0, self.shape.B):
             parts = slice(place[1], place[1] + piece.shape[1])
@@ -133,7 +134,7 @@ class InputFile:
         return {part: (float(a), float(b)) for part, a, b in zip("QKV", low, high, strict=True)}
 
     def check_finite(self, start: int, stop: int) -> None:
-        """Raise InputError, saying where, if batches start … stop-1 hold NaN or Inf."""
+        """Raise InputError, with the place, if batches start … stop-1 hold NaN or Inf."""
         for place, piece in self.pieces(start, stop):
             check_finite(piece, place, self.path)
 
@@ -154,15 +155,15 @@ def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
 def magnitudes(block: Floats) -> Magnitudes:
     """The largest |element| of Q, of K and of V in a block (n, 3, N, d); NaN where there is one."""
     flat = block.reshape(len(block), 3, -1)
-    # max and min pass a NaN on: two passes, and no temporary array.
+    # max and min propagate a NaN: two passes, and no temporary array.
     high, low = flat.max(axis=2).max(axis=0), flat.min(axis=2).min(axis=0)
     q, k, v = (float(value) for value in np.maximum(high, -low))
     return q, k, v
 
 
-def check_finite(block: Floats, place: Place, path: Path) -> None:
-    """Raise InputError, saying where, if an array of batches, parts, rows and columns holds NaN or Inf; `place` is that
-    of its first element."""
+def check_finite(block: Floats, place: Position, path: Path) -> None:
+    """Raise InputError, with the place, if an array of batches, parts, rows and columns holds NaN or Inf; `place` is
+    that of its first element."""
     if np.isfinite(block.min()) and np.isfinite(block.max()):
         return
     found = tuple(int(i) for i in np.argwhere(~np.isfinite(block))[0])

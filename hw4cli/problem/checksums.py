@@ -1,10 +1,10 @@
 """SHA-256 of the cases' files: a file is read in full once, and recognised later by its inode, size and times.
 
-Beside the cases lies a small record, `.hw4-sums.json`, with two tables: `hashed` says which hash a file had when it was
-read, and by which stamp it is recognised; `answers` says which hash an answer had when it was made, and from which
-input. The suite knows the inputs' hashes; an answer's depend on where it was computed, so only the record has them.
+The checksum file `.hw4-sums.json` beside the cases has two tables: `hashed` has the hash of a file and the stamp by
+which it is recognised; `answers` has the hash of an answer when it was made, and that of its input. The suite has the
+inputs' hashes; an answer's hash depends on the machine that computed it, so only the checksum file has it.
 
-Whoever may write into the folder may write the record, too. A judge that must not trust it calls `file_sha256`.
+Whoever may write into the folder may write the checksum file, too. A judge that must not trust it calls `file_sha256`.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ Tables = dict[str, dict[str, Any]]
 
 
 class Stamp(NamedTuple):
-    """What changes when a file is written to, replaced, or given other permissions."""
+    """The properties of a file that change when it is written to, replaced, or gets other permissions."""
 
     inode: int
     size: int
@@ -57,7 +57,7 @@ def verify(path: Path, expected: str) -> bool:
 
 
 def sha256(path: Path) -> str:
-    """A file's SHA-256, from memory or the folder's record if its stamp is known there, else read in full.
+    """A file's SHA-256, from memory or the checksum file if its stamp is known there, else read in full.
 
     Raises InputError if it is missing or no regular file, MachineError if reading fails.
     """
@@ -80,7 +80,7 @@ def sha256(path: Path) -> str:
 
 
 def note_file(path: Path, found: str) -> None:
-    """Record the SHA-256 of a file that was just written, so that nobody need read it again."""
+    """Record the SHA-256 of a file that was just written, so that it need not be read again."""
     with suppress(OSError):
         _wait_for_tick(path)
         _note(path, "hashed", {"sha256": found, "stamp": list(stamp(path))})
@@ -93,23 +93,23 @@ def note_answer(path: Path, found: str, input_sha256: str) -> None:
 
 
 def answer_sha256(path: Path, input_sha256: str) -> str | None:
-    """The SHA-256 that an answer to this input had when it was made; None where that is not recorded."""
+    """The SHA-256 that an answer to this input had when it was made; None if that is not recorded."""
     made = _read(path.parent)["answers"].get(path.name, {})
     return made["sha256"] if made.get("input") == input_sha256 else None
 
 
-_in_memory: dict[Path, dict[str, Any]] = {}  # of `hashed`, also where the folder cannot be written
+_in_memory: dict[Path, dict[str, Any]] = {}  # the table `hashed`, also if the folder cannot be written
 
 
 def _wait_for_tick(path: Path) -> None:
-    """Wait until a change to a file that was just written would give it another time."""
+    """Wait until a later change to a file that was just written would get another time stamp."""
     age = time.time() - path.stat().st_ctime
     if 0 <= age < TICK:
         time.sleep(TICK - age)
 
 
 def _note(path: Path, table: str, entry: dict[str, Any]) -> None:
-    """Add an entry to the folder's record. Where it cannot be written, files are hashed again by the next process."""
+    """Add an entry to the checksum file. If it cannot be written, the next process hashes the files again."""
     if table == "hashed":
         _in_memory[path.absolute()] = entry
     with suppress(OSError, Hw4Error), _locked(path.parent):
@@ -119,7 +119,7 @@ def _note(path: Path, table: str, entry: dict[str, Any]) -> None:
 
 
 def _read(folder: Path) -> Tables:
-    """The record of a folder; what is damaged in it is as if it were not there."""
+    """The tables of a folder's checksum file, without damaged entries."""
     tables: Tables = {"hashed": {}, "answers": {}}
     try:
         found = json.loads((folder / RECORD).read_bytes())
@@ -145,7 +145,7 @@ def _is_sha256(value: Any) -> bool:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Write the record of a folder alone, so that no entry is lost; not on file systems that have no locks."""
+    """Lock the checksum file, so that no entry is lost; without effect on file systems that have no locks."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):

@@ -15,8 +15,8 @@ WRONG, NOT_FINITE = 1, 2  # marks of a row; 0 is right
 MAX_ROWS = 1 << 26  # a byte each; outputs of more rows (17 GB at d = 64) are not mapped
 TILES = (16, 32, 64, 128, 256)
 GRID_LIMIT = 65535  # a CUDA grid's largest y and z
-BLOCK = 1 << 16  # rows looked at in one go
-LISTED = 3  # places that are named one by one
+BLOCK = 1 << 16  # rows searched at a time
+LISTED = 3  # places, at most, that are listed one by one
 
 
 class ErrorMap:
@@ -53,12 +53,12 @@ class ErrorMap:
         return np.array(found, np.int64)
 
     def where(self) -> str | None:
-        """Where the wrong elements are, in words; None if that is no pattern."""
-        said = self._where_rows() if self.mapped and self.marks.any() else []
+        """Where the wrong elements are, in a sentence; None if there is no pattern."""
+        phrases = self._where_rows() if self.mapped and self.marks.any() else []
         if self.columns.any() and not self.columns.all() and (places := _places("column", self.columns)):
-            said.append(f"in {places}")
-        only = "" if said and said[0].startswith("in every batch but") else "only "
-        return f"errors {only}{', '.join(said)}" if said else None
+            phrases.append(f"in {places}")
+        only = "" if phrases and phrases[0].startswith("in every batch but") else "only "
+        return f"errors {only}{', '.join(phrases)}" if phrases else None
 
     def _where_rows(self) -> list[str]:
         wrong = self.marks > 0
@@ -94,7 +94,7 @@ class ErrorMap:
         return f"{words}{self._limit_at(first * self.shape.N, rows=self.shape.N)}"
 
     def _limit_at(self, row: int, rows: int) -> str:
-        """The limit of 32-bit offsets or of CUDA grids that is passed where the errors begin, give or take `rows`."""
+        """The limit of 32-bit offsets or of CUDA grids that is exceeded where the errors begin, within `rows`."""
         N, d = self.shape.N, self.shape.d
         if row in (GRID_LIMIT * N, (GRID_LIMIT + 1) * N):
             return f", where a CUDA grid ends ({GRID_LIMIT:,} in y and z)"
@@ -107,7 +107,7 @@ class ErrorMap:
         return ""
 
     def grid(self, max_lines: int, max_cells: int) -> "Grid":
-        """The map, coarse enough for so many lines of so many cells. `mapped` must be true."""
+        """A coarse map of so many lines of so many cells at most. `mapped` must be true."""
         B, N = self.shape.B, self.shape.N
         batches, rows = _power_of_two(-(-B // max_lines)), _power_of_two(-(-N // max_cells))
         line_starts, cell_starts = np.arange(0, B, batches), np.arange(0, N, rows)
@@ -144,7 +144,7 @@ def _power_of_two(least: int) -> int:
 
 
 def _rows(marks: Flags) -> str | None:
-    """Rows that are wrong: a tail, the same places of every tile, or as `_places` has it."""
+    """Rows that are wrong: a tail, the same rows of every tile, or as `_places` describes them."""
     N = len(marks)
     tails = [tile for tile in TILES if tile < N and N % tile and marks.sum() == marks[-(N % tile) :].sum() == N % tile]
     if tails:
@@ -159,7 +159,7 @@ def _rows(marks: Flags) -> str | None:
 
 
 def _places(what: str, marks: Flags) -> str | None:
-    """Marks in words: one run ("rows 3 to 9"), steps ("every 4th row, from 3 on"), or a short list."""
+    """Marks as a phrase: one run ("rows 3 to 9"), steps ("every 4th row, from 3 on"), or a short list."""
     first, end, count = int(marks.argmax()), len(marks) - 1 - int(marks[::-1].argmax()), int(marks.sum())
     plural = what + ("es" if what == "batch" else "s")
     if end - first + 1 == count:
@@ -173,7 +173,7 @@ def _places(what: str, marks: Flags) -> str | None:
 
 
 def listed(values: Sequence[int], joint: str) -> str:
-    """Numbers in words: "3, 7 and 9"."""
+    """A list of numbers: "3, 7 and 9"."""
     words = [str(value) for value in values]
     return f" {joint} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 

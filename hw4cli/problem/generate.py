@@ -1,4 +1,4 @@
-"""Making cases: inputs from seeds, answers from the float64 oracle."""
+"""Generating cases: inputs from seeds, answers from the float64 oracle."""
 
 import hashlib
 import shutil
@@ -11,19 +11,20 @@ from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.casefile import Floats, InputFile, check_finite
 from hw4cli.problem.checksums import answer_sha256, note_answer, note_file, verify
 from hw4cli.problem.shape import Shape
-from hw4cli.problem.suite import Case, write_input
+from hw4cli.problem.suite import Case, generate_input
 from hw4cli.system.files import NewFile, check_place
 from hw4cli.text.progress import Advance
 
 BLOCK_BYTES = 32 << 20
-Oracle = Callable[[Floats, Advance], Floats]  # the second is told the rows done
+Oracle = Callable[[Floats, Advance], Floats]  # the second is called with the rows that were just computed
 
 
 @dataclass(frozen=True)
-class Job:
-    """What to make of a case: its input and its answer, or only one of them (None), and where they go.
+class GenerationTask:
+    """The files of a case to generate: its input and its answer, or only one of them.
 
-    `source` is the input's place, be it made or there; `sha256` is what its SHA-256 must be, None for a random case.
+    `source` is the input's path, whether it is generated or there already; `answer` None: no answer; `sha256` is the
+    input's expected SHA-256, None for a random case.
     """
 
     source: Path
@@ -34,18 +35,18 @@ class Job:
     input_wanted: bool = True
 
     @classmethod
-    def of(cls, case: Case, folder: Path, answers: bool) -> "Job":
-        """The job that makes a named case in a folder."""
+    def of(cls, case: Case, folder: Path, answers: bool) -> "GenerationTask":
+        """The task that generates a named case in a folder."""
         answer = case.answer_path(folder) if answers else None
         return cls(case.input_path(folder), answer, case.shape, case.seed, case.sha256)
 
     @property
     def bytes(self) -> int:
-        """How much this job writes."""
+        """How much this task writes."""
         return self.input_wanted * self.shape.input_bytes + (self.shape.output_bytes if self.answer else 0)
 
-    def rest(self) -> "Job":
-        """What of this job is not there yet: the suite's input, the answer that was made from it."""
+    def missing(self) -> "GenerationTask":
+        """The part of this task whose files are missing: the suite's input, the answer that was made from it."""
         if self.sha256 is None:
             return self
         made = answer_sha256(self.answer, self.sha256) if self.answer else None
@@ -60,12 +61,12 @@ def _is_there(path: Path, sha256: str) -> bool:
         return False
 
 
-def check_space(jobs: list[Job]) -> None:
-    """Raise InputError if a file cannot be where a job writes it, MachineError if its folder has no room for it."""
-    for path in (path for job in jobs for path in (job.input_wanted and job.source, job.answer) if path):
+def check_space(tasks: list[GenerationTask]) -> None:
+    """Raise InputError if a file cannot be where a task writes it, MachineError if its folder has not enough space."""
+    for path in (path for task in tasks for path in (task.input_wanted and task.source, task.answer) if path):
         check_place(path)
-    for folder in {job.source.resolve().parent for job in jobs}:
-        needed = sum(job.bytes for job in jobs if job.source.resolve().parent == folder)
+    for folder in {task.source.resolve().parent for task in tasks}:
+        needed = sum(task.bytes for task in tasks if task.source.resolve().parent == folder)
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise MachineError(
@@ -74,8 +75,8 @@ def check_space(jobs: list[Job]) -> None:
 
 
 @dataclass(frozen=True)
-class Step:
-    """The making of one file. `run` tells its argument of its progress, which adds up to `total`; equal parts of that
+class FileTask:
+    """The generation of one file. `run` calls its argument with the progress, which adds up to `total`; equal amounts
     take equal time."""
 
     path: Path
@@ -83,37 +84,39 @@ class Step:
     run: Callable[[Advance], None]
 
 
-def steps(job: Job, oracle: Oracle | None) -> list[Step]:
-    """How a job is done: its input by the byte, its answer, if it has one, by the row.
+def file_tasks(task: GenerationTask, oracle: Oracle | None) -> list[FileTask]:
+    """The files of a task: its input, with progress in bytes, and its answer, if it has one, in rows.
 
-    What is made for the suite is recorded (hw4cli/problem/checksums.py): a later run knows its own files again.
+    Files of the suite are recorded (hw4cli/problem/checksums.py), so that a later run recognises them.
     """
-    job.shape.check(str(job.source))
-    made = [Step(job.source, job.shape.input_bytes, partial(_make_input, job))] if job.input_wanted else []
-    if job.answer and oracle:
-        made.append(Step(job.answer, job.shape.B * job.shape.N, partial(_make_answer, job, job.answer, oracle)))
+    task.shape.check(str(task.source))
+    made = [FileTask(task.source, task.shape.input_bytes, partial(_make_input, task))] if task.input_wanted else []
+    if task.answer and oracle:
+        made.append(
+            FileTask(task.answer, task.shape.B * task.shape.N, partial(_make_answer, task, task.answer, oracle))
+        )
     return made
 
 
-def make(job: Job, oracle: Oracle, advance: Advance) -> None:
-    """Do all of a job."""
-    for step in steps(job, oracle):
+def make(task: GenerationTask, oracle: Oracle, advance: Advance) -> None:
+    """Do all of a task."""
+    for step in file_tasks(task, oracle):
         step.run(advance)
 
 
-def _make_input(job: Job, advance: Advance) -> None:
-    write_input(job.source, job.shape, job.seed, advance, job.sha256)
-    if job.sha256:
-        note_file(job.source, job.sha256)
+def _make_input(task: GenerationTask, advance: Advance) -> None:
+    generate_input(task.source, task.shape, task.seed, advance, task.sha256)
+    if task.sha256:
+        note_file(task.source, task.sha256)
 
 
-def _make_answer(job: Job, target: Path, oracle: Oracle, advance: Advance) -> None:
+def _make_answer(task: GenerationTask, target: Path, oracle: Oracle, advance: Advance) -> None:
     digest = hashlib.sha256()
-    with InputFile(job.source) as inputs, NewFile(target) as output:
+    with InputFile(task.source) as inputs, NewFile(target) as output:
         for first, block in inputs.blocks(BLOCK_BYTES):
-            check_finite(block, (first, 0, 0), job.source)
+            check_finite(block, (first, 0, 0), task.source)
             answer = oracle(block, advance)
             output.write(answer)
             digest.update(answer.data)
-    if job.sha256:
-        note_answer(target, digest.hexdigest(), job.sha256)
+    if task.sha256:
+        note_answer(target, digest.hexdigest(), task.sha256)

@@ -1,4 +1,4 @@
-"""The oracle behind every answer: attention in float64 on the CPU, whole rows of scores, the softmax in two passes."""
+"""The oracle: attention in float64 on the CPU, with whole rows of scores and the softmax in two passes."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import check_memory
 from hw4cli.text.progress import Advance
 
-WORKER_BYTES = 128 << 20  # of address space that a thread takes: its stack, its heap, a buffer of the BLAS, tiles
+WORKER_BYTES = 128 << 20  # of address space for a thread: its stack, its heap, a buffer of the BLAS, tiles
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
@@ -51,7 +51,7 @@ def in_parallel(
 ) -> Floats:
     """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
 
-    On Ctrl-C, or where a task fails, those that run are told to stop, and the others never begin.
+    On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
     check_memory(workers() * WORKER_BYTES)
     n, _, N, d = block.shape

@@ -1,4 +1,4 @@
-"""The size of a case: what the format's header says, and what follows from it by arithmetic alone."""
+"""The size of a case: B, N and d of the header, and what follows from them by arithmetic."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -65,7 +65,7 @@ class Shape:
             raise InputError(f"{where}: d is {self.d}, but must be a multiple of 4 up to {MAX_D}")
 
     def notes(self) -> list[str]:
-        """Where this shape leaves the ranges that the assignment states, one sentence each."""
+        """Sentences about values of this shape outside the assignment's ranges."""
         notes = []
         if not 2 <= self.B <= 14000:
             notes.append(f"B = {self.B} is outside 2 … 14000")

@@ -1,7 +1,7 @@
-"""The named cases of testcases/suite.toml, and the bytes of a case: the same everywhere, for ever.
+"""The named cases of testcases/suite.toml, and the bytes of a case, which are the same everywhere.
 
-The random bits are those of NumPy's PCG64, whose raw stream is fixed by NumPy's compatibility policy (NEP 19);
-the way from bits to floats is ours, one rounding each, so no NumPy version or processor can change a byte.
+The random bits are those of NumPy's PCG64, whose raw stream is fixed by NumPy's compatibility policy (NEP 19); the
+conversion from bits to floats is defined here, with one rounding, so no NumPy version or processor can change a byte.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.random import PCG64  # imported here: in the middle of the work its import could swallow a Ctrl-C
+from numpy.random import PCG64  # imported here: a later import could swallow a Ctrl-C
 from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, MachineError
@@ -27,7 +27,7 @@ from hw4cli.text.progress import Advance
 
 DAY = 86400.0  # seconds: no limit is longer
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")  # of a case: a file's name, without the - of ranges
-CHUNK = 1 << 18  # floats generated at a time: they stay in the cache until they are hashed and written
+CHUNK = 1 << 18  # floats generated at a time, which stay in the cache until they are hashed and written
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def cases() -> dict[str, Case]:
 
 
 def read(path: Path) -> dict[str, Case]:
-    """The cases of a suite's file, in its order. InputError, saying where, if anything in it is not as it must be."""
+    """The cases of a suite's file, in its order. InputError, with the place, if anything in it is wrong."""
     try:
         table = tomllib.loads(path.read_bytes().decode())
     except OSError as error:
@@ -111,7 +111,7 @@ def _check(good: bool, where: Path | str, found: str, wanted: str) -> None:
 
 
 def select(words: Iterable[str]) -> list[Case]:
-    """The cases meant by words such as "t03", "t01-t10" or "t01,t05-t07"; no words mean all of them.
+    """The cases of arguments such as "t03", "t01-t10" or "t01,t05-t07"; all cases if there are none.
 
     Each case comes once, in the suite's order. Raises InputError for a name that the suite has not.
     """
@@ -122,7 +122,7 @@ def select(words: Iterable[str]) -> list[Case]:
         last = last if dash else first
         for name in (first, last):
             if name not in order:
-                raise InputError(f"there is no case {name!r}: {_meant(name, order)}")
+                raise InputError(f"there is no case {name!r}: {_suggestion(name, order)}")
         if order.index(first) > order.index(last):
             raise InputError(f"the range of cases {word} is empty: its end comes before its start")
         chosen.update(order[order.index(first) : order.index(last) + 1])
@@ -131,15 +131,15 @@ def select(words: Iterable[str]) -> list[Case]:
     return [case for name, case in cases().items() if name in chosen]
 
 
-def _meant(name: str, order: Sequence[str]) -> str:
-    """The case that was meant, told by its number, or those that there are."""
+def _suggestion(name: str, order: Sequence[str]) -> str:
+    """The case that was probably meant, by its number, or the range of all."""
     number = re.fullmatch(r"t?0*(\d+)", name, re.IGNORECASE)
     meant = f"t{int(number[1]):02}" if number else ""
     return f"did you mean {meant}?" if meant in order else f"the suite has {order[0]} to {order[-1]}"
 
 
-def names(selected: Iterable[Case]) -> str:
-    """The shortest words for these cases, the inverse of `select`: "t01-t03 t07"."""
+def ranges(selected: Iterable[Case]) -> str:
+    """The shortest arguments for these cases, the inverse of `select`: "t01-t03 t07"."""
     order = list(cases())
     runs: list[list[int]] = []
     for index in sorted(order.index(case.name) for case in selected):
@@ -170,7 +170,7 @@ def input_chunks(shape: Shape, seed: int) -> Iterator[NDArray[Any]]:
     yield from uniform(seed, 3 * shape.elements)
 
 
-def write_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: str | None = None) -> None:
+def generate_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: str | None = None) -> None:
     """Write an input file; MachineError, and no file, if its SHA-256 is not the one given."""
     digest = hashlib.sha256()
     with NewFile(path) as file:
@@ -180,6 +180,6 @@ def write_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: s
             advance(chunk.nbytes)
         if sha256 not in (None, digest.hexdigest()):
             raise MachineError(
-                f"{path} came out other than the suite says (SHA-256 {digest.hexdigest()[:12]}…, not {sha256}): "
+                f"{path} differs from the suite's (SHA-256 {digest.hexdigest()[:12]}…, not {sha256}): "
                 "please report this with the versions of Python and NumPy"
             )

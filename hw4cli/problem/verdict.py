@@ -1,4 +1,4 @@
-"""What is right: the comparison, and the assignment's numbers and words. No I/O. What runs are worth is in record."""
+"""The comparison of an output with its answer, and the assignment's constants and verdicts. No I/O."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ PENALTY = 60.0  # seconds a case that is not accepted; the course does not publi
 
 
 class Verdict(StrEnum):
-    """The words of the course's judge, and JE for the judge's own failures."""
+    """The verdicts of the course's judge, and JE for the judge's own failures."""
 
     AC = "AC"
     TLE = "TLE"
@@ -93,7 +93,7 @@ class Comparison:
         return self.wrong == 0
 
     def reason(self, shape: Shape | None = None) -> str:
-        """The outcome in words; with a shape, places are told as batch, row and column."""
+        """The outcome in a sentence; with a shape, places are batch, row and column."""
         if self.right:
             return f"max error {self.max_error:.2g}"
 

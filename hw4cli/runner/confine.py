@@ -88,10 +88,10 @@ def run(
 def _check_access(user: Account, program: Path, visible: Sequence[Path]) -> None:
     """Raise MachineError if a user may not run a program, or enter a folder above it; of these, only those up to a
     `visible` one count, which the sandbox mounts."""
-    if program.is_file() and not user.may(program, os.R_OK | os.X_OK):
+    if program.is_file() and not user.has_permission(program, os.R_OK | os.X_OK):
         raise MachineError(f"{user.name} may not run {program}: chmod o+rx {shlex.quote(str(program))}")
     for folder in program.parents:
-        if not user.may(folder, os.X_OK):
+        if not user.has_permission(folder, os.X_OK):
             raise MachineError(
                 f"{user.name} may not enter {folder}, where {program.name} is: chmod o+x {shlex.quote(str(folder))}, "
                 "or keep the results elsewhere"

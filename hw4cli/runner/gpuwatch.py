@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw4cli.system import nvidia
-from hw4cli.system.nvidia import THROTTLE_BITS, ask
+from hw4cli.system.nvidia import THROTTLE_BITS, query_nvml
 
 PERIOD = 0.1  # seconds between two samples: each costs the driver some time
 
@@ -35,7 +35,7 @@ def watch_gpu(env: Mapping[str, str]) -> Iterator[GpuUsage]:
     if gpu is None or handle is None:
         yield usage
         return
-    others = ask(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
+    others = query_nvml(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
     sampler = _Sampler(handle, _handle(gpu.whole) if gpu.whole else handle)
     sampler.start()
     try:
@@ -65,14 +65,16 @@ class _Sampler:
         self._thread.join(timeout=5)
 
     def _memory_used(self) -> int | None:
-        used = ask(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+        used = query_nvml(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
         return None if used is None else int(used)
 
     def _sample(self) -> None:
         while not self._done.wait(PERIOD):
             used = self._memory_used()
-            clock = ask(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._physical, nvml.NVML_CLOCK_SM))
-            self._throttled |= ask(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._physical)) or 0
+            clock = query_nvml(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._physical, nvml.NVML_CLOCK_SM))
+            self._throttled |= (
+                query_nvml(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._physical)) or 0
+            )
             if used is not None:
                 self._memory.append(used)
             if clock is not None:
@@ -91,4 +93,4 @@ class _Sampler:
 
 def _handle(uuid: str) -> Any:
     """NVML's handle of a GPU or MIG instance; None if NVML does not know it."""
-    return ask(lambda nvml: nvml.nvmlDeviceGetHandleByUUID(uuid))
+    return query_nvml(lambda nvml: nvml.nvmlDeviceGetHandleByUUID(uuid))

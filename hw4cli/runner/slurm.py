@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 
 from hw4cli.errors import MachineError
-from hw4cli.resources import python_words
+from hw4cli.resources import python_command
 from hw4cli.runner.gpuwatch import GpuUsage
 from hw4cli.runner.step import MARK, RunRequest, parse_report
 from hw4cli.system.exits import start_problem
@@ -43,7 +43,7 @@ def run_step(
     Raises StartError if the program cannot be started there, and MachineError, with the launcher's message, if the
     launcher does not run it.
     """
-    command = [*launcher, *python_words("runner.step", "-P"), str(request.write())]
+    command = [*launcher, *python_command("runner.step", "-P"), str(request.write())]
     with tempfile.TemporaryFile() as output:
         code, lines = _run_launcher(command, {**env, **SRUN_EXIT_CODES}, output, say)
         output.seek(0)
@@ -60,7 +60,7 @@ def run_in_allocation(options: Sequence[str], arguments: Sequence[str]) -> int:
 
     Raises MachineError, with Slurm's message, if Slurm does not start it, or ends it.
     """
-    command = ["srun", "-N1", "-n1", *options, *python_words("entry", "-P"), *arguments]
+    command = ["srun", "-N1", "-n1", *options, *python_command("entry", "-P"), *arguments]
     lines: list[str] = []
 
     def pass_on(line: str) -> None:

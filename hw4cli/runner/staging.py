@@ -25,7 +25,7 @@ from hw4cli.problem.casefile import open_regular
 from hw4cli.runner.quota import RESERVE
 from hw4cli.system import owner
 from hw4cli.system.account import Account
-from hw4cli.system.interrupts import Held
+from hw4cli.system.interrupts import SignalsDeferred
 
 MEMORY = Path("/dev/shm")
 SHARE = 4  # a run's files may take one part in this many of the free memory
@@ -82,7 +82,7 @@ def private_folder(parent: Path) -> Iterator[Path]:
     remove_orphans(parent)
     folder = lock = None
     try:
-        with Held():  # an interrupt during this block is raised at its end: inside `try`
+        with SignalsDeferred():  # an interrupt during this block is raised at its end: inside `try`
             try:
                 folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
                 (folder / MARK).write_text(owner.token())
@@ -94,7 +94,7 @@ def private_folder(parent: Path) -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
     finally:
-        with Held():
+        with SignalsDeferred():
             if folder is not None:
                 _remove_folder(folder)
             if lock is not None:

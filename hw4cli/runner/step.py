@@ -85,9 +85,9 @@ def execute(request: RunRequest, base: Mapping[str, str], say: Callable[[str], N
 
 def main() -> None:
     """Execute the request in the file that is this process's last argument, and print the report."""
-    interrupts.end_at_once()
+    interrupts.exit_on_signals()
     try:
-        interrupts.raise_from_now_on()  # so that no process of the program survives when Slurm ends the step
+        interrupts.raise_on_signals()  # so that no process of the program survives when Slurm ends the step
         print(MARK + json.dumps(_report(Path(sys.argv[-1]))), flush=True)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -8,7 +8,7 @@ from hw4cli.scoring.boardcharts import against_best, strip, style
 from hw4cli.scoring.figures import Board, CaseFigures, Private, geometric_mean, total
 from hw4cli.scoring.reasons import case_names, groups, suspicion
 from hw4cli.scoring.record import Result, Standing
-from hw4cli.text.dates import span
+from hw4cli.text.dates import duration
 from hw4cli.text.page import escaped
 
 SHADES = 10
@@ -43,7 +43,7 @@ def row(board: Board, place: int) -> str:
     shown, mark, title = f'<a href="#{board.ids[place]}"><bdi>{name}</bdi></a>', "", name
     if one.late:
         shown, mark = f"{shown} <small>late</small>", ' class="late"'
-        title = f"{name}\nhanded in {span(one.late)} late"
+        title = f"{name}\nhanded in {duration(one.late)} late"
     user = f'<th scope="row"{mark} title="{title}">{shown}</th>'
     passed = f"{one.passed} of {len(one.cases)} cases"
     cells = [
@@ -164,7 +164,7 @@ def _facts(board: Board, one: Standing) -> str:
     score = "score open" if one.score is None else f"score {one.score}"
     rank = f"rank {one.rank} of {len(board.ranked)}" if one.rank else "no rank yet"
     told = [rank, f"{one.passed} of {len(one.cases)} cases", score, f"total {total(one):.2f}\u00a0s"]
-    return " · ".join([*told, *([f"{span(one.late)} late"] if one.late else [])])
+    return " · ".join([*told, *([f"{duration(one.late)} late"] if one.late else [])])
 
 
 def _private(one: Standing, private: Private) -> Iterator[str]:

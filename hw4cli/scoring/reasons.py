@@ -47,7 +47,7 @@ def case_names(cases: Iterable[str]) -> str:
     """The names of cases, with ranges of the suite's cases abbreviated: "t03-t05 mine"."""
     known, wanted = suite.cases(), list(cases)
     others = [case for case in wanted if case not in known]
-    return " ".join(filter(None, (suite.names(known[case] for case in wanted if case in known), *others)))
+    return " ".join(filter(None, (suite.ranges(known[case] for case in wanted if case in known), *others)))
 
 
 def reasons_line(standing: Standing) -> str:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from hw4cli.problem.verdict import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE, Verdict
-from hw4cli.system.exits import with_words
+from hw4cli.system.exits import with_message
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _problem(attempt: Attempt, tolerance: float) -> str | None:
     problem = attempt.problem or _wrong_elements(attempt, tolerance)
     if not problem or not attempt.said:
         return problem
-    return with_words(problem, attempt.said) if attempt.exit_code else f"{problem}; it said: {attempt.said}"
+    return with_message(problem, attempt.said) if attempt.exit_code else f"{problem}; it said: {attempt.said}"
 
 
 def _wrong_elements(attempt: Attempt, tolerance: float) -> str | None:

@@ -21,7 +21,7 @@ from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, STANDING_COLUMNS, result_cells, standing_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
-from hw4cli.text.dates import span
+from hw4cli.text.dates import duration
 from hw4cli.text.words import counted
 
 SCHEMA = 1
@@ -215,7 +215,7 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
         if lacking := missing_cases(standing):
             text += f"\n{tables.escaped(standing.user)} has no result in {' '.join(lacking)}.\n"
         if standing.late:
-            text += f"\n{tables.escaped(standing.user)} was handed in {span(standing.late)} late.\n"
+            text += f"\n{tables.escaped(standing.user)} was handed in {duration(standing.late)} late.\n"
         if standing.damaged:
             text += f"\n{tables.escaped(standing.user)}: {damage(standing.damaged)}.\n"
     return text

@@ -10,8 +10,8 @@ from hw4cli.problem import suite
 from hw4cli.scoring import journal
 from hw4cli.scoring.journal import Journal
 from hw4cli.scoring.record import JUDGE_FAILED, RANKS, Rules, Standing, combine, make_standing, rank
-from hw4cli.system.exits import with_words
-from hw4cli.text.dates import recorded
+from hw4cli.system.exits import with_message
+from hw4cli.text.dates import parse_timestamp
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def recorded_rules(entries: Iterable[UserJournal]) -> Rules:
     )
     kept = {name: settings[name] for name in ("tolerance", "penalty") if name in settings}
     rank_by = settings["rank_by"] if settings.get("rank_by") in RANKS else RANKS[0]
-    return Rules(**kept, rank_by=rank_by, due=recorded(settings.get("due")))
+    return Rules(**kept, rank_by=rank_by, due=parse_timestamp(settings.get("due")))
 
 
 def with_changes(rules: Rules, limits: Mapping[str, float], **wanted: Any) -> Rules:
@@ -97,7 +97,7 @@ def _standing(entry: UserJournal, cases: Sequence[str], rules: Rules) -> Standin
     not count."""
     found, header, damage = entry.journal, entry.journal.header, entry.damage
     public_note = header.get("note") or ""
-    note = with_words(public_note, header.get("said"))
+    note = with_message(public_note, header.get("said"))
     if header.get("fault"):  # the judge's own
         damage = damage or note
     if damage:  # not the program's fault
@@ -110,7 +110,7 @@ def _standing(entry: UserJournal, cases: Sequence[str], rules: Rules) -> Standin
     standing = make_standing(
         entry.user, judged, cases, rules, note, public_note, session=header, damaged=found.damaged, lost=lost
     )
-    handed_in = recorded(header.get("settings", {}).get("handed_in"))
+    handed_in = parse_timestamp(header.get("settings", {}).get("handed_in"))
     late = (handed_in - rules.due).total_seconds() if handed_in and rules.due else 0.0
     return replace(standing, handed_in=handed_in, late=max(0.0, late))
 

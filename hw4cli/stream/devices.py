@@ -18,21 +18,21 @@ from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Bytes
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 
-BUDGET = 1 << 30  # bytes of GPU memory that lanes may take together, unless a single one needs more
+BUDGET = 1 << 30  # bytes of GPU memory that slots may take together, unless a single one needs more
 
 
-class CudaLane:
-    """Room on the GPU for one group, and a stream in which its copies and launches follow each other."""
+class CudaSlot:
+    """Memory on the GPU for one group, and a CUDA stream for its copies and launches."""
 
     def __init__(self, device: "CudaDevice") -> None:
         gpu, shape = device.gpu, device.group
         self._device, self._cupy = device, gpu.cupy
         self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
         self._outputs = gpu.empty((shape.B, shape.N, shape.d))
-        self._largest: Any = None  # the magnitudes that the last start finds, on the GPU
+        self._largest: Any = None  # the magnitudes that the last launch finds, on the GPU
         self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
         self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
 
@@ -46,18 +46,18 @@ class CudaLane:
         done.synchronize()
 
     def start(self, batches: int, kernel: str) -> None:
-        """Launch the kernel, and the range check if it has none of its own, behind the copies."""
+        """Launch the kernel, and the range check if the kernel has none of its own, after the copies."""
         plan, gpu = self._device.plan(kernel, batches), self._device.gpu
         inputs, outputs = self._inputs[:batches], self._outputs[:batches]
-        with self._stream, gpu.errors_told(plan, self._device.group):
+        with self._stream, gpu.translated_errors(plan, self._device.group):
             self._began.record()
             scratch = gpu.compute(plan, inputs, outputs)
             self._largest = gpu.absmax_of(plan, scratch, inputs)
             self._ended.record()
 
     def finish(self) -> Magnitudes:
-        """Wait for the kernel and fetch what the range check found."""
-        with self._device.told():
+        """Wait for the kernel and fetch the magnitudes."""
+        with self._device.translated_errors():
             largest = self._largest.get(stream=self._stream).view(FLOAT32)
             self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
         return float(largest[0]), float(largest[1]), float(largest[2])
@@ -74,25 +74,25 @@ class CudaLane:
 class CudaDevice:
     """The GPU with a kernel of the ladder or "auto", for groups of up to `group` batches.
 
-    `choice` is told which kernel answers a group. Raises MachineError if there is no such GPU.
+    `choice` records which kernel computes a group. Raises MachineError if there is no such GPU.
     """
 
-    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
         self.gpu = Gpu()
         self.group = Shape(group, shape.N, shape.d)
-        self._watch, self.progress = watch, watch.progress
+        self._timeline, self.progress = timeline, timeline.progress
         kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
         self._asked = kernel, max_error
         self.gpu.companions = self._companions
-        with watch("compile"):
+        with timeline("compile"):
             self._plan = self.plan(self.choice.first, group)
-            while self.group.B > 1 and self._lane_bytes() > self._room():
+            while self.group.B > 1 and self._slot_bytes() > self._free_bytes():
                 self.group = Shape(self.group.B // 2, shape.N, shape.d)
                 self._plan = self.plan(self.choice.first, self.group.B)
 
     def _companions(self) -> Iterable[Plan]:
-        """What the assignment's other files start with on this GPU, if this file's kernel is among it."""
+        """The plans that the assignment's other files start with on this GPU, if this file starts with one of them."""
         kernel, max_error = self._asked
         if is_own_kernel(kernel):  # which will soon be another one
             return []
@@ -113,53 +113,53 @@ class CudaDevice:
         """The launches of a kernel for so many batches."""
         return self.gpu.plan(kernel, Shape(batches, self.group.N, self.group.d))
 
-    def lanes(self, wanted: int) -> int:
-        """As many lanes as are wanted and fit the budget, or one."""
-        return max(1, min(wanted, self._room() // self._lane_bytes()))
+    def slot_count(self, wanted: int) -> int:
+        """As many slots as are wanted and fit the budget, or one."""
+        return max(1, min(wanted, self._free_bytes() // self._slot_bytes()))
 
-    def _room(self) -> int:
+    def _free_bytes(self) -> int:
         free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0]
         return min(BUDGET, free)
 
-    def _lane_bytes(self) -> int:
+    def _slot_bytes(self) -> int:
         return 4 * 4 * self.group.elements + self._plan.scratch
 
     def buffer(self, size: int) -> Bytes:
-        """Pinned memory, which the GPU copies from and to by itself and five times as fast."""
-        with self.told():
+        """Pinned memory: the GPU copies from and to it directly, five times as fast."""
+        with self.translated_errors():
             memory = self.gpu.cupy.cuda.alloc_pinned_memory(size)
         return np.frombuffer(memory, np.uint8, size)
 
-    def lane(self) -> CudaLane:
-        """A new lane; MachineError if the GPU has no room for it."""
-        with self.told():
-            return CudaLane(self)
+    def new_slot(self) -> CudaSlot:
+        """A new slot; MachineError if the GPU has not enough memory."""
+        with self.translated_errors():
+            return CudaSlot(self)
 
     def finish(self) -> None:
-        """Wait until the kernels are compiled that the next runs will need."""
+        """Wait until the kernels for the next runs are compiled."""
         self.gpu.code.finish()
 
     def cancel(self) -> None:
         """A kernel that runs cannot be stopped."""
 
-    def told(self) -> AbstractContextManager[None]:
-        """Turns what cupy raises into MachineErrors."""
-        return self.gpu.errors_told(self._plan, self.group)
+    def translated_errors(self) -> AbstractContextManager[None]:
+        """A block in which cupy's errors become MachineErrors."""
+        return self.gpu.translated_errors(self._plan, self.group)
 
     def note_kernel(self, seconds: float) -> None:
-        """Record that a kernel ran for so long until now."""
+        """Record that a kernel ran for so long and ended now."""
         now = time.perf_counter()
-        self._watch.add("kernel", now - seconds, now)
+        self._timeline.add("kernel", now - seconds, now)
 
 
-class CpuLane:
-    """A group in the host's memory, computed when its result is asked for."""
+class CpuSlot:
+    """A group in the host's memory, computed by `finish`."""
 
-    def __init__(self, device: "CpuDevice", group: Shape, watch: Stopwatch) -> None:
+    def __init__(self, device: "CpuDevice", group: Shape, timeline: Timeline) -> None:
         self._device = device
         self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
         self._outputs = np.empty(0, np.uint8)
-        self._batches, self._kernel, self._watch = 0, "", watch
+        self._batches, self._kernel, self._timeline = 0, "", timeline
 
     def copy_in(self, buffer: Bytes, offset: int) -> None:
         """Copy a piece to its place."""
@@ -170,15 +170,15 @@ class CpuLane:
         self._batches, self._kernel = batches, kernel
 
     def finish(self) -> Magnitudes:
-        """Compute, unless the magnitudes, known before, need another kernel: then that will be started."""
+        """Compute, unless the magnitudes, found before, need another kernel: then the caller starts that one."""
         block = self._inputs[: self._batches]
         largest = magnitudes(block)
         needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
         if needed == self._kernel:
             row_bytes = 4 * block.shape[3]
-            with self._watch("kernel"):
+            with self._timeline("kernel"):
                 result = self._device.attention(
-                    block, self._kernel, lambda rows: self._watch.progress.add(rows * row_bytes)
+                    block, self._kernel, lambda rows: self._timeline.progress.add(rows * row_bytes)
                 )
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
@@ -189,29 +189,29 @@ class CpuLane:
 
 
 class CpuDevice:
-    """The CPU, for groups of up to `group` batches. Two lanes: one is read while the other is computed."""
+    """The CPU, for groups of up to `group` batches. Two slots: one is read while the other is computed."""
 
-    def __init__(self, choice: Choice, shape: Shape, group: int, watch: Stopwatch) -> None:
+    def __init__(self, choice: Choice, shape: Shape, group: int, timeline: Timeline) -> None:
         self.choice = choice
         self.cancelled = threading.Event()
-        self._group, self._watch = Shape(group, shape.N, shape.d), watch
+        self._group, self._timeline = Shape(group, shape.N, shape.d), timeline
 
     @property
     def batches(self) -> int:
         """The batches of a group."""
         return self._group.B
 
-    def lanes(self, wanted: int) -> int:
-        """At most two lanes."""
+    def slot_count(self, wanted: int) -> int:
+        """At most two slots."""
         return min(2, wanted)
 
     def buffer(self, size: int) -> Bytes:
         """Plain memory."""
         return np.empty(size, np.uint8)
 
-    def lane(self) -> CpuLane:
-        """A new lane."""
-        return CpuLane(self, self._group, self._watch)
+    def new_slot(self) -> CpuSlot:
+        """A new slot."""
+        return CpuSlot(self, self._group, self._timeline)
 
     def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
         """O of a block (n, 3, N, d); `advance` is given the rows done. Raises CancelledError after `cancel`."""
@@ -221,5 +221,5 @@ class CpuDevice:
         """There is nothing to wait for."""
 
     def cancel(self) -> None:
-        """End the computation that is under way within a tile's time."""
+        """End a running computation within a tile's time."""
         self.cancelled.set()

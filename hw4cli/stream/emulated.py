@@ -15,7 +15,7 @@ from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
 from hw4cli.stream.devices import CpuDevice
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 
 CHIP = CHIPS[80]  # the GPU that is emulated
@@ -31,14 +31,14 @@ class EmulatedDevice(CpuDevice):
     Raises InputError if the shape would take too long, MachineError if there is no C++ compiler.
     """
 
-    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, watch: Stopwatch) -> None:
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
         kernels, why = candidates(kernel, CHIP, "", shape.d)
-        super().__init__(Choice(kernels, why, shape.d, shape.N, CHIP, max_error), shape, group, watch)
+        super().__init__(Choice(kernels, why, shape.d, shape.N, CHIP, max_error), shape, group, timeline)
         self._libraries: dict[str, tuple[Plan, Library]] = {}
         self._one_at_a_time = threading.Lock()
         first = self.choice.first
         check_size(shape, first)
-        with watch("compile"):
+        with timeline("compile"):
             self._library(first)
 
     def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:

@@ -11,35 +11,35 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile, Magnitudes
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
-from hw4cli.stream.scheduler import Device, Files, Stream, layout
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.scheduler import Device, Files, Stream, choose_layout
+from hw4cli.stream.timeline import Timeline
 from hw4cli.system.files import NewFile, check_different
 
-# Told the shape and how many batches a group has.
-OpenDevice = Callable[[Shape, int, Stopwatch], tuple[Device, Choice]]
-Say = Callable[[str], None]
+# Opens a device for a file's shape and so many batches a group.
+OpenDevice = Callable[[Shape, int, Timeline], tuple[Device, Choice]]
+Notify = Callable[[str], None]  # shows the user a sentence
 
 
 def run(
-    source: Path, target: Path, open_device: OpenDevice, cores: int, watch: Stopwatch, say: Say
+    source: Path, target: Path, open_device: OpenDevice, cores: int, timeline: Timeline, notify: Notify
 ) -> tuple[Shape, Choice]:
-    """Compute the input file's attention into the output file; return the shape, and by which kernels it was done.
+    """Compute the input file's attention into the output file; return the shape and the kernels that were used.
 
-    The device is opened after the input's header is known to be good and the output's place to be there.
-    `say` gets a sentence when groups needed a more exact kernel. Raises InputError and MachineError;
-    then, as on Ctrl-C, the old output is untouched.
+    The device is opened after the input's header and the output's folder have been checked. `notify` gets a sentence
+    when groups needed a more exact kernel. Raises InputError and MachineError; then, as on Ctrl-C, the old output is
+    untouched.
     """
     with InputFile(source) as inputs:
         shape = inputs.shape
-        watch.progress.total = shape.output_bytes
+        timeline.progress.total = shape.output_bytes
         new = NewFile(target)
         check_different(source, target)
-        plan = layout(shape, cores)
+        layout = choose_layout(shape, cores)
         with new as output:
-            device, choice = open_device(shape, plan.group, watch)
-            plan = replace(plan, group=device.batches)
-            gc.enable()  # whoever called us may have done without while everything was imported
-            watch.started("start")
+            device, choice = open_device(shape, layout.group, timeline)
+            layout = replace(layout, group=device.batches)
+            gc.enable()  # the command disables it while it imports
+            timeline.started("start")
 
             def choose(first: int, batches: int, found: Magnitudes) -> str:
                 if not all(map(math.isfinite, found)):
@@ -49,9 +49,9 @@ def run(
                 return kernel
 
             files = Files(inputs.read, output.write_at)
-            Stream(shape, plan, device, files, choice.first, choose, watch).run()
+            Stream(shape, layout, device, files, choice.first, choose, timeline).run()
         if sentence := choice.exceptions_told():
-            say(sentence)
+            notify(sentence)
     device.finish()
     return shape, choice
 
@@ -59,11 +59,11 @@ def run(
 def cpu(max_error: float | None) -> OpenDevice:
     """The CPU as a device."""
 
-    def open_device(shape: Shape, group: int, watch: Stopwatch) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.devices import CpuDevice
 
         choice = on_cpu(shape.d, shape.N, max_error)
-        return CpuDevice(choice, shape, group, watch), choice
+        return CpuDevice(choice, shape, group, timeline), choice
 
     return open_device
 
@@ -71,37 +71,37 @@ def cpu(max_error: float | None) -> OpenDevice:
 def emulated(kernel: str, max_error: float | None) -> OpenDevice:
     """A GPU that is emulated on the CPU, as a device, for small files."""
 
-    def open_device(shape: Shape, group: int, watch: Stopwatch) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.emulated import EmulatedDevice
 
-        device = EmulatedDevice(kernel, max_error, shape, group, watch)
+        device = EmulatedDevice(kernel, max_error, shape, group, timeline)
         return device, device.choice
 
     return open_device
 
 
 def cuda(kernel: str, max_error: float | None) -> OpenDevice:
-    """The GPU as a device, with a kernel of the ladder or "auto". MachineError, when it is opened, if there is none."""
+    """The GPU as a device, with a kernel of the ladder or "auto". Opening raises MachineError if there is none."""
 
-    def open_device(shape: Shape, group: int, watch: Stopwatch) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.devices import CudaDevice
 
-        device = CudaDevice(kernel, max_error, shape, group, watch)
+        device = CudaDevice(kernel, max_error, shape, group, timeline)
         return device, device.choice
 
     return open_device
 
 
-def auto(kernel: str, max_error: float | None, say: Say) -> OpenDevice:
-    """The GPU if there is one that works, else the CPU and a sentence that says so."""
+def auto(kernel: str, max_error: float | None, notify: Notify) -> OpenDevice:
+    """The GPU if there is one that works, else the CPU; then `notify` gets the reason."""
 
-    def open_device(shape: Shape, group: int, watch: Stopwatch) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
         try:
-            return cuda(kernel, max_error)(shape, group, watch)
+            return cuda(kernel, max_error)(shape, group, timeline)
         except MachineError as reason:
-            if is_own_kernel(kernel):  # what is asked for is this kernel, not the answer
+            if is_own_kernel(kernel):  # the user wants this kernel, not only the answer
                 raise
-            say(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
-            return cpu(max_error)(shape, group, watch)
+            notify(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
+            return cpu(max_error)(shape, group, timeline)
 
     return open_device

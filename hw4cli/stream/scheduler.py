@@ -1,20 +1,20 @@
-"""The streaming pipeline: reader threads, lanes on a device, writer threads, all at work at the same time.
+"""The streaming pipeline: reader threads, slots on a device, writer threads, all at work at the same time.
 
-    file --read--> reader's buffer --copy in--> lane --compute--> lane --copy out--> writer's buffer --write--> file
+    file --read--> reader's buffer --copy in--> slot --compute--> slot --copy out--> writer's buffer --write--> file
 
 A *group* is as many batches as one launch computes; its input is one stretch of the input file, its output one stretch
 of the output file. A *piece* is as much of a group's input as a reader's buffer holds, so that a single large batch,
-too, is copied while it is read. A *lane* is what a device needs for one group: room for its input and output, and the
-order in which it does what it is told. Group g uses lane g mod L. A lane goes round through four states:
+too, is copied while it is read. A *slot* is what a device needs for one group: memory for its input and output, and a
+queue of copies and launches. Group g uses slot g mod S, of S slots. A slot goes through four states, again and again:
 
-    FREE       a reader brings the first piece of the lane's next group  -> FILLING
+    FREE       a reader brings the first piece of the slot's next group  -> FILLING
     FILLING    the last piece is in: that reader starts the computation  -> COMPUTING
-    COMPUTING  a writer takes the lane and waits for the result          -> DRAINING
-    DRAINING   the writer has written all of it                          -> FREE, for group g + L
+    COMPUTING  a writer takes the slot and waits for the result          -> DRAINING
+    DRAINING   the writer has written all of it                          -> FREE, for group g + S
 
-Nobody waits for ever: pieces are taken in the file's order, so the oldest group that is not yet written has all its
-pieces with readers whose lane is free, or is with a writer; and every wait ends when any stage has failed. The first
-failure, Ctrl-C included, stops all threads and is raised where `Stream.run` was called.
+There is no deadlock: pieces are taken in the file's order, so the oldest group that is not yet written is either held
+by a writer, or all its pieces are with readers whose slot is free; and every wait ends when any stage has failed. The
+first failure, Ctrl-C included, stops all threads and is raised where `Stream.run` was called.
 """
 
 import threading
@@ -31,16 +31,16 @@ from numpy.typing import NDArray
 
 from hw4cli.problem.casefile import Magnitudes
 from hw4cli.problem.shape import Shape
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 
 Bytes = NDArray[np.uint8]
 
 
-class Lane(Protocol):
-    """A device's place for one group. Its methods are called in order, by one thread at a time but for copy_in."""
+class Slot(Protocol):
+    """A device's memory for one group. Its methods are called in order; only copy_in is called by several threads."""
 
     def copy_in(self, buffer: Bytes, offset: int) -> None:
-        """Copy a piece of input to its place in the lane; the buffer is free again on return. Called concurrently."""
+        """Copy a piece of input to its place in the slot; the buffer is free again on return. Called concurrently."""
 
     def start(self, batches: int, kernel: str) -> None:
         """Start computing the group's output by a kernel; does not wait."""
@@ -53,50 +53,50 @@ class Lane(Protocol):
 
 
 class Device(Protocol):
-    """What can compute groups."""
+    """A GPU, or the CPU, as something that computes groups."""
 
     @property
     def batches(self) -> int:
-        """How many batches a group has: as many as were asked for, or as many as there is room for."""
+        """How many batches a group has: as many as were asked for, or as many as fit its memory."""
 
-    def lanes(self, wanted: int) -> int:
-        """How many lanes to make: as many as wanted, or as many as there is room for."""
+    def slot_count(self, wanted: int) -> int:
+        """How many slots to make: as many as wanted, or as many as fit its memory."""
 
     def buffer(self, size: int) -> Bytes:
         """Memory of the host for `size` bytes, as the device copies it best."""
 
-    def lane(self) -> Lane:
-        """A new lane."""
+    def new_slot(self) -> Slot:
+        """A new slot."""
 
     def finish(self) -> None:
-        """Wait for what was begun beside the groups."""
+        """Wait for what was started besides the groups (compilations)."""
 
     def cancel(self) -> None:
-        """Let computations that are under way end soon, if that can be; what they leave is not used."""
+        """End running computations soon, if that is possible; their results are not used."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file is streamed: batches a group, bytes a piece, and how many lanes, readers and writers."""
+    """How a file is streamed: batches a group, bytes a piece, and how many slots, readers and writers."""
 
     group: int
     piece: int
-    lanes: int
+    slots: int
     readers: int
     writers: int
 
 
 # Measured on an H200 with 16 cores, page cache warm: one thread reads 9 GB/s into pinned memory, four read 33 and eight
-# 55; yet four readers finish t13 3 % sooner than eight, which pin twice the memory (0.3 s a GB) and get into each
-# other's way while Python starts. Pieces of 2 to 8 MB are equally fast. Two writers reach 5.8 GB/s, more reach no more.
+# 55; yet four readers finish t13 3 % sooner than eight, which pin twice the memory (0.3 s a GB) and compete
+# with the start of Python. Pieces of 2 to 8 MB are equally fast. Two writers reach 5.8 GB/s, more reach no more.
 # Groups of 32 MB keep any GPU busy, and four of them fit any GPU.
 GROUP_BYTES, PIECE_BYTES, SMALLEST_PIECE = 32 << 20, 2 << 20, 1 << 20
-LANES, READERS, WRITERS = 4, 4, 2
+SLOTS, READERS, WRITERS = 4, 4, 2
 
 GRACE = 5.0  # seconds after a failure in which threads may end; one that cannot (a dead file server) is left behind
 
 
-def layout(shape: Shape, cores: int) -> Layout:
+def choose_layout(shape: Shape, cores: int) -> Layout:
     """The layout for a file of this shape on a machine with so many cores."""
     batch = 3 * 4 * shape.N * shape.d
     group = min(shape.B, max(1, GROUP_BYTES // batch))
@@ -104,7 +104,7 @@ def layout(shape: Shape, cores: int) -> Layout:
     piece = max(SMALLEST_PIECE, min(PIECE_BYTES, shape.input_bytes // (2 * readers)))
     groups = -(-shape.B // group)
     pieces = -(-shape.B * batch // piece)
-    return Layout(group, piece, min(LANES, groups), min(readers, pieces), min(WRITERS, groups))
+    return Layout(group, piece, min(SLOTS, groups), min(readers, pieces), min(WRITERS, groups))
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class Files:
     write: Callable[[Bytes, int], None]
 
 
-# Told a group's first batch, its number of batches and its magnitudes: the kernel that must answer it. It may depend on
-# nothing else, so that the output does not depend on what ran when. May raise, for values that no kernel takes.
+# From a group's first batch, number of batches and magnitudes, the kernel that must compute it. It may depend on
+# nothing else, so that the output does not depend on timing. May raise, for values that no kernel takes.
 Choose = Callable[[int, int, Magnitudes], str]
 
 
@@ -124,21 +124,21 @@ class Stream:
     """One run of the pipeline over a file.
 
     Groups start with the kernel `first`, before their magnitudes are known. Where two groups in a row needed another
-    one, the next groups start with that: in a file that is all out of range, few groups are computed twice.
+    one, the next groups start with that one: if a whole file is out of range, few groups are computed twice.
     """
 
     def __init__(
-        self, shape: Shape, plan: Layout, device: Device, files: Files, first: str, choose: Choose, watch: Stopwatch
+        self, shape: Shape, layout: Layout, device: Device, files: Files, first: str, choose: Choose, timeline: Timeline
     ) -> None:
-        self.shape, self.plan, self.device, self.files = shape, plan, device, files
-        self.choose, self.watch = choose, watch
-        self._guess = self._last_needed = first  # kernels: what groups start with, what the last one finished needed
-        self._started = [first] * -(-shape.B // plan.group)  # the kernel that each group started with
+        self.shape, self.layout, self.device, self.files = shape, layout, device, files
+        self.choose, self.timeline = choose, timeline
+        self._guess = self._last_needed = first  # kernels: groups start with one, the last finished group needed one
+        self._started = [first] * -(-shape.B // layout.group)  # the kernel that each group started with
         self._batch_in, self._batch_out = 3 * 4 * shape.N * shape.d, 4 * shape.N * shape.d
-        self._groups = -(-shape.B // plan.group)
-        self._lanes = [device.lane() for _ in range(device.lanes(plan.lanes))]
-        self._turn = list(range(len(self._lanes)))  # the group whose turn it is in each lane
-        self._missing = [self._batches(g) * self._batch_in for g in range(self._groups)]  # bytes not yet in the lane
+        self._groups = -(-shape.B // layout.group)
+        self._slots = [device.new_slot() for _ in range(device.slot_count(layout.slots))]
+        self._turn = list(range(len(self._slots)))  # the group whose turn it is in each slot
+        self._missing = [self._batches(g) * self._batch_in for g in range(self._groups)]  # bytes not yet in the slot
         self._pieces = self._all_pieces()
         self._computing: deque[int] = deque()
         self._left = self._groups  # groups not yet taken by a writer
@@ -153,20 +153,20 @@ class Stream:
         Ctrl-C is raised in this thread, between any two of its steps. So it takes no lock before it has failed, waits
         for a queue, whose `get` is a single step, and leaves it to the threads to count themselves.
         """
-        work = [self._read_pieces] * self.plan.readers + [self._write_groups] * self.plan.writers
+        work = [self._read_pieces] * self.layout.readers + [self._write_groups] * self.layout.writers
         threads = [threading.Thread(target=self._guarded, args=(stage,), daemon=True) for stage in work]
         try:
             for thread in threads:
                 thread.start()
             while self._ended < len(threads) and self._error is None:
-                # Not for long: Ctrl-C that comes just before `get` is seen when it returns.
+                # A short timeout: Ctrl-C that comes just before `get` is seen when it returns.
                 with suppress(Empty):
                     self._an_end.get(timeout=0.1)
         except BaseException as error:
             self._fail(error)
         deadline = time.monotonic() + GRACE
         for thread in threads:
-            if thread.ident:  # else it was not launched, or does nothing now
+            if thread.ident:  # else it never started
                 thread.join(max(0.0, deadline - time.monotonic()))
         if self._error:
             raise self._error
@@ -174,7 +174,7 @@ class Stream:
     def _guarded(self, stage: Callable[[], None]) -> None:
         with self._changed:
             if self._error is not None:
-                return  # started too late: perhaps nobody waits for this thread
+                return  # started too late: `run` may not wait for this thread
         try:
             stage()
         except BaseException as error:
@@ -190,48 +190,48 @@ class Stream:
         self.device.cancel()
 
     def _wait(self, ready: Callable[[], bool]) -> bool:
-        """Wait, holding the lock, until something is so; False if a stage has failed."""
+        """Wait, holding the lock, until a condition holds; False if a stage has failed."""
         self._changed.wait_for(lambda: self._error is not None or ready())
         return self._error is None
 
     def _batches(self, group: int) -> int:
-        return min(self.plan.group, self.shape.B - group * self.plan.group)
+        return min(self.layout.group, self.shape.B - group * self.layout.group)
 
     def _all_pieces(self) -> Iterator[tuple[int, int, int]]:
         """(group, offset in it, bytes) of every piece, in the file's order."""
         for group in range(self._groups):
             size = self._batches(group) * self._batch_in
-            for offset in range(0, size, self.plan.piece):
-                yield group, offset, min(self.plan.piece, size - offset)
+            for offset in range(0, size, self.layout.piece):
+                yield group, offset, min(self.layout.piece, size - offset)
 
     def _read_pieces(self) -> None:
-        buffer = self.device.buffer(self.plan.piece)
+        buffer = self.device.buffer(self.layout.piece)
         while self._error is None:
             with self._changed:
                 group, offset, size = next(self._pieces, (-1, 0, 0))
             if group < 0:
                 return
             piece = buffer[:size]
-            with self.watch("read"):
-                self.files.read(piece, group * self.plan.group * self._batch_in + offset)
-            lane, number = self._lane_of(group)
+            with self.timeline("read"):
+                self.files.read(piece, group * self.layout.group * self._batch_in + offset)
+            slot, number = self._slot_of(group)
             with self._changed:
                 if not self._wait(lambda number=number, group=group: self._turn[number] == group):  # type: ignore[misc]
                     return
-            with self.watch("copy in"):
-                lane.copy_in(piece, offset)
+            with self.timeline("copy in"):
+                slot.copy_in(piece, offset)
             with self._changed:
                 self._missing[group] -= size
                 if self._missing[group]:
                     continue
             self._started[group] = self._guess
-            lane.start(self._batches(group), self._started[group])
+            slot.start(self._batches(group), self._started[group])
             with self._changed:
                 self._computing.append(group)
                 self._changed.notify_all()
 
     def _write_groups(self) -> None:
-        size = min(self.plan.piece, self._batches(0) * self._batch_out)
+        size = min(self.layout.piece, self._batches(0) * self._batch_out)
         buffer = self.device.buffer(size)
         while self._error is None:
             with self._changed:
@@ -241,36 +241,36 @@ class Stream:
                 if not self._wait(lambda: bool(self._computing)):
                     return
                 group = self._computing.popleft()
-            lane, number = self._lane_of(group)
-            self._finish(lane, group)
-            self._drain(lane, group, buffer)
+            slot, number = self._slot_of(group)
+            self._finish(slot, group)
+            self._drain(slot, group, buffer)
             with self._changed:
-                self._turn[number] += len(self._lanes)
+                self._turn[number] += len(self._slots)
                 self._changed.notify_all()
 
-    def _lane_of(self, group: int) -> tuple[Lane, int]:
-        number = group % len(self._lanes)
-        return self._lanes[number], number
+    def _slot_of(self, group: int) -> tuple[Slot, int]:
+        number = group % len(self._slots)
+        return self._slots[number], number
 
-    def _finish(self, lane: Lane, group: int) -> None:
-        """Wait for a group's result, and have it computed again where its magnitudes need another kernel."""
+    def _finish(self, slot: Slot, group: int) -> None:
+        """Wait for a group's result; compute it again if its magnitudes need another kernel."""
         batches = self._batches(group)
-        needed = self.choose(group * self.plan.group, batches, lane.finish())
+        needed = self.choose(group * self.layout.group, batches, slot.finish())
         with self._changed:
             if needed == self._last_needed:
                 self._guess = needed
             self._last_needed = needed
         if needed != self._started[group]:
-            lane.start(batches, needed)
-            lane.finish()
+            slot.start(batches, needed)
+            slot.finish()
 
-    def _drain(self, lane: Lane, group: int, buffer: Bytes) -> None:
+    def _drain(self, slot: Slot, group: int, buffer: Bytes) -> None:
         total = self._batches(group) * self._batch_out
         for offset in range(0, total, len(buffer)):
             if self._error is not None:
                 return
             part = buffer[: total - offset]
-            with self.watch("copy out"):
-                lane.copy_out(offset, part)
-            with self.watch("write"):
-                self.files.write(part, group * self.plan.group * self._batch_out + offset)
+            with self.timeline("copy out"):
+                slot.copy_out(offset, part)
+            with self.timeline("write"):
+                self.files.write(part, group * self.layout.group * self._batch_out + offset)

@@ -1,4 +1,4 @@
-"""Where the seconds of a run went, stage by stage, which stages ran at the same time, and how far it is."""
+"""When each stage of a run was at work, which stages overlapped, and the progress of the output."""
 
 import os
 import threading
@@ -12,8 +12,8 @@ from hw4cli.text.progress import Progress
 BAR, SHORTEST_BAR = 50, 10  # characters of the timeline
 
 
-class Stopwatch:
-    """Records when each stage was at work: `with watch("read"): ...`, from any thread, as often as it comes up."""
+class Timeline:
+    """Records when each stage was at work: `with timeline("read"): ...`, from any thread, as often as it comes up."""
 
     def __init__(self) -> None:
         self.origin = time.perf_counter()
@@ -42,23 +42,23 @@ class Stopwatch:
         self.spans = {stage: [(self.origin, now)], **self.spans}
 
     def table(self, width: int | None = None) -> str:
-        """A line a stage: the time in which it was at work, and when; then the total. The timeline takes what `width`
-        leaves, and goes where that is little."""
+        """A line a stage: how long and when it was at work; then the total. The bar takes the rest of `width`, and is
+        left out where that is too narrow."""
         total = time.perf_counter() - self.origin
-        room = BAR if width is None else min(BAR, width - len(f"{'':<9} {0:8.3f} s  ||"))
+        columns = BAR if width is None else min(BAR, width - len(f"{'':<9} {0:8.3f} s  ||"))
         lines = []
         for stage, spans in self.spans.items():
             merged = union(spans)
             busy = sum(end - start for start, end in merged)
-            bar = f"  {self._bar(merged, total, room)}" if room >= SHORTEST_BAR else ""
+            bar = f"  {self._bar(merged, total, columns)}" if columns >= SHORTEST_BAR else ""
             lines.append(f"{stage:<9} {busy:8.3f} s{bar}")
         return "\n".join([*lines, f"{'total':<9} {total:8.3f} s"])
 
-    def _bar(self, spans: list[tuple[float, float]], total: float, room: int) -> str:
-        cells = [" "] * room
+    def _bar(self, spans: list[tuple[float, float]], total: float, columns: int) -> str:
+        cells = [" "] * columns
         for start, end in spans:
-            first, last = (int((moment - self.origin) / total * room) for moment in (start, end))
-            for cell in range(max(0, first), min(room - 1, last) + 1):
+            first, last = (int((moment - self.origin) / total * columns) for moment in (start, end))
+            for cell in range(max(0, first), min(columns - 1, last) + 1):
                 cells[cell] = "█"
         return f"|{''.join(cells)}|"
 

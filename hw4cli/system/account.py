@@ -1,4 +1,4 @@
-"""The user that programs run as, if it is not the judge's own: `--run-as`."""
+"""The user that programs run as (`--run-as`), if it is not the judge's own."""
 
 import os
 import pwd
@@ -20,23 +20,23 @@ class Account:
     groups: tuple[int, ...]
 
     def give(self, *paths: Path) -> None:
-        """Give files or folders of ours to this user. Raises MachineError where that cannot be."""
+        """Change the owner of files or folders to this user. Raises MachineError if that fails."""
         for path in paths:
             try:
                 os.chown(path, self.uid, self.gid, follow_symlinks=False)
             except OSError as error:
                 raise os_error(error, f"give {path} to {self.name}") from None
 
-    def may(self, path: Path, wanted: int) -> bool:
-        """Whether this user may do this with a file or a folder, once there (bits as of access(2))."""
+    def has_permission(self, path: Path, wanted: int) -> bool:
+        """Whether the permissions of a file or folder grant this user these bits of access(2)."""
         status = path.stat()
         shift = 6 if status.st_uid == self.uid else 3 if status.st_gid in (self.gid, *self.groups) else 0
         return status.st_mode >> shift & wanted == wanted
 
 
 def account(name: str) -> Account | None:
-    """A user of this machine; None if it is the one that we are, or there is no name. InputError if there is no such
-    user, MachineError if we may not become it."""
+    """A user of this machine; None if it is the current one, or `name` is empty. InputError if there is no such user,
+    MachineError if this process may not become it."""
     if not name:
         return None
     try:
@@ -51,14 +51,14 @@ def account(name: str) -> Account | None:
 
 
 def give_all(folder: Path, who: Account) -> None:
-    """Give a folder of ours, and all in it, to a user. Raises OSError, and RecursionError if it is too deep."""
+    """Change the owner of a folder, and of all in it. Raises OSError, and RecursionError if it is too deep."""
     for name, place, _ in _inside(folder):
         os.chown(name, who.uid, who.gid, dir_fd=place, follow_symlinks=False)
 
 
 def take_back(folder: Path) -> None:
-    """Make a folder that was given, and all in it, ours again: everybody may read it, nobody else may change it. What
-    has other names elsewhere is left alone: it may never have been ours. Raises as give_all does."""
+    """Own a folder that was given away, and all in it, again: everybody may read it, nobody else may change it. Files
+    with other hard links are left alone: they may be others'. Raises as give_all does."""
     for name, place, status in _inside(folder):
         if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
             continue

@@ -1,4 +1,4 @@
-"""What a program's failure to start, its exit and its last words say, in sentences for the one who wrote it."""
+"""Why a program did not start, how it exited and what its stderr shows, in sentences for its author."""
 
 import errno
 import os
@@ -21,20 +21,20 @@ INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", "
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
 NO_PROGRAM = "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
 
-# What is searched is anybody's text: no expression here has a repetition before another that the same letters may
-# fill, which would take quadratic time.
-SEARCHED = 2000  # characters of a line: no error's name stands further behind
+# The searched text is untrusted: no expression here has two adjacent repetitions that match the same letters, which
+# would take quadratic time.
+SEARCHED = 2000  # characters of a line
 CUDA_SUBJECT = re.compile(r"\b(cuda\w*|cu(blas|rand|fft|dnn)\w*|nvrtc\w*|hip\w*|gpu|kernel)\b", re.IGNORECASE)
-FAILURE = re.compile(r"error|fail|illegal|invalid|out of memory", re.IGNORECASE)  # of such a subject, behind it
+FAILURE = re.compile(r"error|fail|illegal|invalid|out of memory", re.IGNORECASE)  # behind such a subject
 CUDA_ERROR = re.compile(
     r"\b(cudaError\w+|CUDA_ERROR_\w+|hipError\w+)"
     r"|(illegal memory|misaligned) a|too many resources requested|no kernel image|unspecified launch failure",
     re.IGNORECASE,
 )
 
-# The driver's words, or its names for them, and what they mean for the programmer.
+# The driver's messages, or their names, and what they mean for the programmer.
 MEANINGS = {
-    r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer tells where",
+    r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer shows where",
     r"misaligned[ _]?address": "a float4 was loaded from an address that is no multiple of 16",
     r"invalid ?configuration|InvalidConfiguration": "more than 1024 threads a block, or a grid or block of 0",
     r"too many resources|LaunchOutOfResources|LAUNCH_OUT_OF_RESOURCES": "threads a block times registers a thread "
@@ -44,21 +44,21 @@ MEANINGS = {
     r"no CUDA-capable device|ErrorNoDevice|ERROR_NO_DEVICE": "it was given no GPU: see CUDA_VISIBLE_DEVICES, --gres",
     r"driver version is insufficient|InsufficientDriver": "it was built with a newer CUDA than this driver knows",
     r"launch timed out|LaunchTimeout|LAUNCH_TIMEOUT": "the driver stops kernels that run long on a GPU with a display",
-    r"unspecified launch failure|LaunchFailure|LAUNCH_FAILED": "a kernel crashed: compute-sanitizer tells where",
+    r"unspecified launch failure|LaunchFailure|LAUNCH_FAILED": "a kernel crashed: compute-sanitizer shows where",
     r"invalid ?argument|ErrorInvalidValue|ERROR_INVALID_VALUE": "a size or a pointer is wrong, or a block takes more "
     "than 48 KB of shared memory",
 }
 
 
 class ProgramError(Hw4Error):
-    """What a judged program did that ends its judging: its fault, in a sentence for who wrote it."""
+    """What a judged program did that ends its judging, in a sentence for its author."""
 
 
 class StartError(ProgramError):
     """The program is missing, not executable, or no program of this machine."""
 
 
-# Signals that end nobody: they are ignored unless a program wants them, or stop it for a while.
+# Signals that end no program: they are ignored by default, or stop it for a while.
 HARMLESS = {
     *(signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH),
     *(signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
@@ -73,16 +73,16 @@ def signal_of(status: int) -> int | None:
 
 
 def exit_problem(exit_code: int, stderr: str) -> str | None:
-    """What a program's exit (-n: signal n) says against it, with its own words; None if it ended well."""
-    return with_words(exit_words(exit_code), last_words(stderr)) if exit_code else None
+    """The problem that a program's exit (-n: signal n) shows, with its own message; None if it ended well."""
+    return with_message(describe_exit(exit_code), error_line(stderr)) if exit_code else None
 
 
-def with_words(problem: str, said: str | None) -> str:
-    """What is wrong, in our words, and behind it what a program itself said."""
-    return f"{problem}: {said}" if said else problem
+def with_message(problem: str, message: str | None) -> str:
+    """A problem, and behind it the program's own message, if there is one."""
+    return f"{problem}: {message}" if message else problem
 
 
-def exit_words(exit_code: int, max_file: int | None = None) -> str:
+def describe_exit(exit_code: int, max_file: int | None = None) -> str:
     """How a program ended (-n: signal n) that did not end well; no file of its own had more than `max_file` bytes."""
     what = f"ended by signal {_signal_name(-exit_code)}" if exit_code < 0 else f"exit code {exit_code}"
     if number := signal_of(exit_code):
@@ -94,21 +94,21 @@ def exit_words(exit_code: int, max_file: int | None = None) -> str:
     return what
 
 
-def last_words(stderr: str) -> str:
-    """Of what a program said, the line that tells of a CUDA error, or else the last one; empty if it said nothing."""
+def error_line(stderr: str) -> str:
+    """The line of a program's stderr that has a CUDA error, or else the last one; "" if there is none."""
     return cuda_error(stderr) or _last_line(stderr)
 
 
 def cuda_error(stderr: str) -> str | None:
-    """The first line that tells of a CUDA error, with what it means where that is known."""
-    line = next((start for line in stderr.splitlines() if _tells_of_cuda(start := line[:SEARCHED])), None)
+    """The first line that has a CUDA error, with its meaning if that is known."""
+    line = next((start for line in stderr.splitlines() if _is_cuda_error(start := line[:SEARCHED])), None)
     if line is None:
         return None
     meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
     return f"{_quotable(line)} ({meaning})" if meaning else _quotable(line)
 
 
-def _tells_of_cuda(line: str) -> bool:
+def _is_cuda_error(line: str) -> bool:
     subject = CUDA_SUBJECT.search(line)
     return bool(CUDA_ERROR.search(line) or (subject and FAILURE.search(line, subject.end())))
 
@@ -136,9 +136,9 @@ def start_problem(program: str, error: OSError) -> str:
 
 
 def program_problem(program: str, script: str = "") -> str | None:
-    """Why a program, named as in a shell, could not be started, as far as it is seen without trying; or None.
+    """Why a program, named as in a shell, cannot be started, as far as that is known without trying; or None.
 
-    `script` is its first argument, which an interpreter would look for in the folder where it is run.
+    `script` is its first argument, which an interpreter looks for in the folder where it runs.
     """
     if problem := _out_of_reach(program):
         return f"{program} cannot be started: {problem}"
@@ -149,8 +149,8 @@ def program_problem(program: str, script: str = "") -> str | None:
 
 
 def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -> str | None:
-    """Why the system will not start a program, as far as its file tells; None if it may. `shown` tells which files it
-    would find."""
+    """Why the system will not start a program, as far as its file shows; None if it may. `shown` returns whether the
+    program's sandbox shows a file."""
     if problem := _out_of_reach(program):
         return problem
     start = _first_bytes(Path(program))
@@ -164,7 +164,7 @@ def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -
 
 
 def _out_of_reach(program: str) -> str | None:
-    """What keeps everyone from starting a program: it is not there, a folder, or not executable. None if nothing."""
+    """Why nobody can start a program: it is missing, a folder, or not executable. None if it can be started."""
     if shutil.which(program):
         return None
     if "/" not in program:
@@ -176,7 +176,7 @@ def _out_of_reach(program: str) -> str | None:
     try:
         mode = path.stat().st_mode
     except PermissionError:
-        return "a folder on its path is closed to us"
+        return "a folder on its path cannot be entered"
     except OSError:
         return "it is a link that leads nowhere" if path.is_symlink() else "there is no such file"
     if stat.S_ISDIR(mode):
@@ -185,12 +185,12 @@ def _out_of_reach(program: str) -> str | None:
         return f"it is not executable ({_advice(path)})"
     if os.statvfs(path).f_flag & os.ST_NOEXEC:
         return "nothing can be executed where it lies (mounted noexec)"
-    return "its permissions let others execute it, but not us"
+    return "its permissions let others execute it, but not this user"
 
 
 def _advice(path: Path) -> str:
-    """What makes a program of a file that is not executable; chmod alone does not where the system would not know who
-    is to read it."""
+    """How to make a file executable: chmod alone is not enough for a script without an interpreter in its first
+    line."""
     chmod, interpreter = f"chmod +x {shlex.quote(path.name)}", INTERPRETERS.get(path.suffix)
     if path.suffix in SOURCES:
         return "it is source code: build it first"
@@ -202,7 +202,7 @@ def _advice(path: Path) -> str:
 
 
 def _refused(path: Path, error: OSError) -> str:
-    """What in a file made the system refuse to execute it."""
+    """Why the system refused to execute a file."""
     start = _first_bytes(path)
     if start.startswith(b"#!"):
         line = start[2:].partition(b"\n")[0]

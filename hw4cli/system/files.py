@@ -1,4 +1,4 @@
-"""Files that appear at their place only when they are whole."""
+"""Files that appear at their place only when they are complete."""
 
 import errno
 import os
@@ -23,19 +23,18 @@ NULL = Path("/dev/null")
 
 
 class NewFile:
-    """A file that appears at its place only when it is whole: written beside it, renamed at the end.
+    """A file that appears at its place only when it is complete: written to a part file beside it, renamed at the end.
 
-    Use it as a context manager. On any exception, Ctrl-C included, the new bytes vanish and what was at `path` before
-    stays as it was. Where the process is killed, its part stays, and the next run that writes into the folder removes
-    it. What is written to /dev/null is thrown away. It gets the permissions `mode`, or else those of the file that it
-    replaces, or the usual ones. Raises MachineError if the file cannot be written, InputError if
-    `path` is no place for a file.
+    Use it as a context manager. On any exception, Ctrl-C included, the part is removed and the file at `path` stays as
+    it was. If the process is killed, its part stays, and the next run that writes into the folder removes it. Writes to
+    /dev/null are discarded. The file gets the permissions `mode`, or else those of the file that it replaces, or the
+    usual ones. Raises MachineError if the file cannot be written, InputError if `path` is no place for a file.
     """
 
     def __init__(self, path: Path, mode: int | None = None) -> None:
         self.path, self._mode = path, mode
         try:
-            # A link keeps pointing where it pointed: the file behind it is what is replaced.
+            # A link stays: the file that it leads to is replaced.
             self._target = _behind_links(path)
             kind = self._target.lstat().st_mode
         except FileNotFoundError:
@@ -105,7 +104,8 @@ def _bytes(data: Any) -> memoryview:
 
 def _behind_links(path: Path) -> Path:
     """Where a name leads, links followed one by one. OSError if it leads nowhere; InputError if its way goes through
-    /dev or /proc: behind /dev/stdout, say, is a redirection's file, which a rename would take away from its writer."""
+    /dev or /proc: behind /dev/stdout, for instance, may be a redirection's file, which a rename would take away from
+    its writer."""
     place = path
     for _ in range(LINKS):
         place = Path(os.path.realpath(place.parent)) / place.name
@@ -120,8 +120,8 @@ def _behind_links(path: Path) -> Path:
 
 
 def remove_orphans(folder: Path) -> None:
-    """Remove the parts that killed processes left in a folder: those of this user, whose names tell that they were made
-    on this machine by a process that has ended, and beside which no journal lies, by which a run could go on."""
+    """Remove the parts that killed processes left in a folder: those of this user, whose names show that they were made
+    on this machine by a process that has ended, and that have no journal beside them, by which a run could go on."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             match = entry.name.endswith(PART_SUFFIX) and PART.fullmatch(entry.name)

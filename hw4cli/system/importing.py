@@ -1,4 +1,4 @@
-"""What a command does while it imports what it needs."""
+"""Signals, threads and memory while a command imports modules."""
 
 import errno
 import mmap
@@ -16,28 +16,28 @@ NUMPY_BYTES = 160 << 20  # of address space that NumPy and its BLAS take when th
 class Importing:
     """A with-block in which a command imports: the signals that raise KeyboardInterrupt end the process instead.
 
-    The BLAS of NumPy, which reads its number of threads from the environment as it is loaded, starts none: work is
-    spread over the cores by us, and where a process may start no threads, the BLAS would end it by a SIGINT. Judged
-    programs find the environment as it was. Raises MachineError where memory is limited to less than NumPy needs.
+    NumPy's BLAS, which reads its number of threads from the environment when it is loaded, starts none: hw4 spreads
+    work over the cores itself, and where a process may start no threads, the BLAS would end it by a SIGINT. The
+    environment of judged programs is unchanged. Raises MachineError if memory is limited to less than NumPy needs.
     """
 
     def __enter__(self) -> None:
         if "numpy" not in sys.modules:
             check_memory(NUMPY_BYTES)
-        interrupts.end_at_once_again()
+        interrupts.exit_on_signals_again()
         self._added = BLAS_THREADS not in os.environ
         os.environ.setdefault(BLAS_THREADS, "1")
 
     def __exit__(self, *_: object) -> None:
         if self._added:
             del os.environ[BLAS_THREADS]
-        interrupts.raise_from_now_on()
+        interrupts.raise_on_signals()
 
 
 def check_memory(needed: int) -> None:
     """Raise MachineError if the limit of this process's address space (ulimit -v) leaves less than so many bytes.
 
-    Libraries written in C end the process where they do not get what they need.
+    Libraries written in C end the process if they do not get it.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:

@@ -1,30 +1,33 @@
-"""What Ctrl-C, `kill` and a closed terminal do to the command.
+"""How the command answers Ctrl-C, `kill` and a closed terminal.
 
-Slurm, `kill` and a closed terminal ask with SIGTERM or SIGHUP: they end a run as Ctrl-C does, so that no half-written
-file and no judged program stays behind. At first, and while a command imports what it needs, there is nothing to clean
-up: the process ends at once, because an import may swallow an exception, or make another one of it. From then on
-KeyboardInterrupt is raised, though not in the middle of a block that is Held. A signal that was ignored when the
-process started stays ignored (nohup; `command &` in a script), but programs that are started get the default.
+Slurm, `kill` and a closed terminal send SIGTERM or SIGHUP: these end a run as Ctrl-C does, so that no half-written file
+and no judged program is left. At first, and while a command imports modules, there is nothing to clean up: the process
+ends at once, because an import may swallow an exception or replace it by another. After that, KeyboardInterrupt is
+raised, but not inside a block of SignalsDeferred. A signal that was ignored when the process started stays ignored
+(nohup; `command &` in a script), but programs that are started get the default.
 """
 
-# Python has imported these itself. The module signal would import enum, some milliseconds in which Ctrl-C is Python's.
+# Python itself has imported these. The module signal would import enum: some milliseconds in which Python would answer
+# Ctrl-C by a traceback.
 import _signal
 import os
 import time
 
 SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
 EXIT_CODE = 130
-CLEAN_UP = 1.0  # seconds after an interrupt in which further ones are ignored: they would cut the cleaning up short
+CLEAN_UP = (
+    1.0  # seconds after an interrupt in which further ones are ignored, so that they do not interrupt the clean-up
+)
 
-# These stay ignored in programs, too: Python sees to the first two, and a terminal's can only be tried again.
+# These stay ignored in programs, too: Python resets the first two, and those of a terminal would stop a program.
 KEPT = {_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGTSTP}
 
 _last = 0.0  # when KeyboardInterrupt was last raised
-_holds = 0  # blocks that must not be broken into, one inside another
-_waiting = False  # a signal that came in such a block
+_deferrals = 0  # nested blocks of SignalsDeferred
+_pending = False  # whether a signal came in such a block
 
 
-def end_at_once() -> None:
+def exit_on_signals() -> None:
     """From now on the signals end the process; those that are ignored stay so."""
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # ignored, no child's end could be waited for
@@ -33,12 +36,12 @@ def end_at_once() -> None:
             _signal.signal(number, exit_interrupted)
 
 
-def raise_from_now_on() -> None:
+def raise_on_signals() -> None:
     """From now on the signals that ended the process raise KeyboardInterrupt."""
     _replace(exit_interrupted, _raise)
 
 
-def end_at_once_again() -> None:
+def exit_on_signals_again() -> None:
     """From now on the signals that raised KeyboardInterrupt end the process."""
     _replace(_raise, exit_interrupted)
 
@@ -58,35 +61,36 @@ def exit_interrupted(*_: object) -> None:
 
 
 def _raise(*_: object) -> None:
-    global _waiting
+    global _pending
     if time.monotonic() - _last > CLEAN_UP:
-        _waiting = True
-        _act()
+        _pending = True
+        _raise_if_pending()
 
 
-def _act() -> None:
-    global _last, _waiting
-    if _waiting and not _holds:
-        _last, _waiting = time.monotonic(), False
+def _raise_if_pending() -> None:
+    global _last, _pending
+    if _pending and not _deferrals:
+        _last, _pending = time.monotonic(), False
         raise KeyboardInterrupt
 
 
-class Held:
-    """A block that no signal breaks into: `with Held(): …`. What came meanwhile is acted on behind it."""
+class SignalsDeferred:
+    """A block that no signal interrupts: `with SignalsDeferred(): …`. A signal that came meanwhile is raised after
+    it."""
 
     def __enter__(self) -> None:
-        global _holds
-        _holds += 1
+        global _deferrals
+        _deferrals += 1
 
     def __exit__(self, *_: object) -> None:
-        global _holds
-        _holds -= 1
-        _act()
+        global _deferrals
+        _deferrals -= 1
+        _raise_if_pending()
 
 
-class DefaultsForChildren:
-    """A block in which processes are started that are to have no signal ignored: what we ignore has a handler
-    meanwhile, which does nothing and is not inherited. Elsewhere than in the main thread nothing changes."""
+class DefaultSignalsForChildren:
+    """A block in which started processes ignore no signal: the signals that this process ignores get a handler
+    meanwhile, which does nothing and is not inherited. Outside the main thread it has no effect."""
 
     def __enter__(self) -> None:
         self._ignored: list[int] = []

@@ -1,9 +1,9 @@
-"""Which process made a temporary file, said by a token in the file's name, so that only those of dead ones are removed.
+"""Tokens in the names of temporary files: they name the process that made a file, so that only dead ones' are removed.
 
 A token is HOST-BOOT-NAMESPACE-PID-START, as in gpu07-5e0c1f2a9b3d-4026531836-4711-123456: the host, the random id of
 its boot, the namespace of process numbers (a container has its own), the process, and when it started, in clock ticks
-since the boot: a number may be given to another process later, but not with the same start. About a process of another
-host, boot or namespace nothing can be known, so it counts as alive.
+since the boot: a number may be given to another process later, but not with the same start. A process of another host,
+boot or namespace counts as alive.
 """
 
 import os

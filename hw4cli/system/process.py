@@ -1,4 +1,4 @@
-"""One child process: started, timed from outside, held to limits; and nothing of it lives on."""
+"""One child process: started, timed from outside, limited; at its end no descendant of it is left."""
 
 import fcntl
 import os
@@ -17,30 +17,30 @@ from hw4cli.errors import SHORTAGES, MachineError, os_error
 from hw4cli.system import selfguard, sharedmemory
 from hw4cli.system.account import Account
 from hw4cli.system.exits import ProgramError, StartError, start_problem
-from hw4cli.system.interrupts import DefaultsForChildren, Held
-from hw4cli.system.sweep import Family, descendants
+from hw4cli.system.interrupts import DefaultSignalsForChildren, SignalsDeferred
+from hw4cli.system.sweep import Descendants, adopted_descendants
 
 STDERR_TAIL = 64 << 10  # bytes of the program's stderr that are kept
-PIPE_BYTES = 1 << 20  # of the pipe for it: the more, the fewer turns a talkative program waits
-LOOK_SECONDS = 0.1  # between two looks at what a program has written
-GATE_SECONDS = 60.0  # for what stands around a program to be ready
+PIPE_BYTES = 1 << 20  # of the pipe for it: the larger, the less a program waits that prints much
+LOOK_SECONDS = 0.1  # between two checks of what a program has written
+GATE_SECONDS = 60.0  # for the sandbox to be ready
 F_SETPIPE_SZ = 1031
 
-# A shell that enters the folder behind it in the command, says that it is ready, waits for the word, and becomes the
-# program that comes next. What stands before it, a sandbox, is made by then, and is not timed. Its stdin is the way to
-# tell, and to be told.
+# A shell that enters the folder that is its first argument, reports on stdin (a socket) that it is ready, waits for a
+# line there, and becomes the program that the other arguments name. The sandbox before it is complete by then, and is
+# not timed.
 GATE = ("/bin/sh", "-c", 'cd -- "$1" && shift && echo >&0 && read -r _ && exec "$@" </dev/null', "sh")
 
 
 class GateError(MachineError):
-    """What should stand around a program cannot be made."""
+    """The sandbox around a program cannot be made."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a program ended. Times in seconds: on the wall, and of the processors (its children's too); `exit_code` -n
-    is signal n; `peak_rss` in bytes, None where it is below what this process takes itself (the kernel cannot tell);
-    `stderr` is the end of what it said; `excess` tells what it wrote too much of, if it was ended for that."""
+    """How a program ended. Times in seconds: wall, and processor time including its children's; `exit_code` -n is
+    signal n; `peak_rss` in bytes, None if it is below that of this process, which the kernel counts, too; `stderr` is
+    the end of its stderr; `excess` is what it wrote too much of, if it was killed for that."""
 
     wall: float
     killed: bool = False
@@ -54,8 +54,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a program may take: seconds, bytes of each file that it writes, and what `excess` looks at while it runs:
-    once that has something to tell, the program is ended."""
+    """What a program may use: seconds, bytes of each file that it writes, and `excess`, which is called while it runs:
+    as soon as it returns a sentence, the program is killed."""
 
     kill_at: float
     max_file: int | None = None
@@ -70,45 +70,45 @@ def run_program(
     account: Account | None = None,
     gated: bool = False,
 ) -> Run:
-    """Run a program to its end, or end it at its limits; nothing of it lives on either way.
+    """Run a program to its end, or kill it at its limits; its descendants are killed in any case.
 
-    It runs as the user of `account`, if that is not ours. `gated` says that GATE stands in the command.
+    It runs as the user of `account`, if that is given. `gated`: GATE is part of the command.
 
-    Raises StartError if it cannot be started, ProgramError if what it leaves cannot be got rid of or it changed our
-    limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
+    Raises StartError if it cannot be started, ProgramError if its descendants cannot be killed or it changed this
+    process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
     """
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    state, segments = selfguard.state(), sharedmemory.segments()
+    state, segments = selfguard.snapshot(), sharedmemory.segments()
     if not gated:
-        selfguard.outlived_by_nobody(None)
+        selfguard.kill_when_we_die(None)
     changed: list[str] = []
-    with _Words() as words, _Gate() as gate, descendants() as family:
+    with _StderrPipe() as stderr, _Gate() as gate, adopted_descendants() as children:
         try:
             start = time.monotonic()
-            with Held():
+            with SignalsDeferred():
                 stdin = gate.theirs if gated else subprocess.DEVNULL
-                process = _start(arguments, limits, env, cwd, account, stdin, words.writer)
-                words.close_writer()
+                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer)
+                stderr.close_writer()
                 if not gated:
-                    selfguard.outlived_by_nobody(process.pid)
+                    selfguard.kill_when_we_die(process.pid)
             if gated:
-                start = gate.open(process.pid, words)
-            ended, excess = _ends_by(process.pid, start, limits, words, family)
+                start = gate.open(process.pid, stderr)
+            ended, excess = _wait(process.pid, start, limits, stderr, children)
             wall = time.monotonic() - start
         finally:
-            with Held():
-                changed += selfguard.put_back(state)
+            with SignalsDeferred():
+                changed += selfguard.restore(state)
                 try:
-                    family.sweep()
+                    children.sweep()
                 finally:
-                    selfguard.outlived_by_nobody(None)
-                    changed += selfguard.put_back(state)
-        words.drain()
-        sharedmemory.remove_new(segments, family.reaped)
-    process.returncode = os.waitstatus_to_exitcode(family.reaped[process.pid][0])
+                    selfguard.kill_when_we_die(None)
+                    changed += selfguard.restore(state)
+        stderr.drain()
+        sharedmemory.remove_new(segments, children.reaped)
+    process.returncode = os.waitstatus_to_exitcode(children.reaped[process.pid][0])
     if changed:
         raise ProgramError(f"it changed the judge's own limits while it ran: {', '.join(dict.fromkeys(changed))}")
-    usages = [usage for _, usage in family.reaped.values()]
+    usages = [usage for _, usage in children.reaped.values()]
     peak_rss = max(usage.ru_maxrss for usage in usages)
     return Run(
         wall=wall,
@@ -116,9 +116,9 @@ def run_program(
         exit_code=process.returncode,
         user=sum(usage.ru_utime for usage in usages),
         system=sum(usage.ru_stime for usage in usages),
-        # A child starts in our memory, and its peak with ours.
+        # A child starts with a copy of this process's memory, so its peak is at least this process's.
         peak_rss=peak_rss << 10 if peak_rss > own_peak else None,
-        stderr=words.text(),
+        stderr=stderr.text(),
         excess=excess,
     )
 
@@ -145,7 +145,7 @@ def _start(
             hard = old[limit][1]
             wanted[limit] = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limit, (wanted[limit], hard))
-        with DefaultsForChildren():
+        with DefaultSignalsForChildren():
             process = subprocess.Popen(
                 arguments,
                 stdin=stdin,
@@ -168,38 +168,40 @@ def _start(
     with suppress(OSError):  # it has ended, or is a setuid program
         for limit, value in wanted.items():
             resource.prlimit(process.pid, limit, (value, value))
-    selfguard.first_to_die(process.pid)
+    selfguard.prefer_for_oom_kill(process.pid)
     return process
 
 
-def _ends_by(pid: int, start: float, limits: Limits, words: "_Words", family: Family) -> tuple[bool, str | None]:
-    """Wait for a process and listen to its stderr; whether it has ended, and else what it has too much of. A pidfd
-    wakes at once, where Popen.wait(timeout) looks at times. What falls to us meanwhile is looked after."""
+def _wait(
+    pid: int, start: float, limits: Limits, stderr: "_StderrPipe", children: Descendants
+) -> tuple[bool, str | None]:
+    """Wait for a process and read its stderr; whether it has ended, or else what it wrote too much of. A pidfd wakes at
+    once, where Popen.wait(timeout) polls. Adopted descendants that end meanwhile are reaped."""
     deadline = start + limits.kill_at
     descriptor = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        poll.register(words.reader, select.POLLIN)
+        poll.register(stderr.reader, select.POLLIN)
         look_at = start + LOOK_SECONDS
         while (left := deadline - (now := time.monotonic())) > 0:
             if now >= look_at:
                 if excess := limits.excess():
                     return False, excess
-                family.reap(family.members() - {pid})
+                children.reap(children.members() - {pid})
                 look_at = time.monotonic() + LOOK_SECONDS
             ready = {number for number, _ in poll.poll(min(left, max(0, look_at - now)) * 1000 + 1)}
             if descriptor in ready:
                 return True, None
-            if words.reader in ready and not words.read():
-                poll.unregister(words.reader)
+            if stderr.reader in ready and not stderr.read():
+                poll.unregister(stderr.reader)
         return False, None
     finally:
         os.close(descriptor)
 
 
-class _Words:
-    """A pipe for what a process says, of which the end is kept."""
+class _StderrPipe:
+    """A pipe for a process's stderr, of which the end is kept."""
 
     def __enter__(self) -> Self:
         self.reader, self.writer = os.pipe()
@@ -230,18 +232,18 @@ class _Words:
         return bool(data)
 
     def drain(self) -> None:
-        """Take what is left, from writers that are dead, or cannot be killed: then it may never end."""
+        """Take what is left, but not for ever: a writer that cannot be killed may go on."""
         for _ in range(16):
             if not self.read():
                 return
 
     def text(self) -> str:
-        """The end of what was said."""
+        """The end of the stderr."""
         return self._kept.decode(errors="replace")
 
 
 class _Gate:
-    """Our end of the way to GATE, and theirs."""
+    """The two ends of the socket to GATE."""
 
     def __enter__(self) -> Self:
         self._ours, self._theirs = socket.socketpair()
@@ -252,17 +254,17 @@ class _Gate:
         self._ours.close()
         self._theirs.close()
 
-    def open(self, pid: int, words: _Words) -> float:
-        """Wait until GATE is reached, and open it; when that was. GateError if it is not reached."""
+    def open(self, pid: int, stderr: _StderrPipe) -> float:
+        """Wait until GATE is reached, and open it; the time of that. GateError if it is not reached."""
         self._theirs.close()
         self._ours.settimeout(GATE_SECONDS)
         try:
             if self._ours.recv(1):
-                selfguard.first_to_die(pid)
+                selfguard.prefer_for_oom_kill(pid)
                 start = time.monotonic()
                 self._ours.send(b"\n")
                 return start
         except OSError:  # it took too long, or ended just now
             pass
-        words.drain()
-        raise GateError(words.text().strip().rpartition("\n")[2] or "it said nothing")
+        stderr.drain()
+        raise GateError(stderr.text().strip().rpartition("\n")[2] or "it printed nothing")

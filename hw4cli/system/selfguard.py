@@ -1,7 +1,7 @@
-"""What the judge looks after while a program runs: its own limits and priority, and who ends the program if it dies.
+"""The judge's own limits and priority while a program runs, and a process that kills the program if the judge dies.
 
 A program of the same user may change its parent's limits (prlimit), priority and processors, and the next program would
-inherit them; or kill its parent, and live on.
+inherit them; or it may kill its parent and go on.
 """
 
 import os
@@ -17,16 +17,16 @@ LIMITS = {name: number for name, number in vars(resource).items() if name.starts
 del LIMITS["RLIMIT_OFILE"]  # another name of RLIMIT_NOFILE
 State = dict[str, Any]
 
-# A shell that reads process groups, and kills the last one when nobody can write any more: its parent is dead.
+# A shell that reads process groups, and kills the last one at the end of its input: then its parent is dead.
 WATCH = 'trap "" HUP INT TERM; while read -r group; do last=$group; done; [ -z "$last" ] || kill -9 "-$last"'
 
-_lost: list[str] = []  # what an earlier program changed for good
+_lost: list[str] = []  # limits that an earlier program lowered and that cannot be raised again
 _watch: subprocess.Popen[bytes] | None = None
 
 
-def state() -> State:
-    """The limits, the priority and the processors of this process. MachineError if an earlier program changed them for
-    good: only root may raise a limit or a priority again."""
+def snapshot() -> State:
+    """The limits, the priority and the processors of this process. MachineError if an earlier program lowered
+    them: only root may raise a limit or a priority again."""
     if _lost:
         raise MachineError(
             f"the judge's {', '.join(_lost)} was lowered while a program ran, and cannot be raised again: "
@@ -44,8 +44,8 @@ def _now() -> State:
     }
 
 
-def put_back(before: State) -> list[str]:
-    """Undo what has changed since then; the limits that were."""
+def restore(before: State) -> list[str]:
+    """Restore what has changed since the snapshot; the names of the limits that had changed."""
     changed = [name for name, value in _now().items() if value != before[name]]
     for name in changed:
         with suppress(OSError, ValueError):
@@ -61,15 +61,15 @@ def _set(name: str, value: Any) -> None:
     elif name == "scheduling":
         os.sched_setscheduler(0, value[0], os.sched_param(value[1]))
     elif name == "processors":
-        os.sched_setaffinity(0, value)  # those that an administrator took away stay away
+        os.sched_setaffinity(0, value)  # an administrator may have taken some away: those are not restored
     else:
         resource.setrlimit(LIMITS[name], value)
 
 
-def outlived_by_nobody(group: int | None) -> None:
-    """See to it that this group of processes is killed when this process dies, be it by SIGKILL; None: no longer.
+def kill_when_we_die(group: int | None) -> None:
+    """Let this group of processes be killed when this process dies, even by SIGKILL; None: no group any more.
 
-    Raises MachineError if there is no process to be had for that.
+    Raises MachineError if no process can be started for that.
     """
     global _watch
     if group is None and _watch is None:
@@ -85,23 +85,23 @@ def outlived_by_nobody(group: int | None) -> None:
             )
         except OSError as error:
             raise os_error(error, "start a process") from None
-        first_to_die(_watch.pid)  # better this than us
+        prefer_for_oom_kill(_watch.pid)  # rather than the judge
     assert _watch.stdin is not None
     with suppress(BrokenPipeError):
         os.write(_watch.stdin.fileno(), b"\n" if group is None else b"%d\n" % group)
 
 
-def first_to_die(pid: int, tries: int = 50) -> None:
-    """Where memory runs out, a process and those that it has started are to die before the judge, or anyone."""
+def prefer_for_oom_kill(pid: int, tries: int = 50) -> None:
+    """If memory runs out, the kernel kills this process and those that it has started before any other."""
     for _ in range(tries):
         try:
             with open(f"/proc/{pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
                 file.write(b"1000")
             break
-        except PermissionError:  # it is just becoming the program, and until then as closed to all as we are
+        except PermissionError:  # it is between fork and exec, and still not dumpable
             time.sleep(0.0002)
         except OSError:  # it has ended
             return
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
         for child in file.read().split():
-            first_to_die(int(child), tries=1)  # or have it from the first
+            prefer_for_oom_kill(int(child), tries=1)  # or inherit it

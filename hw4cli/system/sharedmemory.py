@@ -1,4 +1,4 @@
-"""System V shared memory: it outlives who made it, so what a program made is removed when the program has ended."""
+"""System V shared memory outlives its processes: the segments of a program are removed when it has ended."""
 
 import ctypes
 from collections.abc import Container
@@ -8,7 +8,7 @@ IPC_RMID = 0
 
 
 def segments() -> dict[int, int]:
-    """The segments that there are, and who made them, a process id each. Empty where the kernel has none."""
+    """The segments, and the process id of the maker of each. Empty if the kernel has none."""
     found = {}
     with suppress(OSError), open("/proc/sysvipc/shm", encoding="ascii") as file:  # noqa: PTH123
         for line in file.read().splitlines()[1:]:
@@ -18,7 +18,7 @@ def segments() -> dict[int, int]:
 
 
 def remove_new(before: Container[int], makers: Container[int]) -> None:
-    """Remove the segments that were not there before, and that one of these processes, which have ended, has made."""
+    """Remove the segments that were not there before and that one of these processes, which have ended, made."""
     for segment, maker in segments().items():
         if segment not in before and maker in makers:
             ctypes.CDLL(None).shmctl(segment, IPC_RMID, None)

@@ -1,6 +1,6 @@
-"""What a program leaves behind falls to this process (a "child subreaper", prctl(2)), and is killed.
+"""The processes that a program leaves: this process adopts them (a "child subreaper", prctl(2)) and kills them.
 
-Whatever session it fled to: no process outlives the look at its files.
+That includes those in sessions of their own: none is left when the program's files are examined.
 """
 
 import ctypes
@@ -14,27 +14,29 @@ from contextlib import ExitStack, contextmanager, suppress
 from hw4cli.errors import MachineError
 from hw4cli.system.exits import ProgramError
 
-SWEEP_SECONDS = 30.0  # after which what does not die, or multiplies faster than it is killed, is given up
-ROUNDS = 3  # of killing, after which this process takes precedence over those that are to die, where it may
+SWEEP_SECONDS = 30.0  # after which processes are given up that do not die, or multiply faster than they are killed
+ROUNDS = 3  # of killing, after which this process runs with real-time priority, where it may
 PAGE = 4096
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
 
 Reaped = dict[int, tuple[int, resource.struct_rusage]]  # wait statuses and usages, by process id
 
-_given_up: frozenset[int] | None = None  # if something of an earlier program still lives: the children that are ours
+# If processes of an earlier program still live: the children that are this process's own.
+_given_up: frozenset[int] | None = None
 
 
-class Family:
-    """Our children but those that were there before: what a program started, and all of it that has lost its parent."""
+class Descendants:
+    """This process's children but those that were there before: a program, and its descendants without a parent."""
 
     def __init__(self, files: Iterable[int], spared: Iterable[int] = ()) -> None:
-        """`files` are those of our threads in which the kernel lists children; without any, psutil finds them."""
+        """`files` are those in which the kernel lists the children of this process's threads; without any, psutil finds
+        them."""
         self._files = list(files)
         self.spared = frozenset(spared)
         self.reaped: Reaped = {}
 
     def members(self) -> set[int]:
-        """Those that there are now, zombies too."""
+        """Their process ids now, zombies included."""
         if not self._files:
             import psutil
 
@@ -42,7 +44,7 @@ class Family:
         return {pid for file in self._files for pid in _numbers(file)} - self.spared
 
     def reap(self, pids: Iterable[int]) -> None:
-        """Note of those that have ended how they did; there may be more of them than a machine has numbers."""
+        """Reap those of these processes that have ended, and note how they did."""
         for pid in pids:
             with suppress(ChildProcessError):
                 ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -50,11 +52,11 @@ class Family:
                     self.reaped[pid] = status, usage
 
     def sweep(self) -> None:
-        """Kill all, until two looks in a row find none.
+        """Kill all, until two searches in a row find none.
 
-        Children alone need to be looked for: whoever's parent dies becomes one. A process that always forks and ends
-        can only be met by looking often, so nothing here takes long. Raises ProgramError if new ones come for ever,
-        MachineError if one does not die.
+        Only children must be searched for: a process whose parent dies becomes one. A process that forks and ends all
+        the time is only found by frequent searches, so nothing here takes long. Raises ProgramError if there are always
+        new ones, MachineError if one does not die.
         """
         global _given_up
         deadline, clean, rounds, last = time.monotonic() + SWEEP_SECONDS, 0, 0, set[int]()
@@ -81,11 +83,11 @@ class Family:
 
 
 @contextmanager
-def descendants() -> Iterator[Family]:
-    """What is started in this block, and falls to us. Meanwhile, who falls to us cannot reach our open files and folder
-    (a process that is not "dumpable" has them to itself).
+def adopted_descendants() -> Iterator[Descendants]:
+    """The processes that are started in this block, and their descendants, which this process adopts. Meanwhile they
+    cannot reach this process's open files and folder (because it is not "dumpable").
 
-    Raises MachineError where something of an earlier program still lives.
+    Raises MachineError if processes of an earlier program still live.
     """
     libc = ctypes.CDLL(None)
     dumpable = libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
@@ -94,17 +96,17 @@ def descendants() -> Iterator[Family]:
     files = _lists_of_children()
     try:
         if _given_up is not None:
-            _sweep_again(Family(files, _given_up))
-        yield Family(files, Family(files).members())
+            _sweep_again(Descendants(files, _given_up))
+        yield Descendants(files, Descendants(files).members())
     finally:
         for file in files:
             os.close(file)
-        # What is given up would fall to init, and never be seen again.
+        # Otherwise init would adopt the processes that were given up.
         libc.prctl(PR_SET_CHILD_SUBREAPER, int(_given_up is not None), 0, 0, 0)
         libc.prctl(PR_SET_DUMPABLE, int(dumpable == 1), 0, 0, 0)
 
 
-def _sweep_again(left: Family) -> None:
+def _sweep_again(left: Descendants) -> None:
     try:
         left.sweep()
     except (MachineError, ProgramError):
@@ -112,7 +114,7 @@ def _sweep_again(left: Family) -> None:
 
 
 def _lists_of_children() -> list[int]:
-    """The files, open, in which the kernel lists our threads' children; none where it keeps no such lists."""
+    """The open files in which the kernel lists the threads' children; none if it has no such lists."""
     files = []
     for task in os.listdir("/proc/self/task"):  # noqa: PTH208
         with suppress(FileNotFoundError):
@@ -121,7 +123,7 @@ def _lists_of_children() -> list[int]:
 
 
 def _numbers(file: int) -> list[int]:
-    """The numbers in a file of the kernel's. It stays open: the program may take our right to open files."""
+    """The numbers in a file of the kernel. It stays open: the program may lower the limit of open files."""
     text, piece = b"", b" "
     with suppress(ProcessLookupError):  # the thread has ended
         while piece:
@@ -132,7 +134,8 @@ def _numbers(file: int) -> list[int]:
 
 @contextmanager
 def _precedence() -> Iterator[None]:
-    """Run before all others, where we may: among hundreds that fork, our turn would come too late to meet them."""
+    """Run with real-time priority, where that is permitted: among hundreds of forking processes, this one would be
+    late."""
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

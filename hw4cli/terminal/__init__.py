@@ -1,1 +1,1 @@
-"""What the commands have in common: options, their values, tables and bars on a terminal."""
+"""Shared by the commands: options, their values, tables and bars on a terminal."""

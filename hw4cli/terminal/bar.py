@@ -1,4 +1,4 @@
-"""A progress bar on a terminal's stderr, for what turns out to take long."""
+"""A progress bar on a terminal's stderr, for runs that take long."""
 
 import os
 import threading
@@ -12,13 +12,13 @@ from hw4cli.text.words import print_message, printable
 if TYPE_CHECKING:
     import rich.progress
 
-PERIOD = 0.1  # seconds between two looks at how far it is
+PERIOD = 0.1  # seconds between two updates
 
 
 class Bar:
-    """A with-block during which a bar shows how far a `Progress` is, from `delay` seconds on; then it is gone.
+    """A with-block during which a bar shows a `Progress`, from `delay` seconds on; at the end it disappears.
 
-    Without a terminal, or not `wanted`, there is none. rich is imported only when the bar appears.
+    There is none without a terminal, or if it is not `wanted`. rich is imported only when the bar appears.
     """
 
     def __init__(self, title: str, progress: Progress, delay: float, wanted: bool = True) -> None:
@@ -40,8 +40,8 @@ class Bar:
         if self._thread and self._thread.ident:
             self._thread.join()
 
-    def say(self, sentence: str) -> None:
-        """Print a sentence as the command's own on stderr, above the bar if there is one."""
+    def print_message(self, sentence: str) -> None:
+        """Print a message of the command on stderr, above the bar if there is one."""
         if self._bar:
             self._bar.console.print(f"hw4: {printable(sentence)}", markup=False, highlight=False)
         else:

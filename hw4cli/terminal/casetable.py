@@ -20,7 +20,7 @@ from hw4cli.scoring.reasons import damage, reasons_line, suspicion
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.terminal.console import stdout_console
-from hw4cli.text.dates import span
+from hw4cli.text.dates import duration
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 LEFT, RIGHT = "{:<5} {:<16} ", " {:>{time}} {:>6} {:>9}"  # of the verdict
@@ -148,7 +148,7 @@ class ClassRows(ClassListener):
         self._done = f"{done:>{len(str(total))}} of {total}"
         self._left = ""
         if done < total:
-            left = "" if seconds_left is None else f", {span(seconds_left) if seconds_left >= 60 else '1 min'} left"
+            left = "" if seconds_left is None else f", {duration(seconds_left) if seconds_left >= 60 else '1 min'} left"
             self._left = f"{self._done}{left};"
 
     def judged(self, standing: Standing, skipped: bool) -> None:
@@ -156,7 +156,7 @@ class ClassRows(ClassListener):
         self._live.stop()
         notes = [
             "judged before" if skipped else "",
-            f"{span(standing.late)} late" if standing.late else "",
+            f"{duration(standing.late)} late" if standing.late else "",
             suspicion(standing),
             damage(standing.damaged),
             reasons_line(standing),

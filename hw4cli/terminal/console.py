@@ -10,6 +10,6 @@ from hw4cli.text.words import columns
 def stdout_console(quiet: bool = False) -> tuple[Console, int | None]:
     """A console on stdout, and the width that its lines must keep to: None in a pipe, where lines stay whole."""
     width = columns(sys.stdout)
-    # Told a width and no height, rich takes any terminal that it does not know for 80 columns wide.
+    # With a width and no height, rich takes 80 columns for any terminal that it does not know.
     console = Console(highlight=False, quiet=quiet, width=width, height=width and 25)
     return console, console.width if console.is_terminal else None

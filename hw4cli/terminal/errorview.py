@@ -14,7 +14,10 @@ NARROW, WIDE, UNKNOWN = 60, 200, 80  # columns: the least and the most that are 
 LINES = 16
 LABEL = len("columns")
 NOT_FINITE = "N"
-SHADES, PLAIN = "·░▒▓█", ".-+*#"  # of a cell's rows are wrong: none, up to a third, up to two, more, all
+SHADES, PLAIN = (
+    "·░▒▓█",
+    ".-+*#",
+)  # by the share of a cell's rows that are wrong: none, up to a third, up to two, more, all
 
 
 def width() -> int:

@@ -12,7 +12,7 @@ from hw4cli.errors import BusyError, Hw4Error, MachineError
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import isolation_warning
 from hw4cli.terminal.judgeplan import arguments, session_plan
-from hw4cli.terminal.options import DAY, words_of
+from hw4cli.terminal.options import DAY, split_command
 from hw4cli.terminal.params import FOLDER, Number, Whole, complete_user
 from hw4cli.text.words import printable
 
@@ -63,7 +63,7 @@ def judge_class(
         from hw4cli.terminal.casetable import ClassRows
         from hw4cli.terminal.ranking import print_board
 
-    output, array = options["output"], None if slurm is None else words_of(slurm, "--slurm", ctx)
+    output, array = options["output"], None if slurm is None else split_command(slurm, "--slurm", ctx)
     if not submissions.is_dir():  # before a message about missing cases
         raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
     plan = session_plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)

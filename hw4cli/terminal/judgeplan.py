@@ -13,7 +13,7 @@ import click
 from hw4cli.errors import InputError
 from hw4cli.system.exits import program_problem
 from hw4cli.terminal.isolation import isolation_settings
-from hw4cli.terminal.options import words_of
+from hw4cli.terminal.options import split_command
 
 if TYPE_CHECKING:
     from hw4cli.judge.session import SessionPlan
@@ -57,7 +57,7 @@ def session_plan(
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
     chosen = selected(cases, limits)
-    launcher_command = () if launcher is None else tuple(words_of(launcher, "--launcher", ctx))
+    launcher_command = () if launcher is None else tuple(split_command(launcher, "--launcher", ctx))
     if launcher_command and not elsewhere and (problem := program_problem(launcher_command[0])):
         raise InputError(f"the launcher {problem}")
     check_present(chosen, folder)

@@ -19,7 +19,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.terminal.params import FOLDER, Number, OneOf, complete_cases
 from hw4cli.text.dates import due_date
 
-# A file's name; whether it can be read or written is found out, and told in our words, where that is done.
+# A file's name; whether it can be read or written is checked where that is done, with a message of hw4's.
 FILE = click.Path(readable=False, path_type=Path)
 DAY = 86400  # seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -59,8 +59,20 @@ def folder_option(help: str) -> Callable[[Command], Command]:
     return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)
 
 
-def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
-    """The words of a --program, hw4 itself if it is None; and the environment to run it in, if that is not ours.
+def json_option(page: str) -> Callable[[Command], Command]:
+    """--json, given to the command as `as_json`; docs/PAGE.md describes the document's fields."""
+    help = f"Print one JSON document, described in docs/{page}.md."
+    return click.option("--json", "as_json", is_flag=True, help=help)
+
+
+def format_option(*formats: str) -> Callable[[Command], Command]:
+    """--format, one of these, given to the command as `form`; the first is the default."""
+    kind, help = OneOf(formats), "How to print the results."
+    return click.option("--format", "form", type=kind, default=formats[0], show_default=True, help=help)
+
+
+def program_command(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
+    """The command of a --program, hw4 itself if it is None; and its environment, None for that of this process.
 
     Raises InputError if there is no such program.
     """
@@ -70,28 +82,28 @@ def command_of(program: str | None, ctx: click.Context) -> tuple[list[str], dict
         # A judged program gets a home of its own, but compiled kernels are kept in the user's.
         kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
         return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
-    words = words_of(program, "--program", ctx)
-    if problem := program_problem(*words[:2]):
+    command = split_command(program, "--program", ctx)
+    if problem := program_problem(*command[:2]):
         raise InputError(problem)
-    return words, None
+    return command, None
 
 
-def words_of(value: str, option: str, ctx: click.Context) -> list[str]:
-    """The words of a quoted command line, one at least. Raises UsageError if there are none."""
+def split_command(value: str, option: str, ctx: click.Context) -> list[str]:
+    """The arguments of a quoted command line, one at least. Raises UsageError if there are none."""
     try:
-        words = shlex.split(value)
+        arguments = shlex.split(value)
     except ValueError as error:
         raise click.UsageError(f"{option} {value!r}: {error}", ctx) from None
-    if not words:
+    if not arguments:
         raise click.UsageError(f"{option} is empty", ctx)
-    return words
+    return arguments
 
 
 def limits_option(help: str) -> Callable[[Command], Command]:
     """--limit CASES=SECONDS, any number of times, given to the command as `limits`: seconds by the case's name."""
 
     def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
-        if not values or ctx.resilient_parsing:  # in which the shell's user waits for a completion
+        if not values or ctx.resilient_parsing:  # during completion
             return {}
         with Importing():
             from hw4cli.problem import suite
@@ -135,12 +147,12 @@ def rules_options(tolerance: float | None, penalty: float | None, rank_by: str |
             "--due",
             callback=_due,
             metavar="DATE",
-            help="Mark what was handed in later, as in 2026-05-01T18:00." + (as_judged if penalty is None else ""),
+            help="Mark later submissions as late, as in 2026-05-01T18:00." + (as_judged if penalty is None else ""),
         )(command)
         for name, default, kind, help in (
             ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
             ("--penalty", penalty, Number(0, 10**9), "Seconds a case that is not AC."),
-            ("--tolerance", tolerance, Number(0, 1e30), "Largest error that is right."),
+            ("--tolerance", tolerance, Number(0, 1e30), "The largest error of a right element."),
         ):
             shown = default is not None
             command = click.option(

@@ -1,6 +1,6 @@
-"""Kinds of values that several commands take: what is wrong with one, and what completes one that is half typed.
+"""Types of arguments that several commands take: their error messages and their completion.
 
-Completing must be quick: nothing heavy is imported for it.
+Completion must be quick: nothing heavy is imported for it.
 """
 
 import glob
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 def items(values: Iterable[str], type: str = "plain") -> "Items":
-    """What a shell is to offer; of the types "file" and "dir" it looks for names by itself."""
+    """What a shell offers; for the types "file" and "dir" it searches for names itself."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(value, type) for value in values]
 
 
 class Number(click.FloatRange):
-    """A number in a range; NaN is none."""
+    """A number in a range, but not NaN."""
 
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number. BadParameter if it is none, or out of the range."""
+        """The number. BadParameter if it is not a number, or out of the range."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not a number", param, ctx)
@@ -47,10 +47,10 @@ class Whole(click.IntRange):
 
 
 class OneOf(click.Choice[str]):
-    """One of some words. A word that is none is told with the one that was meant, if one is close."""
+    """One of some values; the error message names a similar one."""
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """What is wrong with a word."""
+        """The error message."""
         from difflib import get_close_matches
 
         wrong = super().get_invalid_choice_message(value, ctx)
@@ -58,7 +58,7 @@ class OneOf(click.Choice[str]):
         return f"{wrong} Did you mean {close[0]!r}?" if close else wrong
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        """What to say where the word is missing."""
+        """The message for a missing argument."""
         return f"Choose from {', '.join(self.choices)}"
 
 
@@ -70,14 +70,14 @@ class KernelName(OneOf):
         return str(value) if is_own_kernel(str(value)) else super().convert(value, param, ctx)
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """What is wrong with a word."""
+        """The error message."""
         wrong, meant, word = super().get_invalid_choice_message(value, ctx).partition(" Did you mean")
         if not meant and Path(f"{value}.cu").is_file():
             meant, word = " Did you mean", f" '{value}.cu'?"
         return f"{wrong.rstrip('.')}, nor a file that ends in .cu.{meant}{word}"
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        """What to say where the word is missing."""
+        """The message for a missing argument."""
         return f"{super().get_missing_message(param, ctx)}, or a file that ends in .cu"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
@@ -89,7 +89,7 @@ class KernelName(OneOf):
 
 
 class FolderName(click.Path):
-    """A folder's name; whether there is one is for the command to find out."""
+    """A folder's name; the command checks whether it exists."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
         """The folders that begin so."""
@@ -109,7 +109,7 @@ def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) 
     import tomllib
 
     cases: list[str] = []
-    with suppress(OSError, ValueError, LookupError):  # a damaged suite is for the command to tell
+    with suppress(OSError, ValueError, LookupError):  # the command reports a damaged suite
         cases = list(tomllib.loads(data_path("testcases/suite.toml").read_text(encoding="utf-8"))["cases"])
     before, comma, word = incomplete.rpartition(",")
     first, dash, _ = word.partition("-")
@@ -117,7 +117,7 @@ def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) 
     if dash:
         found = [f"{first}-{last}" for last in cases[cases.index(first) + 1 :]] if first in cases else []
     elif word in cases[:-1]:
-        found = [word, f"{word}-"]  # two, so that the shell does not take the word for finished
+        found = [word, f"{word}-"]  # two, so that the shell does not complete the argument with a space
     return items(before + comma + one for one in found if one.startswith(word))
 
 

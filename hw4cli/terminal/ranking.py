@@ -12,7 +12,7 @@ from hw4cli.scoring.reasons import damage, suspicion
 from hw4cli.scoring.record import Rules, Standing
 from hw4cli.scoring.results import suite_share
 from hw4cli.terminal.console import stdout_console
-from hw4cli.text.dates import span
+from hw4cli.text.dates import duration
 from hw4cli.text.words import counted, print_message, printable, wrapped
 
 SIGNS = {
@@ -96,7 +96,7 @@ def _print_below(console: Console, width: int | None, standings: Sequence[Standi
         close = [case for case, result in standing.results.items() if result.borderline]
         first = standing.note.strip().partition("\n")[0]
         damaged = "" if first else damage(standing.damaged)
-        late = standing.late and f"handed in {span(standing.late)} late"
+        late = standing.late and f"handed in {duration(standing.late)} late"
         borderline = close and f"borderline in {' '.join(close)}"
         for note in filter(None, (first, late, damaged, suspicion(standing), borderline)):
             text = wrapped(printable(f"{standing.user}: {note}"), width, "  ", first="")

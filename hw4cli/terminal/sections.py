@@ -1,4 +1,4 @@
-"""A command whose help shows its options in groups, for commands that have many."""
+"""A command whose help shows its options in groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ class Sections(click.Command):
         records = {option.name: record for option in options if (record := option.get_help_record(ctx))}
         width = min(COLUMN, max(len(names) for names, _ in records.values()))
         grouped = {name for names in self.sections.values() for name in names}
-        rest = [name for name in records if name not in grouped]
-        for title, names in {**self.sections, "Other options": rest}.items():
+        others = [name for name in records if name not in grouped]
+        for title, names in {**self.sections, "Other options": others}.items():
             with formatter.section(title):
                 formatter.write_dl([(records[name][0].ljust(width), records[name][1]) for name in names], COLUMN)

@@ -1,1 +1,1 @@
-"""Words, dates, tables and pages for people: printable, as wide as the terminal, safe to show."""
+"""Text, dates, tables and pages for people: as wide as the terminal, safe to show."""

@@ -1,12 +1,12 @@
-"""Due dates, time stamps, and spans of time in words."""
+"""Due dates, time stamps, and durations in words."""
 
 from datetime import UTC, datetime, time
 
 
 def due_date(text: str) -> datetime:
-    """A moment such as 2026-05-01T18:00, in this machine's time zone unless it names one; a day alone means its end.
+    """A time such as 2026-05-01T18:00, in this machine's time zone unless it names one; a day alone means its end.
 
-    ValueError if it is none, or out of reach.
+    ValueError if it is no date, or out of range.
     """
     moment = datetime.fromisoformat(text)
     if len(text) <= len("2026-05-01"):
@@ -17,16 +17,16 @@ def due_date(text: str) -> datetime:
         raise ValueError(str(error)) from None
 
 
-def moment_of(stamp: float) -> datetime | None:
-    """A file's time stamp as a date, to the second; None if it is none that a date can have."""
+def from_timestamp(stamp: float) -> datetime | None:
+    """A file's time stamp as a date, to the second; None if it is out of range."""
     try:
         return datetime.fromtimestamp(int(stamp), UTC)
     except (OverflowError, OSError, ValueError):
         return None
 
 
-def recorded(text: object) -> datetime | None:
-    """A date as it was recorded, with its time zone; None if it is none."""
+def parse_timestamp(text: object) -> datetime | None:
+    """A date in a journal, with its time zone; None if it is no such date."""
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
@@ -34,8 +34,8 @@ def recorded(text: object) -> datetime | None:
     return moment if moment.tzinfo else None
 
 
-def span(seconds: float) -> str:
-    """A span of time, as one would say it: "40 s", "3 min", "2 h 5 min", "3 days 4 h"."""
+def duration(seconds: float) -> str:
+    """A duration in words: "40 s", "3 min", "2 h 5 min", "3 days 4 h"."""
     whole = round(seconds)
     for name, size, part, part_size in (("day", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "", 0)):
         if whole >= size:

@@ -1,9 +1,9 @@
-"""How far a long computation is."""
+"""The progress of a long computation."""
 
 import threading
 from collections.abc import Callable
 
-Advance = Callable[[int], None]  # told how much more is done
+Advance = Callable[[int], None]  # called with the amount that was just done
 
 
 class Progress:
@@ -14,6 +14,6 @@ class Progress:
         self._lock = threading.Lock()
 
     def add(self, amount: int) -> None:
-        """Some more is done."""
+        """Add an amount that was just done."""
         with self._lock:
             self.done += amount

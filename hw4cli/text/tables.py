@@ -17,8 +17,8 @@ MOST_INDENT = 9  # of the lines below a row's first
 def plain(header: Sequence[str], rows: Cells, width: int | None = None) -> str:
     """A table of aligned columns for a terminal; numbers to the right.
 
-    Where it would be wider than `width`, a row takes several lines: columns that do not fit stand below, and the words
-    of one that never fits are wrapped. No number is cut.
+    Where it would be wider than `width`, a row takes several lines: columns that do not fit stand below, and a column
+    that never fits is wrapped. No number is cut.
     """
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
@@ -55,7 +55,7 @@ def markdown(header: Sequence[str], rows: Cells) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it is: a user's name or a program's last words may hold its signs, or HTML's."""
+    """Text that Markdown shows as it is: names and messages of programs may hold Markdown's or HTML's characters."""
     return re.sub(r"([\\|<>&`*_\[\]#~])", r"\\\1", printable(text))
 
 

@@ -1,4 +1,4 @@
-"""Words for people: printable whatever they quote, numbers with their nouns, lines as wide as the terminal."""
+"""Text for people: safe to print, numbers with their nouns, lines as wide as the terminal."""
 
 import os
 import re
@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import TextIO
 
 FALLBACK_COLUMNS = 80  # of a terminal whose width is unknown
-# A command in backquotes is for copying, and stays whole; compilers quote `so', which is none.
+# A command in backquotes is for copying, and stays whole; compilers quote `so', which is no command.
 WORD = re.compile(r"\s*(?:`[^`']*`\S*|\S+)")
 
 
 def printable(text: object) -> str:
-    """Text that cannot steer the terminal that shows it, in one line: a file's name may hold any character."""
+    """Text in one line, without control characters, which could steer the terminal: a file's name may hold any."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
@@ -22,8 +22,8 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def columns(stream: TextIO | None) -> int | None:
-    """The width of the terminal behind a stream, COLUMNS if that is set; None where there is no terminal, but a file or
-    a program that wants lines whole."""
+    """The width of the terminal behind a stream, COLUMNS if that is set; None for a file or a pipe, where
+    lines stay whole."""
     if stream is None or not stream.isatty():
         return None
     asked = os.environ.get("COLUMNS", "")
@@ -36,7 +36,7 @@ def columns(stream: TextIO | None) -> int | None:
 
 def wrapped(text: str, width: int | None, indent: str = "", first: str | None = None) -> str:
     """Text in lines of at most `width` columns that break between words, each behind `indent` (the first behind
-    `first`). A word that is longer stays whole: a number or a path that is cut is none."""
+    `first`). A longer word stays whole: a number or a path must not be cut."""
     lines = [indent if first is None else first]
     for place, word in enumerate(WORD.findall(text.rstrip())):  # spaces at the end would take quadratic time
         if place and width is not None and len(lines[-1]) + len(word) > width:
@@ -47,7 +47,7 @@ def wrapped(text: str, width: int | None, indent: str = "", first: str | None = 
 
 
 def print_message(sentence: object) -> None:
-    """Print a sentence, which may quote anything, as the command's own on stderr."""
+    """Print a message of the command on stderr; it may quote anything."""
     if sys.stderr:
         text = wrapped(printable(sentence), columns(sys.stderr), " " * 5, first="hw4: ")
         print(text, file=sys.stderr, flush=True)

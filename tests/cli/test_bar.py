@@ -47,7 +47,7 @@ progress = Progress(200)
 with Bar("working [x]", progress, delay={delay}, wanted={wanted}) as bar:
     for line in sys.stdin:
         progress.add(50)
-        bar.say(f"[a] sentence, {{line.strip()}}")
+        bar.print_message(f"[a] sentence, {{line.strip()}}")
 assert threading.active_count() == 1
 assert "rich" in sys.modules or not {imported}
 """

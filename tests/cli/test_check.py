@@ -205,7 +205,7 @@ def test_all_is_every_kernel_of_the_ladder(hw4_here, monkeypatch):
     monkeypatch.setattr(
         kernelcheck,
         "check",
-        lambda variant, *_: asked.append(variant.name) or [kernelcheck.Row(variant.name, "9.0", "f")],
+        lambda variant, *_: asked.append(variant.name) or [kernelcheck.CheckedLaunch(variant.name, "9.0", "f")],
     )
     assert hw4_here("check", "all", "--arch", "9.0").returncode == 0
     assert asked == list(VARIANTS)

@@ -94,7 +94,7 @@ def mine(hw4_here, tmp_path):
         (["--kernel", "./mine.cu", "--device", "cpu", "in", "out"], "is for the GPU and does not go with --device cpu"),
         (["--kernel", "./mine.cu", "--max-error", "1e-3", "in", "out"], "no bound of its error is known"),
         (["bench", "./none.cu", "--cases", "t01"], "there is no file ./none.cu"),
-        (["bench", "naive", "./empty.cu", "--cases", "t01"], "does not say how it is launched"),
+        (["bench", "naive", "./empty.cu", "--cases", "t01"], "does not state how it is launched"),
     ],
 )
 def test_a_wrong_kernel_of_ones_own_is_told_before_a_gpu_is_asked_for(mine, tmp_path, args, words):

@@ -1,4 +1,4 @@
-"""A kernel in a file of the user's own: what its first lines say, which functions are launched, what a GPU is told."""
+"""A kernel in a file of the user's own: its first lines, the functions that are launched, the plan that a GPU gets."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +77,7 @@ def test_it_may_set_the_other_kernels_macros(own):
 @pytest.mark.parametrize(
     ("first", "words"),
     [
-        ("", "mine.cu does not say how it is launched: name the kernel .* as `// Like: naive`"),
+        ("", "mine.cu does not state how it is launched: name the kernel .* such as `// Like: naive`"),
         ("//\n// Like: navie\n", "mine.cu:2: there is no kernel 'navie' to be like: did you mean naive"),
         ("// Like: xyz\n", "choose from naive, smallbr"),
         ("// Like:\n", "there is no kernel '' to be like"),

@@ -7,8 +7,8 @@ import pytest
 from helpers import ROOT
 
 import hw4cli.device.timing
-from hw4cli.device.timing import MOST_FLUSHES, Meter
-from hw4cli.lab.bench import Trial, finish
+from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
+from hw4cli.lab.bench import Measurement, finish
 from hw4cli.problem.shape import Shape
 
 FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
@@ -78,7 +78,7 @@ def launches(gpu, count, host):
 @pytest.mark.parametrize("host", [0.001, 0.03, 0.5, 1.2])
 def test_a_kernels_time_is_the_gpus_however_long_the_host_takes_to_launch_it(gpu, host, cold):
     """A framework's launches take many times as long as ours: its short rows would look slow, and ours fast."""
-    sample = Meter(gpu).sample(launches(gpu, 3, host), cold)
+    sample = GpuTimer(gpu).sample(launches(gpu, 3, host), cold)
     assert sample.gpu == pytest.approx(3 * KERNEL)
     assert sample.host == pytest.approx(3 * host)
     assert sample.host < sample.flush
@@ -86,20 +86,20 @@ def test_a_kernels_time_is_the_gpus_however_long_the_host_takes_to_launch_it(gpu
 
 
 def test_a_host_that_is_slower_than_the_longest_flush_is_told(gpu):
-    meter = Meter(gpu)
+    timer = GpuTimer(gpu)
     work = launches(gpu, 2, 2 * FLUSH * MOST_FLUSHES)
-    sample = meter.sample(work, cold=True)
+    sample = timer.sample(work, cold=True)
     assert sample.late
-    trial = Trial("slow", lambda *_: None, {}, 0.0, [meter.sample(work, cold=True) for _ in range(3)])
-    row = finish(trial, "t01", Shape(320, 128, 32), None)
-    assert row.reason == "3 samples with time of the host, 51 ms to hand over the work"
+    measurement = Measurement("slow", lambda *_: None, {}, 0.0, [timer.sample(work, cold=True) for _ in range(3)])
+    row = finish(measurement, "t01", Shape(320, 128, 32), None)
+    assert row.reason == "3 samples with time of the host, 51 ms to enqueue the work"
     assert row.host_ms > row.flush_ms
 
 
 def test_a_row_tells_how_long_the_host_took_and_what_hid_it(gpu):
-    meter = Meter(gpu)
-    trial = Trial("flash", lambda *_: None, {}, 0.0, [meter.sample(launches(gpu, 1, 0.03), cold=True)])
-    row = finish(trial, "t01", Shape(320, 128, 32), None)
+    timer = GpuTimer(gpu)
+    measurement = Measurement("flash", lambda *_: None, {}, 0.0, [timer.sample(launches(gpu, 1, 0.03), cold=True)])
+    row = finish(measurement, "t01", Shape(320, 128, 32), None)
     assert (row.reason, row.median) == ("", pytest.approx(KERNEL))
     assert row.host_ms == pytest.approx(0.03)
     assert row.flush_ms == pytest.approx(FLUSH, rel=0.1)
@@ -107,16 +107,16 @@ def test_a_row_tells_how_long_the_host_took_and_what_hid_it(gpu):
 
 def test_one_hiccup_of_the_system_makes_no_flush_longer(gpu):
     hiccups = iter([5.0])
-    meter = Meter(gpu)
-    sample = meter.sample(lambda: gpu.launch(KERNEL, next(hiccups, 0.001)), cold=True)
+    timer = GpuTimer(gpu)
+    sample = timer.sample(lambda: gpu.launch(KERNEL, next(hiccups, 0.001)), cold=True)
     assert sample.gpu == pytest.approx(KERNEL)
     assert sample.flush == pytest.approx(FLUSH, rel=0.1)
 
 
 def test_all_subjects_have_the_same_flush_once_one_needs_it(gpu):
-    meter = Meter(gpu)
-    slow = meter.sample(launches(gpu, 1, 1.0), cold=True)
-    fast = meter.sample(launches(gpu, 1, 0.001), cold=True)
+    timer = GpuTimer(gpu)
+    slow = timer.sample(launches(gpu, 1, 1.0), cold=True)
+    fast = timer.sample(launches(gpu, 1, 0.001), cold=True)
     assert fast.flush == pytest.approx(slow.flush)
 
 

@@ -15,7 +15,7 @@ from helpers import ROOT, fails, on_a_terminal
 
 from hw4cli.doctor.checks import compiler
 from hw4cli.doctor.drivers import NvidiaGpu, amd, counters, cupy_fit
-from hw4cli.doctor.finding import UnansweredError, ask
+from hw4cli.doctor.finding import UnansweredError, output_of
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 GTX_1080 = NvidiaGpu("NVIDIA GeForce GTX 1080", "535.183.01", "8192", 6.1)
@@ -343,8 +343,8 @@ def test_a_wrong_option_is_one_sentence(hw4):
 
 def test_asking_tells_missing_from_failing(bin_folder, monkeypatch):
     monkeypatch.setenv("PATH", str(bin_folder))
-    assert ask(["nothing"]) is None
+    assert output_of(["nothing"]) is None
     (bin_folder / "torn").write_bytes(b"\x7fELF")
     (bin_folder / "torn").chmod(0o755)
     with pytest.raises(UnansweredError, match="cannot be started: Exec format error"):
-        ask(["torn"])
+        output_of(["torn"])

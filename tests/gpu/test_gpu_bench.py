@@ -6,8 +6,8 @@ import time
 import pytest
 
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.timing import Meter
-from hw4cli.lab.bench import Subject, kernel_subject, measure
+from hw4cli.device.timing import GpuTimer
+from hw4cli.lab.bench import Implementation, kernel_implementation, measure
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -15,8 +15,8 @@ CASE = ("2x512x64", Shape(2, 512, 64), 0)
 
 
 @pytest.fixture(scope="module")
-def meter(gpu):
-    return Meter(gpu)
+def timer(gpu):
+    return GpuTimer(gpu)
 
 
 def test_a_record_holds_every_kernels_figures_and_the_machines(hw4, tmp_path):
@@ -52,25 +52,25 @@ def test_a_tile_that_does_not_fit_is_told_and_the_others_go_on(hw4):
     assert "flash 128x32  2x512x64" in result.stdout
 
 
-def test_a_wrong_kernel_is_told_and_never_timed(gpu, meter):
+def test_a_wrong_kernel_is_told_and_never_timed(gpu, timer):
     runs = []
 
     def lazy(inputs, outputs):
         runs.append(1)
         return outputs  # still NaN
 
-    wrong = Subject("lazy", lambda shape: (lazy, {}))
-    right = kernel_subject(gpu, meter, "flash")
-    rows = measure(meter, [wrong, right], CASE, None, cold=True)
+    wrong = Implementation("lazy", lambda shape: (lazy, {}))
+    right = kernel_implementation(gpu, timer, "flash")
+    rows = measure(timer, [wrong, right], CASE, None, cold=True)
     assert [row.status for row in rows] == ["wrong", "ok"]
     assert "NaN" in rows[0].reason
     assert rows[0].median is None
     assert len(runs) == 1
 
 
-def test_warm_is_not_slower_than_cold_by_much(gpu, meter):
-    subject = kernel_subject(gpu, meter, "flash")
-    (cold,), (warm,) = (measure(meter, [subject], CASE, None, cold=cold) for cold in (True, False))
+def test_warm_is_not_slower_than_cold_by_much(gpu, timer):
+    implementation = kernel_implementation(gpu, timer, "flash")
+    (cold,), (warm,) = (measure(timer, [implementation], CASE, None, cold=cold) for cold in (True, False))
     assert warm.median < 1.2 * cold.median
 
 
@@ -89,12 +89,12 @@ def test_the_ladder_tells_registers_and_occupancy(hw4):
     assert all(entry["registers"] and entry["occupancy"] for entry in entries)
 
 
-def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, meter):
+def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, timer):
     """A millisecond of Python before each of three launches is longer than any single flush."""
-    subject = kernel_subject(gpu, meter, "flash")
+    implementation = kernel_implementation(gpu, timer, "flash")
 
     def prepare(shape):
-        work, facts = subject.prepare(shape)
+        work, facts = implementation.prepare(shape)
 
         def slow(inputs, outputs):
             for _ in range(3):
@@ -105,7 +105,7 @@ def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, meter):
         return slow, facts
 
     fast, slow = measure(
-        meter, [subject, Subject("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None, cold=True
+        timer, [implementation, Implementation("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None, cold=True
     )
     assert (fast.reason, slow.reason) == ("", "")
     assert slow.host_ms > 3

@@ -8,7 +8,7 @@ from helpers import fails, random_block, read_output, write_case
 
 from hw4cli.compute.occupancy import occupancy
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.timing import Meter
+from hw4cli.device.timing import GpuTimer
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
@@ -90,6 +90,6 @@ def test_the_occupancy_that_is_counted_is_the_drivers(gpu, name):
         pytest.skip(f"{name} needs compute capability {VARIANTS[name].least_cc / 10}")
     for d in (32, 64, 128):
         plan = gpu.plan(name, Shape(4, 4096, d))
-        found = Meter(gpu).resources(plan)
+        found = GpuTimer(gpu).resources(plan)
         threads = plan.launches[plan.main].block
         assert occupancy(gpu.chip, found.registers, found.shared_bytes, threads).share == pytest.approx(found.occupancy)

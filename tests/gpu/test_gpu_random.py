@@ -7,53 +7,53 @@ import pytest
 from helpers import read_output, write_case
 
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.lab.randomcases import Trial, draw
-from hw4cli.lab.selftest import LEAST, OnGpu, examine
+from hw4cli.lab.randomcases import RandomCase, draw
+from hw4cli.lab.selftest import LEAST, GpuBackend, run_case
 from hw4cli.problem.shape import Shape
 
 SEED, CASES = 0, 500
 
 
 @pytest.fixture(scope="module")
-def subject(gpu):
+def backend(gpu):
     import cupy
 
-    subject = OnGpu(gpu)
-    yield subject
-    del subject
+    backend = GpuBackend(gpu)
+    yield backend
+    del backend
     cupy.get_default_memory_pool().free_all_blocks()
 
 
 @pytest.mark.parametrize("number", range(CASES))
-def test_a_random_case_is_right(subject, number):
-    trial = draw(SEED, number)
-    outcome = examine(trial, subject)
+def test_a_random_case_is_right(backend, number):
+    case = draw(SEED, number)
+    outcome = run_case(case, backend)
     if outcome.skipped:
         pytest.skip(outcome.skipped)
-    assert not outcome.wrong, f"{trial}: {outcome.wrong}\n{trial.command}"
+    assert not outcome.wrong, f"{case}: {outcome.wrong}\n{case.command}"
 
 
 def scaled_k(N, d, factor):
     """Uniform values, with K times a factor that grows from key to key."""
-    block = Trial("", Shape(1, N, d), "uniform", 1).block()
+    block = RandomCase("", Shape(1, N, d), "uniform", 1).block()
     block[:, 1] *= (factor * np.arange(N, dtype=np.float32) / N)[:, None]
     return block
 
 
 FILES = {
-    "an odd number of keys": lambda: Trial("", Shape(1, 40001, 64), "uniform", 1).block(),
+    "an odd number of keys": lambda: RandomCase("", Shape(1, 40001, 64), "uniform", 1).block(),
     "steeply rising scores": lambda: scaled_k(16385, 32, 8),
-    "plateaus": lambda: Trial("", Shape(1, 20001, 128), "plateaus in scores", 1).block(),
-    "the edge of float32": lambda: Trial("", Shape(2, 8191, 36), "scores at the edge of float32", 1).block(),
-    "large and small batches": lambda: Trial("", Shape(301, 513, 64), "every second batch scaled", 1).block(),
-    "huge V": lambda: Trial("", Shape(37, 1023, 4), "huge V", 1).block(),
+    "plateaus": lambda: RandomCase("", Shape(1, 20001, 128), "plateaus in scores", 1).block(),
+    "the edge of float32": lambda: RandomCase("", Shape(2, 8191, 36), "scores at the edge of float32", 1).block(),
+    "large and small batches": lambda: RandomCase("", Shape(301, 513, 64), "every second batch scaled", 1).block(),
+    "huge V": lambda: RandomCase("", Shape(37, 1023, 4), "huge V", 1).block(),
 }
 
 
 @pytest.mark.parametrize("kernel", ["auto", "split", "exact", "flash"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_right_within_the_bound_that_the_command_tells(subject, hw4, tmp_path, name, kernel):
-    if kernel != "auto" and subject.chip.cc < VARIANTS[kernel].least_cc:
+def test_a_file_is_right_within_the_bound_that_the_command_tells(backend, hw4, tmp_path, name, kernel):
+    if kernel != "auto" and backend.chip.cc < VARIANTS[kernel].least_cc:
         pytest.skip(f"{kernel} needs compute capability {VARIANTS[kernel].least_cc / 10}")
     block = FILES[name]()
     B, _, N, d = block.shape
@@ -61,5 +61,5 @@ def test_a_file_is_right_within_the_bound_that_the_command_tells(subject, hw4, t
     result = hw4("--device", "cuda", "--kernel", kernel, source, tmp_path / "out", "--timing")
     assert result.returncode == 0, result.stderr
     told = max(float(bound) for bound in re.findall(r"error at most ([\d.e+-]+\d)", result.stderr))
-    error = np.abs(read_output(tmp_path / "out", Shape(B, N, d)) - subject.oracle(block)).max()
+    error = np.abs(read_output(tmp_path / "out", Shape(B, N, d)) - backend.oracle(block)).max()
     assert error <= told + LEAST, result.stderr

@@ -60,7 +60,7 @@ def test_too_little_gpu_memory_is_one_sentence_and_leaves_the_old_output(hw4, ca
     result = hw4("--device", "cuda", case[0], tmp_path / "out", env={"CUPY_GPU_MEMORY_LIMIT": "100000"})
     assert result.returncode == 3
     assert len(result.stderr.splitlines()) == 1
-    assert "the GPU has no room for 7 batches of N=130, d=64" in result.stderr
+    assert "the GPU has not enough memory for 7 batches of N=130, d=64" in result.stderr
     assert (tmp_path / "out").read_bytes() == b"old"
 
 

@@ -16,7 +16,7 @@ from hw4cli.judge import handout
 from hw4cli.judge.handout import Handout
 from hw4cli.scoring import pseudonyms
 from hw4cli.scoring.record import Rules, combine, make_standing
-from hw4cli.text.dates import moment_of, span
+from hw4cli.text.dates import duration, from_timestamp
 
 NASTY = "<script>alert(1)</script> | `` ``` *x* \x1b[31m"
 
@@ -148,7 +148,7 @@ def test_a_late_submission_is_marked_everywhere_without_a_penalty(workdir, folde
 
 @pytest.mark.parametrize("stamp", [1e18, -1e18, float("inf"), float("nan")])
 def test_a_time_stamp_outside_of_all_dates_is_ignored(stamp):
-    assert moment_of(stamp) is None
+    assert from_timestamp(stamp) is None
 
 
 def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
@@ -197,7 +197,7 @@ def test_pseudonyms_do_not_run_out(tmp_path, monkeypatch):
     ],
 )
 def test_spans_of_time_have_readable_units(seconds, text):
-    assert span(seconds) == text
+    assert duration(seconds) == text
 
 
 def test_rows_of_a_class_show_reasons_and_progress(workdir, folder):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import CACHE, FEWEST, MOST, Row, Trial, median_interval
+from hw4cli.lab.bench import CACHE, FEWEST, MOST, KernelResult, Measurement, median_interval
 from hw4cli.lab.changes import check_comparable, compare
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.text import tables
@@ -32,17 +32,17 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says():
     assert 0.95 < np.mean(held) < 0.995
 
 
-def trial(samples):
-    return Trial("x", lambda inputs, outputs: outputs, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
+def measurement(samples):
+    return Measurement("x", lambda inputs, outputs: outputs, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
 
 
 def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():
-    assert not trial([1.0] * (FEWEST - 1)).done()
-    assert trial([1.0] * FEWEST).done()
+    assert not measurement([1.0] * (FEWEST - 1)).done()
+    assert measurement([1.0] * FEWEST).done()
     noisy = np.random.default_rng(0).uniform(1, 2, MOST)
-    assert not trial(noisy[:20]).done()
-    assert trial(noisy).done()
-    assert trial(2000 * noisy[:FEWEST]).done()
+    assert not measurement(noisy[:20]).done()
+    assert measurement(noisy).done()
+    assert measurement(2000 * noisy[:FEWEST]).done()
 
 
 def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 64), **changes):
@@ -55,7 +55,7 @@ def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 6
         "max_error": 1e-6,
         **changes,
     }
-    return Row(kernel, case, shape, "ok", **values)
+    return KernelResult(kernel, case, shape, "ok", **values)
 
 
 def record(*rows):
@@ -86,7 +86,7 @@ def record(*rows):
 )
 def test_a_comparison_is_sure_only_beyond_the_intervals_and_the_spread_of_runs(now, interval, word):
     (change,) = compare([row(median=now, spread=interval)], record(row(spread=interval)), spread=0.04)
-    assert change.word == word
+    assert change.direction == word
     assert change.ratio == pytest.approx(now / 10)
 
 

@@ -10,7 +10,17 @@ from helpers import fails, folder_is_clean, make_cases
 
 from hw4cli.errors import InputError
 from hw4cli.lab import endtoend
-from hw4cli.lab.endtoend import Program, Row, cached_share, evict, measure, named, read_once, record, sums
+from hw4cli.lab.endtoend import (
+    Program,
+    ProgramResult,
+    cached_share,
+    evict,
+    measure,
+    program_record,
+    read_once,
+    sums,
+    with_distinct_names,
+)
 from hw4cli.lab.tables import PROGRAM_COLUMNS, program_cells, read_record
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
@@ -27,7 +37,7 @@ SMALL = Case("t01", Shape(2, 40, 8), 5, 5.0, "")
 def folder(tmp_path_factory):
     """A folder with a small case and its answer."""
     folder = tmp_path_factory.mktemp("cases")
-    suite.write_input(SMALL.input_path(folder), SMALL.shape, SMALL.seed, lambda _: None)
+    suite.generate_input(SMALL.input_path(folder), SMALL.shape, SMALL.seed, lambda _: None)
     with InputFile(SMALL.input_path(folder)) as inputs:
         answer = exact_attention(inputs.batches(0, SMALL.shape.B))
     SMALL.answer_path(folder).write_bytes(answer.astype("<f4").tobytes())
@@ -130,7 +140,7 @@ def test_a_damaged_case_is_nobodys_time(program, tmp_path, folder):
 
 def row(name, case, *seconds, status="ok"):
     middle = sorted(seconds)[len(seconds) // 2] if seconds else None
-    return Row(name, case, (1, 2, 4), status, seconds=seconds, median=middle)
+    return ProgramResult(name, case, (1, 2, 4), status, seconds=seconds, median=middle)
 
 
 def test_the_sum_is_of_rounds_and_its_ratio_of_medians():
@@ -148,7 +158,7 @@ def test_a_sum_leaves_out_the_cases_that_a_program_did_not_do():
 
 
 def test_programs_of_one_name_are_told_apart():
-    assert [p.name for p in named([Program("cp", ["cp"])] * 3)] == ["cp", "cp #2", "cp #3"]
+    assert [p.name for p in with_distinct_names([Program("cp", ["cp"])] * 3)] == ["cp", "cp #2", "cp #3"]
 
 
 def test_cold_drops_only_the_cases_own_file(tmp_path):
@@ -179,7 +189,7 @@ def test_the_input_is_dropped_before_each_timed_run_only_if_cold(program, folder
 def test_a_record_names_machine_method_and_every_run(program, folder):
     programs = [program("copy", 'cp "$1.out" "$2"')]
     rows, _ = run(programs, folder, runs=2)
-    found = json.loads(json.dumps(record(programs, rows, 2, cold=False)))
+    found = json.loads(json.dumps(program_record(programs, rows, 2, cold=False)))
     assert {"cpu", "cores", "gpu", "driver", "python", "cupy"} <= set(found["machine"])
     assert found["machine"]["cores"] >= 1
     assert found["method"]["runs"] == 2

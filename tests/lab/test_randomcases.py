@@ -1,4 +1,4 @@
-"""Random trials: the same for a seed and a number, legal, of every sort; and each kind of data is what it says."""
+"""Random cases: the same for a seed and a number, legal, of every sort; and each kind of data is what it says."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from hw4cli.compute.bounds import LN2
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.lab.randomcases import KINDS, PROFILES, WORK, Trial, draw
+from hw4cli.lab.randomcases import KINDS, PROFILES, WORK, RandomCase, draw
 from hw4cli.problem.shape import Shape
 
 DRAWN = [draw(0, number) for number in range(3000)]
@@ -23,20 +23,20 @@ DRAWN = [draw(0, number) for number in range(3000)]
 def test_a_seed_and_a_number_give_the_same_trial_in_any_process(device):
     script = (
         "from hw4cli.lab.randomcases import draw\n"
-        f"for trial in (draw(7, number, '{device}') for number in range(40)): print(repr(trial))\n"
+        f"for case in (draw(7, number, '{device}') for number in range(40)): print(repr(case))\n"
         f"print(draw(7, 3, '{device}').block().sum(dtype='f8'))"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
     told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
-    trials = [draw(7, number, device) for number in range(40)]
-    assert told.splitlines() == [*map(repr, trials), str(trials[3].block().sum(dtype="f8"))]
-    assert len(set(trials)) == 40
-    assert draw(8, 3, device) != trials[3]
+    cases = [draw(7, number, device) for number in range(40)]
+    assert told.splitlines() == [*map(repr, cases), str(cases[3].block().sum(dtype="f8"))]
+    assert len(set(cases)) == 40
+    assert draw(8, 3, device) != cases[3]
 
 
 def test_naming_the_drawn_kernel_changes_nothing():
-    for number, trial in enumerate(DRAWN[:200]):
-        assert draw(0, number, "cuda", trial.kernel) == trial
+    for number, case in enumerate(DRAWN[:200]):
+        assert draw(0, number, "cuda", case.kernel) == case
 
 
 def test_another_kernel_computes_the_same_shapes_where_it_is_as_fast():
@@ -48,20 +48,20 @@ def test_another_kernel_computes_the_same_shapes_where_it_is_as_fast():
 @pytest.mark.parametrize("device", WORK)
 def test_every_shape_is_legal_and_within_its_limits(device):
     for number in range(1000):
-        trial = draw(0, number, device)
-        B, N, d = trial.shape.B, trial.shape.N, trial.shape.d
-        trial.shape.check("drawn")
+        case = draw(0, number, device)
+        B, N, d = case.shape.B, case.shape.N, case.shape.d
+        case.shape.check("drawn")
         assert B <= 600
         assert N <= 40001
-        assert B * N * N <= WORK[device][trial.kernel] <= 2e10
-        assert trial.shape.input_bytes <= 1e9
+        assert B * N * N <= WORK[device][case.kernel] <= 2e10
+        assert case.shape.input_bytes <= 1e9
         assert d % 4 == 0
 
 
 def test_what_is_drawn_is_of_every_sort():
-    shapes = [trial.shape for trial in DRAWN]
-    assert {trial.kernel for trial in DRAWN} == set(VARIANTS)
-    assert {trial.kind for trial in DRAWN} == set(KINDS)
+    shapes = [case.shape for case in DRAWN]
+    assert {case.kernel for case in DRAWN} == set(VARIANTS)
+    assert {case.kind for case in DRAWN} == set(KINDS)
     assert {shape.d for shape in shapes} == set(range(4, 129, 4))
     lengths = {shape.N for shape in shapes}
     for power in range(12):
@@ -75,16 +75,16 @@ def test_what_is_drawn_is_of_every_sort():
 
 def test_keys_are_cut_into_parts_and_not_and_the_parts_have_odd_layouts_too():
     found = Counter()
-    for trial in DRAWN:
-        splits = VARIANTS[trial.kernel].plan(trial.shape, CHIPS[90]).splits
-        odd = splits * trial.shape.B * trial.shape.N % 2
-        found[trial.kernel, "whole" if splits == 1 else "odd" if odd else "even"] += 1
+    for case in DRAWN:
+        splits = VARIANTS[case.kernel].plan(case.shape, CHIPS[90]).splits
+        odd = splits * case.shape.B * case.shape.N % 2
+        found[case.kernel, "whole" if splits == 1 else "odd" if odd else "even"] += 1
     for kernel in ("flash", "split", "exact"):
         assert min(found[kernel, sort] for sort in ("whole", "odd", "even")) >= 10, found
 
 
 def data(kind, B=2, N=500, d=32, seed=5):
-    return Trial("flash", Shape(B, N, d), kind, seed).block()
+    return RandomCase("flash", Shape(B, N, d), kind, seed).block()
 
 
 def log2_scores(block):

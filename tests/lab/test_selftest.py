@@ -15,8 +15,8 @@ from hw4cli.compute.bounds import bound
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.tiled import tiled_attention
 from hw4cli.lab import selftest
-from hw4cli.lab.randomcases import Trial, draw
-from hw4cli.lab.selftest import UNWRITTEN, OnCpu, Summary, allowed, examine, outcomes
+from hw4cli.lab.randomcases import RandomCase, draw
+from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
 from hw4cli.problem.casefile import magnitudes
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -65,7 +65,7 @@ FAULTS = {
 }
 WORDS = {
     "leaves an element unwritten": " not written",
-    "gives other bits every time": " other in a second run",
+    "gives other bits every time": " different in a second run",
 }
 
 
@@ -76,18 +76,18 @@ def fault(request, monkeypatch):
     def compute(self, kernel, block):
         return FAULTS[request.param](block, tiled_attention(block))
 
-    monkeypatch.setattr(OnCpu, "compute", compute)
+    monkeypatch.setattr(CpuBackend, "compute", compute)
     return request.param
 
 
 def small(number):
     """Trials of the CPU that take next to no time."""
-    return next(trial for n in count(1000 * number) if (trial := draw(1, n, "cpu", "float32")).shape.flops < 5e7)
+    return next(case for n in count(1000 * number) if (case := draw(1, n, "cpu", "float32")).shape.flops < 5e7)
 
 
 def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
     number = next(
-        n for n in range(300) if draw(1, n, "cpu").shape.flops < 5e8 and examine(draw(1, n, "cpu"), OnCpu()).wrong
+        n for n in range(300) if draw(1, n, "cpu").shape.flops < 5e8 and run_case(draw(1, n, "cpu"), CpuBackend()).wrong
     )
     assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--case", str(number)]) == 1
     told = capsys.readouterr().out
@@ -99,8 +99,8 @@ def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
 
 
 def test_an_error_within_the_bound_is_right(monkeypatch):
-    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: beyond(block, tiled_attention(block), 0.8))
-    found = [examine(small(number), OnCpu()) for number in range(20)]
+    monkeypatch.setattr(CpuBackend, "compute", lambda self, kernel, block: beyond(block, tiled_attention(block), 0.8))
+    found = [run_case(small(number), CpuBackend()) for number in range(20)]
     assert [outcome.wrong for outcome in found] == [""] * 20
     assert 0.7 < max(outcome.share for outcome in found) < 0.9
 
@@ -113,27 +113,27 @@ def test_each_batch_is_held_to_the_bound_for_its_own_values(monkeypatch):
         answer[0, 0, 0] += 10 * allowed(kernel, magnitudes(block[:1]), 32, 40, CHIPS[90])
         return answer
 
-    class Scaled(Trial):
+    class Scaled(RandomCase):
         def block(self):
             block = super().block()
             block[1] *= 100
             return block
 
-    monkeypatch.setattr(OnCpu, "compute", compute)
-    outcome = examine(Scaled("float32", Shape(2, 40, 32), "uniform", 1), OnCpu())
+    monkeypatch.setattr(CpuBackend, "compute", compute)
+    outcome = run_case(Scaled("float32", Shape(2, 40, 32), "uniform", 1), CpuBackend())
     assert "1 element off by" in outcome.wrong
     assert "the first in batch 0, row 0, column 0" in outcome.wrong
 
 
 def test_the_oracle_is_checked_too(monkeypatch):
-    monkeypatch.setattr(OnCpu, "oracle", lambda self, block: exact_attention(block) * np.float32(1 + 1e-4))
-    assert "the float64 that it is compared with is itself off by" in examine(small(0), OnCpu()).wrong
+    monkeypatch.setattr(CpuBackend, "oracle", lambda self, block: exact_attention(block) * np.float32(1 + 1e-4))
+    assert "the float64 answer that it is compared with is itself off by" in run_case(small(0), CpuBackend()).wrong
 
 
 @pytest.mark.parametrize(("batch", "words"), [(7, "off by"), (5, "larger than V"), (0, "larger than V"), (4, "off by")])
 def test_of_a_large_trial_some_batches_are_compared_the_last_one_too_and_all_are_looked_at(monkeypatch, batch, words):
-    trial = Trial("float32", Shape(8, 40, 8), "uniform", 1)
-    monkeypatch.setattr(selftest, "ORACLE_FLOPS", trial.shape.flops // 3 + 1)
+    case = RandomCase("float32", Shape(8, 40, 8), "uniform", 1)
+    monkeypatch.setattr(selftest, "ORACLE_FLOPS", case.shape.flops // 3 + 1)
 
     def compute(self, kernel, block):
         answer = tiled_attention(block)
@@ -141,9 +141,9 @@ def test_of_a_large_trial_some_batches_are_compared_the_last_one_too_and_all_are
         return answer
 
     asked = []
-    monkeypatch.setattr(OnCpu, "compute", compute)
-    monkeypatch.setattr(OnCpu, "oracle", lambda self, block: asked.append(len(block)) or exact_attention(block))
-    wrong = examine(trial, OnCpu()).wrong
+    monkeypatch.setattr(CpuBackend, "compute", compute)
+    monkeypatch.setattr(CpuBackend, "oracle", lambda self, block: asked.append(len(block)) or exact_attention(block))
+    wrong = run_case(case, CpuBackend()).wrong
     assert asked == [3]
     assert words in wrong
     assert f"the first in batch {batch}, row 3, column 4" in wrong
@@ -159,22 +159,22 @@ def test_what_is_allowed_is_the_bound_or_four_times_an_estimate_and_o_is_a_mean_
 
 
 def test_trials_end_when_the_time_is_over_and_one_is_made_in_any_case():
-    assert len(list(outcomes(OnCpu(), small, 0))) == 1
+    assert len(list(outcomes(CpuBackend(), small, 0))) == 1
     start = time.monotonic()
-    assert len(list(outcomes(OnCpu(), small, 0.5))) > 1
+    assert len(list(outcomes(CpuBackend(), small, 0.5))) > 1
     assert time.monotonic() - start < 20
 
 
 def test_a_summary_counts_each_sort_of_outcome():
-    summary, trial = Summary(), small(0)
+    summary, case = Summary(), small(0)
     for number in range(4):
-        summary.add(examine(small(number), OnCpu()))
-    summary.add(selftest.Outcome(trial, wrong="off"))
-    summary.add(selftest.Outcome(trial, skipped="no room"))
+        summary.add(run_case(small(number), CpuBackend()))
+    summary.add(selftest.Outcome(case, wrong="off"))
+    summary.add(selftest.Outcome(case, skipped="no room"))
     assert summary.cases == 5
     assert summary.kernels["float32"].right == 4
     assert 0 < summary.kernels["float32"].share < 1
-    assert [outcome.trial for outcome in summary.wrong] == [trial]
+    assert [outcome.case for outcome in summary.wrong] == [case]
     assert summary.skipped == {"no room": 1}
 
 
@@ -194,17 +194,17 @@ def test_json_holds_the_whole_summary(hw4):
 
 
 def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
-    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
+    monkeypatch.setattr(CpuBackend, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
     assert run_command(["selftest", "--device", "cpu", "--case", "0", "--json"]) == 1
     (wrong,) = json.loads(capsys.readouterr().out)["wrong"]
-    trial = draw(0, 0, "cpu")
+    case = draw(0, 0, "cpu")
     assert wrong.pop("reason").startswith("1 element off by nan")
-    shape = [trial.shape.B, trial.shape.N, trial.shape.d]
-    assert wrong == {"kernel": trial.kernel, "shape": shape, "data": trial.kind, "command": trial.command}
+    shape = [case.shape.B, case.shape.N, case.shape.d]
+    assert wrong == {"kernel": case.kernel, "shape": shape, "data": case.kind, "command": case.command}
 
 
 def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
-    monkeypatch.setattr(OnCpu, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
+    monkeypatch.setattr(CpuBackend, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
     assert run_command(["selftest", "--device", "cpu", "--minutes", "0.001", "--kernel", "float32"]) == 1
     out, err = capsys.readouterr()
     first, last = err.splitlines()[1], out.splitlines()[-1]

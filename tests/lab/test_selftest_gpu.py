@@ -11,8 +11,8 @@ from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
-from hw4cli.lab.randomcases import Trial
-from hw4cli.lab.selftest import OnGpu, examine, outcomes
+from hw4cli.lab.randomcases import RandomCase
+from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
 from hw4cli.problem.casefile import magnitudes
 from hw4cli.problem.shape import Shape
 
@@ -63,7 +63,7 @@ class FakeGpu:
     def plan(self, kernel, shape):
         return VARIANTS[kernel].plan(shape, self.chip)
 
-    def errors_told(self, plan, shape):
+    def translated_errors(self, plan, shape):
         return nullcontext()
 
     def compute(self, plan, inputs, outputs):
@@ -76,7 +76,7 @@ class FakeGpu:
         return Memory(np.float32(self.found(inputs.values)).view(np.uint32))
 
 
-ON_GPU = Trial("exact", Shape(3, 600, 8), "uniform", 4)
+ON_GPU = RandomCase("exact", Shape(3, 600, 8), "uniform", 4)
 
 
 def raising(error):
@@ -88,7 +88,7 @@ def raising(error):
 
 def test_a_right_kernel_on_a_gpu_passes_and_its_scratch_is_other_poison_every_time():
     gpu = FakeGpu()
-    outcome = examine(ON_GPU, OnGpu(gpu))
+    outcome = run_case(ON_GPU, GpuBackend(gpu))
     assert (outcome.wrong, outcome.skipped) == ("", "")
     assert [np.unique(scratch.values).tolist() for scratch in gpu.scratches] == [[255], [0]]
 
@@ -99,7 +99,7 @@ def test_a_kernel_that_writes_beside_its_output_is_found(place):
         whole = outputs.values.base
         whole[selftest.GUARD - 1 if place == 0 else -selftest.GUARD] = 0
 
-    assert examine(ON_GPU, OnGpu(FakeGpu(also))).wrong == "the kernel wrote beside its output"
+    assert run_case(ON_GPU, GpuBackend(FakeGpu(also))).wrong == "the kernel wrote outside its output"
 
 
 def test_a_kernel_that_reads_beyond_its_input_meets_nan():
@@ -107,11 +107,11 @@ def test_a_kernel_that_reads_beyond_its_input_meets_nan():
         whole = inputs.values.base
         outputs.values[-1, -1] += 0 * whole[-selftest.GUARD]
 
-    assert "8 elements " in examine(ON_GPU, OnGpu(FakeGpu(also))).wrong
+    assert "8 elements " in run_case(ON_GPU, GpuBackend(FakeGpu(also))).wrong
 
 
 def test_a_wrong_absmax_of_the_input_is_found():
-    outcome = examine(ON_GPU, OnGpu(FakeGpu(found=lambda block: (1, 2, 3))))
+    outcome = run_case(ON_GPU, GpuBackend(FakeGpu(found=lambda block: (1, 2, 3))))
     assert outcome.wrong.startswith("|Q|, |K|, |V| reach (")
     assert outcome.wrong.endswith("but (1.0, 2.0, 3.0) was found")
 
@@ -119,12 +119,12 @@ def test_a_wrong_absmax_of_the_input_is_found():
 def test_what_a_gpu_cannot_run_is_skipped():
     old = FakeGpu()
     old.chip = CHIPS[61]
-    assert examine(ON_GPU, OnGpu(old)).skipped == "kernel exact needs compute capability 8.0, this GPU has 6.1"
+    assert run_case(ON_GPU, GpuBackend(old)).skipped == "kernel exact needs compute capability 8.0, this GPU has 6.1"
     small = FakeGpu(raising(MemoryError()))
-    assert examine(ON_GPU, OnGpu(small)).skipped == "kernel exact would need more memory than this GPU has"
+    assert run_case(ON_GPU, GpuBackend(small)).skipped == "kernel exact would need more memory than this GPU has"
 
 
 def test_after_a_kernel_that_failed_nothing_more_is_asked_of_the_gpu():
-    broken = OnGpu(FakeGpu(raising(MachineError("the GPU failed in kernel exact: cudaErrorMisalignedAddress"))))
+    broken = GpuBackend(FakeGpu(raising(MachineError("the GPU failed in kernel exact: cudaErrorMisalignedAddress"))))
     found = list(outcomes(broken, lambda number: ON_GPU, 60))
     assert [outcome.wrong for outcome in found] == ["the GPU failed in kernel exact: cudaErrorMisalignedAddress"]

@@ -13,7 +13,7 @@ from helpers import ROOT, definition, fails, folder_is_clean, read_output, run_h
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD, file_sha256
-from hw4cli.problem.generate import Job, steps
+from hw4cli.problem.generate import GenerationTask, file_tasks
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
@@ -106,8 +106,8 @@ def test_only_the_part_of_a_case_that_is_missing_is_made(hw4, tmp_path):
 
 
 def test_the_progress_of_each_file_adds_up_in_units_that_take_equal_time(tmp_path):
-    job = Job(tmp_path / "in", tmp_path / "out", Shape(3, 700, 32), 1)
-    for step, total in zip(steps(job, exact_attention), (job.shape.input_bytes, 3 * 700), strict=True):
+    task = GenerationTask(tmp_path / "in", tmp_path / "out", Shape(3, 700, 32), 1)
+    for step, total in zip(file_tasks(task, exact_attention), (task.shape.input_bytes, 3 * 700), strict=True):
         told = []
         step.run(told.append)
         assert sum(told) == step.total == total

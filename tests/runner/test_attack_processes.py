@@ -45,13 +45,13 @@ def test_processes_that_keep_forking_successors_are_all_killed(arena, sandbox):
 
 def test_processes_that_multiply_too_fast_are_the_programs_fault_and_stop_the_next_run(arena, monkeypatch):
     monkeypatch.setattr(sweep, "SWEEP_SECONDS", 0.3)
-    end, real = time.monotonic() + 1.5, sweep.Family.members
+    end, real = time.monotonic() + 1.5, sweep.Descendants.members
 
     def members(family):
         """The real members, and for some seconds another, new one in each call."""
         return real(family) | ({10**7 + int(1e6 * time.monotonic()) % 10**6} if time.monotonic() < end else set())
 
-    monkeypatch.setattr(sweep.Family, "members", members)
+    monkeypatch.setattr(sweep.Descendants, "members", members)
 
     def judge_two():
         command = [str(arena.programs / "program" / "hw4")]
@@ -176,7 +176,7 @@ def test_a_failed_fork_is_the_judges_failure(arena, monkeypatch, number):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("hw4cli.system.process.subprocess.Popen", fail)
-    monkeypatch.setattr(selfguard, "outlived_by_nobody", lambda _: None)
+    monkeypatch.setattr(selfguard, "kill_when_we_die", lambda _: None)
     verdict, reason = arena.judged("", command=command)
     assert (verdict, os.strerror(number) in reason) == (JE, True), reason
 

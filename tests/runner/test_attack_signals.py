@@ -188,7 +188,7 @@ def test_programs_do_not_inherit_ignored_or_blocked_signals(tmp_path):
         "assert not [n for n in (1, 2, 3, 15) if signal.getsignal(n) is signal.SIG_IGN]"
     )
     judge = (
-        "import sys; from hw4cli.system import interrupts; interrupts.end_at_once()\n"
+        "import sys; from hw4cli.system import interrupts; interrupts.exit_on_signals()\n"
         "from hw4cli.system.process import Limits, run_program\n"
         "run = run_program(sys.argv[1:], Limits(30)); sys.exit(run.stderr or run.exit_code)"
     )

@@ -52,7 +52,7 @@ def test_a_program_that_is_not_a_file_is_refused_with_the_cause(tmp_path, monkey
 @pytest.mark.skipif(os.getuid() == 0, reason="root may enter any folder")
 def test_a_program_in_a_closed_folder_is_refused_with_the_cause(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
-    assert program_problem(f"{tmp_path}/closed/hw4").endswith("a folder on its path is closed to us")
+    assert program_problem(f"{tmp_path}/closed/hw4").endswith("a folder on its path cannot be entered")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ REFUSED = {
     "copies its input": ("open(output, 'wb').write(open(source, 'rb').read())", "it is as long as the input"),
     "copies V": (
         "data = open(source, 'rb').read()[12:]; open(output, 'wb').write(data[2560:3840] + data[-1280:])",
-        "the wrong rows are what comes out with V copied to O",
+        "the wrong rows equal attention computed with V copied to O",
     ),
     "writes too little": ("right(); os.truncate(output, 2528)", "1 row too short: 2,528 bytes instead of 2,560"),
     "writes too much": ("right(); open(output, 'ab').write(b'.')", "1 byte too long"),

@@ -9,96 +9,96 @@ from hypothesis import strategies as st
 from moody import PLUS, Moody, expected, run
 
 from hw4cli.problem.shape import Shape
-from hw4cli.stream.scheduler import GROUP_BYTES, PIECE_BYTES, Layout, layout
+from hw4cli.stream.scheduler import GROUP_BYTES, PIECE_BYTES, Layout, choose_layout
 from hw4cli.stream.timeline import union
 
 pytestmark = pytest.mark.timeout(60)
 
 
-plans = st.builds(
+layouts = st.builds(
     Layout,
     group=st.integers(1, 7),
     piece=st.integers(1, 3000),
-    lanes=st.integers(1, 5),
+    slots=st.integers(1, 5),
     readers=st.integers(1, 6),
     writers=st.integers(1, 4),
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(B=st.integers(1, 20), N=st.integers(1, 9), plan=plans, lanes=st.integers(1, 3), slow=st.booleans())
-def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, plan, lanes, slow):
+@given(B=st.integers(1, 20), N=st.integers(1, 9), layout=layouts, slots=st.integers(1, 3), slow=st.booleans())
+def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, layout, slots, slow):
     shape = Shape(B, N, 4)
-    device = Moody(shape, plan, delay=0.001 if slow else 0, lanes=lanes)
-    source, target = run(shape, plan, device)
+    device = Moody(shape, layout, delay=0.001 if slow else 0, slots=slots)
+    source, target = run(shape, layout, device)
     assert np.array_equal(target, expected(shape, source))
 
 
-def answer(shape, plan, source, kernels):
+def answer(shape, layout, source, kernels):
     """What the output must be if group g needs kernels[g]."""
     result = expected(shape, source, plus=0).reshape(shape.B, -1).copy()
     for group, kernel in enumerate(kernels):
-        result[group * plan.group : (group + 1) * plan.group] += PLUS[kernel]
+        result[group * layout.group : (group + 1) * layout.group] += PLUS[kernel]
     return result.reshape(-1)
 
 
 def test_only_the_groups_that_need_it_are_computed_again():
-    shape, plan = Shape(10, 3, 4), Layout(group=3, piece=64, lanes=2, readers=2, writers=2)
+    shape, layout = Shape(10, 3, 4), Layout(group=3, piece=64, slots=2, readers=2, writers=2)
     needs = ["fast", "slow", "fast", "slowest"]
-    device = Moody(shape, plan)
-    source, target = run(shape, plan, device, choose=lambda first, batches, found: needs[first // 3])
-    assert np.array_equal(target, answer(shape, plan, source, needs))
+    device = Moody(shape, layout)
+    source, target = run(shape, layout, device, choose=lambda first, batches, found: needs[first // 3])
+    assert np.array_equal(target, answer(shape, layout, source, needs))
     assert sorted(device.computed) == [("fast", 1), ("fast", 3), ("fast", 3), ("fast", 3), ("slow", 3), ("slowest", 1)]
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     needs=st.lists(st.sampled_from(sorted(PLUS)), min_size=1, max_size=12),
-    lanes=st.integers(1, 4),
+    slots=st.integers(1, 4),
     writers=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_each_groups_answer_is_its_own_kernels_whatever_ran_before_and_when(needs, lanes, writers, seed):
-    shape, plan = Shape(2 * len(needs), 3, 4), Layout(group=2, piece=64, lanes=lanes, readers=3, writers=writers)
-    device = Moody(shape, plan, delay=0.001, seed=seed)
-    source, target = run(shape, plan, device, choose=lambda first, batches, found: needs[first // 2])
-    assert np.array_equal(target, answer(shape, plan, source, needs))
+def test_each_groups_answer_is_its_own_kernels_whatever_ran_before_and_when(needs, slots, writers, seed):
+    shape, layout = Shape(2 * len(needs), 3, 4), Layout(group=2, piece=64, slots=slots, readers=3, writers=writers)
+    device = Moody(shape, layout, delay=0.001, seed=seed)
+    source, target = run(shape, layout, device, choose=lambda first, batches, found: needs[first // 2])
+    assert np.array_equal(target, answer(shape, layout, source, needs))
     assert len(device.computed) <= 2 * len(needs)
 
 
 def test_a_file_that_needs_another_kernel_throughout_is_not_computed_twice():
-    shape, plan = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, lanes=3, readers=2, writers=2)
-    device = Moody(shape, plan, delay=0.001)
-    source, target = run(shape, plan, device, choose=lambda *_: "slow")
-    assert np.array_equal(target, answer(shape, plan, source, ["slow"] * 40))
+    shape, layout = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, slots=3, readers=2, writers=2)
+    device = Moody(shape, layout, delay=0.001)
+    source, target = run(shape, layout, device, choose=lambda *_: "slow")
+    assert np.array_equal(target, answer(shape, layout, source, ["slow"] * 40))
     # The first two, and those that were under way when the second was found out.
     assert len([kernel for kernel, _ in device.computed if kernel == "fast"]) <= 2 + 3 + 2
 
 
 def test_one_group_in_a_file_that_needs_another_kernel_changes_nothing_for_the_others():
-    shape, plan = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, lanes=3, readers=2, writers=1)
-    device = Moody(shape, plan, delay=0.001)
-    run(shape, plan, device, choose=lambda first, *_: "slow" if first == 7 else "fast")
+    shape, layout = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, slots=3, readers=2, writers=1)
+    device = Moody(shape, layout, delay=0.001)
+    run(shape, layout, device, choose=lambda first, *_: "slow" if first == 7 else "fast")
     assert len(device.computed) == 41
 
 
 def test_stages_work_at_the_same_time():
     """Each stage takes 20 ms a group: one after the other 10 groups would take 0.8 s."""
-    shape, plan = Shape(10, 4, 4), Layout(group=1, piece=1 << 20, lanes=4, readers=2, writers=2)
-    device = Moody(shape, plan)
+    shape, layout = Shape(10, 4, 4), Layout(group=1, piece=1 << 20, slots=4, readers=2, writers=2)
+    device = Moody(shape, layout)
     device.pause = lambda stage: time.sleep(0.02) if stage in ("read", "copy in", "finish", "write") else None
     start = time.perf_counter()
-    run(shape, plan, device)
+    run(shape, layout, device)
     assert time.perf_counter() - start < 0.6
 
 
 def test_a_single_batch_larger_than_a_piece_is_copied_while_it_is_read():
     shape = Shape(1, 400, 4)
-    plan = Layout(group=1, piece=1200, lanes=1, readers=2, writers=1)
+    layout = Layout(group=1, piece=1200, slots=1, readers=2, writers=1)
     events = []
-    device = Moody(shape, plan)
+    device = Moody(shape, layout)
     device.pause = lambda stage: (events.append(stage), time.sleep(0.002))
-    run(shape, plan, device)
+    run(shape, layout, device)
     assert events.index("copy in") < len(events) - 1 - events[::-1].index("read")
 
 
@@ -110,15 +110,15 @@ def test_a_single_batch_larger_than_a_piece_is_copied_while_it_is_read():
 )
 def test_a_layout_is_sensible_for_any_file_and_machine(B, N, d, cores):
     shape = Shape(B, N, d)
-    plan = layout(shape, cores)
+    layout = choose_layout(shape, cores)
     batch = 12 * N * d
-    assert 1 <= plan.group <= B
-    assert plan.group == 1 or plan.group * batch <= GROUP_BYTES
-    assert 1 <= plan.piece <= PIECE_BYTES
-    assert 1 <= plan.readers <= max(2, cores)
-    assert min(plan.lanes, plan.writers) >= 1
+    assert 1 <= layout.group <= B
+    assert layout.group == 1 or layout.group * batch <= GROUP_BYTES
+    assert 1 <= layout.piece <= PIECE_BYTES
+    assert 1 <= layout.readers <= max(2, cores)
+    assert min(layout.slots, layout.writers) >= 1
     # Host memory: what all threads' buffers take together.
-    assert (plan.readers + plan.writers) * plan.piece <= 40 << 20
+    assert (layout.readers + layout.writers) * layout.piece <= 40 << 20
 
 
 def test_a_union_of_spans_counts_no_moment_twice():

@@ -20,20 +20,20 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.mark.parametrize("stage", ["buffer", "read", "copy in", "start", "finish", "copy out", "write"])
 @pytest.mark.parametrize("after", [0, 3])
 def test_an_error_in_any_stage_ends_all_threads_and_is_raised(stage, after):
-    shape, plan = Shape(30, 5, 4), Layout(group=2, piece=100, lanes=3, readers=4, writers=2)
+    shape, layout = Shape(30, 5, 4), Layout(group=2, piece=100, slots=3, readers=4, writers=2)
     before = threading.active_count()
     with pytest.raises(OSError, match=f"{stage} failed"):
-        run(shape, plan, Moody(shape, plan, delay=0.001, fail=(stage, after)))
+        run(shape, layout, Moody(shape, layout, delay=0.001, fail=(stage, after)))
     assert threading.active_count() == before
 
 
 def test_ctrl_c_ends_all_threads():
-    shape, plan = Shape(2000, 5, 4), Layout(group=1, piece=100, lanes=2, readers=2, writers=1)
+    shape, layout = Shape(2000, 5, 4), Layout(group=1, piece=100, slots=2, readers=2, writers=1)
     before = threading.active_count()
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        run(shape, plan, Moody(shape, plan, delay=0.005))
+        run(shape, layout, Moody(shape, layout, delay=0.005))
     timer.join()
     assert threading.active_count() == before
 
@@ -42,7 +42,7 @@ def test_ctrl_c_ends_all_threads():
 @pytest.mark.parametrize("number", range(1, 5))
 def test_an_interrupt_while_threads_are_started_is_raised_and_ends_them(monkeypatch, number, launched):
     """Whether or not the thread whose start is interrupted was launched before."""
-    shape, plan = Shape(20, 5, 4), Layout(group=1, piece=100, lanes=2, readers=3, writers=1)
+    shape, layout = Shape(20, 5, 4), Layout(group=1, piece=100, slots=2, readers=3, writers=1)
     before, start, started = threading.active_count(), threading.Thread.start, []
 
     def interrupted(thread):
@@ -55,7 +55,7 @@ def test_an_interrupt_while_threads_are_started_is_raised_and_ends_them(monkeypa
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run(shape, plan, Moody(shape, plan, delay=0.002))
+        run(shape, layout, Moody(shape, layout, delay=0.002))
     assert threading.active_count() == before
 
 
@@ -63,7 +63,7 @@ def test_an_interrupt_while_threads_are_started_is_raised_and_ends_them(monkeypa
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_at_any_moment_is_raised_and_ends_all_threads():
     """Many moments of the first milliseconds, in which threads start, work, wait and end."""
-    shape, plan = Shape(3, 5, 4), Layout(group=1, piece=100, lanes=2, readers=3, writers=2)
+    shape, layout = Shape(3, 5, 4), Layout(group=1, piece=100, slots=2, readers=3, writers=2)
     moments, delays, inside, came = random.Random(0), SimpleQueue(), 0, threading.Event()
 
     def interrupted(*_):
@@ -75,7 +75,7 @@ def test_an_interrupt_at_any_moment_is_raised_and_ends_all_threads():
             time.sleep(delay)
             signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
-    run(shape, plan, Moody(shape, plan))  # imports what it imports: an import may swallow an interrupt
+    run(shape, layout, Moody(shape, layout))  # imports what it imports: an import may swallow an interrupt
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
     before, previous = threading.active_count(), signal.signal(signal.SIGUSR1, interrupted)
@@ -85,7 +85,7 @@ def test_an_interrupt_at_any_moment_is_raised_and_ends_all_threads():
             came.clear()
             try:
                 delays.put(moments.uniform(0, 2e-3))
-                run(shape, plan, Moody(shape, plan))
+                run(shape, layout, Moody(shape, layout))
                 ended = True
                 while not came.is_set():
                     time.sleep(0.001)
@@ -103,9 +103,9 @@ def test_an_interrupt_at_any_moment_is_raised_and_ends_all_threads():
 
 def test_after_a_failure_a_computation_is_cancelled_and_one_that_cannot_be_is_left_behind(monkeypatch):
     monkeypatch.setattr(scheduler, "GRACE", 0.5)
-    shape, plan = Shape(8, 5, 4), Layout(group=1, piece=1 << 20, lanes=2, readers=1, writers=2)
+    shape, layout = Shape(8, 5, 4), Layout(group=1, piece=1 << 20, slots=2, readers=1, writers=2)
     for obeys in (True, False):
-        device = Moody(shape, plan)
+        device = Moody(shape, layout)
         release = device.cancelled if obeys else threading.Event()
         turns = iter(range(100))
         device.pause = lambda stage, release=release, turns=turns: (
@@ -113,7 +113,7 @@ def test_after_a_failure_a_computation_is_cancelled_and_one_that_cannot_be_is_le
         )
         start = time.monotonic()
         with pytest.raises(OSError, match="broken"):
-            run(shape, plan, device)
+            run(shape, layout, device)
         took = time.monotonic() - start
         assert took < 0.4 if obeys else 0.5 <= took < 5
         release.set()
@@ -124,7 +124,7 @@ def broken():
 
 
 def test_a_stage_that_never_ends_but_fails_elsewhere_does_not_hang_the_waiters():
-    """The writer fails at once: readers that wait for a lane must be told."""
-    shape, plan = Shape(50, 5, 4), Layout(group=1, piece=240, lanes=1, readers=6, writers=1)
+    """The writer fails at once: readers that wait for a slot must be told."""
+    shape, layout = Shape(50, 5, 4), Layout(group=1, piece=240, slots=1, readers=6, writers=1)
     with pytest.raises(OSError, match="write failed"):
-        run(shape, plan, Moody(shape, plan, fail=("write", 0)))
+        run(shape, layout, Moody(shape, layout, fail=("write", 0)))

@@ -30,7 +30,7 @@ FIRST, SECOND = (f"MIG-{head}-0000-0000-0000-000000000000" for head in ("c6d4f1e
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    caches = (nvidia.nvml, nvidia.table, nvidia._as_cuda_says)
+    caches = (nvidia.nvml, nvidia.table, nvidia._first_for_cuda)
     for known in caches:
         known.cache_clear()
     yield
@@ -115,13 +115,13 @@ def test_where_gpus_are_of_several_kinds_a_number_is_what_cuda_takes_it_for(host
     """CUDA's first is the fastest, the driver's the one on the lowest bus; PCI_BUS_ID makes them the same."""
     asked = []
 
-    def said(*command, env=None, real=nvidia._said):
+    def said(*command, env=None, real=nvidia._output_of):
         if command[0] != sys.executable:
             return real(*command, env=env)
         asked.append((env.get("CUDA_VISIBLE_DEVICES"), env.get("CUDA_DEVICE_ORDER")))
         return ("abb" if env.get("CUDA_VISIBLE_DEVICES", "0")[0] == "0" else "aaa") + "0" * 29 + "\n"
 
-    monkeypatch.setattr(nvidia, "_said", said)
+    monkeypatch.setattr(nvidia, "_output_of", said)
     host(MIXED)
     assert (seen(), seen("0"), seen("1")) == (B, B, A)
     assert (seen("0", "FASTEST_FIRST"), seen("0", "PCI_BUS_ID"), seen("1", "PCI_BUS_ID")) == (B, A, B)
@@ -149,7 +149,7 @@ def test_cuda_is_asked_in_a_process_of_its_own(host, tmp_path, monkeypatch):
     assert seen("0") == B
     assert str(library) not in open(f"/proc/{os.getpid()}/maps").read()  # noqa: PTH123, SIM115
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
-    nvidia._as_cuda_says.cache_clear()
+    nvidia._first_for_cuda.cache_clear()
     assert seen("0") == A, "without CUDA, the driver's number will have to do"
 
 

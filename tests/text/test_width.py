@@ -9,7 +9,7 @@ from helpers import fits, on_a_terminal, random_block, run_hw4, write_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hw4cli.stream.timeline import Stopwatch
+from hw4cli.stream.timeline import Timeline
 from hw4cli.text import tables
 from hw4cli.text.words import wrapped
 
@@ -43,10 +43,10 @@ def test_the_timeline_fits_and_keeps_its_seconds(tmp_path, width):
 
 
 def test_the_timeline_goes_where_there_is_no_room_for_it():
-    watch = Stopwatch()
-    watch.add("read", watch.origin, watch.origin + 1)
-    assert "|" not in watch.table(30)
-    assert all(len(line) == 40 for line in watch.table(40).splitlines()[:-1])
+    timeline = Timeline()
+    timeline.add("read", timeline.origin, timeline.origin + 1)
+    assert "|" not in timeline.table(30)
+    assert all(len(line) == 40 for line in timeline.table(40).splitlines()[:-1])
 
 
 @pytest.mark.parametrize("width", WIDTHS)

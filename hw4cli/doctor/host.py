@@ -1,4 +1,4 @@
-"""What surrounds the GPU: Python, folders, memory, Slurm, and what judging needs of the system."""
+"""The host: Python, folders, memory, Slurm, and what judging needs of the system."""
 
 import ctypes
 import os
@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from hw4cli.doctor.finding import Finding, UnansweredError, ask
+from hw4cli.doctor.finding import Finding, UnansweredError, output_of
 from hw4cli.text.words import counted
 
 PR_GET_CHILD_SUBREAPER = 37
@@ -20,7 +20,7 @@ def python_version() -> list[Finding]:
 
 
 def cache() -> list[Finding]:
-    """The folder of compiled kernels: where it is, whether we may write there, how large, and whether far away."""
+    """The folder of compiled kernels: its place, size and file system, and whether it can be written."""
     from hw4cli.device.gpu import kernel_cache
 
     name, advice = "kernel cache", 'export CUPY_CACHE_DIR="/tmp/$USER-cupy"'
@@ -50,13 +50,13 @@ def filesystem(path: Path) -> str:
 def slurm() -> list[Finding]:
     """Slurm's version, its partitions and whether we are inside an allocation."""
     try:
-        version = ask(["sinfo", "--version"])
+        version = output_of(["sinfo", "--version"])
         if version is None:
             inside = " though SLURM_JOB_ID is set" if "SLURM_JOB_ID" in os.environ else ""
             return [Finding("Slurm", "missing", f"no sinfo on PATH{inside}; only a cluster has it")]
-        partitions = (ask(["sinfo", "--noheader", "--format=%P %G"]) or "").split("\n")
+        partitions = (output_of(["sinfo", "--noheader", "--format=%P %G"]) or "").split("\n")
     except UnansweredError as reason:
-        return [Finding("Slurm", "warning", str(reason), "ask who looks after the cluster, or scontrol ping")]
+        return [Finding("Slurm", "warning", str(reason), "ask the administrators of the cluster, or run scontrol ping")]
     shown = "; ".join(dict.fromkeys(filter(None, (" ".join(line.split()) for line in partitions))))
     lines = [Finding("Slurm", "ok", f"{version.strip()}; partitions: {shown or 'none'}")]
     if shutil.which("srun") is None:
@@ -71,13 +71,13 @@ def slurm() -> list[Finding]:
 
 
 def bubblewrap() -> list[Finding]:
-    """Whether bwrap is there and may make the namespaces that a sandbox is made of."""
+    """Whether bwrap is installed and may create the namespaces of a sandbox."""
     try:
-        told = ask(["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "true"])
+        printed = output_of(["bwrap", "--ro-bind", "/", "/", "--unshare-pid", "--unshare-net", "true"])
     except UnansweredError as reason:
         advice = "allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or judge without a sandbox"
         return [Finding("bwrap", "warning", f"does not work: {reason}", advice)]
-    if told is None:
+    if printed is None:
         found = "not on PATH; for a sandbox around judged programs"
         return [Finding("bwrap", "missing", found, "sudo apt install bubblewrap")]
     return [Finding("bwrap", "ok", str(shutil.which("bwrap")))]
@@ -97,7 +97,7 @@ def process_control() -> list[Finding]:
 
 
 def processor() -> list[Finding]:
-    """The cores that we may use, and those that there are."""
+    """The cores that this process may use, and all cores."""
     mine, all_cores = len(os.sched_getaffinity(0)), os.cpu_count()
     return [Finding("processor", "ok", f"{mine} of {counted(all_cores or mine, 'core')}, {platform.machine()}")]
 
@@ -114,7 +114,7 @@ def memory() -> list[Finding]:
 
 
 def suite_space(folder: Path) -> list[Finding]:
-    """Whether what is not yet made of the thirty cases and their answers fits into the cases' folder."""
+    """Whether the cases and answers that are still to be generated fit into the cases' folder."""
     from hw4cli.problem.suite import cases
 
     missing = 0

@@ -1,4 +1,4 @@
-"""Mistakes in where the output's rows stand: the answer's numbers, at other places of the file."""
+"""Mistakes in writing the output: the answer's rows at wrong places of the file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,44 +6,44 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles
-from hw4cli.diagnosis.sample import Output, Witness
+from hw4cli.diagnosis.sample import Output, WrongRows
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats, open_regular, read_exactly
 from hw4cli.problem.shape import Shape
 
-BATCHES = 1 << 16  # in which a row is looked for
+BATCHES = 1 << 16  # in which a row is searched for
 ANSWERS = 64  # of other cases
 SEARCHES = 6  # of a row in its whole batch
 HEADER_FLOATS = HEADER.size // FLOAT32.itemsize
 
-# What to say; and for each row of the witnesses the row of the answer that would stand there, NaN where there is none.
-Placing = tuple[str, Doubles]
+# The description, and for each wrong row the row of the answer that would stand there, NaN where there is none.
+Misplacement = tuple[str, Doubles]
 
 
-def placings(answer: Output, witnesses: list[Witness], tolerance: float) -> Iterator[Placing]:
-    """The other places from which the wrong rows may come."""
+def misplacements(answer: Output, wrong_rows: list[WrongRows], tolerance: float) -> Iterator[Misplacement]:
+    """Rows of the answer, at other places, that the wrong rows may be."""
     B, N, d = answer.shape.B, answer.shape.N, answer.shape.d
     every = np.memmap(answer.path, FLOAT32, mode="r", shape=(B, N, d))
-    rows = np.concatenate([one.rows for one in witnesses])
-    batches = np.repeat([one.batch for one in witnesses], [len(one.rows) for one in witnesses])
-    got = np.concatenate([one.got for one in witnesses]).astype(np.float32)
+    rows = np.concatenate([one.rows for one in wrong_rows])
+    batches = np.repeat([one.batch for one in wrong_rows], [len(one.rows) for one in wrong_rows])
+    got = np.concatenate([one.got for one in wrong_rows]).astype(np.float32)
     places = rows[:, None] * d + np.arange(d)
     transposed = every[batches[:, None], places % N, places // N]
     yield "each batch is transposed: it stands as (d, N) in the file", transposed.astype(np.float64)
     if B > 1:
         place = batches * N + rows
-        words = "batches and rows are exchanged: the file stands as (N, B, d)"
-        yield words, every[place % B, place // B].astype(np.float64)
-        yield _other_batches(every, witnesses)
+        phrase = "batches and rows are exchanged: the file stands as (N, B, d)"
+        yield phrase, every[place % B, place // B].astype(np.float64)
+        yield _other_batches(every, wrong_rows)
     yield from _other_rows(every, batches * N + rows, got, tolerance)
     for name, other in _other_answers(answer, batches * N + rows):
         yield f"the output is that of another case, {name}", other
 
 
-def _other_batches(every: Floats, witnesses: list[Witness]) -> Placing:
+def _other_batches(every: Floats, wrong_rows: list[WrongRows]) -> Misplacement:
     """The batches that, in the same rows, are nearest to what the wrong ones hold."""
     found, sources = [], []
-    for one in witnesses:
+    for one in wrong_rows:
         distance = np.zeros(min(len(every), BATCHES), np.float32)
         for row, got in zip(one.rows, one.got.astype(np.float32), strict=True):
             np.maximum(distance, np.abs(every[: len(distance), row] - got).max(axis=1), out=distance)
@@ -51,12 +51,12 @@ def _other_batches(every: Floats, witnesses: list[Witness]) -> Placing:
         found.append(every[sources[-1], one.rows].astype(np.float64))
     if len(set(sources)) == 1 and len(sources) > 1:
         return f"the wrong batches hold what belongs in batch {sources[0]}", np.concatenate(found)
-    words = f"batch {witnesses[0].batch} holds what belongs in batch {sources[0]}"
-    return f"batches are exchanged: {words}" if len(sources) > 1 else words, np.concatenate(found)
+    phrase = f"batch {wrong_rows[0].batch} holds what belongs in batch {sources[0]}"
+    return f"batches are exchanged: {phrase}" if len(sources) > 1 else phrase, np.concatenate(found)
 
 
-def _other_rows(every: Floats, rows: np.ndarray, got: Floats, tolerance: float) -> Iterator[Placing]:
-    """Rows, counted through all batches, that stand elsewhere in their batch: all of them moved alike, or each."""
+def _other_rows(every: Floats, rows: np.ndarray, got: Floats, tolerance: float) -> Iterator[Misplacement]:
+    """Rows, counted through all batches, that stand elsewhere in their batch: all shifted alike, or each otherwise."""
     B, N, d = every.shape
     flat, found = every.reshape(-1), {}
     for row, values in list(zip(rows.tolist(), got, strict=True))[:SEARCHES]:
@@ -69,14 +69,14 @@ def _other_rows(every: Floats, rows: np.ndarray, got: Floats, tolerance: float) 
     moved = {row: place for row, place in found.items() if place % d == 0 and place != row * d}
     if moved:
         (row, place), *_ = moved.items()
-        words = f"rows are exchanged: row {row % N} of batch {row // N} holds what belongs in row {place // d % N}"
-        yield words, _at(flat, np.array([found.get(row, -d) for row in rows.tolist()]), d)
+        phrase = f"rows are exchanged: row {row % N} of batch {row // N} holds what belongs in row {place // d % N}"
+        yield phrase, _at(flat, np.array([found.get(row, -d) for row in rows.tolist()]), d)
 
 
 def _moved(shift: int, d: int) -> str:
     amount, unit = (abs(shift) // d, "row") if shift % d == 0 else (abs(shift), "element")
-    words = f"everything stands {amount} {unit}{'' if amount == 1 else 's'} too {'early' if shift > 0 else 'late'}"
-    return f"{words}, as behind a header of 12 bytes" if shift == -HEADER_FLOATS else words
+    phrase = f"everything stands {amount} {unit}{'' if amount == 1 else 's'} too {'early' if shift > 0 else 'late'}"
+    return f"{phrase}, as behind a header of 12 bytes" if shift == -HEADER_FLOATS else phrase
 
 
 def _at(flat: Floats, starts: np.ndarray, d: int) -> Doubles:
@@ -100,7 +100,7 @@ def _find(window: Floats, row: Floats, tolerance: float) -> int | None:
     return int(places[distances.argmin()])
 
 
-def _other_answers(answer: Output, rows: np.ndarray) -> Iterator[Placing]:
+def _other_answers(answer: Output, rows: np.ndarray) -> Iterator[Misplacement]:
     """The names of other cases in the answer's folder, and their answers' elements where the output has these rows."""
     for path in sorted(answer.path.parent.glob("*.out"))[:ANSWERS]:
         case = path.with_suffix("")
