@@ -2,8 +2,8 @@
 hw4cli/compute/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
-kernel and case), `versus` (a line for each case: the first kernel, and the others beside it) or `programs` (a line for
-each case of an end-to-end record).
+kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
+kernel, and how many times faster it is) or `programs` (a line for each case of an end-to-end record).
 """
 
 import re
@@ -39,8 +39,8 @@ def as_list(rows: list[dict[str, Any]]) -> str:
     shown += ["registers", "shared_bytes", "occupancy"]
     places = [list(COLUMNS).index(key) for key in shown]
     timed = [[cells(row)[place] for place in places] for row in rows if row["status"] == "ok"]
-    rest = [f"\n- {row['kernel']} on {row['case']}: {row['reason']}\n" for row in rows if row["reason"]]
-    return markdown([COLUMNS[key] for key in shown], timed) + "".join(rest)
+    reasons = [f"\n- {row['kernel']} on {row['case']}: {row['reason']}\n" for row in rows if row["reason"]]
+    return markdown([COLUMNS[key] for key in shown], timed) + "".join(reasons)
 
 
 def versus(rows: list[dict[str, Any]]) -> str:
@@ -63,6 +63,24 @@ def versus(rows: list[dict[str, Any]]) -> str:
     return markdown(header, lines)
 
 
+BRIEF_COLUMNS = ["shape", "median", "tflops", "max_error"]
+BRIEF = {"flash": "flash", "torch efficient": "PyTorch"}  # the kernels that it is compared with, and their names
+
+
+def brief(rows: list[dict[str, Any]]) -> str:
+    """A line for each case of the suite: the first kernel's figures, and how many times faster it is than others."""
+    table = {(row["case"], row["kernel"]): row for row in rows}
+    first = rows[0]["kernel"]
+    header = ["case", "(B, N, d)", f"{first} ms", "TFLOP/s", "max error", *(f"× {name}" for name in BRIEF.values())]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows if row["case"].startswith("t")):
+        own = table[case, first]
+        shape, median, tflops, error = (cells(own)[list(COLUMNS).index(key)] for key in BRIEF_COLUMNS)
+        ratios = (f"{table[case, other]['median'] / own['median']:.1f}" for other in BRIEF)
+        lines.append([case, shape, median, tflops, error, *ratios])
+    return markdown(header, lines)
+
+
 def programs(rows: list[dict[str, Any]]) -> str:
     """A line for each case of an end-to-end record: every program's median, and the others' ratio to the first."""
     names = list(dict.fromkeys(row["program"] for row in rows))
@@ -81,11 +99,11 @@ def programs_caption(record: dict[str, Any]) -> str:
     """The machine, the software, the commit and the method in one sentence."""
     machine, method = record["machine"], record["method"]
     facts = ", ".join(f"{name} {value}" for name, value in machine.items() if isinstance(value, (str, int)))
-    told = "; ".join(f"{name}: {value}" for name, value in method.items())
-    return f"{facts}; commit {record['commit']}, {record['date']}; {told}."
+    methods = "; ".join(f"{name}: {value}" for name, value in method.items())
+    return f"{facts}; commit {record['commit']}, {record['date']}; {methods}."
 
 
-VIEWS = {"list": as_list, "versus": versus, "programs": programs}
+VIEWS = {"list": as_list, "versus": versus, "brief": brief, "programs": programs}
 
 
 def filled(text: str) -> str:
@@ -93,8 +111,8 @@ def filled(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         record = read_record(HERE / match[2])
-        words = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
-        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{words}\n{match[4]}"
+        text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
+        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{text}\n{match[4]}"
 
     return MARKED.sub(table, text)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import click
 import pytest
@@ -12,11 +13,6 @@ from hw4cli.commands import COMMANDS
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
-
-
-def test_the_readme_names_every_command_but_the_default():
-    text = (ROOT / "README.md").read_text()
-    assert [name for name in COMMANDS if name != "run" and f"hw4 {name}" not in text] == []
 
 
 def test_the_two_commands_are_on_the_first_screen():
@@ -38,10 +34,42 @@ def adding_a_kernel():
     return text[text.index("## Adding a kernel") :]
 
 
-def test_every_link_to_a_file_leads_to_one():
+def anchors(page):
+    """The names of a page's headings in links, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_to_a_heading_in_it(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", page.read_text()):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+def test_every_page_is_in_the_list_of_pages():
+    text = (ROOT / "docs/README.md").read_text()
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        if page.parent.name != "docs" or page.name != "README.md":
+            target = page.name if page.parent.name == "docs" else f"../{page.relative_to(ROOT)}"
+            assert f"({target}" in text, target
+
+
+def test_the_page_of_commands_has_the_first_sentence_of_each():
+    text = (ROOT / "docs/commands.md").read_text()
+    assert [name for name, sentence in COMMANDS.items() if f"| `hw4 {name}` | {sentence} |" not in text] == []
+
+
+def test_the_tutorials_first_program_is_wrong_as_it_says_and_its_second_one_accepted(hw4, folder, tmp_path):
+    page = (ROOT / "docs/tutorial.md").read_text()
+    wrong, right = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    mistake = "the wrong rows equal attention computed without the factor 1/sqrt(d)"
+    assert mistake in page
+    for name, program, shown in (("wrong.py", wrong, mistake), ("right.py", right, " AC ")):
+        (tmp_path / name).write_text(program)
+        options = ["--limit", "t01=60", "--program", f"{sys.executable} {tmp_path / name}"]
+        assert shown in hw4("judge", "t01", "--dir", folder, *options).stdout
 
 
 def test_the_threat_model_names_tests_that_are_there():
