@@ -6,7 +6,6 @@ loaded from its module when it is first used.
 
 TYPE_CHECKING = False  # type checkers take it for True; importing typing would delay the answer to Ctrl-C
 if TYPE_CHECKING:
-    from hw4cli.compute.tiled import tiled_attention as tiled_attention
     from hw4cli.device.gpu import Gpu as Gpu
     from hw4cli.errors import Hw4Error as Hw4Error
     from hw4cli.errors import InputError as InputError
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from hw4cli.problem.oracle import exact_attention as exact_attention
     from hw4cli.problem.shape import Shape as Shape
     from hw4cli.problem.verdict import Comparison as Comparison
+    from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,7 @@ _MODULES = {
     "random_input": "problem.arrays",
     "read_input": "problem.arrays",
     "read_output": "problem.arrays",
-    "tiled_attention": "compute.tiled",
+    "tiled_attention": "stream.tiled",
     "write_input": "problem.arrays",
     "write_output": "problem.arrays",
 }

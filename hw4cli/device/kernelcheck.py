@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hw4cli.compute.occupancy import occupancy
 from hw4cli.compute.plan import Chip, Variant
 from hw4cli.device.compilerlog import VERBOSE, first_error, missing_symbol, usage
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, CompileError, Compiler, find
+from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hw4cli.compute.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import CHIPS, Chip, Plan
-from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
@@ -27,6 +26,7 @@ from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
+from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 
 POISON, UNWRITTEN = 0xFF, 0xFFFFFFFF  # the byte that memory is filled with; a float of it, a NaN that no GPU computes

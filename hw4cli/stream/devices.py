@@ -11,13 +11,13 @@ import numpy as np
 
 from hw4cli.compute.dispatch import Choice, candidates
 from hw4cli.compute.plan import Plan
-from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Bytes
+from hw4cli.stream.tiled import tiled_attention
 from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 

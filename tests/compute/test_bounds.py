@@ -31,8 +31,8 @@ from hw4cli.compute.bounds import (
 from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.plan import CHIPS
 from hw4cli.compute.tensor import policy
-from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.stream.tiled import tiled_attention
 
 LN2 = math.log(2)
 TENSOR = [name for name in ("split", "exact") if name in VARIANTS]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers import fails, random_block, read_output, write_case
 
-from hw4cli.compute.occupancy import occupancy
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape

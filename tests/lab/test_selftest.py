@@ -13,13 +13,13 @@ from helpers import fails, start_hw4
 from hw4cli.cli import run_command
 from hw4cli.compute.bounds import bound
 from hw4cli.compute.plan import CHIPS
-from hw4cli.compute.tiled import tiled_attention
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
 from hw4cli.problem.casefile import magnitudes
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
+from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from hw4cli.compute.plan import CHIPS
-from hw4cli.compute.tiled import tiled_attention
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
@@ -15,6 +14,7 @@ from hw4cli.lab.randomcases import RandomCase
 from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
 from hw4cli.problem.casefile import magnitudes
 from hw4cli.problem.shape import Shape
+from hw4cli.stream.tiled import tiled_attention
 
 
 class Memory:
