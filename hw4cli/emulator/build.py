@@ -86,6 +86,19 @@ def find_compiler() -> Compiler:
     raise MachineError(f"kernels run on the CPU only where there is a C++ compiler: {wanted} is not installed")
 
 
+def checking_builds() -> tuple[str, ...]:
+    """The builds that look for mistakes, as far as the compiler has what they need.
+
+    Debian's clang++ comes without AddressSanitizer (libclang-rt-dev). Raises MachineError if there is no compiler.
+    """
+    try:
+        find_compiler().sanitizer_library()
+    except MachineError:
+        find_compiler()
+        return (RACE,)
+    return (RACE, ASAN)
+
+
 def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, build: str) -> Path:
     """A kernel's file as a shared object for a compute capability and a width of warps; kept, if there is a place.
 

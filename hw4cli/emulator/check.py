@@ -12,7 +12,7 @@ import numpy as np
 
 from hw4cli.compute.bounds import SAFE, bound, has_bound
 from hw4cli.compute.plan import CHIPS, Chip, Tile, Variant
-from hw4cli.emulator.build import ASAN, RACE, shared_object
+from hw4cli.emulator.build import ASAN, RACE, checking_builds, shared_object
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes
@@ -82,15 +82,16 @@ def check_kernel(
     shape: Shape | None = None,
     shapes: Iterable[Shape] = (*SHAPES, *LONG),
     data: Sequence[str] = DATA,
-    builds: Sequence[str] = (RACE, ASAN),
+    builds: Sequence[str] = (),
     lanes: Sequence[int] = (32,),
     tile: Tile | None = None,
     seconds: float = 60.0,
 ) -> list[Mistake]:
     """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the variant's own.
 
-    It is compiled and run on each shape (`shape`: on this one alone) and kind of data. Raises InputError if it does not
-    compile, MachineError if there is no C++ compiler, or the chip cannot start such a launch.
+    It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
+    mistakes or those of `builds`. Raises InputError if it does not compile, MachineError if there is no C++ compiler,
+    or the chip cannot start such a launch.
     """
     source = source or kernel_path(variant.name)
     planned = [
@@ -112,7 +113,7 @@ def check_kernel(
             outcomes = run_jobs([job for _, _, job in runs], build, seconds)
             return [(*one, outcome) for one, outcome in zip(runs, outcomes, strict=True)]
 
-        ways = list(product(builds, lanes))
+        ways = list(product(builds or checking_builds(), lanes))
         with ThreadPoolExecutor(workers()) as runners:
             done = list(runners.map(run, *zip(*ways, strict=True)))
     found: dict[tuple[str, ...], Mistake] = {}  # by what makes it the same: its kind and the lines it names

@@ -1,0 +1,70 @@
+"""`hw4 check KERNELS --run`: what a student without a GPU sees of a kernel's mistakes."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers import random_block, write_case
+
+from hw4cli.problem.oracle import exact_attention
+
+SMALL = ("--shape", "1,65,36")
+
+
+@pytest.fixture
+def mine(hw4, tmp_path):
+    """A kernel of one's own, ./mine.cu, as `hw4 new-kernel` begins it; `spoil` puts a mistake into it."""
+    assert hw4("new-kernel", "mine", "--from", "float4", cwd=tmp_path).returncode == 0
+    path = tmp_path / "mine.cu"
+
+    def spoil(old, new):
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def test_a_right_kernel_has_no_mistake(hw4, mine, tmp_path):
+    done = hw4("check", "./mine.cu", "--run", *SMALL, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "./mine.cu: no mistake found\n"), done.stderr
+
+
+def test_a_missing_barrier_is_told_with_both_lines_and_what_is_missing(hw4, mine, tmp_path):
+    mine("        __syncthreads();  // nobody", "        // nobody")
+    done = hw4("check", "./mine.cu", "--run", *SMALL, "--format", "json", cwd=tmp_path)
+    assert done.returncode == 1
+    races = [record for record in json.loads(done.stdout) if record["kind"] == "race"]
+    assert any(record["sentence"].count("mine.cu:") == 2 for record in races)
+    assert any("__syncthreads() is missing between them" in record["sentence"] for record in races)
+
+
+def test_a_kernel_that_does_not_compile_is_one_sentence_with_its_line(hw4, mine, tmp_path):
+    mine("const int lane", "const itn lane")
+    done = hw4("check", "./mine.cu", "--run", *SMALL, cwd=tmp_path)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "mine.cu:" in done.stderr
+    assert "itn" in done.stderr
+
+
+def test_without_a_compiler_it_says_what_to_install(hw4, tmp_path):
+    done = hw4("check", "naive", "--run", *SMALL, env={"CXX": "no-such-compiler"})
+    assert done.returncode == 3
+    assert "no-such-compiler" in done.stderr
+
+
+def test_a_kernel_of_ones_own_answers_a_file_on_the_emulated_gpu(hw4, mine, tmp_path):
+    block = random_block(2, 40, 36)
+    source = write_case(tmp_path / "in", block)
+    done = hw4("--device", "emulate", "--kernel", "./mine.cu", source, "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    o = np.fromfile(tmp_path / "out", np.float32).reshape(2, 40, 36)
+    assert np.abs(o - exact_attention(block)).max() < 2e-5
+
+
+@pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (Debian, Ubuntu: clang)")
+def test_clang_compiles_kernels_too(hw4, tmp_path):
+    done = hw4("check", "flash", "split", "--run", *SMALL, env={"CXX": "clang++"})
+    assert (done.returncode, done.stdout) == (0, "flash: no mistake found\nsplit: no mistake found\n"), done.stderr
