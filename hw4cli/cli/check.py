@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
@@ -20,11 +20,11 @@ from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.compute.plan import Chip, Variant
+    from hw4cli.compute.plan import DeviceProperties, Variant
     from hw4cli.device.kernelcheck import CheckedLaunch
 
 ALL = "all"
-ARCHITECTURES = {f"{cc / 10:.1f}": cc for cc in CHIPS}
+ARCHITECTURES = {f"{cc / 10:.1f}": cc for cc in DEVICES}
 BAR_DELAY = 1.0  # seconds: most checks are over by then
 
 
@@ -80,23 +80,23 @@ def check(
     names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     variants = [kernel_named(name) for name in names]
     if execute:
-        return _execute(variants, [CHIPS[ARCHITECTURES[name]] for name in architectures or ["8.0"]], shape, form)
-    chips = [CHIPS[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
+        return _execute(variants, [DEVICES[ARCHITECTURES[name]] for name in architectures or ["8.0"]], shape, form)
+    devices = [DEVICES[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
     compilers, missing = {}, {}
-    for chip in chips:
+    for props in devices:
         try:
-            compilers[chip.cc] = compiler_for(chip.cc)
+            compilers[props.cc] = compiler_for(props.cc)
         except MachineError as error:
-            missing[chip.cc] = error
+            missing[props.cc] = error
     if not compilers:
         raise next(iter(missing.values()))
     rows: list[CheckedLaunch] = []
     progress = Progress(len(variants) * len(compilers))
     with Bar("compiling", progress, BAR_DELAY, wanted=True):
         for variant in variants:
-            for chip in chips:
-                if chip.cc in compilers:
-                    rows += check_one(variant, chip, shape or Shape(1, 4096, 64), compilers[chip.cc])
+            for props in devices:
+                if props.cc in compilers:
+                    rows += check_one(variant, props, shape or Shape(1, 4096, 64), compilers[props.cc])
                     progress.add(1)
     click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
@@ -104,24 +104,24 @@ def check(
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
 
 
-def _execute(variants: "list[Variant]", chips: "list[Chip]", shape: Shape | None, form: str) -> int:
+def _execute(variants: "list[Variant]", devices: "list[DeviceProperties]", shape: Shape | None, form: str) -> int:
     """Run kernels on the CPU and print what is wrong with them; 1 if anything is."""
     with Importing():
         from hw4cli.emulator.check import check_kernel
 
     from hw4cli.text import tables
 
-    progress = Progress(len(variants) * len(chips))
+    progress = Progress(len(variants) * len(devices))
     found = []
     with Bar("running", progress, BAR_DELAY, wanted=True):
         for variant in variants:
-            for chip in chips:
-                if chip.cc < variant.least_cc:
+            for props in devices:
+                if props.cc < variant.least_cc:
                     print_message(f"{variant.name} needs compute capability {variant.least_cc / 10}")
                 else:
-                    found += [(chip, mistake) for mistake in check_kernel(variant, chip=chip, shape=shape)]
+                    found += [(props, mistake) for mistake in check_kernel(variant, props=props, shape=shape)]
                 progress.add(1)
-    records = [{"compute_capability": f"{chip.cc / 10:.1f}", **mistake.record()} for chip, mistake in found]
+    records = [{"compute_capability": f"{props.cc / 10:.1f}", **mistake.record()} for props, mistake in found]
     if form == "json":
         click.echo(json.dumps(records, indent=1))
     elif form == "csv":

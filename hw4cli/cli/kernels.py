@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.compute.plan import CHIPS, Chip, Variant
+from hw4cli.compute.plan import DEVICES, DeviceProperties, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
@@ -41,14 +41,14 @@ def kernels(d: int, form: str) -> None:
     Shape(1, 1, d).check("--d")
     try:
         gpu = Gpu()
-        timer, chip, name = GpuTimer(gpu), gpu.chip, gpu.name
-        _note(f"on {gpu.name}, compute capability {chip.cc / 10:.1f}")
+        timer, props, name = GpuTimer(gpu), gpu.props, gpu.name
+        _note(f"on {gpu.name}, compute capability {props.cc / 10:.1f}")
     except MachineError as reason:
-        timer, chip, name = None, CHIPS[90], ""
+        timer, props, name = None, DEVICES[90], ""
         _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
-    order, why = candidates(AUTO, chip, name, d)
+    order, why = candidates(AUTO, props, name, d)
     _note(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
-    rows = [entry(variant, d, chip, timer) for variant in VARIANTS.values()]
+    rows = [entry(variant, d, props, timer) for variant in VARIANTS.values()]
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
         return
@@ -62,15 +62,15 @@ def _note(text: str) -> None:
     click.echo(wrapped(text, columns(sys.stderr)), err=True)
 
 
-def entry(variant: Variant, d: int, chip: Chip, timer: "GpuTimer | None") -> dict[str, Any]:
+def entry(variant: Variant, d: int, props: DeviceProperties, timer: "GpuTimer | None") -> dict[str, Any]:
     """One row of the table: the variant's launch for a head size, and the compiled kernel's resources on the GPU."""
     from hw4cli.compute.dispatch import rounded_up
 
     shape = Shape(1, 4096, d)
-    runs = chip.cc >= variant.least_cc
-    plan = variant.plan(shape, chip) if runs else None
+    runs = props.cc >= variant.least_cc
+    plan = variant.plan(shape, props) if runs else None
     found = timer.resources(timer.gpu.plan(variant.name, shape)) if timer and runs else None
-    measured, proven = suite_errors(variant, chip)
+    measured, proven = suite_errors(variant, props)
     return {
         "kernel": variant.name,
         "tiles": plan and f"{plan.macros['BR']}x{plan.macros['BC']}",
@@ -85,7 +85,7 @@ def entry(variant: Variant, d: int, chip: Chip, timer: "GpuTimer | None") -> dic
     }
 
 
-def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | None]:
+def suite_errors(variant: Variant, props: DeviceProperties) -> tuple[float | None, float | None]:
     """The largest error on the assignment's cases, measured and proven; None where that is not known."""
     from hw4cli.compute.bounds import PROVEN, TYPICAL, bound
     from hw4cli.compute.measured import ERRORS
@@ -94,16 +94,16 @@ def suite_errors(variant: Variant, chip: Chip) -> tuple[float | None, float | No
     shapes = [case.shape for case in suite.cases().values()]
     sizes = {shape.d for shape in shapes}
     measured = max((error for d, error in ERRORS.get(variant.name, {}).items() if d in sizes), default=None)
-    if variant.name not in PROVEN or chip.cc < variant.least_cc:
+    if variant.name not in PROVEN or props.cc < variant.least_cc:
         return measured, None
-    return measured, max(bound(variant.name, TYPICAL, shape.d, shape.N, chip) for shape in shapes)
+    return measured, max(bound(variant.name, TYPICAL, shape.d, shape.N, props) for shape in shapes)
 
 
 def architectures(variant: Variant, shape: Shape) -> str:
     """The known compute capabilities whose shared memory a block of the variant fits."""
     fitting = []
-    for cc, chip in CHIPS.items():
+    for cc, props in DEVICES.items():
         with suppress(MachineError):
-            variant.plan(shape, chip)
+            variant.plan(shape, props)
             fitting.append(cc)
-    return "all" if fitting == list(CHIPS) else ",".join(f"{cc / 10:.1f}" for cc in fitting)
+    return "all" if fitting == list(DEVICES) else ",".join(f"{cc / 10:.1f}" for cc in fitting)

@@ -99,7 +99,7 @@ def _backend(device: str, kernel: str | None) -> "Backend":
         return CpuBackend()
     gpu = Gpu()
     if kernel:
-        VARIANTS[kernel].plan(Shape(1, 128, 64), gpu.chip)
+        VARIANTS[kernel].plan(Shape(1, 128, 64), gpu.props)
     return GpuBackend(gpu)
 
 

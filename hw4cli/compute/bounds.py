@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from hw4cli.compute.common import TILED_KEYS
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
-from hw4cli.compute.plan import CHIPS, Chip
+from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.tensor import BIAS, V_FACTOR, policy
 from hw4cli.compute.variants import VARIANTS
 
@@ -72,15 +72,15 @@ class Shares:
         return sum(self.parts().values())
 
 
-def bound(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> float:
+def bound(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
     """The bound for |O - exact| of a kernel, for |Q|, |K|, |V| up to `found`; inf where it has none, NaN included.
 
     Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
-    The chip matters to what tensor cores add: how they do it, and in which order they are told to.
+    The props matters to what tensor cores add: how they do it, and in which order they are told to.
     """
     if not has_bound(kernel) or not all(map(math.isfinite, found)):
         return math.inf
-    return shares(kernel, found, d, N, chip).total()
+    return shares(kernel, found, d, N, props).total()
 
 
 def has_bound(kernel: str) -> bool:
@@ -89,12 +89,12 @@ def has_bound(kernel: str) -> bool:
     return kernel in PROVEN or (kernel in VARIANTS and VARIANTS[kernel].longest_sum(LARGEST_N) > 0)
 
 
-def expected(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> float:
+def expected(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
     """The error to expect: the bound, but for float32's many small roundings, up and down, what was measured.
 
     That is `measured` and a margin, in proportion to the scores, to V and to longer sums.
     """
-    proven = bound(kernel, found, d, N, chip)
+    proven = bound(kernel, found, d, N, props)
     if kernel in ("split", "float64"):
         return proven
     q, k, v = found
@@ -116,25 +116,25 @@ def measured(kernel: str, d: int) -> float:
     return errors[size] * growth
 
 
-def suffices(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip, allowed: float) -> bool:
+def suffices(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties, allowed: float) -> bool:
     """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that.
 
     fp16 has no small numbers: where V is so small that this shows, the tensor cores are not asked, though they may.
     """
-    proven = bound(kernel, found, d, N, chip)
+    proven = bound(kernel, found, d, N, props)
     if not proven <= max(allowed, SAFE) or proven == math.inf:
         return False
     if kernel in ON_TENSOR_CORES and proven > PROPORTION * found[2]:
         return False
-    return expected(kernel, found, d, N, chip) <= allowed
+    return expected(kernel, found, d, N, props) <= allowed
 
 
-def shares(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip = CHIPS[90]) -> Shares:
+def shares(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
     """Every rounding of a kernel, and its size."""
     if kernel == "float64":
         return _float64(found, d, N)
     if kernel in ON_TENSOR_CORES:
-        return _split(kernel, found, d, N, chip)
+        return _split(kernel, found, d, N, props)
     return _float32(kernel, found, d, N)
 
 
@@ -184,7 +184,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     return shares
 
 
-def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares:
+def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
     """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
     q, k, v = found
     x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
@@ -192,7 +192,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> Shares
     if not max(x, k, scaled_v) <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
-    adds, lost = policy(kernel, N, d, chip), _truncation(chip.cc)
+    adds, lost = policy(kernel, N, d, props), _truncation(props.cc)
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)

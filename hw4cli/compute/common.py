@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hw4cli.compute import formulas
 from hw4cli.compute.formulas import combine_blocks, partial_o_bytes, row_stats_bytes, split_count
-from hw4cli.compute.plan import Chip, Launch, Scratch, Tile
+from hw4cli.compute.plan import DeviceProperties, Launch, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
 # A tile of the CPU: 1024 queries by 512 keys is 2 MB of float32. It stays in the L2 cache, and the BLAS is at its best.
@@ -45,11 +45,11 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
 
 
-def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, Chip], int]:
+def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperties], int]:
     """Into how many parts the keys are split: see split_count."""
 
-    def splits(shape: Shape, tile: Tile, chip: Chip) -> int:
+    def splits(shape: Shape, tile: Tile, props: DeviceProperties) -> int:
         blocks = formulas.row_blocks(shape.B, shape.N, tile["BR"])
-        return split_count(blocks, shape.N, tile["BC"], tile["BLOCKS"], chip.sms, longest, cost)
+        return split_count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
 
     return splits

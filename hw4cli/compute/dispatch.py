@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, has_bound, suffices
 from hw4cli.compute.measured import FASTEST
-from hw4cli.compute.plan import CHIPS, Chip
+from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import Magnitudes
@@ -22,18 +22,18 @@ AUTO = "auto"
 ASKED = "asked for"
 
 
-def ranking(chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+def ranking(props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
     """The kernels that are worth trying, from fast to slow, and how that is known.
 
     The rule for GPUs that were not measured: four fp16 products on tensor cores against two in float32 are a gain
     where tensor cores add in float32 at full speed: from Ampere on, but not on GeForce cards, which halve it there.
     """
-    capability = f"compute capability {chip.cc / 10:.1f}"
-    if sizes := FASTEST.get(chip.cc):
+    capability = f"compute capability {props.cc / 10:.1f}"
+    if sizes := FASTEST.get(props.cc):
         size = min((size for size in sizes if size >= d), default=max(sizes))
         beyond = f", not measured at d={d}" if d > size else ""
         return _known(sizes[size]), f"measured fastest on {capability} at d={size}{beyond}"
-    if chip.cc < 80:
+    if props.cc < 80:
         return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on {capability}"
     if "GeForce" in gpu:
         return _known((DEFAULT,)), "tensor cores are no gain on a GeForce"
@@ -44,14 +44,14 @@ def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in kernels if name in VARIANTS)
 
 
-def candidates(kernel: str, chip: Chip, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
+def candidates(kernel: str, props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
     """The kernels to choose from, the preferred first, for a --kernel; and why it is the first.
 
     Behind one that is asked for stand those that are more exact; but one of whose error nothing is known answers alone.
     """
     if kernel != AUTO and not has_bound(kernel):
         return (kernel,), ASKED
-    kernels, why = ranking(chip, gpu, d)
+    kernels, why = ranking(props, gpu, d)
     if kernel != AUTO:
         more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
         kernels, why = (kernel, *more_exact), ASKED
@@ -70,7 +70,7 @@ class Choice:
     why: str
     d: int
     N: int
-    chip: Chip
+    props: DeviceProperties
     allowed: float | None = None
     used: dict[str, tuple[int, float]] = field(default_factory=dict)  # by kernel: batches answered, the worst bound
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -131,19 +131,19 @@ class Choice:
         )
 
     def _sufficient(self, found: Magnitudes) -> str | None:
-        limits = (self.d, self.N, self.chip, self.limit)
+        limits = (self.d, self.N, self.props, self.limit)
         return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
 
     def _bound(self, kernel: str, found: Magnitudes) -> float:
-        return bound(kernel, found, self.d, self.N, self.chip)
+        return bound(kernel, found, self.d, self.N, self.props)
 
     def _in_order(self) -> list[tuple[str, int, float]]:
         return [(kernel, *self.used[kernel]) for kernel in self.kernels if kernel in self.used]
 
 
 def on_cpu(d: int, N: int, allowed: float | None) -> Choice:
-    """The CPU's two computations; their bounds depend on no chip."""
-    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, CHIPS[90], allowed)
+    """The CPU's two computations; their bounds depend on no GPU."""
+    return Choice((ON_CPU, FALLBACK), "the CPU's tiled computation", d, N, DEVICES[90], allowed)
 
 
 def _batches(count: int) -> str:

@@ -9,7 +9,7 @@ from hw4cli.compute.common import (
     splits_for,
 )
 from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div, row_blocks
-from hw4cli.compute.plan import Chip, Launch, Tile, Variant
+from hw4cli.compute.plan import DeviceProperties, Launch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
@@ -24,18 +24,18 @@ def _flash_bytes(d: int, tile: Tile) -> int:
     return FLOAT * (padded_d(d) * (2 * bc + br) + br * bc)
 
 
-def _flash_blocks(d: int, tile: Tile, chip: Chip) -> int:
+def _flash_blocks(d: int, tile: Tile, props: DeviceProperties) -> int:
     """Blocks that a multiprocessor holds at once: as shared memory allows, and 384 threads for the registers."""
-    return max(1, min(384 // tile["BR"], chip.shared_sm // (_flash_bytes(d, tile) + chip.shared_reserved)))
+    return max(1, min(384 // tile["BR"], props.shared_sm // (_flash_bytes(d, tile) + props.shared_reserved)))
 
 
-def _flash_tile(shape: Shape, chip: Chip) -> Tile:
+def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
     """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit."""
     d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
     tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
-    fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= chip.shared_limit] or tiles[-1:]
+    fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= props.shared_limit] or tiles[-1:]
     best = fitting[0]
-    if best is tiles[0] and _flash_blocks(d, tiles[0], chip) < 2 <= _flash_blocks(d, tiles[1], chip):
+    if best is tiles[0] and _flash_blocks(d, tiles[0], props) < 2 <= _flash_blocks(d, tiles[1], props):
         best = tiles[1]
     return best
 
@@ -53,9 +53,9 @@ FLASH = Variant(
     "register micro-tiles, asynchronous copies, no running maximum where none is needed",
     error_bound=2e-5,
     tile=_flash_tile,
-    derived=lambda shape, tile, chip: {
+    derived=lambda shape, tile, props: {
         "THREADS": tile["BR"],
-        "BLOCKS": _flash_blocks(shape.d, tile, chip),
+        "BLOCKS": _flash_blocks(shape.d, tile, props),
         "WIDTH": padded_d(shape.d),
         "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
         "COMBINE_THREADS": COMBINE_THREADS,

@@ -17,7 +17,7 @@ from hw4cli.compute import formulas
 from hw4cli.compute.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.compute.common import NO_LIMIT
 from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
-from hw4cli.compute.plan import CHIPS, Chip, Plan
+from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import HEAD_SIZES, Shape
@@ -28,12 +28,12 @@ FORMULAS: tuple[Callable[..., Any], ...] = (
     *(formulas.efficiency, formulas.split_count, formulas.row_stats_bytes, formulas.partial_o_bytes),
 )
 # Architectures, and the compute capability whose plans each takes: the first condition that holds. One that is none of
-# CHIPS takes those of the nearest with as much shared memory, but no split: how its tensor cores add is not known.
+# DEVICES takes those of the nearest with as much shared memory, but no split: how its tensor cores add is not known.
 TARGETS = {
-    **{f"== {cc}0": cc for cc in CHIPS},
+    **{f"== {cc}0": cc for cc in DEVICES},
     **{">= 1200": 120, ">= 900": 90, "== 870": 80, ">= 800": 86},
 }
-OLDEST = min(CHIPS)
+OLDEST = min(DEVICES)
 HEAD = ("#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels.")
 
 
@@ -78,36 +78,36 @@ class Configuration:
         }
 
 
-def native_chip(cc: int) -> Chip:
+def native_properties(cc: int) -> DeviceProperties:
     """A GPU as the program sees it: warpgroups want an architecture of their own, sm_90a."""
-    return replace(CHIPS[cc], warpgroups=False)
+    return replace(DEVICES[cc], warpgroups=False)
 
 
 def configurations(cc: int, known: bool = True) -> list[Configuration]:
     """What the program has for a compute capability: flash for any length; split, if the architecture is `known`, where
     its error is proven small enough for the assignment's range and lengths, at any head size."""
-    chip = native_chip(cc)
+    props = native_properties(cc)
     kernels = {"flash": NO_LIMIT}
-    if known and all(bound("split", TYPICAL, d, LARGEST_N, chip) <= SAFE for d in HEAD_SIZES):
+    if known and all(bound("split", TYPICAL, d, LARGEST_N, props) <= SAFE for d in HEAD_SIZES):
         kernels["split"] = LARGEST_N
     return [
-        Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), chip))
+        Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), props))
         for kernel, most in kernels.items()
         for d in HEAD_SIZES
-        for least, last in _lengths(kernel, d, chip, 1, most)
+        for least, last in _lengths(kernel, d, props, 1, most)
     ]
 
 
-def _lengths(kernel: str, d: int, chip: Chip, least: int, most: int) -> list[tuple[int, int]]:
+def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int) -> list[tuple[int, int]]:
     """The lengths, cut where the macros change. Macros that are the same at both ends are so between them."""
 
     def macros(N: int) -> dict[str, int]:
-        return {**VARIANTS[kernel].plan(Shape(1, N, d), chip).macros}
+        return {**VARIANTS[kernel].plan(Shape(1, N, d), props).macros}
 
     if macros(least) == macros(most):
         return [(least, most)]
     middle = (least + most) // 2
-    first, second = _lengths(kernel, d, chip, least, middle), _lengths(kernel, d, chip, middle + 1, most)
+    first, second = _lengths(kernel, d, props, least, middle), _lengths(kernel, d, props, middle + 1, most)
     if macros(middle) == macros(middle + 1):
         return [*first[:-1], (first[-1][0], second[0][1]), *second[1:]]
     return [*first, *second]

@@ -13,7 +13,7 @@ MAX_BLOCKS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Chip:
+class DeviceProperties:
     """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
     what a block may use, and what a multiprocessor has for all its blocks; and whether warpgroups multiply there
     (wgmma)."""
@@ -30,10 +30,10 @@ class Chip:
         return 1024 if self.cc >= 80 else 0
 
 
-# One chip of each compute capability (CUDA programming guide, table of technical specifications), for planning
+# A GPU of each compute capability (CUDA programming guide, table of technical specifications), for planning
 # where there is no GPU.
-CHIPS = {
-    cc: Chip(cc, sms, block << 10, multiprocessor << 10, warpgroups=cc == 90)
+DEVICES = {
+    cc: DeviceProperties(cc, sms, block << 10, multiprocessor << 10, warpgroups=cc == 90)
     for cc, sms, block, multiprocessor in (
         (61, 20, 48, 96),
         (75, 40, 64, 64),
@@ -69,7 +69,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a variant computes a shape on a chip: macros to compile with, launches in order, scratch memory."""
+    """How a variant computes a shape on a GPU: macros to compile with, launches in order, scratch memory."""
 
     variant: str
     macros: Mapping[str, int]
@@ -108,13 +108,13 @@ class Variant:
     name: str
     idea: str
     error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
-    tile: Callable[[Shape, Chip], Tile]  # the best BR and BC for a shape on a chip
-    derived: Callable[[Shape, Tile, Chip], Tile]  # the macros that follow from them: THREADS, and what else it takes
+    tile: Callable[[Shape, DeviceProperties], Tile]  # the best BR and BC for a shape on a GPU
+    derived: Callable[[Shape, Tile, DeviceProperties], Tile]  # the macros that follow: THREADS and more
     shared: Callable[[int, Tile], int]  # bytes a block
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
     scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
-    splits: Callable[[Shape, Tile, Chip], int] = lambda shape, tile, chip: 1
+    splits: Callable[[Shape, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
     finds_absmax: bool = False  # it leaves the largest |element| of Q, K and V at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
@@ -133,23 +133,23 @@ class Variant:
         main = renamed(self.main_symbol or self.name)
         return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
 
-    def plan(self, shape: Shape, chip: Chip, tile: Tile | None = None) -> Plan:
-        """The launches for a shape on a chip, with the BR and BC of `tile` in place of the best ones.
+    def plan(self, shape: Shape, props: DeviceProperties, tile: Tile | None = None) -> Plan:
+        """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones.
 
-        Raises MachineError if the chip cannot start such a launch.
+        Raises MachineError if the props cannot start such a launch.
         """
-        if chip.cc < self.least_cc:
+        if props.cc < self.least_cc:
             raise MachineError(
-                f"kernel {self.name} needs compute capability {self.least_cc / 10}, this GPU has {chip.cc / 10}"
+                f"kernel {self.name} needs compute capability {self.least_cc / 10}, this GPU has {props.cc / 10}"
             )
-        chosen = {**(tile or self.tile(shape, chip))}
-        chosen.update(self.derived(shape, chosen, chip))
+        chosen = {**(tile or self.tile(shape, props))}
+        chosen.update(self.derived(shape, chosen, props))
         threads = chosen["THREADS"]
-        shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, chip)
+        shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, props)
         what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"
-        if shared > chip.shared_limit:
+        if shared > props.shared_limit:
             raise MachineError(
-                f"{what} needs {shared:,} bytes of shared memory a block, this GPU has {chip.shared_limit:,}"
+                f"{what} needs {shared:,} bytes of shared memory a block, this GPU has {props.shared_limit:,}"
             )
         if not 32 <= threads <= MAX_THREADS:
             raise MachineError(f"{what} would need {threads} threads a block, GPUs have 32 to {MAX_THREADS}")

@@ -14,7 +14,7 @@ from hw4cli.compute.common import (
     splits_for,
 )
 from hw4cli.compute.formulas import FLOAT, ceil_div, convert_blocks, key_tiles, row_blocks
-from hw4cli.compute.plan import Chip, Launch, Scratch, Tile, Variant
+from hw4cli.compute.plan import DeviceProperties, Launch, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
@@ -28,14 +28,14 @@ ABSMAX_BYTES = 128  # of scratch, before the tiles
 CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
 
 
-def _warpgroups(d: int, chip: Chip, pieces: int) -> bool:
+def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
     """Whether warpgroups multiply (kernels/warpgroup.cuh). `pieces` is that of P and of V."""
-    return chip.warpgroups and pieces == 1 and 8 <= d <= 64
+    return props.warpgroups and pieces == 1 and 8 <= d <= 64
 
 
-def _inblock(keys: int, d: int, chip: Chip, pieces: int) -> bool:
+def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:
     """Whether each block converts its keys itself: for few keys that is less traffic than a pass over all."""
-    return keys <= (512 if _warpgroups(d, chip, pieces) else 256)
+    return keys <= (512 if _warpgroups(d, props, pieces) else 256)
 
 
 class Policy(NamedTuple):
@@ -47,15 +47,15 @@ class Policy(NamedTuple):
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
 
 
-def policy(kernel: str, N: int, d: int, chip: Chip) -> Policy:
+def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     """How "split" or "exact" adds up.
 
     With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
     warpgroups, no registers are left for it.
     """
     pieces, width = PIECES[kernel], padded_d(d)
-    inblock = _inblock(N, d, chip, pieces)
-    if _warpgroups(d, chip, pieces):
+    inblock = _inblock(N, d, props, pieces)
+    if _warpgroups(d, props, pieces):
         return Policy(1024, 32 if inblock and width == 32 else 64, small_first=True, rounded_sum=True)
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
@@ -63,35 +63,35 @@ def policy(kernel: str, N: int, d: int, chip: Chip) -> Policy:
     return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
 
 
-def _tile(name: str) -> Callable[[Shape, Chip], Tile]:
+def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
     """Measured on an H200: without warpgroups, 256 rows and one large block for long sequences at d = 64."""
     pieces = PIECES[name]
 
-    def tile(shape: Shape, chip: Chip) -> Tile:
-        width, short = padded_d(shape.d), _inblock(shape.N, shape.d, chip, pieces)
-        if _warpgroups(shape.d, chip, pieces):
+    def tile(shape: Shape, props: DeviceProperties) -> Tile:
+        width, short = padded_d(shape.d), _inblock(shape.N, shape.d, props, pieces)
+        if _warpgroups(shape.d, props, pieces):
             return {"BR": 128, "BC": 128}
         if width == 128:
             return {"BR": 64, "BC": 32}
         if width == 32:
             return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
         if short:
-            return {"BR": 64 if pieces == 2 and chip.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
-        if shape.N >= 4096 or pieces == 2 or chip.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
-            return {"BR": 256, "BC": 128 if chip.shared_limit > 200 << 10 and pieces == 1 else 64}
+            return {"BR": 64 if pieces == 2 and props.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
+        if shape.N >= 4096 or pieces == 2 or props.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
+            return {"BR": 256, "BC": 128 if props.shared_limit > 200 << 10 and pieces == 1 else 64}
         return {"BR": 128, "BC": 64}
 
     return tile
 
 
-def _derived(name: str) -> Callable[[Shape, Tile, Chip], Tile]:
+def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
     """What follows from a tile: threads and blocks, how tiles come, and the numeric policy."""
     pieces = PIECES[name]
 
-    def derived(shape: Shape, tile: Tile, chip: Chip) -> Tile:
-        inblock, warpgroups = _inblock(shape.N, shape.d, chip, pieces), _warpgroups(shape.d, chip, pieces)
-        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, chip, inblock)
-        adds, factor = policy(name, shape.N, shape.d, chip), V_FACTOR if pieces == 1 else 1
+    def derived(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
+        inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
+        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
+        adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         return {
             "THREADS": threads,
             "BLOCKS": blocks,
@@ -105,7 +105,7 @@ def _derived(name: str) -> Callable[[Shape, Tile, Chip], Tile]:
             "SMALL_FIRST": int(adds.small_first),
             "ROUNDED_SUM": int(adds.rounded_sum),
             # P V one slice late, where registers allow: measured on an H200 alone
-            "SKEW": int(pieces == 1 and not inblock and not warpgroups and blocks > 1 and chip.cc == 90),
+            "SKEW": int(pieces == 1 and not inblock and not warpgroups and blocks > 1 and props.cc == 90),
             "BIAS": BIAS,
             "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
             "V_FACTOR_1024": int(1024 * factor),
@@ -118,23 +118,23 @@ def _derived(name: str) -> Callable[[Shape, Tile, Chip], Tile]:
     return derived
 
 
-def _with_warpgroups(d: int, tile: Tile, chip: Chip, inblock: bool) -> tuple[int, int, int]:
+def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool) -> tuple[int, int, int]:
     """Threads; the blocks that registers allow; stages of the ring."""
     blocks, ring = (2, 3) if padded_d(d) == 32 else (1, 4)
     return 2 * tile["BR"], blocks + inblock, 1 if inblock else ring
 
 
-def _by_warps(pieces: int) -> Callable[[int, Tile, Chip, bool], tuple[int, int, int]]:
+def _by_warps(pieces: int) -> Callable[[int, Tile, DeviceProperties, bool], tuple[int, int, int]]:
     """The same where each warp multiplies for itself (mma.sync)."""
 
-    def by_warps(d: int, tile: Tile, chip: Chip, inblock: bool) -> tuple[int, int, int]:
+    def by_warps(d: int, tile: Tile, props: DeviceProperties, inblock: bool) -> tuple[int, int, int]:
         width = padded_d(d)
-        narrow = width == 64 and inblock and (chip.cc < 120 if pieces == 1 else tile["BR"] == 64)
+        narrow = width == 64 and inblock and (props.cc < 120 if pieces == 1 else tile["BR"] == 64)
         rows = 16 if width == 128 or narrow else 32  # of a warp
         threads = 32 * tile["BR"] // rows
         blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
-        fitting = chip.shared_sm // max(1, blocks) - chip.shared_reserved
-        fitting = min(chip.shared_limit, fitting) // _stage_bytes(d, tile, pieces)
+        fitting = props.shared_sm // max(1, blocks) - props.shared_reserved
+        fitting = min(props.shared_limit, fitting) // _stage_bytes(d, tile, pieces)
         least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in ring.cuh
         return threads, max(1, blocks), 2 if inblock else max(least, min(4, fitting))
 

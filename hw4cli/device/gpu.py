@@ -12,7 +12,7 @@ import numpy as np
 
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, arguments, block_matrices
-from hw4cli.compute.plan import SHARED_DEFAULT, Chip, Plan, Tile, Variant
+from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
@@ -27,7 +27,7 @@ ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts o
 ABSMAX = "absmax"  # the symbol of the range check, which is compiled behind every kernel
 
 # The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
-DEVICES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
+DEVICE_FILES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
 NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
 
 
@@ -57,7 +57,7 @@ class Gpu:
             why = _cuda_message(error) if nvidia_gpu_is_here() else NO_NVIDIA_GPU
             raise MachineError(f"no GPU can be used: {why}") from None
         cc = int(device.compute_capability)
-        self.chip = Chip(
+        self.props = DeviceProperties(
             cc=cc,
             sms=attributes["MultiProcessorCount"],
             shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
@@ -77,7 +77,7 @@ class Gpu:
 
         Raises MachineError if it cannot, InputError and KernelError if something is wrong with the user's file.
         """
-        plan = self._variant(variant).plan(shape, self.chip, tile)
+        plan = self._variant(variant).plan(shape, self.props, tile)
         self.functions(plan)
         return plan
 
@@ -193,7 +193,7 @@ class Gpu:
 
             own = is_own_kernel(variant) and not isinstance(error, UnknownArchitectureError)
             raise (KernelError if own else MachineError)(
-                f"kernel {variant} does not compile for compute capability {self.chip.cc / 10}: "
+                f"kernel {variant} does not compile for compute capability {self.props.cc / 10}: "
                 f"{first_error(str(error), variant)}"
             ) from None
         except (RuntimeError, ImportError, OSError) as error:
@@ -256,7 +256,7 @@ def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
 
 def nvidia_gpu_is_here() -> bool:
     """Whether an NVIDIA GPU is visible to this process: if not, no package helps."""
-    return any(map(os.path.exists, DEVICES))
+    return any(map(os.path.exists, DEVICE_FILES))
 
 
 def _cuda_message(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hw4cli.compute.plan import Chip, Variant
+from hw4cli.compute.plan import DeviceProperties, Variant
 from hw4cli.device.compilerlog import VERBOSE, first_error, missing_symbol, usage
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, CompileError, Compiler, find
@@ -54,23 +54,23 @@ def compiler_for(cc: int) -> Compiler:
     return compiler
 
 
-def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Iterator[CheckedLaunch]:
-    """Each launch of a kernel on a chip; or one result with the problem."""
-    capability = f"{chip.cc / 10:.1f}"
+def check(variant: Variant, props: DeviceProperties, shape: Shape, compiler: Compiler) -> Iterator[CheckedLaunch]:
+    """Each launch of a kernel on a GPU; or one result with the problem."""
+    capability = f"{props.cc / 10:.1f}"
 
     def failed(problem: str, wrong: bool = True) -> Iterator[CheckedLaunch]:
         yield CheckedLaunch(variant.name, capability, problem=problem, wrong=wrong)
 
-    if chip.cc < variant.least_cc:
+    if props.cc < variant.least_cc:
         return failed(f"needs compute capability {variant.least_cc / 10}", wrong=False)
     try:
-        plan = variant.plan(shape, chip)
+        plan = variant.plan(shape, props)
     except MachineError as error:
         words = str(error).removeprefix(f"kernel {variant.name} ").replace("this GPU has", "there are")
         return failed(words, wrong=False)
     try:
         source, options = kernel_source(variant.name), (*OPTIONS, *plan.options, VERBOSE)
-        code, log = compiler.build(source, variant.name, options, chip.cc)
+        code, log = compiler.build(source, variant.name, options, props.cc)
     except CompileError as error:
         return failed(f"does not compile: {first_error(str(error), variant.name)}")
     if lacking := missing_symbol(code, [launch.symbol for launch in plan.launches]):
@@ -85,7 +85,7 @@ def check(variant: Variant, chip: Chip, shape: Shape, compiler: Compiler) -> Ite
                 continue
             mine = used[launch.symbol]
             shared = mine.shared + launch.shared
-            found = occupancy(chip, mine.registers, shared, launch.block)
+            found = occupancy(props, mine.registers, shared, launch.block)
             problem = None
             if not found.blocks:
                 lacking = " and ".join(found.limited_by)

@@ -7,7 +7,7 @@ are handed out, in units, is what the CUDA occupancy calculator goes by.
 from dataclasses import dataclass
 
 from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.plan import Chip
+from hw4cli.compute.plan import DeviceProperties
 
 WARP = 32  # threads
 REGISTERS = 64 << 10  # of a multiprocessor, and the most that a block may have
@@ -46,23 +46,23 @@ class Occupancy:
     limited_by: tuple[str, ...]
 
 
-def occupancy(chip: Chip, registers: int, shared: int, threads: int) -> Occupancy:
+def occupancy(props: DeviceProperties, registers: int, shared: int, threads: int) -> Occupancy:
     """The occupancy of a kernel by its registers a thread, bytes of shared memory a block, and threads a block.
 
     A compute capability that is not in the table is taken for the next older one. No blocks, where not one fits.
     """
-    limits = LIMITS[max(cc for cc in LIMITS if cc <= max(chip.cc, min(LIMITS)))]
+    limits = LIMITS[max(cc for cc in LIMITS if cc <= max(props.cc, min(LIMITS)))]
     warps = ceil_div(threads, WARP)
     registers_of_warp = ceil_div(max(1, registers) * WARP, REGISTER_UNIT) * REGISTER_UNIT
     warps_by_registers = REGISTERS // PARTITIONS // registers_of_warp * PARTITIONS
-    shared_of_block = ceil_div(shared + chip.shared_reserved, limits.shared_unit) * limits.shared_unit
+    shared_of_block = ceil_div(shared + props.shared_reserved, limits.shared_unit) * limits.shared_unit
     fitting = {
         "threads": limits.warps // warps,
         "registers": warps_by_registers // warps,
-        "shared memory": chip.shared_sm // max(1, shared_of_block),
+        "shared memory": props.shared_sm // max(1, shared_of_block),
         "blocks": limits.blocks,
     }
-    if shared > chip.shared_limit:
+    if shared > props.shared_limit:
         fitting["shared memory"] = 0
     blocks = min(fitting.values())
     limited_by = tuple(name for name, count in fitting.items() if count == blocks)

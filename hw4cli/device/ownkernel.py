@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from hw4cli.compute.plan import CHIPS, Variant
+from hw4cli.compute.plan import DEVICES, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError, os_error
 from hw4cli.problem.shape import Shape
@@ -63,8 +63,8 @@ def _read(name: str) -> Variant:
         name,
         f"a kernel of one's own, launched as {base.name} is",
         symbol,
-        tile=lambda shape, chip: {**base.tile(shape, chip), **tile},
-        derived=lambda shape, tile, chip: {**base.derived(shape, tile, chip), **rest},
+        tile=lambda shape, props: {**base.tile(shape, props), **tile},
+        derived=lambda shape, tile, props: {**base.derived(shape, tile, props), **rest},
     )
 
 
@@ -89,7 +89,7 @@ def _macros(name: str, text: str, base: Variant) -> Mapping[str, int]:
     match = TILE.search(text)
     if not match:
         return {}
-    plans = [base.plan(ANY_SHAPE, chip) for chip in CHIPS.values() if chip.cc >= base.least_cc]
+    plans = [base.plan(ANY_SHAPE, props) for props in DEVICES.values() if props.cc >= base.least_cc]
     known = dict.fromkeys(key for plan in plans for key in plan.macros if key != "D")
     found = {}
     for word in match[1].replace(",", " ").split():

@@ -140,8 +140,8 @@ class GpuTimer:
         driver = self._nvml(lambda nvml, _: nvml.nvmlSystemGetDriverVersion())
         return {
             "gpu": self.gpu.name,
-            "compute_capability": f"{self.gpu.chip.cc / 10:.1f}",
-            "multiprocessors": self.gpu.chip.sms,
+            "compute_capability": f"{self.gpu.props.cc / 10:.1f}",
+            "multiprocessors": self.gpu.props.sms,
             "driver": driver or f"CUDA {_version(runtime.driverGetVersion())}",
             "cuda": _version(runtime.runtimeGetVersion()),
             "nvrtc": self.gpu.code.compiler.version,

@@ -29,7 +29,7 @@ def probe() -> dict[str, Any]:
         gpu = Gpu()
     except MachineError as error:
         return {**facts, "no GPU": str(error)}
-    facts.update(gpu=gpu.name, cc=f"{gpu.chip.cc / 10:.1f}")
+    facts.update(gpu=gpu.name, cc=f"{gpu.props.cc / 10:.1f}")
     try:
         return {**facts, "kernel error": _kernel_error(gpu)}
     except (MachineError, RuntimeError) as error:

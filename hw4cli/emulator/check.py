@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.compute.bounds import SAFE, bound, has_bound
-from hw4cli.compute.plan import CHIPS, Chip, Tile, Variant
+from hw4cli.compute.plan import DEVICES, DeviceProperties, Tile, Variant
 from hw4cli.emulator.build import ASAN, RACE, checking_builds, shared_object
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
@@ -78,7 +78,7 @@ def check_kernel(
     variant: Variant,
     source: Path | None = None,
     *,
-    chip: Chip = CHIPS[80],
+    props: DeviceProperties = DEVICES[80],
     shape: Shape | None = None,
     shapes: Iterable[Shape] = (*SHAPES, *LONG),
     data: Sequence[str] = DATA,
@@ -91,19 +91,19 @@ def check_kernel(
 
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
     mistakes or those of `builds`. Raises InputError if it does not compile, MachineError if there is no C++ compiler,
-    or the chip cannot start such a launch.
+    or the props cannot start such a launch.
     """
     source = source or kernel_path(variant.name)
     planned = [
-        (each, variant.plan(each, chip, tile))
+        (each, variant.plan(each, props, tile))
         for each in ([shape] if shape else shapes)
-        if shape or each not in LONG or _differs(variant, each, chip, tile)
+        if shape or each not in LONG or _differs(variant, each, props, tile)
     ]
     with ThreadPoolExecutor(workers()) as pool:
 
         def run(build: str, width: int) -> list[tuple[Shape, str, Job, Outcome]]:
             objects = {plan.options: plan.macros for _, plan in planned}
-            made = pool.map(lambda macros: shared_object(source, macros, chip.cc, width, build), objects.values())
+            made = pool.map(lambda macros: shared_object(source, macros, props.cc, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
             runs = [
                 (each, kind, Job(paths[plan.options], plan, block, width, schedule))
@@ -118,21 +118,21 @@ def check_kernel(
             done = list(runners.map(run, *zip(*ways, strict=True)))
     found: dict[tuple[str, ...], Mistake] = {}  # by what makes it the same: its kind and the lines it names
     for (build, width), runs in zip(ways, done, strict=True):
-        for each, kind, what, sentence in _problems(variant, runs, chip):
+        for each, kind, what, sentence in _problems(variant, runs, props):
             mistake = Mistake(variant.name, what, sentence, each, kind, build, width)
             lines = re.findall(r"[\w.-]+:\d+", sentence)
             found.setdefault((what, *lines), mistake)
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
 
 
-def _differs(variant: Variant, shape: Shape, chip: Chip, tile: Tile | None) -> bool:
+def _differs(variant: Variant, shape: Shape, props: DeviceProperties, tile: Tile | None) -> bool:
     """Whether a kernel computes a long sequence in another way than a short one."""
-    short, long = (variant.plan(Shape(1, N, shape.d), chip, tile) for N in (1, shape.N))
+    short, long = (variant.plan(Shape(1, N, shape.d), props, tile) for N in (1, shape.N))
     return (short.options, short.splits) != (long.options, long.splits)
 
 
 def _problems(
-    variant: Variant, runs: Sequence[tuple[Shape, str, Job, Outcome]], chip: Chip
+    variant: Variant, runs: Sequence[tuple[Shape, str, Job, Outcome]], props: DeviceProperties
 ) -> Iterable[tuple[Shape, str, str, str]]:
     """What was found in the runs of one build: shape, data, the mistake's kind and a sentence."""
     first: dict[tuple[Shape, str], Outcome] = {}
@@ -141,7 +141,7 @@ def _problems(
         for finding in outcome.findings:
             yield shape, kind, finding.kind, finding.sentence
         if outcome.finished:
-            for sentence in _wrong(variant, kind, job.inputs, outcome.o, chip):
+            for sentence in _wrong(variant, kind, job.inputs, outcome.o, props):
                 yield shape, kind, "wrong answer", sentence
             if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
                 yield shape, kind, "order", "the answer depends on the order in which threads take their turns"
@@ -161,11 +161,11 @@ def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, 
             yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
 
 
-def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, chip: Chip) -> list[str]:
+def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, props: DeviceProperties) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
     n, _, N, d = inputs.shape
     if has_bound(variant.name):
-        allowed = bound(variant.name, magnitudes(inputs), d, N, chip)
+        allowed = bound(variant.name, magnitudes(inputs), d, N, props)
         if kind == RANDOM_DATA:
             allowed = min(allowed, variant.error_bound)
     else:  # a kernel of the user's own

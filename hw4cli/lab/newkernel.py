@@ -2,7 +2,7 @@
 
 import re
 
-from hw4cli.compute.plan import CHIPS, Variant
+from hw4cli.compute.plan import DEVICES, Variant
 from hw4cli.compute.variants import FAMILIES, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
@@ -42,7 +42,7 @@ def check_name(name: str) -> None:
 
 def symbols(base: Variant) -> set[str]:
     """Every symbol that a kernel launches for some shape on some GPU."""
-    plans = [base.plan(shape, chip) for chip in CHIPS.values() if chip.cc >= base.least_cc for shape in SHAPES]
+    plans = [base.plan(shape, props) for props in DEVICES.values() if props.cc >= base.least_cc for shape in SHAPES]
     return {launch.symbol for plan in plans for launch in plan.launches}
 
 

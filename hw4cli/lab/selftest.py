@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hw4cli.compute.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.plan import CHIPS, Chip, Plan
+from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
@@ -45,10 +45,10 @@ class SkippedError(Exception):
 
 
 class Backend(Protocol):
-    """What is tested: the CPU or a GPU; the bounds depend on `chip`."""
+    """What is tested: the CPU or a GPU; the bounds depend on `props`."""
 
     name: str
-    chip: Chip
+    props: DeviceProperties
 
     def compute(self, kernel: str, block: Floats) -> Floats:
         """O (n, N, d) of a block (n, 3, N, d), by a kernel; elements that it does not write are UNWRITTEN.
@@ -64,7 +64,7 @@ class CpuBackend:
     """The computation of `--device cpu`, in float32 and in float64."""
 
     def __init__(self) -> None:
-        self.name, self.chip = counted(workers(), "CPU core"), CHIPS[90]
+        self.name, self.props = counted(workers(), "CPU core"), DEVICES[90]
 
     def compute(self, kernel: str, block: Floats) -> Floats:
         """O of a block; see Backend."""
@@ -79,7 +79,7 @@ class GpuBackend:
     """The kernels on a GPU, between guards, in poisoned memory; the scratch's poison alternates."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.name, self.chip, self._gpu = gpu.name, gpu.chip, gpu
+        self.name, self.props, self._gpu = gpu.name, gpu.props, gpu
         self._block: Floats | None = None  # the input in the GPU's memory
         self._inputs: Any = None
         self._found: Magnitudes = (0, 0, 0)
@@ -90,7 +90,7 @@ class GpuBackend:
         n, _, N, d = block.shape
         shape = Shape(n, N, d)
         try:
-            VARIANTS[kernel].plan(shape, self.chip)
+            VARIANTS[kernel].plan(shape, self.props)
         except MachineError as reason:
             raise SkippedError(str(reason)) from None
         plan = self._gpu.plan(kernel, shape)
@@ -136,12 +136,12 @@ class GpuBackend:
         return whole, whole[GUARD:-GUARD].reshape(shape)
 
 
-def allowed(kernel: str, found: Magnitudes, d: int, N: int, chip: Chip) -> float:
+def allowed(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> float:
     """The error that is allowed where |Q|, |K|, |V| reach `found`; inf if there is no bound.
 
     O is a mean of V even if scores are too large for float32 to resolve them, unless they overflow fp16.
     """
-    limit = bound(kernel, found, d, N, chip) * (1 if kernel in PROVEN else ESTIMATED)
+    limit = bound(kernel, found, d, N, props) * (1 if kernel in PROVEN else ESTIMATED)
     return (limit if kernel in ON_TENSOR_CORES else min(limit, 2.01 * found[2])) + LEAST
 
 
@@ -186,10 +186,10 @@ def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, f
     first = (shape.B - 1) % step  # the last batch is computed in any case
     judged = block if step == 1 else block[first::step].copy()
     expected = backend.oracle(judged)
-    _check_oracle(judged, expected, backend.chip)
+    _check_oracle(judged, expected, backend.props)
     for batch in range(shape.B):
         found = magnitudes(block[batch : batch + 1])
-        limit = allowed(case.kernel, found, shape.d, shape.N, backend.chip)
+        limit = allowed(case.kernel, found, shape.d, shape.N, backend.props)
         index, rest = divmod(batch - first, step)
         if limit == math.inf:
             continue
@@ -212,7 +212,7 @@ def _check_none(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0)
         raise WrongError(f"{counted(int(np.count_nonzero(bad)), 'element')} {what}, the first in {place}")
 
 
-def _check_oracle(block: Floats, answers: Floats, chip: Chip) -> None:
+def _check_oracle(block: Floats, answers: Floats, props: DeviceProperties) -> None:
     """Compute some rows of the first and the last batch by the definition. Raises WrongError if the oracle differs."""
     _, _, N, d = block.shape
     rows = np.unique(np.linspace(0, N - 1, 16).astype(int))
@@ -222,7 +222,7 @@ def _check_oracle(block: Floats, answers: Floats, chip: Chip) -> None:
         p = np.exp(s - s.max(axis=1, keepdims=True))
         exact = np.einsum("rk,kc->rc", p, v) / p.sum(axis=1, keepdims=True)
         error = np.abs(answers[batch][rows] - exact).max()
-        if not error <= 2 * allowed(FALLBACK, magnitudes(block[batch : batch + 1]), d, N, chip):
+        if not error <= 2 * allowed(FALLBACK, magnitudes(block[batch : batch + 1]), d, N, props):
             raise WrongError(f"the float64 answer that it is compared with is itself off by {error:.2g}")
 
 

@@ -16,7 +16,7 @@ from hw4cli.errors import MachineError
 from hw4cli.system.account import Account
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/run/nvidia")
-DEVICES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri", "/dev/dxg")
+DEVICE_FILES = ("/dev/nvidia*", "/dev/kfd", "/dev/dri", "/dev/dxg")
 # Variables whose values are folders of libraries, separated by colons.
 LIBRARY_VARIABLES = (
     *("LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
@@ -160,7 +160,7 @@ def _bwrap() -> list[str]:
 
 
 def _devices() -> list[str]:
-    patterns = (Path(pattern) for pattern in DEVICES)
+    patterns = (Path(pattern) for pattern in DEVICE_FILES)
     return [str(device) for pattern in patterns for device in sorted(pattern.parent.glob(pattern.name))]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from hw4cli.compute.bounds import TYPICAL, bound, has_bound
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.errors import InputError
 from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.show.curves import INTERVALS, holding
@@ -64,7 +64,7 @@ def error(records: Sequence[Record]) -> Picture:
     if len(gpus(records)) > 1:
         raise InputError(f"errors are of one GPU, but these records are of {' and '.join(gpus(records))}")
     points = [p for p in latest(records) if p.tile is None and p.figures["max_error"]]
-    chip = CHIPS.get(next((r.cc for r in records if r.cc), None) or 90, CHIPS[90])
+    props = DEVICES.get(next((r.cc for r in records if r.cc), None) or 90, DEVICES[90])
     panels = []
     for setting, group in by_setting(points).items():
         order = sorted(group, key=lambda p: (p.N, p.B))
@@ -73,7 +73,7 @@ def error(records: Sequence[Record]) -> Picture:
             own = [p for p in order if p.kernel == kernel]
             series.append(Series(kernel, tuple(Mark(p.where, p.figures["max_error"] or 0.0) for p in own)))
             if has_bound(kernel) and (setting.dtype, setting.direction) == (FLOAT32, FORWARD):
-                limits = tuple(Mark(p.where, bound(kernel, TYPICAL, setting.d, p.N, chip)) for p in own)
+                limits = tuple(Mark(p.where, bound(kernel, TYPICAL, setting.d, p.N, props)) for p in own)
                 series.append(Series(kernel, limits, limit=True))
         rows = tuple(dict.fromkeys(p.where for p in order))
         rules = (Rule("tolerance", TOLERANCE),)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hw4cli import __version__
 from hw4cli.compute.bounds import TYPICAL, bound, has_bound
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.resources import data_path
@@ -94,7 +94,7 @@ def _values(place: int, p: Point, record: Record) -> list[Any]:
     setting = p.setting
     proven = None
     if has_bound(p.kernel) and (setting.dtype, setting.direction) == (FLOAT32, FORWARD):
-        proven = bound(p.kernel, TYPICAL, setting.d, p.N, CHIPS.get(record.cc or 90, CHIPS[90]))
+        proven = bound(p.kernel, TYPICAL, setting.d, p.N, DEVICES.get(record.cc or 90, DEVICES[90]))
     tile = f"{p.tile[0]}x{p.tile[1]}" if p.tile else ""
     values = [place, p.kernel, tile, p.case, p.B, p.N, setting.d, setting.dtype, setting.causal, setting.direction]
     values += [p.ms, p.low, p.high, p.samples, p.tflops, *(p.figures[key] for key in FIGURES), proven]

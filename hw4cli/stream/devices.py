@@ -81,8 +81,8 @@ class CudaDevice:
         self.gpu = Gpu()
         self.group = Shape(group, shape.N, shape.d)
         self._timeline, self.progress = timeline, timeline.progress
-        kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
-        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error)
+        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
+        self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
         self._asked = kernel, max_error
         self.gpu.companions = self._companions
         with timeline("compile"):
@@ -98,10 +98,10 @@ class CudaDevice:
             return []
         plans = []
         for shape in (Shape(1, N, d) for d in HEAD_SIZES for N in LENGTHS):
-            kernels, why = candidates(kernel, self.gpu.chip, self.gpu.name, shape.d)
-            first = Choice(kernels, why, shape.d, shape.N, self.gpu.chip, max_error).first
-            plans.append(VARIANTS[first].plan(shape, self.gpu.chip))
-        own = VARIANTS[self.choice.first].plan(self.group, self.gpu.chip).options
+            kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
+            first = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error).first
+            plans.append(VARIANTS[first].plan(shape, self.gpu.props))
+        own = VARIANTS[self.choice.first].plan(self.group, self.gpu.props).options
         return plans if own in {plan.options for plan in plans} else []
 
     @property

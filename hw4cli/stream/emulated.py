@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError
 import numpy as np
 
 from hw4cli.compute.dispatch import Choice, candidates
-from hw4cli.compute.plan import CHIPS, Plan
+from hw4cli.compute.plan import DEVICES, Plan
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
@@ -18,7 +18,7 @@ from hw4cli.stream.devices import CpuDevice
 from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 
-CHIP = CHIPS[80]  # the GPU that is emulated
+EMULATED = DEVICES[80]  # the GPU that is emulated
 # Floating-point operations a second of one core, 4·B·N²·d in all, by kernel: what shuffles much is slow.
 RATES = {"naive": 5e8, "smallbr": 4e8, "shared": 1e9, "flash": 8e8, "split": 1.5e8, "exact": 1e8}
 OTHERS = 6e7
@@ -32,8 +32,8 @@ class EmulatedDevice(CpuDevice):
     """
 
     def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
-        kernels, why = candidates(kernel, CHIP, "", shape.d)
-        super().__init__(Choice(kernels, why, shape.d, shape.N, CHIP, max_error), shape, group, timeline)
+        kernels, why = candidates(kernel, EMULATED, "", shape.d)
+        super().__init__(Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, group, timeline)
         self._libraries: dict[str, tuple[Plan, Library]] = {}
         self._one_at_a_time = threading.Lock()
         first = self.choice.first
@@ -62,10 +62,10 @@ class EmulatedDevice(CpuDevice):
     def _library(self, kernel: str) -> tuple[Plan, Library]:
         """A kernel's plan for one batch, and its shared object, compiled on first use."""
         if kernel not in self._libraries:
-            plan = kernel_named(kernel).plan(Shape(1, self._group.N, self._group.d), CHIP)
-            path = shared_object(kernel_path(kernel), plan.macros, CHIP.cc, 32, PLAIN)
+            plan = kernel_named(kernel).plan(Shape(1, self._group.N, self._group.d), EMULATED)
+            path = shared_object(kernel_path(kernel), plan.macros, EMULATED.cc, 32, PLAIN)
             library = Library(path)
-            library.add_as(CHIP.cc)
+            library.add_as(EMULATED.cc)
             self._libraries[kernel] = plan, library
         return self._libraries[kernel]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, fails, fits, on_a_terminal
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
@@ -186,7 +186,7 @@ def test_a_wrong_use_is_one_sentence(hw4_here, args, words):
 
 def test_it_compiles_for_every_architecture_that_the_newest_nvrtc_knows(hw4_here, mine):
     rows = rows_of(hw4_here("check", mine(), "--format", "json"))
-    assert {row["compute_capability"] for row in rows} == {f"{cc / 10:.1f}" for cc in CHIPS if cc >= nvrtc.CUDA13_CC}
+    assert {row["compute_capability"] for row in rows} == {f"{cc / 10:.1f}" for cc in DEVICES if cc >= nvrtc.CUDA13_CC}
     assert {row["symbol"] for row in rows} == {"mine_scores", "mine_softmax", "mine_values"}
 
 

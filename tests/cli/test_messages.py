@@ -93,7 +93,7 @@ def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path
         raise ModuleNotFoundError("No module named 'cupy'", name="cupy")
 
     monkeypatch.setattr(gpu, "load", missing)
-    monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
+    monkeypatch.setattr(gpu, "DEVICE_FILES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
         gpu.import_cupy()
     (tmp_path / "nvidiactl").touch()
@@ -110,7 +110,7 @@ def test_a_machine_without_a_gpu_is_not_told_that_its_driver_is_old(monkeypatch,
 
     runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=RefusalError)
     monkeypatch.setattr(gpu, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    monkeypatch.setattr(gpu, "DEVICES", [str(tmp_path / "nvidiactl")])
+    monkeypatch.setattr(gpu, "DEVICE_FILES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
         gpu.Gpu()
     (tmp_path / "nvidiactl").touch()

@@ -29,7 +29,7 @@ from hw4cli.compute.bounds import (
     suffices,
 )
 from hw4cli.compute.dispatch import candidates
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.tensor import policy
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.stream.tiled import tiled_attention
@@ -50,12 +50,12 @@ def largest(*parts):
     return tuple(float(np.abs(part).max()) for part in parts)
 
 
-def split_error(kernel, q, k, v, chip=CHIPS[90]):
+def split_error(kernel, q, k, v, props=DEVICES[90]):
     """The emulated error and the bound."""
     N, d = k.shape
     with np.errstate(over="ignore", invalid="ignore"):
-        got = split_attention(q, k, v, policy(kernel, N, d, chip), chip.cc, exact=kernel == "exact")
-    return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, chip)
+        got = split_attention(q, k, v, policy(kernel, N, d, props), props.cc, exact=kernel == "exact")
+    return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, props)
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])
@@ -63,7 +63,7 @@ def split_error(kernel, q, k, v, chip=CHIPS[90]):
 @pytest.mark.parametrize("kernel", TENSOR)
 def test_no_adversary_gets_past_the_bound(kernel, cc, d):
     for name, q, k, v in adversaries(256, d):
-        error, limit = split_error(kernel, q, k, v, CHIPS[cc])
+        error, limit = split_error(kernel, q, k, v, DEVICES[cc])
         assert error <= limit, name
 
 
@@ -167,7 +167,7 @@ def test_the_assignments_range_is_within_what_is_allowed_on_an_h200():
     for N in (128, 512, 2048, 32768):
         for d in (32, 64):
             assert bound("split", (3, 3, 3), d, N) <= 2.8e-3
-            assert bound("split", (3, 3, 3), d, N, replace(CHIPS[90], warpgroups=False)) <= 3.9e-3
+            assert bound("split", (3, 3, 3), d, N, replace(DEVICES[90], warpgroups=False)) <= 3.9e-3
     assert bound("split", (3, 3, 3), 128, 4096) > SAFE
     for d in (32, 64, 128):
         assert bound("flash", (3, 3, 3), d, 32768) <= 2.4e-3
@@ -186,7 +186,7 @@ def test_beyond_fp16_there_is_no_bound(kernel):
 def test_what_is_no_number_has_no_bound(kernel):
     for bad in (math.nan, math.inf):
         assert bound(kernel, (1, bad, 1), 64, 128) == math.inf
-        assert not suffices(kernel, (1, 1, bad), 64, 128, CHIPS[90], math.inf)
+        assert not suffices(kernel, (1, 1, bad), 64, 128, DEVICES[90], math.inf)
 
 
 def test_of_a_kernel_whose_sums_are_not_known_there_is_no_bound(monkeypatch):
@@ -194,8 +194,8 @@ def test_of_a_kernel_whose_sums_are_not_known_there_is_no_bound(monkeypatch):
     monkeypatch.setitem(VARIANTS, "unknown", unknown)
     for kernel in ("unknown", "./mine.cu"):
         assert bound(kernel, (1e-3, 1e-3, 1e-3), 64, 128) == math.inf
-        assert candidates(kernel, CHIPS[90], "", 64) == ((kernel,), "asked for")  # nothing answers in its place
-    assert candidates("naive", CHIPS[90], "", 64)[0] == ("naive", "float64")
+        assert candidates(kernel, DEVICES[90], "", 64) == ((kernel,), "asked for")  # nothing answers in its place
+    assert candidates("naive", DEVICES[90], "", 64)[0] == ("naive", "float64")
 
 
 @pytest.mark.parametrize("kernel", [*filter(has_bound, VARIANTS), "float32"])
@@ -210,10 +210,10 @@ def test_a_bound_grows_with_every_magnitude_and_with_n(kernel):
 
 @needs_split
 def test_where_v_is_too_small_for_fp16_tensor_cores_are_not_asked():
-    assert suffices("split", (3, 3, 1e-3), 64, 2048, CHIPS[90], SAFE)
+    assert suffices("split", (3, 3, 1e-3), 64, 2048, DEVICES[90], SAFE)
     assert bound("split", (3, 3, 1e-7), 64, 2048) < 1e-7
-    assert not suffices("split", (3, 3, 1e-7), 64, 2048, CHIPS[90], SAFE)
-    assert suffices("flash", (3, 3, 1e-7), 64, 2048, CHIPS[90], SAFE)
+    assert not suffices("split", (3, 3, 1e-7), 64, 2048, DEVICES[90], SAFE)
+    assert suffices("flash", (3, 3, 1e-7), 64, 2048, DEVICES[90], SAFE)
 
 
 def test_no_record_shows_a_larger_error_than_is_expected_and_than_tests_allow():
@@ -256,10 +256,10 @@ def test_half_a_unit_in_the_last_place_of_fp16():
 def test_float32_rounding_that_adds_up_is_seen_by_the_bound_and_not_expected():
     """1e-4 is kept by float32 on any data that was not made against it; the proof alone cannot promise it."""
     assert expected("flash", (3, 3, 3), 64, 32768) <= 1e-4 < bound("flash", (3, 3, 3), 64, 32768)
-    assert suffices("flash", (3, 3, 3), 64, 32768, CHIPS[90], 1e-4)
-    assert not suffices("split", (3, 3, 3), 64, 32768, CHIPS[90], 1e-4)
-    assert not suffices("flash", (3, 3, 3), 64, 32768, CHIPS[90], 1e-6)
-    assert suffices("float64", (3, 3, 3), 64, 32768, CHIPS[90], 1e-6)
+    assert suffices("flash", (3, 3, 3), 64, 32768, DEVICES[90], 1e-4)
+    assert not suffices("split", (3, 3, 3), 64, 32768, DEVICES[90], 1e-4)
+    assert not suffices("flash", (3, 3, 3), 64, 32768, DEVICES[90], 1e-6)
+    assert suffices("float64", (3, 3, 3), 64, 32768, DEVICES[90], 1e-6)
 
 
 @needs_split

@@ -6,13 +6,13 @@ from helpers import ROOT
 import hw4cli.compute.dispatch
 from hw4cli.compute.bounds import SAFE, TYPICAL, bound, suffices
 from hw4cli.compute.dispatch import AUTO, Choice, candidates, on_cpu
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem import suite
 
 pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
-H200 = (CHIPS[90], "NVIDIA H200")
+H200 = (DEVICES[90], "NVIDIA H200")
 
 
 def choice(kernel=AUTO, gpu=H200, d=64, N=2048, allowed=None):
@@ -52,7 +52,7 @@ def test_the_assignments_cases_are_computed_by_split_on_an_h200(d, N):
     ],
 )
 def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
-    kernels, why = candidates(AUTO, CHIPS[cc], name, 64)
+    kernels, why = candidates(AUTO, DEVICES[cc], name, 64)
     assert kernels[0] == first
     assert kernels[-1] == "float64"
     assert why
@@ -60,7 +60,7 @@ def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
 
 def test_an_h100_is_ranked_as_an_h200_is():
     """The records are of a compute capability, not of a product's name."""
-    assert candidates(AUTO, CHIPS[90], "NVIDIA H100 80GB HBM3", 64) == candidates(AUTO, *H200, 64)
+    assert candidates(AUTO, DEVICES[90], "NVIDIA H100 80GB HBM3", 64) == candidates(AUTO, *H200, 64)
     assert candidates(AUTO, *H200, 64)[1] == "measured fastest on compute capability 9.0 at d=64"
 
 
@@ -111,7 +111,7 @@ def cases_kernels(gpu, d):
     """What answers the assignment's cases of a head size: "flash", or "split to N = 4096, then flash"."""
     cc, name = GPUS[gpu]
     shapes = sorted({case.shape.N for case in suite.cases().values() if case.shape.d == d})
-    kernels = {N: choice(gpu=(CHIPS[cc], name), d=d, N=N).first for N in shapes}
+    kernels = {N: choice(gpu=(DEVICES[cc], name), d=d, N=N).first for N in shapes}
     first = kernels[shapes[0]]
     last = max(N for N, kernel in kernels.items() if kernel == first)
     rest = {kernels[N] for N in shapes if last < N}
@@ -136,7 +136,7 @@ def test_the_chosen_kernel_always_suffices_and_a_faster_one_never_does():
                 this = choice(d=d, N=N)
                 kernel = this.kernel_for((size, size, size))
                 passed_over = this.kernels[: this.kernels.index(kernel)]
-                assert not any(suffices(name, (size,) * 3, d, N, CHIPS[90], SAFE) for name in passed_over)
+                assert not any(suffices(name, (size,) * 3, d, N, DEVICES[90], SAFE) for name in passed_over)
                 assert kernel == "float64" or bound(kernel, (size,) * 3, d, N) <= SAFE
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import CHIPS, Chip
+from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
@@ -43,27 +43,27 @@ def compiled(name, cc, macros):
     return {name: (int(registers), int(stores) + int(loads)) for name, stores, loads, registers in kernels}, log
 
 
-SUPPORTED = [(name, cc) for name, variant in VARIANTS.items() for cc in CHIPS if cc >= variant.least_cc]
+SUPPORTED = [(name, cc) for name, variant in VARIANTS.items() for cc in DEVICES if cc >= variant.least_cc]
 
 
-OLD_COMPILER = replace(CHIPS[90], warpgroups=False)  # NVRTC before 12.9
-COMPILED = [(name, CHIPS[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
+OLD_COMPILER = replace(DEVICES[90], warpgroups=False)  # NVRTC before 12.9
+COMPILED = [(name, DEVICES[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
 
 
-@pytest.mark.parametrize(("name", "chip"), [*COMPILED, ("split", OLD_COMPILER)], ids=lambda x: getattr(x, "cc", x))
-def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, chip):
+@pytest.mark.parametrize(("name", "props"), [*COMPILED, ("split", OLD_COMPILER)], ids=lambda x: getattr(x, "cc", x))
+def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
     tiles_follow_N = VARIANTS[name].finds_absmax  # and compiling takes long
     sizes, lengths = ([32, 36, 64, 128], (128, 2048, 32768)) if tiles_follow_N else (HEAD_SIZES, (32768,))
     shapes = [Shape(1, N, d) for d in sizes for N in lengths]
-    plans = {VARIANTS[name].plan(shape, chip).options: shape for shape in shapes}  # several N may have the same
+    plans = {VARIANTS[name].plan(shape, props).options: shape for shape in shapes}  # several N may have the same
 
     def compile_one(options):
-        return compiled(name, chip.cc, options)
+        return compiled(name, props.cc, options)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(compile_one, plans)
     for shape, (kernels, log) in zip(plans.values(), results, strict=True):
-        plan = VARIANTS[name].plan(shape, chip)
+        plan = VARIANTS[name].plan(shape, props)
         for launch in plan.launches:
             registers, spilled = kernels[launch.symbol]
             assert spilled == 0, f"{launch.symbol} spills {spilled} bytes with {plan.macros}"
@@ -74,7 +74,7 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, chip):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_kernel_of_a_file_is_launched_for_some_shape(name):
-    plans = [VARIANTS[name].plan(Shape(B, N, 64), CHIPS[90]) for B, N in ((1, 128), (1, 8192), (1000, 2048))]
+    plans = [VARIANTS[name].plan(Shape(B, N, 64), DEVICES[90]) for B, N in ((1, 128), (1, 8192), (1000, 2048))]
     launched = {launch.symbol for plan in plans for launch in plan.launches}
     text = (ROOT / "kernels" / f"{name}.cu").read_text()
     assert set(re.findall(r'extern "C" __global__.*?\b(\w+)\(const Params p\)', text, re.DOTALL)) == launched
@@ -90,9 +90,9 @@ def test_the_range_check_compiles_without_spills(cc):
 def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
     shapes = [Shape(B, N, d) for B, N in ((1, 1), (3, 129), (70_000, 200), (2, 32768)) for d in range(4, 129, 4)]
     for shape in [*shapes, *(case.shape for case in cases().values())]:
-        plan = VARIANTS[name].plan(shape, CHIPS[cc])
+        plan = VARIANTS[name].plan(shape, DEVICES[cc])
         for launch in plan.launches:
-            assert launch.shared <= CHIPS[cc].shared_limit
+            assert launch.shared <= DEVICES[cc].shared_limit
             assert 32 <= launch.block <= 1024
             assert launch.block % 32 == 0
             assert 1 <= launch.grid < 2**31
@@ -102,20 +102,20 @@ def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
 
 
 def test_a_kernels_figures_are_those_of_its_main_launch():
-    plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), CHIPS[90])
+    plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), DEVICES[90])
     assert [launch.symbol for launch in plan.launches] == ["split_convert", "split"]
     assert plan.launches[plan.main].symbol == "split"
-    assert VARIANTS["naive"].plan(Shape(1, 8, 64), CHIPS[90]).main == 0
+    assert VARIANTS["naive"].plan(Shape(1, 8, 64), DEVICES[90]).main == 0
 
 
 def test_a_kernel_that_does_not_fit_says_so():
     with pytest.raises(MachineError, match=r"float64 .* needs .* bytes of shared memory"):
-        VARIANTS["float64"].plan(Shape(1, 1, 128), Chip(10, 1, 1000, 1000))
+        VARIANTS["float64"].plan(Shape(1, 1, 128), DeviceProperties(10, 1, 1000, 1000))
 
 
 def test_a_kernel_that_the_gpu_is_too_old_for_says_so():
     with pytest.raises(MachineError, match=r"split needs compute capability 8\.0, this GPU has 7\.5"):
-        VARIANTS["split"].plan(Shape(1, 1, 64), CHIPS[75])
+        VARIANTS["split"].plan(Shape(1, 1, 64), DEVICES[75])
 
 
 LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
@@ -167,7 +167,7 @@ def test_warpgroups_have_products_of_every_head_size(width):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_causal_kernel_is_refused_in_one_place(name):
-    plan = VARIANTS[name].plan(Shape(1, 300, 64), CHIPS[80])
+    plan = VARIANTS[name].plan(Shape(1, 300, 64), DEVICES[80])
     with pytest.raises(AssertionError, match=r"params\.cuh.*the causal mask is not written yet"):
         compiled(name, 80, [*plan.options, "-DCAUSAL=1"])
 
@@ -185,6 +185,6 @@ def test_inline_assembly_is_in_the_headers_of_single_instructions_alone(path):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_launch_names_a_symbol_of_the_file(name):
     text = (ROOT / "kernels" / f"{name}.cu").read_text()
-    for launch in VARIANTS[name].plan(Shape(1, 8192, 64), CHIPS[90]).launches:
+    for launch in VARIANTS[name].plan(Shape(1, 8192, 64), DEVICES[90]).launches:
         assert launch.symbol.startswith(name)
         assert re.search(rf"\b{launch.symbol}\(const Params p\)", text)

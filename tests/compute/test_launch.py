@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.compute.launch import FIELDS, SIZE, arguments, block_matrices
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
@@ -48,7 +48,7 @@ def test_every_member_of_the_struct_has_a_field():
 
 
 def passed(kernel, shape, cc, **options):
-    plan = VARIANTS[kernel].plan(shape, CHIPS[cc])
+    plan = VARIANTS[kernel].plan(shape, DEVICES[cc])
     data = arguments(plan, shape, block_matrices(shape, 1 << 20, 1 << 30), 1 << 40, **options)
     values = {
         name: struct.unpack_from("<" + code, data, at)

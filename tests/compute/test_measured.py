@@ -11,7 +11,7 @@ from benchmarks import facts
 from hw4cli.cli.kernels import entry
 from hw4cli.compute.bounds import PROVEN, bound
 from hw4cli.compute.measured import FASTEST, RUN_SPREAD
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.problem import suite
 
@@ -45,7 +45,7 @@ def test_the_ladder_shows_the_largest_recorded_error_and_the_proven_one(hw4):
 
 
 def test_an_older_gpu_gets_the_ladder_too():
-    split, flash = (entry(VARIANTS[name], 64, CHIPS[61], None) for name in ("split", "flash"))
+    split, flash = (entry(VARIANTS[name], 64, DEVICES[61], None) for name in ("split", "flash"))
     assert (split["tiles"], split["threads"], split["shared KB"], split["proven"]) == (None,) * 4
     assert flash["tiles"] == "128x16"
 

@@ -14,8 +14,8 @@ import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
 from hw4cli.compute.bounds import SAFE, bound
-from hw4cli.compute.native import as_cpp, configurations, native_chip, plans_h
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.native import as_cpp, configurations, native_properties, plans_h
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
@@ -70,9 +70,9 @@ def planner(cc, folder):
     return path
 
 
-def expected(kernel, shape, chip):
+def expected(kernel, shape, props):
     """The same numbers, of the plan that the Python program makes."""
-    plan = VARIANTS[kernel].plan(shape, chip)
+    plan = VARIANTS[kernel].plan(shape, props)
     macros, main, layout = plan.macros, plan.launches[plan.main], plan.layout
     steps = {launch.symbol.removeprefix(kernel): launch for launch in plan.launches}
     grids = [steps[step].grid if step in steps else 0 for step in ("_convert", "", "_combine")]
@@ -84,7 +84,7 @@ def expected(kernel, shape, chip):
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
-@pytest.mark.parametrize("cc", CHIPS)
+@pytest.mark.parametrize("cc", DEVICES)
 def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc):
     """The program is what hw4 is measured against, so it must be as good: on all cases, other shapes, larger GPUs."""
     rng = np.random.default_rng(cc)
@@ -93,37 +93,37 @@ def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc)
     shapes += [
         Shape(int(rng.integers(1, 600)), int(2 ** rng.uniform(0, 15.3)), d) for d in (32, 64) for _ in range(100)
     ]
-    chips = [native_chip(cc), *(replace(native_chip(cc), sms=sms) for sms in (13, 78, 114, 192))]
+    devices = [native_properties(cc), *(replace(native_properties(cc), sms=sms) for sms in (13, 78, 114, 192))]
     kernels = {entry.kernel for entry in configurations(cc)}
-    asked = [*itertools.product(shapes, ("flash", "split"), chips)]
-    lines = [f"{int(kernel == 'split')} {s.B} {s.N} {s.d} {chip.sms}" for s, kernel, chip in asked]
+    asked = [*itertools.product(shapes, ("flash", "split"), devices)]
+    lines = [f"{int(kernel == 'split')} {s.B} {s.N} {s.d} {props.sms}" for s, kernel, props in asked]
     command = [planner(cc, generated)]
     told = subprocess.run(command, input="\n".join(lines), check=True, capture_output=True, text=True).stdout
-    for (shape, kernel, chip), line in zip(asked, told.splitlines(), strict=True):
+    for (shape, kernel, props), line in zip(asked, told.splitlines(), strict=True):
         if kernel in kernels and (kernel == "flash" or shape.N <= 32768):
-            assert [*map(int, line.split())] == expected(kernel, shape, chip), (kernel, shape, chip.sms)
+            assert [*map(int, line.split())] == expected(kernel, shape, props), (kernel, shape, props.sms)
         else:
             assert line == "none"
 
 
-@pytest.mark.parametrize("cc", CHIPS)
+@pytest.mark.parametrize("cc", DEVICES)
 def test_a_configurations_macros_are_those_of_every_length_that_it_is_for(cc):
     rng = np.random.default_rng(1)
     for entry in configurations(cc):
         lengths = {entry.least, min(entry.most, 1 << 20), *map(int, 2 ** rng.uniform(0, 20, 50))}
         for N in lengths:
             if entry.least <= N <= entry.most:
-                plan = VARIANTS[entry.kernel].plan(Shape(1, N, entry.d), native_chip(cc))
+                plan = VARIANTS[entry.kernel].plan(Shape(1, N, entry.d), native_properties(cc))
                 assert plan.macros == entry.plan.macros
 
 
-@pytest.mark.parametrize("cc", CHIPS)
+@pytest.mark.parametrize("cc", DEVICES)
 def test_where_split_computes_its_error_is_proven(cc):
     found = [entry for entry in configurations(cc) if entry.kernel == "split"]
     assert bool(found) == (cc in (90, 100))
     for entry in found:
         assert entry.most <= 32768
-        assert bound("split", (3, 3, 3), entry.d, entry.most, native_chip(cc)) <= SAFE
+        assert bound("split", (3, 3, 3), entry.d, entry.most, native_properties(cc)) <= SAFE
 
 
 def test_an_architecture_that_is_not_known_has_no_split():

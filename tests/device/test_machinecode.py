@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
@@ -19,7 +19,7 @@ pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]
 
 def naive(d):
     """A kernel that compiles in a moment."""
-    return "naive", ("-DABSMAX_CHUNK=16384", *VARIANTS["naive"].plan(Shape(1, 8, d), CHIPS[90]).options)
+    return "naive", ("-DABSMAX_CHUNK=16384", *VARIANTS["naive"].plan(Shape(1, 8, d), DEVICES[90]).options)
 
 
 def code_in(folder, cc=90):

@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.occupancy import LIMITS, occupancy
 from hw4cli.problem.shape import Shape
@@ -20,9 +20,9 @@ def test_it_is_what_the_driver_said_of_every_kernel_in_the_records():
             if name not in VARIANTS or row.get("occupancy") is None:
                 continue
             tile = dict(zip(("BR", "BC"), map(int, tiles.split("x")), strict=True)) if tiles else None
-            chip = CHIPS[round(10 * float(record["machine"]["compute_capability"]))]
-            plan = VARIANTS[name].plan(Shape(*row["shape"]), chip, tile)
-            found = occupancy(chip, row["registers"], row["shared_bytes"], plan.launches[plan.main].block)
+            props = DEVICES[round(10 * float(record["machine"]["compute_capability"]))]
+            plan = VARIANTS[name].plan(Shape(*row["shape"]), props, tile)
+            found = occupancy(props, row["registers"], row["shared_bytes"], plan.launches[plan.main].block)
             assert found.share == pytest.approx(row["occupancy"]), (path.name, row["kernel"], row["case"])
             compared += 1
     assert compared > 100
@@ -51,10 +51,10 @@ def test_it_is_what_the_driver_said_of_every_kernel_in_the_records():
     ],
 )
 def test_the_scarcest_resource_decides(cc, registers, shared, threads, blocks, limited_by):
-    found = occupancy(CHIPS[cc], registers, shared, threads)
+    found = occupancy(DEVICES[cc], registers, shared, threads)
     assert (found.blocks, found.limited_by) == (blocks, limited_by)
     assert found.share == blocks * threads / 32 / LIMITS[cc].warps
 
 
 def test_every_gpu_that_is_planned_for_has_its_limits():
-    assert LIMITS.keys() == CHIPS.keys()
+    assert LIMITS.keys() == DEVICES.keys()

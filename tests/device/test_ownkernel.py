@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.machinecode import MachineCode
@@ -37,41 +37,41 @@ def symbols(plan):
 @pytest.mark.parametrize("like", VARIANTS)
 def test_it_is_launched_as_the_kernel_that_it_names(own, like):
     name = own(f"// my own\n//   Like:   {like}  \n", like, renamed=False)
-    base, mine = (VARIANTS[like].plan(SHAPE, CHIPS[90]), kernel_named(name).plan(SHAPE, CHIPS[90]))
+    base, mine = (VARIANTS[like].plan(SHAPE, DEVICES[90]), kernel_named(name).plan(SHAPE, DEVICES[90]))
     assert mine.variant == name
     assert (mine.launches, mine.macros, mine.scratch, mine.splits) == (
         *(base.launches, base.macros, base.scratch, base.splits),
     )
     assert (mine.main, mine.finds_absmax) == (base.main, base.finds_absmax)
     with pytest.raises(MachineError, match=r"mine\.cu"):
-        kernel_named(name).plan(Shape(2**31, 4096, 64), CHIPS[90])
+        kernel_named(name).plan(Shape(2**31, 4096, 64), DEVICES[90])
 
 
 def test_its_functions_are_called_after_the_file_or_keep_their_names(own):
     launched = ["naive_scores", "naive_softmax", "naive_values"]
-    assert symbols(kernel_named(own("// Like: naive\n")).plan(SHAPE, CHIPS[90])) == [
+    assert symbols(kernel_named(own("// Like: naive\n")).plan(SHAPE, DEVICES[90])) == [
         symbol.replace("naive", "mine") for symbol in launched
     ]
-    assert symbols(kernel_named(own("// Like: naive\n", renamed=False)).plan(SHAPE, CHIPS[90])) == launched
+    assert symbols(kernel_named(own("// Like: naive\n", renamed=False)).plan(SHAPE, DEVICES[90])) == launched
     # A name that is no identifier can be none of a function; a word in a comment is none.
-    assert symbols(kernel_named(own("// Like: naive\n", name="my-own")).plan(SHAPE, CHIPS[90])) == launched
+    assert symbols(kernel_named(own("// Like: naive\n", name="my-own")).plan(SHAPE, DEVICES[90])) == launched
     mentioned = own("// Like: naive\n// mine_scores( is what it was called\n", renamed=False)
-    assert symbols(kernel_named(mentioned).plan(SHAPE, CHIPS[90])) == launched
+    assert symbols(kernel_named(mentioned).plan(SHAPE, DEVICES[90])) == launched
 
 
 def test_the_launch_that_does_the_work_is_the_one_that_it_is_in_the_other_kernel(own):
-    plan = kernel_named(own("// Like: split\n", "split")).plan(Shape(1000, 2048, 64), CHIPS[90])
+    plan = kernel_named(own("// Like: split\n", "split")).plan(Shape(1000, 2048, 64), DEVICES[90])
     assert symbols(plan)[0] == "mine_convert"
     assert plan.main == 1
 
 
 def test_it_may_set_the_other_kernels_macros(own):
     variant = kernel_named(own("// Like: naive\n// Tile: BR=8, BC=64 THREADS=512\n"))
-    plan = variant.plan(SHAPE, CHIPS[90])
+    plan = variant.plan(SHAPE, DEVICES[90])
     assert plan.macros == {"D": 64, "BR": 8, "BC": 64, "THREADS": 512}
     assert plan.launches[0].grid == 2 * 512 * 64
     assert plan.launches[0].block == 512
-    assert variant.plan(SHAPE, CHIPS[90], {"BR": 32, "BC": 16}).macros["BR"] == 32  # as --tile asks
+    assert variant.plan(SHAPE, DEVICES[90], {"BR": 32, "BC": 16}).macros["BR"] == 32  # as --tile asks
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def gpu_without_one():
     gpu = object.__new__(Gpu)
     function = SimpleNamespace(max_dynamic_shared_size_bytes=0)
     gpu.cupy = SimpleNamespace(RawModule=lambda path: SimpleNamespace(get_function=lambda symbol: function))
-    gpu.chip, gpu.code, gpu.companions = CHIPS[90], MachineCode(90, 13000, None), tuple
+    gpu.props, gpu.code, gpu.companions = DEVICES[90], MachineCode(90, 13000, None), tuple
     gpu._variant, gpu._compiled = kernel_named, gpu._compile
     return gpu
 
@@ -136,6 +136,6 @@ def test_a_gpu_refuses_a_file_that_does_not_compile_or_lacks_a_function(own):
         gpu.plan("./mine.cu", SHAPE)
     assert KernelError.exit_code == 2
     with pytest.raises(MachineError, match=r"needs 163,840 bytes of shared memory a block") as raised:
-        gpu.chip = CHIPS[75]
+        gpu.props = DEVICES[75]
         gpu.plan(own("// Like: flash\n// Tile: BR=128 BC=128\n", "flash"), SHAPE)
     assert raised.value.exit_code == 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import random_block, write_case
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.library import Library
@@ -35,7 +35,7 @@ def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
     source = write_case(tmp_path / "in", block)
     done = hw4("--device", "emulate", "--kernel", "exact", source, tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    plan = VARIANTS["exact"].plan(Shape(1, 70, 36), CHIPS[80])
+    plan = VARIANTS["exact"].plan(Shape(1, 70, 36), DEVICES[80])
     library = Library(shared_object(data_path("kernels/exact.cu"), plan.macros, 80, 32, PLAIN))
     library.add_as(80)
     cut_off = library.run(plan, block, watched=False).o
@@ -78,7 +78,7 @@ def test_without_a_compiler_it_says_what_is_missing(hw4, tmp_path):
 @pytest.mark.parametrize("name", ["flash", "float4"])
 def test_what_is_compiled_is_kept_and_its_answer_is_the_same_with_and_without_checks(name):
     shape = Shape(2, 33, 36)
-    plan, block = VARIANTS[name].plan(shape, CHIPS[80]), random_block(2, 33, 36)
+    plan, block = VARIANTS[name].plan(shape, DEVICES[80]), random_block(2, 33, 36)
     path = shared_object(data_path(f"kernels/{name}.cu"), plan.macros, 80, 32, RACE)
     made = path.stat().st_mtime_ns
     assert shared_object(data_path(f"kernels/{name}.cu"), plan.macros, 80, 32, RACE).stat().st_mtime_ns == made

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import LONG, SHAPES, check_kernel
@@ -25,14 +25,14 @@ def test_a_kernel_is_right_and_free_of_mistakes_where_warps_have_64_lanes(name):
 
 def test_flash_is_right_where_there_are_no_asynchronous_copies():
     shapes = [SMALLEST, Shape(1, 131, 64), Shape(1, 67, 128)]
-    mistakes = check_kernel(VARIANTS["flash"], chip=CHIPS[61], shapes=shapes, builds=[RACE])
+    mistakes = check_kernel(VARIANTS["flash"], props=DEVICES[61], shapes=shapes, builds=[RACE])
     assert [str(mistake) for mistake in mistakes] == []
 
 
 @pytest.mark.parametrize(("name", "cc"), [("split", 80), ("split", 90), ("exact", 80)])
 def test_a_kernel_on_tensor_cores_is_right_and_free_of_races(name, cc):
     shapes = [Shape(1, 1, 36), Shape(1, 131, 64), Shape(3, 65, 36), LONG[0]]
-    assert [str(mistake) for mistake in check_kernel(VARIANTS[name], chip=CHIPS[cc], shapes=shapes)] == []
+    assert [str(mistake) for mistake in check_kernel(VARIANTS[name], props=DEVICES[cc], shapes=shapes)] == []
 
 
 # Other compute capabilities: tiles by the bulk copy engine without warp groups, and other sizes of shared memory.
@@ -42,7 +42,7 @@ def test_a_kernel_on_tensor_cores_is_right_and_free_of_races(name, cc):
 def test_a_kernel_on_tensor_cores_is_right_on_other_chips(name, cc):
     shapes = [Shape(1, 131, 64), LONG[1]]
     assert [
-        str(mistake) for mistake in check_kernel(VARIANTS[name], chip=CHIPS[cc], shapes=shapes, builds=[RACE])
+        str(mistake) for mistake in check_kernel(VARIANTS[name], props=DEVICES[cc], shapes=shapes, builds=[RACE])
     ] == []
 
 
@@ -53,12 +53,12 @@ def test_long_rows_are_right_on_tensor_cores():
 
 
 def test_the_shapes_have_tails_one_key_and_parts():
-    plans = [VARIANTS["flash"].plan(shape, CHIPS[80]) for shape in (*SHAPES, *LONG)]
+    plans = [VARIANTS["flash"].plan(shape, DEVICES[80]) for shape in (*SHAPES, *LONG)]
     assert {plan.macros["D"] for plan in plans} >= {32, 36, 64, 128}
     assert (
         plans[-2].splits * LONG[0].N % 2 == 1
     )  # what lies behind two numbers for each row is at no multiple of 16 bytes
     assert plans[-2].splits > 1
-    assert {VARIANTS["split"].plan(shape, CHIPS[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
+    assert {VARIANTS["split"].plan(shape, DEVICES[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
     assert any(shape.N == 1 for shape in SHAPES)
     assert all(shape.N % 2 for shape in SHAPES)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hw4cli.compute.bounds import bound
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
@@ -17,27 +17,27 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
 
 WAYS = {
-    "split 8.0": ("split", CHIPS[80]),
-    "exact 8.0": ("exact", CHIPS[80]),
-    "split 9.0, warp groups": ("split", CHIPS[90]),
-    "exact 10.0": ("exact", CHIPS[100]),
+    "split 8.0": ("split", DEVICES[80]),
+    "exact 8.0": ("exact", DEVICES[80]),
+    "split 9.0, warp groups": ("split", DEVICES[90]),
+    "exact 10.0": ("exact", DEVICES[100]),
 }
-OLD_COMPILER = replace(CHIPS[90], warpgroups=False)
+OLD_COMPILER = replace(DEVICES[90], warpgroups=False)
 
 
 def test_a_kernel_that_delays_its_last_product_is_right_and_free_of_races():
     found = check_kernel(
-        VARIANTS["split"], chip=OLD_COMPILER, shapes=[Shape(1, 527, 32)], data=[RANDOM_DATA], builds=[RACE]
+        VARIANTS["split"], props=OLD_COMPILER, shapes=[Shape(1, 527, 32)], data=[RANDOM_DATA], builds=[RACE]
     )
     assert [str(mistake) for mistake in found] == []
 
 
-def answer(name, chip, shape, block, cut_off=False, splits=0):
+def answer(name, props, shape, block, cut_off=False, splits=0):
     variant = VARIANTS[name] if not splits else replace(VARIANTS[name], splits=lambda *_: splits)
-    plan = variant.plan(shape, chip)
-    made = shared_object(data_path(f"kernels/{name}.cu"), plan.macros, chip.cc, 32, PLAIN)
+    plan = variant.plan(shape, props)
+    made = shared_object(data_path(f"kernels/{name}.cu"), plan.macros, props.cc, 32, PLAIN)
     library = Library(made)
-    library.add_as(chip.cc if cut_off else 0)
+    library.add_as(props.cc if cut_off else 0)
     outcome = library.run(plan, block, watched=False)
     assert outcome.finished
     return outcome.o
@@ -46,11 +46,11 @@ def answer(name, chip, shape, block, cut_off=False, splits=0):
 @pytest.mark.parametrize("way", WAYS)
 def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):
     """What the proof assumes of tensor cores, in the kernel's own order of additions."""
-    name, chip = WAYS[way]
+    name, props = WAYS[way]
     shape = Shape(1, 1100, 32)  # more keys than one accumulator takes
     block = make_data(RANDOM_DATA, shape)
-    exact, allowed = exact_attention(block), bound(name, magnitudes(block), shape.d, shape.N, chip)
-    rounded, cut = (np.abs(answer(name, chip, shape, block, how) - exact).max() for how in (False, True))
+    exact, allowed = exact_attention(block), bound(name, magnitudes(block), shape.d, shape.N, props)
+    rounded, cut = (np.abs(answer(name, props, shape, block, how) - exact).max() for how in (False, True))
     assert rounded <= allowed
     assert cut <= allowed
     assert rounded != cut
@@ -60,9 +60,9 @@ def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):
 
 @pytest.mark.parametrize("way", ["exact 8.0", "split 9.0, warp groups"])
 def test_parts_of_the_keys_are_put_together(way):
-    name, chip = WAYS[way]
+    name, props = WAYS[way]
     shape = Shape(1, 527, 32)
     block = make_data(RANDOM_DATA, shape)
-    whole, parts = (answer(name, chip, shape, block, splits=splits) for splits in (1, 3))
+    whole, parts = (answer(name, props, shape, block, splits=splits) for splits in (1, 3))
     assert np.abs(whole - parts).max() <= VARIANTS[name].error_bound / 2
     assert (whole != parts).any()

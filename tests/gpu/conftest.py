@@ -34,7 +34,7 @@ def gpu(request):
 
 def compile_side_by_side(gpu, shapes):
     """Compile what tests of these shapes need, a process for each core: one after the other it takes minutes."""
-    variants = [variant for variant in VARIANTS.values() if gpu.chip.cc >= variant.least_cc]
-    plans = (variant.plan(Shape(*shape), gpu.chip) for variant in variants for shape in sorted(shapes))
+    variants = [variant for variant in VARIANTS.values() if gpu.props.cc >= variant.least_cc]
+    plans = (variant.plan(Shape(*shape), gpu.props) for variant in variants for shape in sorted(shapes))
     with ThreadPoolExecutor(workers()) as pool:
         list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans))))

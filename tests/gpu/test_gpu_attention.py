@@ -36,7 +36,7 @@ def on_gpu(gpu, variant, block, plan=None):
     """O by a kernel whose output array was NaN before; skips where the GPU is too old for it."""
     import cupy
 
-    if gpu.chip.cc < VARIANTS[variant].least_cc:
+    if gpu.props.cc < VARIANTS[variant].least_cc:
         pytest.skip(f"{variant} needs compute capability {VARIANTS[variant].least_cc / 10}")
     inputs = cupy.empty(block.shape, cupy.float32)
     inputs.set(block)
@@ -58,9 +58,9 @@ def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] <= 64], ids=str)
 def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, shape):
     """What other GPUs run, and this one with an old compiler."""
-    if not gpu.chip.warpgroups:
+    if not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
-    monkeypatch.setattr(gpu, "chip", replace(gpu.chip, warpgroups=False))
+    monkeypatch.setattr(gpu, "props", replace(gpu.props, warpgroups=False))
     block = random_block(*shape)
     first = on_gpu(gpu, "split", block)
     assert np.abs(first - exact_attention(block)).max() <= VARIANTS["split"].error_bound
@@ -124,9 +124,9 @@ def test_partial_results_lie_right_where_their_number_is_odd(gpu, variant, d, sp
     block = random_block(3, 1041, d)
     block[:, 1] *= np.linspace(0, 8, 1041, dtype=np.float32)[:, None]
     for B in (1, 3):
-        plan = replace(VARIANTS[variant], splits=lambda *_: splits).plan(Shape(B, 1041, d), gpu.chip)
+        plan = replace(VARIANTS[variant], splits=lambda *_: splits).plan(Shape(B, 1041, d), gpu.props)
         error = np.abs(on_gpu(gpu, variant, block[:B], plan) - exact_attention(block[:B])).max()
-        assert error <= bound(variant, magnitudes(block[:B]), d, 1041, gpu.chip)
+        assert error <= bound(variant, magnitudes(block[:B]), d, 1041, gpu.props)
         assert variant == "split" or error <= 2e-4
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_lost_however_scores_run_along_the_keys(gpu, variant, N, d):
     for name, q, k, v in along_the_keys(N, d):
         block = np.stack([np.resize(q, k.shape), k, v])[None]
         error = np.abs(on_gpu(gpu, variant, block) - exact_attention(block)).max()
-        proven = bound(variant, magnitudes(block), d, N, gpu.chip) if variant in PROVEN else np.inf
+        proven = bound(variant, magnitudes(block), d, N, gpu.props) if variant in PROVEN else np.inf
         assert error <= min(proven, 4e-3 if variant == "split" else 1e-3), name
 
 
@@ -174,7 +174,7 @@ def test_scores_in_the_hundreds_and_thousands_stay_finite_and_close(gpu, variant
     assert np.isfinite(got).all()
     allowed = 1e-4 * factor
     if variant in ON_TENSOR_CORES:
-        allowed = max(allowed, bound(variant, magnitudes(block), 64, 300, gpu.chip))
+        allowed = max(allowed, bound(variant, magnitudes(block), 64, 300, gpu.props))
     assert np.abs(got - expected).max() <= allowed
 
 
@@ -189,7 +189,7 @@ def test_files_beyond_two_to_the_31_elements_are_addressed_rightly(gpu, variant)
     """180 000 batches are 2.2e9 input elements in one launch; zeros but for a few batches, which are looked at."""
     import cupy
 
-    if gpu.chip.cc < VARIANTS[variant].least_cc:
+    if gpu.props.cc < VARIANTS[variant].least_cc:
         pytest.skip(f"{variant} needs compute capability {VARIANTS[variant].least_cc / 10}")
     B, N, d = 180_000, 64, 64
     plan = gpu.plan(variant, Shape(B, N, d))

@@ -32,10 +32,10 @@ def largest(*parts):
 def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why(gpu, hw4, tmp_path):
     for d in (32, 64):
         block = random_block(20, 512, d)
-        kernels, why = candidates(AUTO, gpu.chip, gpu.name, d)
+        kernels, why = candidates(AUTO, gpu.props, gpu.name, d)
         got, said = run(hw4, tmp_path, block, "--timing")
         assert np.abs(got - exact_attention(block)).max() <= SAFE
-        expected = next(name for name in kernels if bound(name, (3, 3, 3), d, 512, gpu.chip) <= SAFE)
+        expected = next(name for name in kernels if bound(name, (3, 3, 3), d, 512, gpu.props) <= SAFE)
         last = said.splitlines()[-1]
         assert last.startswith(f"kernel: 20 batches by {expected}, error at most ")
         assert last.endswith(f"allowed 0.004; preferred {kernels[0]}: {why}")
@@ -140,7 +140,7 @@ def test_no_adversary_gets_past_the_bound(gpu, kernel, d):
     for name, q, k, v in adversaries(512, d):
         rows = np.resize(q, k.shape)
         block = np.stack([rows, k, v])[None]
-        limit = bound(kernel, largest(*block[0]), d, 512, gpu.chip)
+        limit = bound(kernel, largest(*block[0]), d, 512, gpu.props)
         assert np.abs(gpu.attention(block, kernel) - exact_attention(block)).max() <= limit, name
 
 
@@ -149,7 +149,7 @@ def test_no_adversary_gets_past_the_bound(gpu, kernel, d):
 def test_thousands_of_tiny_weights_stay_within_the_bound(gpu, kernel, log2):
     _, k, v = one_and_many(np.random.default_rng(0), 32768, 32, log2)
     block = np.stack([np.full_like(k, 3), k, v])[None]
-    limit = bound(kernel, (3, 3, 3), 32, 32768, gpu.chip)
+    limit = bound(kernel, (3, 3, 3), 32, 32768, gpu.props)
     assert np.abs(gpu.attention(block, kernel) - exact_attention(block)).max() <= limit
 
 
@@ -194,10 +194,10 @@ extern "C" __global__ void one_wgmma(float* d, unsigned a, unsigned first, unsig
 def test_tensor_cores_keep_the_bits_that_the_proof_counts_on(gpu, source):
     import cupy
 
-    if gpu.chip.cc < 80:
+    if gpu.props.cc < 80:
         pytest.skip("needs mma.sync of 16x8x16: compute capability 8.0")
     by_group = source is ONE_WGMMA
-    if by_group and not gpu.chip.warpgroups:
+    if by_group and not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
     options = ("-std=c++17", "-arch=sm_90a") if by_group else ("-std=c++17",)
     kernel = cupy.RawModule(code=source, options=options).get_function("one_wgmma" if by_group else "one_mma")
@@ -208,7 +208,7 @@ def test_tensor_cores_keep_the_bits_that_the_proof_counts_on(gpu, source):
         kernel((1,), (threads,), (result, pair(a, a), first, others))
         return set(((result.get() - 1) * 2**23).tolist())
 
-    modern = gpu.chip.cc in (90, 100)
+    modern = gpu.props.cc in (90, 100)
     extra = 2 if modern else 1
     # 16 products beside a 1, each of the last bit that is kept: none is lost.
     least = pair(2.0**-12, 2.0**-12) if extra == 1 else pair(2.0**-13, 2.0**-13)

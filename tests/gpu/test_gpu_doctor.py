@@ -23,7 +23,7 @@ def test_hw4_will_run_on_the_gpu(document, gpu):
 def test_the_kernel_is_compiled_now_and_right(document, gpu):
     line = next(line for line in document["findings"] if line["name"] == "kernel")
     assert line["state"] == "ok"
-    assert f"{gpu.name}, compute capability {gpu.chip.cc / 10:.1f}: right within" in line["found"]
+    assert f"{gpu.name}, compute capability {gpu.props.cc / 10:.1f}: right within" in line["found"]
 
 
 def test_driver_gpu_and_compiler_are_ok(document):

@@ -29,13 +29,13 @@ def on_the_gpu(gpu, name, block):
 
 @pytest.mark.parametrize("name", PROBES)
 def test_emulated_tensor_cores_give_the_bits_of_real_ones(gpu, name):
-    if gpu.chip.cc < 80:
+    if gpu.props.cc < 80:
         pytest.skip("needs mma.sync of 16x8x16: compute capability 8.0")
-    if PROBES[name][2] and not gpu.chip.warpgroups:
+    if PROBES[name][2] and not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
     for seed in range(4):
         block = operands(seed)
-        real, emulated = on_the_gpu(gpu, name, block), on_the_cpu(name, block, gpu.chip.cc)
+        real, emulated = on_the_gpu(gpu, name, block), on_the_cpu(name, block, gpu.props.cc)
         written = ~np.isnan(emulated)
         np.testing.assert_array_equal(~np.isnan(real), written)
         np.testing.assert_array_equal(real[written].view(np.uint32), emulated[written].view(np.uint32))

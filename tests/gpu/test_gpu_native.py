@@ -27,7 +27,7 @@ def program(gpu, tmp_path_factory):
     for part in ("kernels", "hw4cli"):
         shutil.copytree(ROOT / part, folder / part)
     shutil.copy(ROOT / "Makefile", folder)
-    arch = f"NVCC_ARCH=sm_{gpu.chip.cc}"
+    arch = f"NVCC_ARCH=sm_{gpu.props.cc}"
     result = subprocess.run(
         ["make", "hw4", arch, f"PYTHON3={sys.executable}"], cwd=folder, capture_output=True, text=True
     )

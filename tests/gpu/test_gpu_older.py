@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import random_block
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -23,7 +23,7 @@ def test_flash_is_right_without_asynchronous_copies(gpu, monkeypatch, tmp_path, 
     """The tiles are those of the older GPU, too; its code is compiled as for 7.5, the oldest that CUDA 13 knows."""
     import cupy
 
-    plan = VARIANTS["flash"].plan(Shape(*shape), CHIPS[cc])
+    plan = VARIANTS["flash"].plan(Shape(*shape), DEVICES[cc])
     (tmp_path / "flash.cu").write_text(kernel_source("flash"))
     command = [
         nvcc,

@@ -40,7 +40,7 @@ def test_it_answers_and_is_said_to_have_no_bound(hw4, folder):
 
 @pytest.mark.parametrize("base", VARIANTS)
 def test_each_kernel_of_the_ladder_can_be_begun_from(gpu, hw4, folder, base):
-    if gpu.chip.cc < VARIANTS[base].least_cc:
+    if gpu.props.cc < VARIANTS[base].least_cc:
         pytest.skip(f"{base} needs compute capability {VARIANTS[base].least_cc / 10}")
     hw4("new-kernel", "own", "--from", base, cwd=folder)
     result = hw4("--kernel", "own.cu", "in", "out", cwd=folder)
@@ -86,10 +86,12 @@ def test_it_is_timed_beside_the_ladders_and_told_where_it_is_wrong(hw4, folder):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_occupancy_that_is_counted_is_the_drivers(gpu, name):
-    if gpu.chip.cc < VARIANTS[name].least_cc:
+    if gpu.props.cc < VARIANTS[name].least_cc:
         pytest.skip(f"{name} needs compute capability {VARIANTS[name].least_cc / 10}")
     for d in (32, 64, 128):
         plan = gpu.plan(name, Shape(4, 4096, d))
         found = GpuTimer(gpu).resources(plan)
         threads = plan.launches[plan.main].block
-        assert occupancy(gpu.chip, found.registers, found.shared_bytes, threads).share == pytest.approx(found.occupancy)
+        assert occupancy(gpu.props, found.registers, found.shared_bytes, threads).share == pytest.approx(
+            found.occupancy
+        )

@@ -37,7 +37,7 @@ def test_auto_uses_the_gpu_without_a_word(hw4, case, tmp_path):
 
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_every_kernel_can_be_named(gpu, hw4, case, tmp_path, kernel):
-    if gpu.chip.cc < VARIANTS[kernel].least_cc:
+    if gpu.props.cc < VARIANTS[kernel].least_cc:
         pytest.skip(f"{kernel} needs compute capability {VARIANTS[kernel].least_cc / 10}")
     source, block = case
     assert hw4("--device", "cuda", "--kernel", kernel, source, tmp_path / "out").returncode == 0
@@ -147,7 +147,7 @@ from hw4cli.compute.variants import VARIANTS
 gpu = Gpu()
 shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
 long = {"split": [(1, 2200, 32), (1, 2200, 64)]}  # its sums are put away
-for name in (name for name, variant in VARIANTS.items() if variant.least_cc <= gpu.chip.cc):
+for name in (name for name, variant in VARIANTS.items() if variant.least_cc <= gpu.props.cc):
     for shape in shapes + long.get(name, []):
         block = np.random.default_rng(0).uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
         for factor in (1, 30):  # the second takes the path of large scores

@@ -10,7 +10,7 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.compute.bounds import LN2
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.lab.randomcases import KINDS, PROFILES, WORK, RandomCase, draw
@@ -76,7 +76,7 @@ def test_what_is_drawn_is_of_every_sort():
 def test_keys_are_cut_into_parts_and_not_and_the_parts_have_odd_layouts_too():
     found = Counter()
     for case in DRAWN:
-        splits = VARIANTS[case.kernel].plan(case.shape, CHIPS[90]).splits
+        splits = VARIANTS[case.kernel].plan(case.shape, DEVICES[90]).splits
         odd = splits * case.shape.B * case.shape.N % 2
         found[case.kernel, "whole" if splits == 1 else "odd" if odd else "even"] += 1
     for kernel in ("flash", "split", "exact"):

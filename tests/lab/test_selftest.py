@@ -12,7 +12,7 @@ from helpers import fails, start_hw4
 
 from hw4cli.cli import run_command
 from hw4cli.compute.bounds import bound
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
@@ -46,7 +46,7 @@ def beyond(block, answer, factor):
     """An answer with one element off by what is allowed times a factor."""
     _, _, N, d = block.shape
     exact = exact_attention(block)[-1, 0, 0]
-    answer[-1, 0, 0] = exact + factor * allowed("float32", magnitudes(block[-1:]), d, N, CHIPS[90])
+    answer[-1, 0, 0] = exact + factor * allowed("float32", magnitudes(block[-1:]), d, N, DEVICES[90])
     return answer
 
 
@@ -110,7 +110,7 @@ def test_each_batch_is_held_to_the_bound_for_its_own_values(monkeypatch):
 
     def compute(self, kernel, block):
         answer = tiled_attention(block)
-        answer[0, 0, 0] += 10 * allowed(kernel, magnitudes(block[:1]), 32, 40, CHIPS[90])
+        answer[0, 0, 0] += 10 * allowed(kernel, magnitudes(block[:1]), 32, 40, DEVICES[90])
         return answer
 
     class Scaled(RandomCase):
@@ -150,12 +150,12 @@ def test_of_a_large_trial_some_batches_are_compared_the_last_one_too_and_all_are
 
 
 def test_what_is_allowed_is_the_bound_or_four_times_an_estimate_and_o_is_a_mean_of_v():
-    chip, found, large = CHIPS[90], (3, 3, 3), (3000, 3000, 3)
-    assert allowed("flash", found, 64, 4096, chip) == pytest.approx(bound("flash", found, 64, 4096, chip))
-    assert allowed("naive", found, 64, 4096, chip) == pytest.approx(4 * bound("naive", found, 64, 4096, chip))
-    assert bound("flash", large, 64, 4096, chip) == np.inf
-    assert allowed("flash", large, 64, 4096, chip) == pytest.approx(6, rel=0.01)
-    assert allowed("split", (3, 3, 1e5), 64, 4096, chip) == np.inf
+    props, found, large = DEVICES[90], (3, 3, 3), (3000, 3000, 3)
+    assert allowed("flash", found, 64, 4096, props) == pytest.approx(bound("flash", found, 64, 4096, props))
+    assert allowed("naive", found, 64, 4096, props) == pytest.approx(4 * bound("naive", found, 64, 4096, props))
+    assert bound("flash", large, 64, 4096, props) == np.inf
+    assert allowed("flash", large, 64, 4096, props) == pytest.approx(6, rel=0.01)
+    assert allowed("split", (3, 3, 1e5), 64, 4096, props) == np.inf
 
 
 def test_trials_end_when_the_time_is_over_and_one_is_made_in_any_case():

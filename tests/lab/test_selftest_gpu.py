@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
@@ -45,7 +45,7 @@ class Memory:
 class FakeGpu:
     """As much of a Gpu as a test of kernels needs; its kernels are the CPU's computation, and what `also` does."""
 
-    name, chip = "no GPU", CHIPS[90]
+    name, props = "no GPU", DEVICES[90]
 
     def __init__(self, also=lambda inputs, outputs: None, found=magnitudes):
         self.also, self.found, self.scratches = also, found, []
@@ -61,7 +61,7 @@ class FakeGpu:
         return Memory(np.empty(shape, np.float32))
 
     def plan(self, kernel, shape):
-        return VARIANTS[kernel].plan(shape, self.chip)
+        return VARIANTS[kernel].plan(shape, self.props)
 
     def translated_errors(self, plan, shape):
         return nullcontext()
@@ -118,7 +118,7 @@ def test_a_wrong_absmax_of_the_input_is_found():
 
 def test_what_a_gpu_cannot_run_is_skipped():
     old = FakeGpu()
-    old.chip = CHIPS[61]
+    old.props = DEVICES[61]
     assert run_case(ON_GPU, GpuBackend(old)).skipped == "kernel exact needs compute capability 8.0, this GPU has 6.1"
     small = FakeGpu(raising(MemoryError()))
     assert run_case(ON_GPU, GpuBackend(small)).skipped == "kernel exact would need more memory than this GPU has"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli.compute.bounds import SAFE, bound, suffices
-from hw4cli.compute.plan import CHIPS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -56,7 +56,7 @@ def hostile():
 @pytest.mark.parametrize(("name", "block"), list(hostile()))
 def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name, block):
     magnitudes = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
-    enough = suffices("float32", magnitudes, block.shape[3], block.shape[2], CHIPS[90], SAFE)
+    enough = suffices("float32", magnitudes, block.shape[3], block.shape[2], DEVICES[90], SAFE)
     dtype = np.float32 if enough else np.float64
     with np.errstate(over="raise", invalid="raise"):
         got = tiled_attention(block, dtype)
@@ -68,8 +68,8 @@ def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name,
 def test_the_assignments_inputs_need_no_float64():
     for name in (*VARIANTS, "float32"):
         for case in cases().values():
-            assert suffices(name, (3, 3, 3), case.shape.d, case.shape.N, CHIPS[90], SAFE), (name, case)
-        assert suffices(name, (3, 3, 3), 128, 4096, CHIPS[90], SAFE) != (name == "split")
+            assert suffices(name, (3, 3, 3), case.shape.d, case.shape.N, DEVICES[90], SAFE), (name, case)
+        assert suffices(name, (3, 3, 3), 128, 4096, DEVICES[90], SAFE) != (name == "split")
 
 
 @pytest.mark.parametrize(
