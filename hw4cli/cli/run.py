@@ -106,4 +106,4 @@ def run(
     if timing:
         width = columns(sys.stderr)
         click.echo(timeline.table(width), err=True)
-        click.echo(wrapped(choice.told(), width, " " * 8, first=""), err=True)
+        click.echo(wrapped(choice.summary(), width, " " * 8, first=""), err=True)

@@ -13,8 +13,8 @@ from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.tensor import BIAS, V_FACTOR, policy
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import AbsMax
 
-Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
 U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
@@ -72,11 +72,11 @@ class Shares:
         return sum(self.parts().values())
 
 
-def bound(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
+def bound(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
     """The bound for |O - exact| of a kernel, for |Q|, |K|, |V| up to `found`; inf where it has none, NaN included.
 
     Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
-    The props matters to what tensor cores add: how they do it, and in which order they are told to.
+    The GPU matters to what tensor cores add: how they do it, and in which order the kernel has them do it.
     """
     if not has_bound(kernel) or not all(map(math.isfinite, found)):
         return math.inf
@@ -89,7 +89,7 @@ def has_bound(kernel: str) -> bool:
     return kernel in PROVEN or (kernel in VARIANTS and VARIANTS[kernel].longest_sum(LARGEST_N) > 0)
 
 
-def expected(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
+def expected(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
     """The error to expect: the bound, but for float32's many small roundings, up and down, what was measured.
 
     That is `measured` and a margin, in proportion to the scores, to V and to longer sums.
@@ -116,7 +116,7 @@ def measured(kernel: str, d: int) -> float:
     return errors[size] * growth
 
 
-def suffices(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties, allowed: float) -> bool:
+def suffices(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties, allowed: float) -> bool:
     """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that.
 
     fp16 has no small numbers: where V is so small that this shows, the tensor cores are not asked, though they may.
@@ -129,7 +129,7 @@ def suffices(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProper
     return expected(kernel, found, d, N, props) <= allowed
 
 
-def shares(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
+def shares(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
     """Every rounding of a kernel, and its size."""
     if kernel == "float64":
         return _float64(found, d, N)
@@ -153,7 +153,7 @@ def half_ulp16(x: float) -> float:
     return math.ldexp(1.0, max(exponent - 1, -14) - 11)
 
 
-def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
+def _float32(kernel: str, found: AbsMax, d: int, N: int) -> Shares:
     """FFMA everywhere, and the online softmax. The rungs before flash: with an estimate in place of proven sums."""
     q, k, v = found
     top = longest_score(q, k, d)
@@ -184,7 +184,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     return shares
 
 
-def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
+def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) -> Shares:
     """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
     q, k, v = found
     x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
@@ -272,7 +272,7 @@ def _power_below(x: float) -> float:
     return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 
 
-def _float64(found: Magnitudes, d: int, N: int) -> Shares:
+def _float64(found: AbsMax, d: int, N: int) -> Shares:
     """Double, rounded to float32 at the end; where even double's scores are worthless, O is still between the Vs."""
     q, k, v = found
     scores = U64 * (d + 8) * longest_score(q, k, d) * LN2

@@ -15,7 +15,7 @@ from hw4cli.compute.measured import FASTEST
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.problem.casefile import Magnitudes
+from hw4cli.problem.shape import AbsMax
 from hw4cli.text.words import counted
 
 AUTO = "auto"
@@ -82,11 +82,11 @@ class Choice:
 
     @property
     def first(self) -> str:
-        """The kernel to start groups with before their magnitudes are known: right for the assignment's range."""
+        """The kernel to start groups with before their absmax is known: right for the assignment's range."""
         return self._sufficient(TYPICAL) or self.kernels[-1]
 
-    def kernel_for(self, found: Magnitudes) -> str:
-        """The kernel that must answer a group with these magnitudes, which are finite.
+    def kernel_for(self, found: AbsMax) -> str:
+        """The kernel that must answer a group with this absmax, which is finite.
 
         Raises InputError if none can keep the error that the user asked for.
         """
@@ -99,13 +99,13 @@ class Choice:
             )
         return kernel or last
 
-    def note(self, kernel: str, batches: int, found: Magnitudes) -> None:
+    def note(self, kernel: str, batches: int, found: AbsMax) -> None:
         """Record that a kernel answers so many batches. Any thread may call."""
         with self._lock:
             count, worst = self.used.get(kernel, (0, 0.0))
             self.used[kernel] = count + batches, max(worst, self._bound(kernel, found))
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
         if not has_bound(self.kernels[0]):
             batches = _batches(sum(count for count, _ in self.used.values()))
@@ -118,7 +118,7 @@ class Choice:
         ]
         return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
 
-    def exceptions_told(self) -> str | None:
+    def exceptions_sentence(self) -> str | None:
         """One sentence if batches needed a more exact kernel than was to be expected, else None."""
         usual = self.kernels.index(self.kernels[0] if self.why == ASKED else self.first)
         others = [(name, count) for name, count, _ in self._in_order() if self.kernels.index(name) > usual]
@@ -130,11 +130,11 @@ class Choice:
             f"computed more exactly, {counts}"
         )
 
-    def _sufficient(self, found: Magnitudes) -> str | None:
+    def _sufficient(self, found: AbsMax) -> str | None:
         limits = (self.d, self.N, self.props, self.limit)
         return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
 
-    def _bound(self, kernel: str, found: Magnitudes) -> float:
+    def _bound(self, kernel: str, found: AbsMax) -> float:
         return bound(kernel, found, self.d, self.N, self.props)
 
     def _in_order(self) -> list[tuple[str, int, float]]:

@@ -103,7 +103,7 @@ Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and w
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel as data. The callables are its formulas; `launches` is told shape, tile, splits and shared bytes."""
+    """A kernel as data. The callables are its formulas; `launches` gets shape, tile, splits and shared bytes."""
 
     name: str
     idea: str

@@ -22,10 +22,10 @@ from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.lab.randomcases import RandomCase
-from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
+from hw4cli.problem.casefile import FLOAT32, Floats, absmax
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 
@@ -82,7 +82,7 @@ class GpuBackend:
         self.name, self.props, self._gpu = gpu.name, gpu.props, gpu
         self._block: Floats | None = None  # the input in the GPU's memory
         self._inputs: Any = None
-        self._found: Magnitudes = (0, 0, 0)
+        self._found: AbsMax = (0, 0, 0)
         self._scratch_poison = cycle((POISON, 0))
 
     def compute(self, kernel: str, block: Floats) -> Floats:
@@ -111,7 +111,7 @@ class GpuBackend:
             self._block = self._inputs = None
             _, self._inputs = self._guarded(block.shape)
             self._inputs.set(block)
-            self._block, self._found = block, magnitudes(block)
+            self._block, self._found = block, absmax(block)
 
     def _run(self, plan: Plan, shape: Shape) -> Floats:
         whole, outputs = self._guarded((shape.B, shape.N, shape.d))
@@ -136,7 +136,7 @@ class GpuBackend:
         return whole, whole[GUARD:-GUARD].reshape(shape)
 
 
-def allowed(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> float:
+def allowed(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) -> float:
     """The error that is allowed where |Q|, |K|, |V| reach `found`; inf if there is no bound.
 
     O is a mean of V even if scores are too large for float32 to resolve them, unless they overflow fp16.
@@ -188,7 +188,7 @@ def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, f
     expected = backend.oracle(judged)
     _check_oracle(judged, expected, backend.props)
     for batch in range(shape.B):
-        found = magnitudes(block[batch : batch + 1])
+        found = absmax(block[batch : batch + 1])
         limit = allowed(case.kernel, found, shape.d, shape.N, backend.props)
         index, rest = divmod(batch - first, step)
         if limit == math.inf:
@@ -222,7 +222,7 @@ def _check_oracle(block: Floats, answers: Floats, props: DeviceProperties) -> No
         p = np.exp(s - s.max(axis=1, keepdims=True))
         exact = np.einsum("rk,kc->rc", p, v) / p.sum(axis=1, keepdims=True)
         error = np.abs(answers[batch][rows] - exact).max()
-        if not error <= 2 * allowed(FALLBACK, magnitudes(block[batch : batch + 1]), d, N, props):
+        if not error <= 2 * allowed(FALLBACK, absmax(block[batch : batch + 1]), d, N, props):
             raise WrongError(f"the float64 answer that it is compared with is itself off by {error:.2g}")
 
 

@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, os_error
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.text.words import counted
 
 Floats = NDArray[np.float32]
 Position = tuple[int, int, int]  # batch, part (0 is Q, 1 is K, 2 is V), row
-Magnitudes = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 
 HEADER = struct.Struct("<iii")  # B, N, d
 FLOAT32 = np.dtype("<f4")
@@ -152,7 +151,7 @@ def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, shape.B)
 
 
-def magnitudes(block: Floats) -> Magnitudes:
+def absmax(block: Floats) -> AbsMax:
     """The largest |element| of Q, of K and of V in a block (n, 3, N, d); NaN where there is one."""
     flat = block.reshape(len(block), 3, -1)
     # max and min propagate a NaN: two passes, and no temporary array.

@@ -7,6 +7,7 @@ from hw4cli.errors import InputError
 
 HEADER_BYTES = 12  # int32 B, N, d
 MAX_D = 128
+AbsMax = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d that the assignment states
 
 

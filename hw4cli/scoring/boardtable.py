@@ -163,16 +163,16 @@ def panel(board: Board, place: int) -> str:
 def _facts(board: Board, one: Standing) -> str:
     score = "score open" if one.score is None else f"score {one.score}"
     rank = f"rank {one.rank} of {len(board.ranked)}" if one.rank else "no rank yet"
-    told = [rank, f"{one.passed} of {len(one.cases)} cases", score, f"total {total(one):.2f}\u00a0s"]
-    return " · ".join([*told, *([f"{duration(one.late)} late"] if one.late else [])])
+    facts = [rank, f"{one.passed} of {len(one.cases)} cases", score, f"total {total(one):.2f}\u00a0s"]
+    return " · ".join([*facts, *([f"{duration(one.late)} late"] if one.late else [])])
 
 
 def _private(one: Standing, private: Private) -> Iterator[str]:
-    told = [f'<a href="{escaped(private.handout)}">handout</a>'] if private.handout else []
-    told += [f"“{escaped(private.pseudonym)}” on a board with pseudonyms"] if private.pseudonym else []
-    told += [f"handed in {one.handed_in.astimezone():%Y-%m-%d %H:%M %Z}"] if one.handed_in else []
-    if told:
-        yield f'<p class="facts">{" · ".join(told)}</p>'
+    facts = [f'<a href="{escaped(private.handout)}">handout</a>'] if private.handout else []
+    facts += [f"“{escaped(private.pseudonym)}” on a board with pseudonyms"] if private.pseudonym else []
+    facts += [f"handed in {one.handed_in.astimezone():%Y-%m-%d %H:%M %Z}"] if one.handed_in else []
+    if facts:
+        yield f'<p class="facts">{" · ".join(facts)}</p>'
     if words := suspicion(one):
         yield f'<p class="why">{escaped(words)}</p>'
 
@@ -200,11 +200,11 @@ def _against(board: Board, one: Standing) -> str:
     drawing = against_best(one, board)
     if not drawing:
         return ""
-    told = ""
+    facts = ""
     if accepted:
         nearest, farthest = min(accepted, key=accepted.__getitem__), max(accepted, key=accepted.__getitem__)
-        told = f"×{geometric_mean(list(accepted.values())):.2f} on average"
+        facts = f"×{geometric_mean(list(accepted.values())):.2f} on average"
         if len(accepted) > 1:
-            told += f", from ×{accepted[nearest]:.2f} ({nearest}) to ×{accepted[farthest]:.2f} ({farthest})"
-        told = f'<p class="facts">{escaped(told)}. The longer a bar, the slower.</p>\n'
-    return f"<h3>Time against the fastest</h3>\n{told}{drawing}"
+            facts += f", from ×{accepted[nearest]:.2f} ({nearest}) to ×{accepted[farthest]:.2f} ({farthest})"
+        facts = f'<p class="facts">{escaped(facts)}. The longer a bar, the slower.</p>\n'
+    return f"<h3>Time against the fastest</h3>\n{facts}{drawing}"

@@ -13,8 +13,8 @@ from hw4cli.compute.dispatch import Choice, candidates
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
-from hw4cli.problem.casefile import FLOAT32, Floats, Magnitudes, magnitudes
-from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Shape
+from hw4cli.problem.casefile import FLOAT32, Floats, absmax
+from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Bytes
 from hw4cli.stream.tiled import tiled_attention
@@ -32,7 +32,7 @@ class CudaSlot:
         self._device, self._cupy = device, gpu.cupy
         self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
         self._outputs = gpu.empty((shape.B, shape.N, shape.d))
-        self._largest: Any = None  # the magnitudes that the last launch finds, on the GPU
+        self._largest: Any = None  # absmax of the last launch, on the GPU
         self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
         self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
 
@@ -55,8 +55,8 @@ class CudaSlot:
             self._largest = gpu.absmax_of(plan, scratch, inputs)
             self._ended.record()
 
-    def finish(self) -> Magnitudes:
-        """Wait for the kernel and fetch the magnitudes."""
+    def finish(self) -> AbsMax:
+        """Wait for the kernel and fetch absmax."""
         with self._device.translated_errors():
             largest = self._largest.get(stream=self._stream).view(FLOAT32)
             self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
@@ -169,10 +169,10 @@ class CpuSlot:
         """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
         self._batches, self._kernel = batches, kernel
 
-    def finish(self) -> Magnitudes:
-        """Compute, unless the magnitudes, found before, need another kernel: then the caller starts that one."""
+    def finish(self) -> AbsMax:
+        """Compute, unless absmax, found before, needs another kernel: then the caller starts that one."""
         block = self._inputs[: self._batches]
-        largest = magnitudes(block)
+        largest = absmax(block)
         needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
         if needed == self._kernel:
             row_bytes = 4 * block.shape[3]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
 from hw4cli.errors import MachineError
-from hw4cli.problem.casefile import InputFile, Magnitudes
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.casefile import InputFile
+from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.scheduler import Device, Files, Stream, choose_layout
 from hw4cli.stream.timeline import Timeline
@@ -41,7 +41,7 @@ def run(
             gc.enable()  # the command disables it while it imports
             timeline.started("start")
 
-            def choose(first: int, batches: int, found: Magnitudes) -> str:
+            def choose(first: int, batches: int, found: AbsMax) -> str:
                 if not all(map(math.isfinite, found)):
                     inputs.check_finite(first, first + batches)
                 kernel = choice.kernel_for(found)
@@ -50,7 +50,7 @@ def run(
 
             files = Files(inputs.read, output.write_at)
             Stream(shape, layout, device, files, choice.first, choose, timeline).run()
-        if sentence := choice.exceptions_told():
+        if sentence := choice.exceptions_sentence():
             notify(sentence)
     device.finish()
     return shape, choice

@@ -29,8 +29,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.problem.casefile import Magnitudes
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.stream.timeline import Timeline
 
 Bytes = NDArray[np.uint8]
@@ -45,7 +44,7 @@ class Slot(Protocol):
     def start(self, batches: int, kernel: str) -> None:
         """Start computing the group's output by a kernel; does not wait."""
 
-    def finish(self) -> Magnitudes:
+    def finish(self) -> AbsMax:
         """Wait for the computation; the largest |element| of Q, of K and of V in the group, NaN if there is one."""
 
     def copy_out(self, offset: int, buffer: Bytes) -> None:
@@ -115,15 +114,15 @@ class Files:
     write: Callable[[Bytes, int], None]
 
 
-# From a group's first batch, number of batches and magnitudes, the kernel that must compute it. It may depend on
+# From a group's first batch, number of batches and absmax, the kernel that must compute it. It may depend on
 # nothing else, so that the output does not depend on timing. May raise, for values that no kernel takes.
-Choose = Callable[[int, int, Magnitudes], str]
+Choose = Callable[[int, int, AbsMax], str]
 
 
 class Stream:
     """One run of the pipeline over a file.
 
-    Groups start with the kernel `first`, before their magnitudes are known. Where two groups in a row needed another
+    Groups start with the kernel `first`, before their absmax is known. Where two groups in a row needed another
     one, the next groups start with that one: if a whole file is out of range, few groups are computed twice.
     """
 
@@ -253,7 +252,7 @@ class Stream:
         return self._slots[number], number
 
     def _finish(self, slot: Slot, group: int) -> None:
-        """Wait for a group's result; compute it again if its magnitudes need another kernel."""
+        """Wait for a group's result; compute it again if its absmax needs another kernel."""
         batches = self._batches(group)
         needed = self.choose(group * self.layout.group, batches, slot.finish())
         with self._changed:

@@ -25,8 +25,8 @@ def test_a_kernel_of_ones_own_answers_for_all_values_and_nothing_is_promised_of_
     for found in (TYPICAL, (1e15, 1e15, 1e15)):
         assert this.kernel_for(found) == "./mine.cu"
         this.note("./mine.cu", 3, found)
-    assert this.told().startswith("kernel: 6 batches by ./mine.cu, asked for; no bound of its error is known")
-    assert this.exceptions_told() is None
+    assert this.summary().startswith("kernel: 6 batches by ./mine.cu, asked for; no bound of its error is known")
+    assert this.exceptions_sentence() is None
     with pytest.raises(InputError, match="--max-error"):
         choice("./mine.cu", allowed=1.0).kernel_for((1e-9, 1e-9, 1e-9))
 
@@ -167,17 +167,19 @@ def test_timing_tells_the_kernels_their_bounds_and_why():
     this = choice()
     for found, batches in (((3, 3, 3), 12), ((2, 2, 2), 3), ((30, 30, 3), 2)):
         this.note(this.kernel_for(found), batches, found)
-    told = this.told()
+    told = this.summary()
     assert told.startswith("kernel: 15 batches by split, error at most 2.8e-03, ")
     assert "2 batches by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in told
-    assert this.exceptions_told() == ("2 batches had values too large for split: computed more exactly, 2 in float64")
+    assert this.exceptions_sentence() == (
+        "2 batches had values too large for split: computed more exactly, 2 in float64"
+    )
 
 
 def test_a_faster_kernel_than_usual_is_no_exception():
     this = choice(d=128)
     this.note(this.kernel_for((1, 1, 1)), 5, (1, 1, 1))
-    assert this.exceptions_told() is None
-    assert "5 batches by split" in this.told()
+    assert this.exceptions_sentence() is None
+    assert "5 batches by split" in this.summary()
 
 
 def test_the_cpu_has_two_ways():

@@ -12,7 +12,7 @@ from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
-from hw4cli.problem.casefile import magnitudes
+from hw4cli.problem.casefile import absmax
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.tiled import tiled_attention
 
@@ -47,7 +47,7 @@ class FakeGpu:
 
     name, props = "no GPU", DEVICES[90]
 
-    def __init__(self, also=lambda inputs, outputs: None, found=magnitudes):
+    def __init__(self, also=lambda inputs, outputs: None, found=absmax):
         self.also, self.found, self.scratches = also, found, []
         self.cupy = SimpleNamespace(
             empty=self.scratch, cuda=SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError))

@@ -55,8 +55,8 @@ def hostile():
 
 @pytest.mark.parametrize(("name", "block"), list(hostile()))
 def test_hostile_inputs_are_right_in_the_precision_that_is_chosen_for_them(name, block):
-    magnitudes = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
-    enough = suffices("float32", magnitudes, block.shape[3], block.shape[2], DEVICES[90], SAFE)
+    absmax = tuple(float(np.abs(block[:, part]).max()) for part in range(3))
+    enough = suffices("float32", absmax, block.shape[3], block.shape[2], DEVICES[90], SAFE)
     dtype = np.float32 if enough else np.float64
     with np.errstate(over="raise", invalid="raise"):
         got = tiled_attention(block, dtype)
@@ -73,7 +73,7 @@ def test_the_assignments_inputs_need_no_float64():
 
 
 @pytest.mark.parametrize(
-    ("kernel", "magnitudes", "N"),
+    ("kernel", "absmax", "N"),
     [
         ("float32", (100, 100, 3), 512),
         ("float32", (10, 8.4, 3), 512),  # rounding that does not average out: 7.3e-3 in float32
@@ -83,8 +83,8 @@ def test_the_assignments_inputs_need_no_float64():
         ("naive", (3, 3, 3), 1 << 18),
     ],
 )
-def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(kernel, magnitudes, N):
-    assert bound(kernel, magnitudes, 128, N) > SAFE
+def test_inputs_that_float32_could_get_wrong_are_not_trusted_to_it(kernel, absmax, N):
+    assert bound(kernel, absmax, 128, N) > SAFE
 
 
 def test_rounding_that_does_not_average_out_is_right_too(hw4, tmp_path):
