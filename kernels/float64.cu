@@ -61,7 +61,6 @@ float64(const Params p)
     const float* q = p.q.data + batch * p.q.batch + (long long)row * D + part;
     const float* k = p.k.data + batch * p.k.batch;
     const float* v = p.v.data + batch * p.v.batch;
-    float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
 
     double Q[PART], O[PART] = {}, m = NEVER, l = 0.0, s[4];
     for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)D) : 0.0;
@@ -96,5 +95,6 @@ float64(const Params p)
 
     l = sum_of_four(l);
     if (row >= p.Nq) return;
+    float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
     for (int c = 0; c < PART; ++c) o[4 * c] = (float)(O[c] / l);
 }

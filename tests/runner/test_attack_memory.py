@@ -4,6 +4,7 @@ import os
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from attacks import arena, done_by, needs_bwrap
 
@@ -31,7 +32,9 @@ FILLS = {
 
 @pytest.fixture
 def small_cgroup():
-    """A cgroup with a limit of 200 MB, in the version that the system has."""
+    """A cgroup with a limit of 200 MB above this process's memory, which counts as the judge's: it is a fork of this
+    process, and the kernel chooses by size. In the version of cgroups that the system has."""
+    most = 200 * MB + psutil.Process().memory_info().rss
     for place, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         folder = Path(place) / f"hw4-test-{os.getpid()}"
         try:
@@ -42,7 +45,7 @@ def small_cgroup():
             folder.rmdir()
             continue
         try:
-            (folder / limit).write_text(str(200 * MB))
+            (folder / limit).write_text(str(most))
             (folder / "cgroup.procs").chmod(0o666)
             break
         except OSError:

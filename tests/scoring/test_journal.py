@@ -146,7 +146,7 @@ def test_resume_judges_lost_results_again_and_ends_the_damage(tmp_path):
     assert run_hw4("scoreboard", out).returncode == 3
     result = run_hw4(*args, "--resume")
     assert result.returncode == 0, result.stdout
-    assert f"{path} is damaged in line 3: what is missing" in result.stderr
+    assert f"{path} is damaged in line 3: missing results are judged again" in result.stderr
     assert (tmp_path / "runs").read_text().count("run") == 3
     assert "damaged" not in run_hw4(*args, "--resume").stderr
     assert run_hw4("scoreboard", out).returncode == 0
