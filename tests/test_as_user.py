@@ -16,7 +16,17 @@ from helpers import ROOT
 
 # Whole files, and what is skipped for root.
 AGAIN = (
-    *("environment", "casewatch", "secret_seeds", "public", "submission", "exits", "journal", "restart"),
+    *(
+        "environment",
+        "casewatch",
+        "secret_seeds",
+        "public",
+        "submission",
+        "exits",
+        "journal",
+        "restart",
+        "attack_launcher",
+    ),
     "program_runs::test_the_judges_working_directory_cannot_be_found_through_proc",
     "programs::test_a_program_in_a_closed_folder_is_refused_with_the_cause",
     "session_command::test_an_output_folder_without_permission_is_reported",
