@@ -19,9 +19,10 @@ def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple
     )
 
 
-def _largest(rows: tuple[int, ...], shared: Callable[[int], int], limit: int) -> int:
-    """The first of some choices of BR whose shared memory is within the limit; the last if none is."""
-    return next((br for br in rows if shared(br) <= limit), rows[-1])
+def _largest_tile(d: int, rows: tuple[int, ...], shared: Callable[[int, Tile], int], limit: int) -> Tile:
+    """32 keys, and the first of some choices of BR whose shared memory is within the limit; the last if none is."""
+    tiles = [{"BR": br, "BC": 32} for br in rows]
+    return next((tile for tile in tiles if shared(d, tile) <= limit), tiles[-1])
 
 
 def _padded_bytes(d: int, tile: Tile) -> int:
@@ -68,10 +69,7 @@ SHARED = Variant(
     "shared",
     "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
     error_bound=5e-5,
-    tile=lambda shape, props: {
-        "BR": _largest((64, 32, 16), lambda br: _padded_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
-        "BC": 32,
-    },
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), _padded_bytes, SHARED_DEFAULT),
     derived=lambda shape, tile, props: {"THREADS": 256},
     shared=_padded_bytes,
     launches=row_blocks("shared"),
@@ -82,10 +80,7 @@ WARP = Variant(
     "warp",
     "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
     error_bound=5e-5,
-    tile=lambda shape, props: {
-        "BR": _largest((64, 32, 16), lambda br: _unscored_bytes(shape.d, {"BR": br, "BC": 32}), SHARED_DEFAULT),
-        "BC": 32,
-    },
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), _unscored_bytes, SHARED_DEFAULT),
     derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
     shared=_unscored_bytes,
     launches=row_blocks("warp"),
@@ -96,10 +91,7 @@ FLOAT4 = Variant(
     "float4",
     "16-byte loads, half-warps share rows: tiles and threads of the course's best report",
     error_bound=5e-5,
-    tile=lambda shape, props: {
-        "BR": _largest((128, 64, 32), lambda br: _plain_bytes(shape.d, {"BR": br, "BC": 32}), props.shared_limit),
-        "BC": 32,
-    },
+    tile=lambda shape, props: _largest_tile(shape.d, (128, 64, 32), _plain_bytes, props.shared_limit),
     derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
     shared=_plain_bytes,
     launches=row_blocks("float4_kernel"),

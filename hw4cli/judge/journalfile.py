@@ -13,7 +13,7 @@ from hw4cli.scoring import journal
 
 @contextmanager
 def locked_journal(folder: Path, resume: bool = False, restart: bool = False) -> Iterator[Path]:
-    """The path of a folder's journal, locked for this session; folder and file are made if they are missing. With
+    """The path of a folder's journal, locked until the block ends; folder and file are made if they are missing. With
     `restart`, an older journal is first renamed to a numbered name. InputError if there is one and neither `resume` nor
     `restart` is set; BusyError if another session has the lock; MachineError if the folder cannot be written."""
     path = folder / journal.NAME

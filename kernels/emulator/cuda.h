@@ -85,7 +85,7 @@ template <class T> inline T __ldg(const T* p) { return *p; }
 // ---- Atomics
 
 namespace emu {
-void atomic_touch(const void* p, unsigned bytes);  // the race check is told of both the load and the store
+void atomic_touch(const void* p, unsigned bytes);  // notes the load and the store for the race check
 template <class T, class F> EMU_UNWATCHED T change(T* p, F next) {
     const T old = *p;
     *p = next(old);

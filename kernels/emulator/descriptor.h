@@ -1,4 +1,4 @@
-// A matrix in shared memory as wgmma is told about it (PTX ISA, "Matrix-Descriptor Format", "Canonical Layouts").
+// A matrix in shared memory as a descriptor of wgmma gives it (PTX ISA, "Matrix-Descriptor Format", "Canonical Layouts").
 //
 // A matrix has lines: rows of a, columns of b. Along k it is 32 bytes: 16 elements of 16 bits, or 32 of 8. K-major: a line's
 // elements lie side by side; else (MN-major, 16-bit elements alone) those of the same k do.

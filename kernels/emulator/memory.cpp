@@ -526,7 +526,7 @@ Agent agent_start() {
     const unsigned slot = next++ % AGENTS;
     return ++own[MAX_THREADS + slot] * AGENTS + slot;
 }
-// What the asynchronous proxy has been told of: of each thread, its own time at its last fence, and what it knew then.
+// What fences have made visible to the asynchronous proxy: each thread's time at its last fence, and what it knew then.
 struct Fence { uint32_t epoch = 0, time = 0; std::vector<uint32_t> known; };
 static Fence fences[MAX_THREADS];
 void publish() {

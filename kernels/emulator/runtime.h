@@ -19,7 +19,7 @@
 //
 // Memory: shared memory is found by its offset from emu::shared (a 32-bit address, as in PTX). Plain loads and stores in a
 // header, as in *(float4*)(emu::shared + at), are watched as the kernel's own are. What a copy engine or the tensor cores
-// do on their own time is told with emu::agent_... below.
+// do on their own time is reported by emu::agent_... below.
 #pragma once
 #include <cstddef>
 #include <cstdint>
