@@ -22,13 +22,14 @@ def escaped(text: object) -> str:
     return html.escape("".join(kept))
 
 
-def filled(name: str, **parts: str) -> str:
-    """The page templates/NAME.html, made whole: the style that all pages share, NAME.css, NAME.js if there is one, the
-    policy for just these, and `parts`, which are HTML."""
+def filled(name: str, title: str, **parts: str) -> str:
+    """The page templates/NAME.html, made whole: the head and the style that all pages share, NAME.css, NAME.js if there
+    is one, the policy for just these, and `title` and `parts`, which are HTML."""
     style = _text("common.css") + _text(f"{name}.css")
     script = _text(f"{name}.js")
     own = f"<style>{style}</style>" + (f"<script>{script}</script>" if script else "")
-    return Template(_text(f"{name}.html")).substitute(policy=policy(own), style=style, script=script, **parts)
+    start = Template(_text("head.html")).substitute(policy=policy(own), style=style, title=title, page=name)
+    return Template(_text(f"{name}.html")).substitute(start=start, script=script, title=title, **parts)
 
 
 def _text(name: str) -> str:

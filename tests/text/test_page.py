@@ -15,7 +15,7 @@ PAGES = ["handout", "scoreboard"]
 def made(name):
     """A page with all its parts left empty."""
     template = data_path(f"templates/{name}.html").read_text()
-    own = {"policy", "style", "script"}
+    own = {"start", "script"}
     return filled(name, **dict.fromkeys(set(re.findall(r"\$(\w+)", template)) - own, ""))
 
 
