@@ -2,10 +2,11 @@
 //
 // Exactly: the sum of all products and the accumulator, rounded once to float32. Really (docs/accuracy.md, "Sum of a score"):
 // the products of a block and the accumulator are aligned with the largest of them, cut off so many bits beyond float32's
-// 24, and the block's sum is cut off to 24 bits.
+// 24, and the block's sum is cut off to 24 bits. Products are not normalized: the exponents of the factors are added.
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 namespace emu {
@@ -18,7 +19,7 @@ constexpr Adder adder_of(int cc) { return cc == 90 || cc == 100 ? Adder{16, 2} :
 
 extern Adder adder;  // of this launch
 
-inline double power_at_or_below(double x) {  // of two; x is positive, and no subnormal double
+inline double power_at_or_below(double x) {  // |x| as a power of two, 0 for 0; x is no subnormal double
     uint64_t u;
     memcpy(&u, &x, 8);
     u &= 0x7ff0000000000000ull;
@@ -28,21 +29,22 @@ inline double power_at_or_below(double x) {  // of two; x is positive, and no su
 
 // c + the sum of n products, n a constant of the call: one block.
 template <int N> inline float add_block(float c, const float* a, const float* b, int extra) {
-    double addend[N + 1], largest = std::fabs((double)c);
+    double addend[N + 1], largest = power_at_or_below(c);
     addend[N] = c;
     for (int k = 0; k < N; k++) {
         addend[k] = (double)a[k] * b[k];  // exact: 11 bits each, or 8
-        largest = std::fabs(addend[k]) > largest ? std::fabs(addend[k]) : largest;
+        const double power = power_at_or_below(a[k]) * power_at_or_below(b[k]);
+        largest = power > largest ? power : largest;
     }
     double sum = 0;
     for (int k = 0; k <= N; k++) sum += addend[k];
     if (!(std::fabs(sum) < INFINITY)) return (float)sum;
     if (largest == 0) return 0;
-    const double grain = power_at_or_below(largest) * std::ldexp(1.0, -23 - extra), per = 1 / grain;  // powers of two
-    int32_t total = 0;  // at most 17 addends below 2^26
-    for (int k = 0; k <= N; k++) total += (int32_t)(addend[k] * per);
+    const double grain = largest * std::ldexp(1.0, -23 - extra), per = 1 / grain;  // powers of two
+    int64_t total = 0;  // at most 17 addends below 2^27
+    for (int k = 0; k <= N; k++) total += (int64_t)(addend[k] * per);
     if (total == 0) return 0;
-    const int excess = 8 - __builtin_clz((unsigned)std::abs(total));  // bits beyond 24
+    const int excess = 40 - __builtin_clzll((uint64_t)std::llabs(total));  // bits beyond 24
     if (excess > 0) total = total / (1 << excess) * (1 << excess);
     return (float)(total * grain);
 }
