@@ -15,6 +15,11 @@ def power_of_two(x):
     return np.where(mantissa == 0, 0.0, np.ldexp(0.5, exponent))
 
 
+def exponent16(x):
+    """2 to the exponent of an fp16 value: 2^-14 for subnormal ones, too."""
+    return np.maximum(power_of_two(x), 2.0**-14)
+
+
 def cut(x, grain):
     """x without what is below a grain, towards zero."""
     return np.trunc(x / np.where(grain == 0, 1, grain)) * grain
@@ -24,13 +29,14 @@ def mma(acc, a, b, cc):
     """acc + a bᵀ for fp16 values a (rows, k) and b (cols, k), held in float64, as tensor cores add.
 
     Blocks of products and the accumulator are aligned with the largest of them and cut, then the sum is cut to 24 bits;
-    the exponent of a product is the sum of its factors' (an H100's bits; Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis 2025).
+    the exponent of a product is the sum of its factors' (so are an H100's bits; Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis 2025).
     """
     block, extra = (16, 2) if cc in (90, 100) else (8, 1)
     for first in range(0, a.shape[1], block):
         left, right = a[:, None, first : first + block], b[None, :, first : first + block]
         addends = np.concatenate([left * right, acc[:, :, None]], axis=2)
-        powers = np.maximum((power_of_two(left) * power_of_two(right)).max(axis=2), power_of_two(acc))
+        powers = np.where(left * right == 0, 0, exponent16(left) * exponent16(right)).max(axis=2)
+        powers = np.maximum(powers, power_of_two(acc))
         grain = powers * 2.0 ** (-23 - extra)
         total = cut(addends, grain[:, :, None]).sum(axis=2)  # exact: 30 bits suffice
         acc = cut(total, power_of_two(total) * 2.0**-23)

@@ -30,11 +30,19 @@ def plan_of(name):
 
 
 def operands(seed):
-    """Q, K and V (1, 3, N, 4): halves of many sizes in Q and K, floats in V."""
+    """Q, K and V (1, 3, N, 4): halves of many sizes in Q and K, floats in V.
+
+    From seed 4 on V is so small that subnormal halves matter, from seed 8 on half the halves are zeros, too.
+    """
     rng = np.random.default_rng(seed)
     words = 64 * 128 * 4
-    halves = (rng.uniform(-1, 1, (2, 2 * words)) * 2.0 ** rng.integers(-12, 5, (2, 2 * words))).astype(np.float16)
-    c = (rng.uniform(-1, 1, words) * 2.0 ** rng.integers(-8, 8, words)).astype(np.float32)
+    least, smallest = (-12, -8) if seed < 4 else (-24, -40)
+    halves = (rng.uniform(-1, 1, (2, 2 * words)) * 2.0 ** rng.integers(least, 5, (2, 2 * words))).astype(np.float16)
+    if seed >= 4:
+        halves[:, ::3] *= np.float16(2.0**-14)
+    if seed >= 8:
+        halves *= rng.integers(0, 2, halves.shape).astype(np.float16)
+    c = (rng.uniform(-1, 1, words) * 2.0 ** rng.integers(smallest, smallest + 16, words)).astype(np.float32)
     return np.concatenate([*halves.view(np.float32), c]).reshape(1, 3, words // 4, 4)
 
 

@@ -23,6 +23,7 @@ LARGEST16 = 65504.0  # of fp16
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
+ALIGNED = 1 + 2.0**-12  # sums of subnormal fp16 numbers: tensor cores align each as 2^-14, and lose 2^-39 of its factor
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {"split", "exact"}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
@@ -211,7 +212,7 @@ def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) 
             "combining": U32 * min(2 * top, FAR) * LN2,
         },
         # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
-        tiny={"P below fp16's normal numbers": N * 2.0 ** (-25 - BIAS)},
+        tiny={"P below fp16's normal numbers": N * 2.0 ** (-25 - BIAS) * ALIGNED},
         fixed={"division": 4 * U32 * v},
     )
     if not adds.small_first:
@@ -235,8 +236,8 @@ def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) 
 
 
 def _hi_lo(x: float) -> float:
-    """What is left of a value of size up to x after two fp16 terms."""
-    return half_ulp16(half_ulp16(x))
+    """What is left of a value of size up to x after two fp16 terms, and what sums of subnormal second terms lose."""
+    return half_ulp16(half_ulp16(x)) * ALIGNED
 
 
 def _truncation(cc: int) -> float:

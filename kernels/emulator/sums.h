@@ -2,8 +2,10 @@
 //
 // Exactly: the sum of all products and the accumulator, rounded once to float32. Really (docs/accuracy.md, "Sum of a score"):
 // the products of a block and the accumulator are aligned with the largest of them, cut off so many bits beyond float32's
-// 24, and the block's sum is cut off to 24 bits. Products are not normalized: the exponents of the factors are added.
+// 24, and the block's sum is cut off to 24 bits. Products are not normalized: the exponents of the factors are added,
+// where a subnormal number has that of the smallest normal one.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -27,14 +29,15 @@ inline double power_at_or_below(double x) {  // |x| as a power of two, 0 for 0; 
     return x;
 }
 
-// c + the sum of n products, n a constant of the call: one block.
-template <int N> inline float add_block(float c, const float* a, const float* b, int extra) {
+// c + the sum of N products: one block. `normal` is the smallest normal number of the factors' format.
+template <int N> inline float add_block(float c, const float* a, const float* b, int extra, double normal) {
     double addend[N + 1], largest = power_at_or_below(c);
     addend[N] = c;
     for (int k = 0; k < N; k++) {
         addend[k] = (double)a[k] * b[k];  // exact: 11 bits each, or 8
-        const double power = power_at_or_below(a[k]) * power_at_or_below(b[k]);
-        largest = power > largest ? power : largest;
+        if (addend[k] == 0) continue;
+        const double power = std::max(power_at_or_below(a[k]), normal) * std::max(power_at_or_below(b[k]), normal);
+        largest = std::max(largest, power);
     }
     double sum = 0;
     for (int k = 0; k <= N; k++) sum += addend[k];
@@ -48,8 +51,8 @@ template <int N> inline float add_block(float c, const float* a, const float* b,
     if (excess > 0) total = total / (1 << excess) * (1 << excess);
     return (float)(total * grain);
 }
-template <int N> inline float add_blocks(float c, const float* a, const float* b, int k, int extra) {
-    for (int first = 0; first < k; first += N) c = add_block<N>(c, a + first, b + first, extra);
+template <int N> inline float add_blocks(float c, const float* a, const float* b, int k, int extra, double normal) {
+    for (int first = 0; first < k; first += N) c = add_block<N>(c, a + first, b + first, extra, normal);
     return c;
 }
 inline float add_exactly(float c, const float* a, const float* b, int k) {
@@ -58,14 +61,14 @@ inline float add_exactly(float c, const float* a, const float* b, int k) {
     return (float)sum;
 }
 // c (rows, columns; stride of rows `columns`) += a b' for a (rows, k) and b (columns, k); k is a multiple of 8.
-inline void multiply(float* c, const float* a, const float* b, int rows, int columns, int k, Adder how) {
+inline void multiply(float* c, const float* a, const float* b, int rows, int columns, int k, Adder how, double normal) {
     for (int row = 0; row < rows; row++)
         for (int column = 0; column < columns; column++) {
             float& sum = c[row * columns + column];
             const float *x = a + row * k, *y = b + column * k;
             sum = how.block == 0                  ? add_exactly(sum, x, y, k)
-                  : how.block == 16 && k % 16 == 0 ? add_blocks<16>(sum, x, y, k, how.extra)
-                                                   : add_blocks<8>(sum, x, y, k, how.extra);
+                  : how.block == 16 && k % 16 == 0 ? add_blocks<16>(sum, x, y, k, how.extra, normal)
+                                                   : add_blocks<8>(sum, x, y, k, how.extra, normal);
         }
 }
 // The same in integers, which wrap around: exact. Elements are bytes, held as floats.

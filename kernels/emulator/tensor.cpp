@@ -36,7 +36,7 @@ template <Format F, int K, class Sum> static void multiply_warp(void* const* lan
             }
     };
     each([](Sum& here, Sum& there) { here = there; });
-    if constexpr (std::is_same<Sum, float>::value) multiply(c, a, b, 16, 8, K, adder);
+    if constexpr (std::is_same<Sum, float>::value) multiply(c, a, b, 16, 8, K, adder, smallest_normal(F));
     else multiply(c, a, b, 16, 8, K);
     each([](Sum& here, Sum& there) { there = here; });
 }

@@ -154,7 +154,7 @@ template <Format F, int K> static void gather_operands(const Product& p, float* 
     for (int warp = 0; warp < 4; warp++) gather_a<F, K>(a + warp * 16 * K, [&](int l) { return p.a[warp * 32 + l]; });
 }
 template <class Number> static void add_products(Product& p, const float* a, const float* b) {
-    const int columns = p.what.blocks * 8;
+    const int columns = p.what.blocks * 8, K = depth(p.what.format);
     std::vector<Number> c(64 * columns);
     auto each = [&](auto use) {
         for (int row = 0; row < 64; row++)
@@ -164,8 +164,8 @@ template <class Number> static void add_products(Product& p, const float* a, con
             }
     };
     each([](Number& here, uint32_t& there) { memcpy(&here, &there, 4); });
-    if constexpr (std::is_same<Number, float>::value) multiply(c.data(), a, b, 64, columns, depth(p.what.format), adder);
-    else multiply(c.data(), a, b, 64, columns, depth(p.what.format));
+    if constexpr (std::is_same<Number, float>::value) multiply(c.data(), a, b, 64, columns, K, adder, smallest_normal(p.what.format));
+    else multiply(c.data(), a, b, 64, columns, K);
     each([](Number& here, uint32_t& there) { memcpy(&there, &here, 4); });
 }
 static void compute(Product& p) {

@@ -33,7 +33,7 @@ def test_emulated_tensor_cores_give_the_bits_of_real_ones(gpu, name):
         pytest.skip("needs mma.sync of 16x8x16: compute capability 8.0")
     if PROBES[name][2] and not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
-    for seed in range(4):
+    for seed in range(12):
         block = operands(seed)
         real, emulated = on_the_gpu(gpu, name, block), on_the_cpu(name, block, gpu.props.cc)
         written = ~np.isnan(emulated)
