@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_a_damaged_file_is_compiled_again(tmp_path, monkeypatch, kept, damage):
 
 def test_companions_are_compiled_at_the_same_time_and_kept(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 8)
+    monkeypatch.setattr(machinecode, "COMPANION_SECONDS", 60)
     kernels = code_in(tmp_path)
     assert kernels.get(naive(4), lambda: [naive(4), naive(8), naive(12), naive(8)]) == kept[1]
     kernels.finish()
@@ -77,6 +79,16 @@ def test_on_one_core_no_companion_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(nvrtc.Compiler, "compile", lambda *_: b"code")
     code_in(tmp_path).get(naive(4), lambda: [naive(8)])
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_companion_that_takes_too_long_is_ended(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(machinecode, "workers", lambda: 3)
+    monkeypatch.setattr(machinecode, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    kernels = code_in(tmp_path)
+    kernels.get(naive(4), lambda: [naive(8), naive(12)])
+    began = time.monotonic()
+    kernels.finish()
+    assert time.monotonic() - began < 20
 
 
 def test_what_stops_the_compiling_ends_the_companions(tmp_path, monkeypatch):
