@@ -29,7 +29,8 @@ def mma(acc, a, b, cc):
     """acc + a bᵀ for fp16 values a (rows, k) and b (cols, k), held in float64, as tensor cores add.
 
     Blocks of products and the accumulator are aligned with the largest of them and cut, then the sum is cut to 24 bits;
-    the exponent of a product is the sum of its factors' (so are an H100's bits; Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis 2025).
+    the exponent of a product is the sum of its factors' (an H100's bits are the same; Fasi, Higham, Mikaitis, Pranesh
+    2021; Khattak, Mikaitis 2025).
     """
     block, extra = (16, 2) if cc in (90, 100) else (8, 1)
     for first in range(0, a.shape[1], block):

@@ -1,5 +1,8 @@
 """`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
+import subprocess
+import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,8 @@ from hw4cli.terminal.sections import Sections
 
 if TYPE_CHECKING:
     from hw4cli.scoring.record import Standing
+
+SECONDS = 60.0  # that compiling hw4's own kernels may take
 
 
 @click.command(
@@ -144,8 +149,26 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         if options["secret_seeds"]:
             make_folder(options["output"])
             plan = prepare_cases(plan, options["output"], secret=True)
+        if program is None and not plan.settings.launcher:
+            compile_kernels(command, env)
         standing = judge_session(plan, table)
     return exit_status(standing)
+
+
+def compile_kernels(command: list[str], env: dict[str, str] | None) -> None:
+    """Run hw4 on a tiny file if no kernel is compiled yet, as a submission is built before its first case."""
+    from hw4cli.device.gpu import kernel_cache, nvidia_gpu_is_here
+    from hw4cli.problem.arrays import random_input, write_input
+    from hw4cli.problem.shape import Shape
+
+    folder = kernel_cache()
+    if not nvidia_gpu_is_here() or folder is None or any(folder.glob("hw4-*.cubin")):
+        return
+    with tempfile.TemporaryDirectory(prefix="hw4-") as private:
+        tiny = write_input(Path(private, "in"), random_input(Shape(1, 128, 64), seed=0))
+        words = [*command, str(tiny), f"{tiny}.out"]
+        with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
+            subprocess.run(words, env=env, capture_output=True, timeout=SECONDS, check=False)
 
 
 def exit_status(standing: "Standing") -> int:

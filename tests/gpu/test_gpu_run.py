@@ -1,5 +1,6 @@
 """`hw4` on a machine with a GPU, as a process of its own."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -162,3 +163,15 @@ def test_compute_sanitizer_finds_nothing(tool):
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, "-c", SANITIZED]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+
+
+def test_a_first_judging_takes_no_longer_than_a_second(hw4, tmp_path):
+    """The kernels are compiled before the first case."""
+    assert hw4("gen", "t01", "--dir", tmp_path).returncode == 0
+
+    def seconds(cache):
+        result = hw4("judge", "t01", "--dir", tmp_path, "--json", env={"CUPY_CACHE_DIR": str(tmp_path / cache)})
+        assert result.returncode == 0, result.stdout + result.stderr
+        return json.loads(result.stdout)["standings"][0]["time"]
+
+    assert any(seconds(f"{turn}") < seconds(f"{turn}") + 0.3 for turn in range(3))
