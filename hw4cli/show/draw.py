@@ -65,7 +65,7 @@ def render(picture: Picture, form: str) -> bytes:
         heights = [max(_height(panel) for panel in row) for row in grid]
         names = dict.fromkeys(one.name for panel in picture.panels for one in panel.series)
         colours = {name: light for name, (light, _) in style.colours(names).items()}
-        needs_legend = len(names) > 1 and any(panel.form in ("dots", "scatter") for panel in picture.panels)
+        needs_legend = len(names) > 1 and any(panel.form in ("dots", "stack", "scatter") for panel in picture.panels)
         across = _legend_columns(list(names), width) if needs_legend else 0
         legend = GAP * -(-len(names) // across) if across else 0
         height = TOP + legend + sum(heights) + GAP * (len(lines) + 1)
@@ -106,7 +106,11 @@ def _saved(figure: Any, picture: Picture, form: str, matplotlib: ModuleType) -> 
 
 
 def _height(panel: Panel) -> float:
-    rows = {"dots": len(panel.rows) * ROW, "bars": len(panel.rows) * 1.4 * ROW}.get(panel.form, 2.6)
+    rows = {
+        "dots": len(panel.rows) * ROW,
+        "stack": len(panel.rows) * 1.2 * ROW,
+        "bars": len(panel.rows) * 1.4 * ROW,
+    }.get(panel.form, 2.6)
     return max(rows, 4 * ROW) + HEAD + FOOT
 
 

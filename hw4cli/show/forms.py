@@ -88,6 +88,22 @@ def _bars(axes: Any, panel: Panel, colours: dict[str, str]) -> None:
     _rows(axes, panel)
 
 
+def _stack(axes: Any, panel: Panel, colours: dict[str, str]) -> None:
+    """A bar for each row, of each series' part behind the one before, with the sum at its end."""
+    ends = dict.fromkeys(panel.rows, 0.0)
+    at = {row: place for place, row in enumerate(panel.rows)}
+    for one in panel.series:
+        for mark in one.marks:
+            row = str(mark.at)
+            axes.barh(at[row], mark.value, left=ends[row], height=0.62, color=colours[one.name])
+            ends[row] += mark.value
+    axes.set_xlabel(panel.value_label)
+    axes.set_xlim(0, 1.12 * max(ends.values()))
+    for row, end in ends.items():
+        axes.annotate(f"{end:.3g}", (end, at[row]), (4, 0), textcoords="offset points", va="center")
+    _rows(axes, panel)
+
+
 def _rows(axes: Any, panel: Panel) -> None:
     axes.set_yticks(range(len(panel.rows)), [style.cut(row) for row in panel.rows])
     axes.set_ylim(len(panel.rows) - 0.4, -0.6)
@@ -195,4 +211,4 @@ def _decades(panel: Panel) -> float:
     return log10(max(values) / min(values))
 
 
-DRAW = {"lines": _lines, "dots": _dots, "bars": _bars, "cells": _cells, "scatter": _scatter}
+DRAW = {"lines": _lines, "dots": _dots, "bars": _bars, "stack": _stack, "cells": _cells, "scatter": _scatter}

@@ -44,8 +44,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes. Of the forms, "lines" has N to the right and values upwards; "dots" and "bars" have rows, from
-    top to bottom, and values to the right; "cells" has a coloured cell for each mark, at "BRxBC"."""
+    """One pair of axes. Of the forms, "lines" has N to the right and values upwards; "dots", "bars" and "stack" have
+    rows, from top to bottom, and values to the right, a stack's one behind the other; "cells" has a coloured cell for
+    each mark, at "BRxBC"."""
 
     form: str
     title: str

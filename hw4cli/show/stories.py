@@ -30,10 +30,11 @@ def texts() -> dict[str, str]:
 
 def stories(files: dict[str, str]) -> list[Story]:
     """The stories of the kernels that have a file, in the order of the ladder."""
-    return [_story(name, files) for name in VARIANTS if f"{name}.cu" in files]
+    return [story_of(name, files) for name in VARIANTS if f"{name}.cu" in files]
 
 
-def _story(name: str, files: dict[str, str]) -> Story:
+def story_of(name: str, files: dict[str, str]) -> Story:
+    """The story of a kernel whose file is among `files`; of one without a header, an empty one."""
     header = files[f"{name}.cu"].partition("\n\n")[0].splitlines()
     found: dict[str, list[str]] = {}
     lines: list[str] = []

@@ -1,0 +1,97 @@
+"""`hw4 report`: the assignment's report, or the work log, from a folder of records."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import FILE
+from hw4cli.terminal.params import FOLDER, KernelName, OneOf
+from hw4cli.text.words import columns, counted, printable, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.report.check import Lack
+
+FORMS = ["assignment", "worklog"]
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option(
+    "--form",
+    type=OneOf(FORMS),
+    default=FORMS[0],
+    show_default=True,
+    help="The assignment's sections 1.a to 5.b (report.md), or a log of each optimisation (worklog.md).",
+)
+@click.option(
+    "--kernel",
+    type=KernelName(list(VARIANTS)),
+    metavar="KERNEL",
+    help="The kernel that it is about.  [default: your own, else the fastest measured]",
+)
+@click.option("--case", metavar="CASE", help="The case to compare on.  [default: that of most kernels]")
+@click.option("--pdf", type=FILE, metavar="FILE", help="Also print the page into a PDF file; needs Chromium.")
+@click.option("--check", is_flag=True, help="Write nothing; list what is missing or does not agree.")
+@click.option(
+    "--force", is_flag=True, help="Write even where text would be lost, and keep the old file as report-1.md."
+)
+def report(
+    folder: Path, form: str, kernel: str | None, case: str | None, pdf: Path | None, check: bool, force: bool
+) -> int:
+    """Write the report of DIR, a folder with your records: tables, charts, and blanks for your words.
+
+    DIR, or folders in it, hold what `hw4 bench --output` (of kernels, of tiles, --end-to-end) and `hw4 judge --output`
+    wrote, and CSV files of ncu or nvprof. Into DIR go report.md, its charts in figures/, and report.html. Your words go
+    between the blocks of report.md: a later run renews the blocks (between marks <!-- hw4: ... -->) and nothing else.
+
+    Exit status 1 if --check finds something. Example: hw4 report mine --pdf hw4_112000000.pdf
+    """
+    if check and (pdf or force):
+        raise click.UsageError(f"--check writes nothing: leave out {'--pdf' if pdf else '--force'}")
+    with Importing():
+        from hw4cli.report import page
+        from hw4cli.report import pdf as printer
+        from hw4cli.report.check import lacks
+        from hw4cli.report.document import blanks, lacking
+        from hw4cli.report.material import gathered
+        from hw4cli.report.write import FORMS as FILES
+        from hw4cli.report.write import check_page, settings_of, write_report
+        from hw4cli.system.files import check_place, write_text
+
+    path = folder / f"{FILES[form]}.md"
+    kept = settings_of(path, form)
+    material = gathered(folder, kernel or kept.get("kernel", ""), case or kept.get("case", ""))
+    if check:
+        return _print(lacks(path, material, form))
+    html = path.with_suffix(".html")
+    check_page(html, force)
+    if pdf:
+        check_place(pdf)
+    text = write_report(path, material, form, force)
+    write_text(html, page.page(text, folder))
+    written = [path, html]
+    if pdf:
+        printer.print_page(html, pdf)
+        written.append(pdf)
+    _say(f"wrote {', '.join(map(str, written))}")
+    for problem in material.problems:
+        _say(problem)
+    if open_ends := len(blanks(text)) + len(lacking(text)):
+        again = "" if form == FORMS[0] else f" --form {form}"
+        _say(f"{counted(open_ends, 'blank')} left: `hw4 report {folder}{again} --check` lists what is missing")
+    return 0
+
+
+def _print(found: "list[Lack]") -> int:
+    for one in found:
+        click.echo(wrapped(printable(f"{one.where}: {one.what}"), columns(sys.stdout), " " * 4, first=""))
+    _say(f"{counted(len(found), 'thing')} to do" if found else "nothing is missing")
+    return 1 if found else 0
+
+
+def _say(sentence: str) -> None:
+    click.echo(wrapped(printable(sentence), columns(sys.stderr), " " * 4, first=""), err=True)

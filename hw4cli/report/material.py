@@ -1,0 +1,204 @@
+"""What a report is made of: the records, the judging and the profile in a folder, and the kernel that it is about."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan, Variant
+from hw4cli.compute.variants import FALLBACK
+from hw4cli.device.ownkernel import kernel_named
+from hw4cli.errors import Hw4Error, InputError
+from hw4cli.lab.tables import read_record
+from hw4cli.problem.shape import Shape
+from hw4cli.report.profile import Counters, read_profile
+from hw4cli.resources import is_own_kernel
+from hw4cli.scoring import journal, standings
+from hw4cli.scoring.record import Standing
+from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
+from hw4cli.show.stories import Story, stories, story_of, texts
+from hw4cli.text.words import printable
+
+
+@dataclass(frozen=True)
+class Source:
+    """A record, and the machine and the commit as its file has them."""
+
+    record: Record
+    machine: dict[str, Any]
+    commit: str
+    programs: bool  # whether it is of whole programs, not of kernels
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a folder holds. `problems` are the sentences about files that cannot be used. `asked_kernel` and
+    `asked_case` are what the report is to be about, or empty."""
+
+    folder: Path
+    sources: tuple[Source, ...]
+    judged: Standing | None
+    profile: tuple[Counters, ...]
+    problems: tuple[str, ...]
+    asked_kernel: str = ""
+    asked_case: str = ""
+
+    @cached_property
+    def gpu(self) -> str:
+        """The GPU that most was measured on: sections 1 to 3 are about it. Empty without records."""
+        counts = Counter[str]()
+        for source in self.sources:
+            counts[source.record.gpu] += len(source.record.points) + len(source.record.runs)
+        return max(counts, key=lambda gpu: counts[gpu], default="")
+
+    @cached_property
+    def records(self) -> list[Record]:
+        """The records of this GPU."""
+        return [source.record for source in self.sources if source.record.gpu == self.gpu]
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """The measurements of hw4's kernels and the author's on this GPU, each with its own best tile."""
+        return [p for p in latest(self.records) if p.tile is None and is_ours(p.kernel) and _plain(p)]
+
+    @cached_property
+    def case(self) -> str:
+        """The case that kernels are compared on: the one asked for, else that of most kernels, with the most work."""
+        kernels, work = Counter[str](), dict[str, int]()
+        for p in self.points:
+            kernels[p.case] += 1
+            work[p.case] = p.B * p.N**2
+        best = max(kernels, key=lambda case: (kernels[case], work[case]), default="")
+        return self.asked_case or best
+
+    @cached_property
+    def kernel(self) -> str:
+        """The kernel that the report is about: the one asked for, else the author's own, else the fastest on the case.
+        Empty where none is known."""
+        if self.asked_kernel:
+            return self.asked_kernel
+        here = [p for p in self.points if p.case == self.case and p.kernel != FALLBACK]
+        own = [p for p in here if is_own_kernel(p.kernel)]
+        return min(own or here, key=lambda p: p.ms).kernel if here else ""
+
+    @cached_property
+    def point(self) -> Point | None:
+        """The kernel's measurement on the case."""
+        return next((p for p in self.points if (p.kernel, p.case) == (self.kernel, self.case)), None)
+
+    @cached_property
+    def props(self) -> DeviceProperties:
+        """The GPU's properties, from what the records say of it."""
+        machine = next((s.machine for s in self.sources if s.record.gpu == self.gpu and s.record.cc), {})
+        cc = next((r.cc for r in self.records if r.cc), None) or 90
+        known = DEVICES.get(cc) or DEVICES[max(key for key in DEVICES if key <= max(cc, min(DEVICES)))]
+        return replace(known, sms=int(machine.get("multiprocessors") or known.sms))
+
+    @cached_property
+    def variant(self) -> Variant | None:
+        """The kernel as data; None where its file is not here."""
+        if not self.kernel:
+            return None
+        try:
+            return kernel_named(_file_in(self.folder, self.kernel))
+        except InputError:
+            return None
+
+    def plan(self, shape: Shape, tile: dict[str, int] | None = None) -> Plan:
+        """How the kernel computes a shape on the GPU. Raises MachineError if it cannot; there must be a variant."""
+        assert self.variant is not None
+        return self.variant.plan(shape, self.props, tile)
+
+    @cached_property
+    def shape(self) -> Shape | None:
+        """The shape of the case."""
+        from hw4cli.problem import suite
+
+        found = next((p for p in self.points if p.case == self.case), None)
+        if found:
+            return Shape(found.B, found.N, found.setting.d)
+        return suite.cases()[self.case].shape if self.case in suite.cases() else None
+
+    def story(self, kernel: str) -> Story | None:
+        """What a kernel's own file says of it; None where there is no such file."""
+        files = texts()
+        known = next((one for one in stories(files) if one.name == kernel), None)
+        if known or not is_own_kernel(kernel):
+            return known
+        try:
+            text = Path(_file_in(self.folder, kernel)).read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return None
+        name = Path(kernel).stem
+        return story_of(name, {**files, f"{name}.cu": text})
+
+
+def _plain(p: Point) -> bool:
+    return (p.setting.dtype, p.setting.direction, p.setting.causal) == (FLOAT32, FORWARD, False)
+
+
+def _file_in(folder: Path, kernel: str) -> str:
+    """A kernel's name; of a file of the author's own, the one in the folder if there is one of this name."""
+    beside = folder / Path(kernel).name
+    return str(beside) if is_own_kernel(kernel) and beside.is_file() else kernel
+
+
+def gathered(folder: Path, kernel: str = "", case: str = "") -> Material:
+    """What a folder holds, and the folders in it. InputError if there is no such folder."""
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder: name the one with your records")
+    problems: list[str] = []
+    sources = [source for path in _files(folder, "json") if (source := _source(path, folder, problems))]
+    sources.sort(key=lambda source: (source.record.date, source.record.name))
+    profile = [one for path in _files(folder, "csv") for one in _profile(path, folder, problems)]
+    judged = _judged(folder, problems)
+    return Material(folder, tuple(sources), judged, tuple(profile), tuple(problems), kernel, case)
+
+
+def _files(folder: Path, ending: str) -> list[Path]:
+    """The files with an ending, in a folder and in the folders in it."""
+    return sorted(path for form in ("*", "*/*") for path in folder.glob(f"{form}.{ending}") if path.is_file())
+
+
+def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
+    """A record; None for JSON that is none, such as the judge's results."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        problems.append(f"{path.relative_to(folder)} cannot be read as JSON")
+        return None
+    if not isinstance(found, dict) or "rows" not in found or "machine" not in found:
+        return None
+    try:
+        record, raw = load(path), read_record(path)
+    except Hw4Error as error:
+        problems.append(str(error).replace(f"{path}", str(path.relative_to(folder))))
+        return None
+    record = replace(record, name=printable(path.relative_to(folder)))
+    return Source(record, raw["machine"], printable(raw.get("commit") or ""), bool(raw.get("kind")))
+
+
+def _profile(path: Path, folder: Path, problems: list[str]) -> Sequence[Counters]:
+    try:
+        return read_profile(path, str(path.relative_to(folder)))
+    except InputError as error:
+        problems.append(str(error))
+        return ()
+
+
+def _judged(folder: Path, problems: list[str]) -> Standing | None:
+    """The author's results; the newest where there are several."""
+    if not any(folder.glob(journal.NAME)) and not any(folder.glob(f"*/{journal.NAME}")):
+        return None
+    entries = standings.read(folder)
+    found = standings.compute(entries, standings.recorded_rules(entries))
+    if len(found) > 1:
+        users = ", ".join(sorted(one.user for one in found))
+        problems.append(f"there are {len(found)} journals here (of {users}): keep that of the program that you hand in")
+    newest = max(found, key=lambda one: str(one.session.get("started", "")))
+    if newest.damaged or newest.lost:
+        problems.append(f"the journal of {newest.user} is damaged: judge again with --resume")
+    return newest
