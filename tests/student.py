@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from dataclasses import replace
 
 from boards import RIGHT, write
@@ -10,21 +9,24 @@ from helpers import ROOT
 
 from hw4cli.problem import suite
 
-GPU = "NVIDIA H200"
+GPU, COMMIT = "NVIDIA H200", "4f5e727"
 RECORDS = ("h200-ladder", "h200-tiles", "h200-thirty", "h200-end-to-end")
-COMMIT = "4f5e727"
-PROFILE = """==PROF== Connected to process 4711 (/usr/bin/python3.11)
-"ID","Process ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","{ncu}sm__warps_active.avg.pct_of_peak_sustained_active","%","17.25"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","smsp__cycles_active.avg.pct_of_peak_sustained_elapsed","%","96.50"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum.per_second","1/second","90,000,000,000"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum.per_second","G/second","11.5"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum.per_second","Gbyte/second","811.25"
-"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)","l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum.per_second","Mbyte/second","2896"
-""".replace("{ncu}", "")
+HEAD = '"ID","Process ID","Kernel Name","Block Size","Grid Size","Metric Name","Metric Unit","Metric Value"'
+COUNTERS = (
+    ("sm__warps_active.avg.pct_of_peak_sustained_active", "%", "17.25"),
+    ("smsp__cycles_active.avg.pct_of_peak_sustained_elapsed", "%", "96.50"),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum.per_second", "1/second", "90,000,000,000"),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum.per_second", "G/second", "11.5"),
+    ("l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum.per_second", "Gbyte/second", "811.25"),
+    ("l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum.per_second", "Mbyte/second", "2896"),
+)
+LAUNCH = '"0","4711","flash(Params)","(128, 1, 1)","(512, 1, 1)"'
+PROFILE = "\n".join(
+    ["==PROF== Connected to process 4711", HEAD, *(f'{LAUNCH},"{name}","{u}","{v}"' for name, u, v in COUNTERS), ""]
+)
 
 
-def judged(folder):
+def judged(folder, gpu=GPU):
     """A journal of all thirty cases, one of them too late."""
     chance, attempts = random.Random(7), []
     for case in suite.cases().values():
@@ -34,17 +36,24 @@ def judged(folder):
         shape = (case.shape.B, case.shape.N, case.shape.d)
         one = replace(RIGHT, case=case.name, shape=shape, limit=case.limit, wall=wall, user=user, system=system)
         attempts.append(replace(one, wall=6.42) if case.name == "t12" else one)
-    facts = {"cases": list(suite.cases()), "gpu": {"name": GPU, "uuid": "GPU-1"}, "host": "node7"}
+    facts = {"cases": list(suite.cases()), "gpu": {"name": gpu, "uuid": "GPU-1"}, "host": "node7"}
     write(folder, *attempts, user="sam", started="2026-11-21T10:00:00+00:00", **facts)
 
 
-def student(folder, *records):
-    """The folder, with these records of benchmarks/ or all that a student would have, as if of one commit."""
+def record(folder, name, **changes):
+    """One of the committed records, as if of the student's commit, with these changes."""
+    content = json.loads((ROOT / f"benchmarks/{name}.json").read_text())
+    path = folder / f"{name.removeprefix('h200-')}.json"
+    path.write_text(json.dumps({**content, "commit": COMMIT, **changes}))
+    return path
+
+
+def student(folder, *names):
+    """The folder, with these records; without names, with all that a student would have."""
     folder.mkdir(exist_ok=True)
-    for name in records or RECORDS:
-        record = json.loads((ROOT / f"benchmarks/{name}.json").read_text())
-        (folder / f"{name.removeprefix('h200-')}.json").write_text(json.dumps({**record, "commit": COMMIT}))
-    if not records:
+    for name in names or RECORDS:
+        record(folder, name)
+    if not names:
         judged(folder / "judged")
         (folder / "ncu.csv").write_text(PROFILE)
     return folder
@@ -52,12 +61,6 @@ def student(folder, *records):
 
 def answered(path):
     """The report with every blank answered."""
-    text = path.read_text()
-    lines = ["Answered." if line.startswith("> TODO:") else line for line in text.splitlines()]
+    lines = ["Answered." if line.startswith("> TODO:") else line for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def copied(source, target):
-    """A copy of a folder."""
-    return shutil.copytree(source, target)

@@ -9,7 +9,7 @@ import click
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.options import FILE
-from hw4cli.terminal.params import FOLDER, KernelName, OneOf
+from hw4cli.terminal.params import FOLDER, KernelName, OneOf, complete_cases
 from hw4cli.text.words import columns, counted, printable, wrapped
 
 if TYPE_CHECKING:
@@ -33,7 +33,12 @@ FORMS = ["assignment", "worklog"]
     metavar="KERNEL",
     help="The kernel that it is about.  [default: your own, else the fastest measured]",
 )
-@click.option("--case", metavar="CASE", help="The case to compare on.  [default: that of most kernels]")
+@click.option(
+    "--case",
+    metavar="CASE",
+    shell_complete=complete_cases,
+    help="The case to compare on.  [default: that of most kernels]",
+)
 @click.option("--pdf", type=FILE, metavar="FILE", help="Also print the page into a PDF file; needs Chromium.")
 @click.option("--check", is_flag=True, help="Write nothing; list what is missing or does not agree.")
 @click.option(
@@ -73,11 +78,10 @@ def report(
         check_place(pdf)
     text = write_report(path, material, form, force)
     write_text(html, page.page(text, folder))
-    written = [path, html]
+    _say(f"wrote {path}, {html}")
     if pdf:
         printer.print_page(html, pdf)
-        written.append(pdf)
-    _say(f"wrote {', '.join(map(str, written))}")
+        _say(f"wrote {pdf}")
     for problem in material.problems:
         _say(problem)
     if open_ends := len(blanks(text)) + len(lacking(text)):

@@ -15,6 +15,7 @@ from hw4cli.text.words import counted
 UNIT = re.compile(
     r"(?<![A-Za-z])(?:[mµun]?s|seconds?|[KMGT]i?B(?:/s)?|bytes?|[GMT]?FLOPS?(?:/s)?|%|[×W]|x|MHz|GHz)(?![A-Za-z])"
 )
+OTHERS = "Others"  # the end of the heading of a section that may stay empty
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -40,12 +41,17 @@ def lacks(path: Path, material: Material, form: str) -> list[Lack]:
 
 
 def _of_sections(text: str, form: str) -> Iterator[Lack]:
-    """The sections of the assignment that are not there, or have no text."""
-    wanted = [one.words for one in document.headings(template(form)) if document.number_of(one.words)]
+    """The sections of the form that are not there, and those in which nobody has answered a question."""
+    wanted = template(form)
     there = {document.number_of(one.words) for one in document.headings(text)}
-    for heading in wanted:
-        if document.number_of(heading) not in there:
-            yield Lack("sections", f"“{heading}” is missing")
+    for heading in document.headings(wanted):
+        number = document.number_of(heading.words)
+        if number and number not in there:
+            yield Lack("sections", f"“{heading.words}” is missing")
+        elif not number or heading.words.endswith(OTHERS):
+            continue
+        elif document.own_words(wanted, number) and not document.own_words(text, number):
+            yield Lack("sections", f"“{heading.words}” has no words of yours")
 
 
 def _of_blanks(text: str) -> Iterator[Lack]:
@@ -81,7 +87,7 @@ def _of_figures(text: str, path: Path, contents: Contents) -> Iterator[Lack]:
         elif not (path.parent / name).is_file():
             yield Lack(where, f"there is no file {name}")
         elif name in own:
-            if own[name].digest() not in (path.parent / name).read_text(encoding="utf-8", errors="replace"):
+            if not figures.is_current(path.parent, Path(name).stem, own[name]):
                 yield Lack(where, f"{name} is not what the records hold now: run `hw4 report` again")
         else:
             yield from _of_own_figure(where, name, caption.words, path.parent, files)

@@ -28,6 +28,7 @@ BLANK = re.compile(r"^> TODO: *(.*?)\s*$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,3} +(.*?)\s*$", re.MULTILINE)  # those below are parts of a section
 IMAGE = re.compile(r"!\[((?:\\.|[^\]\\])*)\]\(<?([^)>]*?)>?\)")
 FENCE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 NUMBERS = re.compile(rf"(?:{tables.NUMBER.pattern})( to (?:{tables.NUMBER.pattern}))?")  # or an interval
 UNIMPORTANT = re.compile(r"[\s|:-]+")  # what a program that tidies Markdown changes
 
@@ -160,6 +161,15 @@ def section_at(text: str, line: int) -> str:
     """The number of the section that a line stands in, such as "1.a"; its whole heading if that has none."""
     before = [one.words for one in headings(text) if one.line <= line]
     return number_of(before[-1]) or before[-1] if before else ""
+
+
+def own_words(text: str, number: str) -> str:
+    """What a section holds beside its heading, blocks and comments: its author's words. Its subsections are not it."""
+    lines = text.splitlines(keepends=True)
+    places = [one.line for one in headings(text)]
+    start = next(one.line for one in headings(text) if number_of(one.words) == number)
+    end = next((line - 1 for line in places if line > start), len(lines))
+    return COMMENT.sub("", BLOCK.sub("", "".join(lines[start:end]))).strip()
 
 
 def number_of(heading: str) -> str:

@@ -70,6 +70,14 @@ def write(folder: Path, pictures: dict[str, bytes]) -> None:
             file.write(memoryview(content))
 
 
+def is_current(folder: Path, name: str, picture: Picture) -> bool:
+    """Whether the file of a picture is there and was drawn from the same data."""
+    try:
+        return picture.digest() in (folder / FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+
+
 def foreign(folder: Path, names: list[str]) -> list[Path]:
     """The files in the places of pictures that are not of hw4's making."""
     paths = [folder / FOLDER / f"{name}.svg" for name in names]

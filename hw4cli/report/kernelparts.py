@@ -19,6 +19,10 @@ SAYS = {"Idea": "Idea", "Before": "Against the kernel before it", "Limits": "Lim
 
 
 def _no_kernel(material: Material) -> str:
+    """Nothing where the folder is of a whole program, whose author has to say it; else what to do."""
+    programs = material.judged or any(source.programs for source in material.sources)
+    if not material.kernel and programs:
+        return ""
     if not material.kernel:
         return missing("no kernel is known: name one with --kernel, or measure one with `hw4 bench --output`")
     return missing(f"the file of {material.kernel} is not here: put it into the folder of the records")

@@ -79,7 +79,8 @@ class Material:
         """The kernel that the report is about: the one asked for, else the author's own, else the fastest on the case.
         Empty where none is known."""
         if self.asked_kernel:
-            return self.asked_kernel
+            named = (p.kernel for p in self.points if same_kernel(p.kernel, self.asked_kernel))
+            return next(named, self.asked_kernel)
         here = [p for p in self.points if p.case == self.case and p.kernel != FALLBACK]
         own = [p for p in here if is_own_kernel(p.kernel)]
         return min(own or here, key=lambda p: p.ms).kernel if here else ""
@@ -134,6 +135,12 @@ class Material:
             return None
         name = Path(kernel).stem
         return story_of(name, {**files, f"{name}.cu": text})
+
+
+def same_kernel(one: str, other: str) -> bool:
+    """Whether two names are of one kernel: of files, whatever their folders."""
+    own = is_own_kernel(one) and is_own_kernel(other)
+    return Path(one).name == Path(other).name if own else one == other
 
 
 def _plain(p: Point) -> bool:

@@ -65,11 +65,8 @@ def profile(material: Material) -> str:
         "128 bytes, bank conflicts included."
     )
     theory = material.point.figures.get("occupancy") if material.point else None
-    planned = (
-        [f"By its registers and shared memory, `{material.kernel}` can reach an occupancy of {theory:.2f}."]
-        if theory
-        else []
-    )
+    most = f"By its registers and shared memory, `{material.kernel}` can reach an occupancy of {theory or 0:.2f}."
+    planned = [most] if theory else []
     return "\n\n".join([f"Measured by {escaped(tools)}. {note}", table(header, rows), *planned, *end])
 
 

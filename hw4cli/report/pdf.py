@@ -21,8 +21,8 @@ def check_browser(page: Path) -> None:
     """Raise MachineError if no browser prints a page."""
     if browser() is None:
         raise MachineError(
-            f"a PDF is printed by Chromium, which is not installed (Debian, Ubuntu: apt install chromium): {page} is "
-            "written, and any browser can print it"
+            "a PDF needs Chromium, which is not installed (Debian, Ubuntu: apt install chromium); any browser can "
+            f"open {page} and print it"
         )
 
 

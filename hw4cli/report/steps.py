@@ -14,7 +14,7 @@ from hw4cli.show.records import Point, Record, Run
 from hw4cli.text.tables import escaped
 
 LEAST = 2  # kernels or programs that make a ladder
-LABELS = {"Idea": "Structure", "Before": "Change"}  # of a kernel's header, and what a step calls them
+LABELS = {"Idea": "Idea", "Before": "Against the kernel before it"}  # of a kernel's header, and what a step calls them
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def statistics(material: Material, step: Step) -> str:
     header = ["on " + step.where, *([escaped(before.name)] if before else []), escaped(step.name)]
     both = [one for one in (before, step) if one]
     rows = [[f"time, {step.unit}", *(f"{one.time:.4g}" for one in both)]]
-    rows.append(["interval of the time", *(f"{one.low:.4g} to {one.high:.4g}" for one in both)])
+    interval = "95 % interval" if step.point else "fastest to slowest"
+    rows.append([interval, *(f"{one.low:.4g} to {one.high:.4g}" for one in both)])
     figures = [_statistics(one.point) if one.point else {} for one in both]
     rows += [[key, *(own.get(key, "-") for own in figures)] for key in figures[-1]]
     counters = [_counters(material, one.name) for one in both]
@@ -156,16 +157,12 @@ def _sentence(step: Step) -> str:
     if not step.before or not step.first:
         return f"{time}: the first step. From {step.record.name}."
     ratio = step.before.time / step.time
-    apart = "" if step.before.high >= step.low and step.high >= step.before.low else None
     words = f"{factor(ratio)} times as fast as" if ratio >= 1 else f"{factor(1 / ratio)} times as long as"
-    if apart == "":
+    if step.before.high >= step.low and step.high >= step.before.low:
         words = "which cannot be told from the time of"
     total = factor(step.first.time / step.time)
-    also = (
-        f", and {total} times as fast as {step.first.name}"
-        if step.before is not step.first and step.before.before
-        else ""
-    )
+    second = step.before.name == step.first.name
+    also = "" if second else f", and {total} times as fast as `{step.first.name}`"
     names = dict.fromkeys([step.before.record.name, step.record.name])
     turn = " (two records: not measured in turn)" if len(names) > 1 else ""
     return f"{time}, {words} `{step.before.name}`{also}. From {' and '.join(names)}{turn}."

@@ -150,7 +150,8 @@ def write_report(path: Path, material: Material, form: str, force: bool) -> str:
     text = document.with_settings(text, kept)
     shown = {name for _, name in document.images(text)}
     needed = {name: p for name, p in contents.figures.pictures.items() if f"{figures.FOLDER}/{name}.svg" in shown}
-    figures.write(path.parent, {name: render(picture, "svg") for name, picture in needed.items()})
+    outdated = {name: p for name, p in needed.items() if not figures.is_current(path.parent, name, p)}
+    figures.write(path.parent, {name: render(picture, "svg") for name, picture in outdated.items()})
     write_text(path, text)
     return text
 
