@@ -58,15 +58,11 @@ def geometry(material: Material) -> str:
     br, bc = plan.macros["BR"], plan.macros["BC"]
     blocks, tiles = ceil_div(shape.N, br), ceil_div(shape.N, bc)
     every = shape.B * blocks
-    split = (
-        f", cut into {plan.splits} parts with a block for each, {every * plan.splits:,} in all"
-        if plan.splits > 1
-        else ""
-    )
+    parted = f", cut into {plan.splits} parts with a block for each, {every * plan.splits:,} in all"
     parts.append(
         f"On {_where(material, shape)}, the {shape.N:,} rows of Q of each batch are cut into "
         f"{counted(blocks, 'block')} of {br} rows, {every:,} for all batches; K and V pass by in "
-        f"{counted(tiles, 'tile')} of {bc} keys{split}."
+        f"{counted(tiles, 'tile')} of {bc} keys{parted if plan.splits > 1 else ''}."
     )
     return "\n\n".join(parts)
 
@@ -85,8 +81,7 @@ def launch(material: Material) -> str:
         tile = f"{plan.macros['BR']}x{plan.macros['BC']}"
         for step in plan.launches:
             shared = f"{step.shared / 1024:.1f}"
-            size = f"({shape.B}, {shape.N}, {shape.d})"
-            rows.append([name, size, step.symbol, tile, f"{step.grid:,}", str(step.block), shared])
+            rows.append([escaped(name), str(shape), step.symbol, tile, f"{step.grid:,}", str(step.block), shared])
     header = ["case", "(B, N, d)", "launch", "B_r x B_c", "blocks", "threads a block", "shared KB a block"]
     launches = [table(header, rows)] if rows else []
     own = material.point and material.point.figures.get("registers")
@@ -157,7 +152,7 @@ def _swept(points: list[Point]) -> str:
     best, worst = min(points, key=lambda p: p.ms), max(points, key=lambda p: p.ms)
     sizes = ["{}x{}".format(*p.tile) for p in (best, worst) if p.tile]
     return (
-        f"`{best.kernel}` on {best.where}: of {counted(len(points), 'tile')}, {sizes[0]} is the fastest "
+        f"`{best.kernel}` on {escaped(best.where)}: of {counted(len(points), 'tile')}, {sizes[0]} is the fastest "
         f"({best.ms:.4g} ms) and {sizes[1]} the slowest ({worst.ms:.4g} ms, {worst.ms / best.ms:.3g} times as long)."
     )
 
@@ -200,8 +195,7 @@ def _occupancy(material: Material, main: Launch) -> Occupancy | None:
 
 def _where(material: Material, shape: Shape) -> str:
     """The case and its shape; the shape alone if the case is named after it."""
-    size = f"({shape.B}, {shape.N}, {shape.d})"
-    return size if material.case == f"{shape.B}x{shape.N}x{shape.d}" else f"{material.case} {size}"
+    return str(shape) if material.case == f"{shape.B}x{shape.N}x{shape.d}" else f"{escaped(material.case)} {shape}"
 
 
 def _sentence(text: str) -> str:

@@ -13,6 +13,7 @@ from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.lab.tables import read_record
+from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 from hw4cli.report.profile import Counters, read_profile
 from hw4cli.resources import is_own_kernel
@@ -93,10 +94,11 @@ class Material:
     @cached_property
     def props(self) -> DeviceProperties:
         """The GPU's properties, from what the records say of it."""
-        machine = next((s.machine for s in self.sources if s.record.gpu == self.gpu and s.record.cc), {})
+        machines = [source.machine for source in self.sources if source.record.gpu == self.gpu]
+        counts = [machine.get("multiprocessors") for machine in machines]
         cc = next((r.cc for r in self.records if r.cc), None) or 90
         known = DEVICES.get(cc) or DEVICES[max(key for key in DEVICES if key <= max(cc, min(DEVICES)))]
-        return replace(known, sms=int(machine.get("multiprocessors") or known.sms))
+        return replace(known, sms=next((count for count in counts if type(count) is int and count > 0), known.sms))
 
     @cached_property
     def variant(self) -> Variant | None:
@@ -116,8 +118,6 @@ class Material:
     @cached_property
     def shape(self) -> Shape | None:
         """The shape of the case."""
-        from hw4cli.problem import suite
-
         found = next((p for p in self.points if p.case == self.case), None)
         if found:
             return Shape(found.B, found.N, found.setting.d)
@@ -162,7 +162,17 @@ def gathered(folder: Path, kernel: str = "", case: str = "") -> Material:
     sources.sort(key=lambda source: (source.record.date, source.record.name))
     profile = [one for path in _files(folder, "csv") for one in _profile(path, folder, problems)]
     judged = _judged(folder, problems)
-    return Material(folder, tuple(sources), judged, tuple(profile), tuple(problems), kernel, case)
+    found = Material(folder, tuple(sources), judged, tuple(profile), tuple(problems), kernel, case)
+    _check_case(found)
+    return found
+
+
+def _check_case(material: Material) -> None:
+    """Raise InputError if the case that is asked for is neither of the suite's nor in a record."""
+    measured = {p.case for p in material.points} | {run.case for record in material.records for run in record.runs}
+    if material.asked_case and material.asked_case not in {*measured, *suite.cases()}:
+        known = f"the records hold {', '.join(sorted(measured))}" if measured else "there is no record here"
+        raise InputError(f"there is no case {material.asked_case!r}: {known}")
 
 
 def _files(folder: Path, ending: str) -> list[Path]:
@@ -198,7 +208,7 @@ def _profile(path: Path, folder: Path, problems: list[str]) -> Sequence[Counters
 
 def _judged(folder: Path, problems: list[str]) -> Standing | None:
     """The author's results; the newest where there are several."""
-    if not any(folder.glob(journal.NAME)) and not any(folder.glob(f"*/{journal.NAME}")):
+    if not any(path.is_file() for form in ("", "*/") for path in folder.glob(f"{form}{journal.NAME}")):
         return None
     entries = standings.read(folder)
     found = standings.compute(entries, standings.recorded_rules(entries))

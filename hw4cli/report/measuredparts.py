@@ -40,7 +40,11 @@ def about(material: Material) -> str:
         return missing(
             "the folder holds no record: `hw4 bench --output`, `hw4 judge --output` and a profiler make some"
         )
-    what = f"Kernel `{material.kernel}` on {material.case}" if material.kernel and material.case else "Whole programs"
+    what = (
+        f"Kernel `{material.kernel}` on {escaped(material.case)}"
+        if material.kernel and material.case
+        else "Whole programs"
+    )
     where = f", {material.gpu}" if material.gpu else ""
     return f"{what}{where}. Tables and charts are made from {escaped(', '.join(names))}."
 
@@ -150,7 +154,7 @@ def two_gpus(material: Material) -> str:
     rows = []
     for key in both:
         times = [own[key].ms for own in measured]
-        row = [escaped(key[0]), key[1], *(f"{time:.4g}" for time in times)]
+        row = [escaped(key[0]), escaped(key[1]), *(f"{time:.4g}" for time in times)]
         rows.append([*row, *(factor(time / times[0]) for time in times[1:])])
     note = f"× is how many times as fast as the GPU of the column {escaped(short_gpu(names[0]))} is."
     return "\n\n".join([table(header, rows), note])
@@ -166,7 +170,7 @@ def headroom(material: Material) -> str:
         rows += _share(material, point)
     if not rows:
         return missing("no record holds the kernel beside the GPU's peaks: make one with `hw4 bench --output`")
-    return table([f"{escaped(material.kernel)} on {material.case}", "reached", "the most there is", "%"], rows)
+    return table([f"{escaped(material.kernel)} on {escaped(material.case)}", "reached", "the most there is", "%"], rows)
 
 
 def _peaks(point: Point, record: Record) -> list[list[str]]:

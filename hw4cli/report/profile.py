@@ -19,6 +19,8 @@ from hw4cli.text.words import printable
 WAVEFRONT = 32 * 4  # bytes
 PREFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "n": 1e-9, "u": 1e-6, "m": 1e-3}
 TIME = "gpu__time_duration.sum"
+KERNEL = ("Kernel Name", "Kernel", "kernel")  # the column of the kernel
+COLUMNS = ("Metric Name", "sm__", "l1tex__")  # what the header of a table has, and no message of a profiler's
 NUMBER = re.compile(r"([\d,]*\.?\d+(?:[eE][-+]?\d+)?)\s*(.*)")
 
 
@@ -67,59 +69,54 @@ def read_profile(path: Path, name: str) -> list[Counters]:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
-    start = next((i for i, line in enumerate(lines) if _is_header(line)), None)
-    if start is None:
+    header, rows = _table(lines)
+    kernel = next((place for place, column in enumerate(header) if column in KERNEL), None)
+    if kernel is None:
         return []
-    rows = list(csv.reader(line for line in lines[start:] if line.strip() and not line.startswith("==")))
-    header = [cell.strip() for cell in rows[0]]
-    tool = "nvprof" if "Invocations" in header else "Nsight Compute"
-    cells = _long(header, rows[1:]) if "Metric Name" in header else _wide(header, rows[1:])
+    cells = _long(header, rows) if "Metric Name" in header else _wide(header, rows, kernel)
     kernels: dict[str, dict[str, list[float]]] = {}
-    for kernel, metric, value in cells:
-        kernels.setdefault(printable(kernel), {}).setdefault(metric, []).append(value)
-    found = [(kernel, _figures({key: fmean(values) for key, values in own.items()})) for kernel, own in kernels.items()]
-    return [Counters(kernel, tool, printable(name), figures) for kernel, figures in found if figures]
+    for row, metric, value in cells:
+        if kernel < len(row):
+            symbol = printable(row[kernel].partition("(")[0].removeprefix("void ").strip())
+            kernels.setdefault(symbol, {}).setdefault(metric, []).append(value)
+    tool = "nvprof" if "Invocations" in header else "Nsight Compute"
+    found = [(symbol, _figures({key: fmean(all) for key, all in own.items()})) for symbol, own in kernels.items()]
+    return [Counters(symbol, tool, printable(name), figures) for symbol, figures in found if figures]
 
 
-def _is_header(line: str) -> bool:
-    """Whether a line names a profiler's columns: those of one metric a line, or of the metrics themselves."""
-    names = {cell.strip() for cell in next(csv.reader([line]), [])}
-    measured = any(metric.ncu in names or f"{metric.ncu}.per_second" in names for metric in METRICS)
-    return ("Metric Name" in names and bool(names & {"Kernel", "Kernel Name"})) or measured
+def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and the rows of a profiler's table, which stands among its messages; nothing where there is none."""
+    start = next((place for place, line in enumerate(lines) if any(word in line for word in COLUMNS)), len(lines))
+    try:
+        rows = list(csv.reader(line for line in lines[start:] if line.strip() and not line.startswith("==")))
+    except csv.Error:
+        return [], []
+    return ([cell.strip() for cell in rows[0]], rows[1:]) if rows else ([], [])
 
 
-def _long(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, float]]:
-    """Kernel, metric and value, in base units, of a table with a metric a line."""
-    kernel = header.index("Kernel" if "Kernel" in header else "Kernel Name")
+def _long(header: Sequence[str], rows: Sequence[list[str]]) -> Iterator[tuple[list[str], str, float]]:
+    """Row, metric and value, in base units, of a table with a metric a line."""
     metric = header.index("Metric Name")
-    value = header.index("Avg" if "Avg" in header else "Metric Value") if {"Avg", "Metric Value"} & {*header} else -1
+    value = next((place for place, column in enumerate(header) if column in ("Avg", "Metric Value")), None)
     unit = header.index("Metric Unit") if "Metric Unit" in header else None
     for row in rows:
-        if len(row) == len(header) and value >= 0:
+        if value is not None and len(row) == len(header):
             found = _number(row[value], row[unit] if unit is not None else "")
             if found is not None:
-                yield _symbol(row[kernel]), row[metric], found
+                yield row, row[metric], found
 
 
-def _wide(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[tuple[str, str, float]]:
+def _wide(header: Sequence[str], rows: Sequence[list[str]], kernel: int) -> Iterator[tuple[list[str], str, float]]:
     """The same of a table with a column for each metric; a line of units may stand below its head. A time without a
     unit is in nanoseconds."""
-    kernel = next((i for i, name in enumerate(header) if name.lower() in ("kernel name", "kernel")), None)
-    if kernel is None:
-        return
     units = [""] * len(header)
-    if rows and not rows[0][min(kernel, len(rows[0]) - 1)].strip():
+    if rows and not "".join(rows[0][kernel : kernel + 1]).strip():
         units, rows = [*rows[0], *units], rows[1:]
     for row in rows:
         for name, cell, unit in zip(header, row, units, strict=False):
             found = _number(cell, unit) if "__" in name else None
-            if found is not None and kernel < len(row):
-                yield _symbol(row[kernel]), name, found / 1e9 if name == TIME and not unit else found
-
-
-def _symbol(kernel: str) -> str:
-    """A kernel's name without its parameters."""
-    return kernel.partition("(")[0].removeprefix("void ").strip()
+            if found is not None:
+                yield row, name, found / 1e9 if name == TIME and not unit else found
 
 
 def _number(text: str, unit: str) -> float | None:

@@ -8,6 +8,7 @@ from hw4cli.compute.variants import FALLBACK
 from hw4cli.report.document import missing, table
 from hw4cli.report.material import Material
 from hw4cli.report.profile import METRICS, Counters
+from hw4cli.resources import is_own_kernel
 from hw4cli.show.bars import SUM
 from hw4cli.show.picture import Mark, Panel, Picture, Series, measured, short_gpu
 from hw4cli.show.records import Point, Record, Run
@@ -45,14 +46,9 @@ def steps(material: Material) -> list[Step]:
 def _kernels(material: Material) -> list[Step]:
     held = {id(p): record for record in material.records for p in record.points}
     here = [p for p in material.points if p.case == material.case and p.kernel != FALLBACK]
-    here.sort(
-        key=lambda p: (
-            (p.kernel.endswith(".cu"), held[id(p)].date, held[id(p)].name)
-            if p.kernel.endswith(".cu")
-            else (False, "", "")
-        )
-    )
-    return [Step(p.kernel, p.where, p.ms, p.low, p.high, "ms", held[id(p)], p) for p in here]
+    own = sorted((p for p in here if is_own_kernel(p.kernel)), key=lambda p: (held[id(p)].date, held[id(p)].name))
+    order = [*(p for p in here if not is_own_kernel(p.kernel)), *own]
+    return [Step(p.kernel, p.where, p.ms, p.low, p.high, "ms", held[id(p)], p) for p in order]
 
 
 def _programs(material: Material) -> list[Step]:
@@ -136,7 +132,7 @@ def structure(material: Material, step: Step) -> str:
 def statistics(material: Material, step: Step) -> str:
     """The time of a step against the one before, and its other figures."""
     before = step.before
-    header = ["on " + step.where, *([escaped(before.name)] if before else []), escaped(step.name)]
+    header = [f"on {escaped(step.where)}", *([escaped(before.name)] if before else []), escaped(step.name)]
     both = [one for one in (before, step) if one]
     rows = [[f"time, {step.unit}", *(f"{one.time:.4g}" for one in both)]]
     interval = "95 % interval" if step.point else "fastest to slowest"
@@ -153,9 +149,9 @@ def statistics(material: Material, step: Step) -> str:
 
 
 def _sentence(step: Step) -> str:
-    time = f"`{step.name}` takes {step.time:.4g} {step.unit} on {step.where}"
+    time = f"`{step.name}` takes {step.time:.4g} {step.unit} on {escaped(step.where)}"
     if not step.before or not step.first:
-        return f"{time}: the first step. From {step.record.name}."
+        return f"{time}: the first step. From {escaped(step.record.name)}."
     ratio = step.before.time / step.time
     words = f"{factor(ratio)} times as fast as" if ratio >= 1 else f"{factor(1 / ratio)} times as long as"
     if step.before.high >= step.low and step.high >= step.before.low:
@@ -165,7 +161,7 @@ def _sentence(step: Step) -> str:
     also = "" if second else f", and {total} times as fast as `{step.first.name}`"
     names = dict.fromkeys([step.before.record.name, step.record.name])
     turn = " (two records: not measured in turn)" if len(names) > 1 else ""
-    return f"{time}, {words} `{step.before.name}`{also}. From {' and '.join(names)}{turn}."
+    return f"{time}, {words} `{step.before.name}`{also}. From {escaped(' and '.join(names))}{turn}."
 
 
 def _counters(material: Material, name: str) -> Counters | None:

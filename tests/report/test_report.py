@@ -178,6 +178,7 @@ def test_a_file_of_the_authors_in_the_place_of_one_of_ours_is_not_replaced(hw4_h
         ([".", "--pdf", "none/a.pdf"], "the folder"),
         ([".", "--kernel", "flsh"], "Did you mean 'flash'?"),
         ([".", "--form", "log"], "is not one of"),
+        ([".", "--case", "t99"], "there is no case 't99': there is no record here"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(hw4_here, tmp_path, args, words):
