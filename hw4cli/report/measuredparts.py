@@ -155,8 +155,8 @@ def two_gpus(material: Material) -> str:
     for key in both:
         times = [own[key].ms for own in measured]
         row = [escaped(key[0]), escaped(key[1]), *(f"{time:.4g}" for time in times)]
-        rows.append([*row, *(factor(time / times[0]) for time in times[1:])])
-    note = f"× is how many times as fast as the GPU of the column {escaped(short_gpu(names[0]))} is."
+        rows.append([*row, *(factor(times[0] / time) for time in times[1:])])
+    note = f"× is how many times as fast as on the {escaped(short_gpu(names[0]))}."
     return "\n\n".join([table(header, rows), note])
 
 

@@ -47,7 +47,7 @@ def tiles(records: Sequence[Record]) -> Picture:
         tiled = [p for p in record.points if p.tile]
         for kernel, where in dict.fromkeys((p.kernel, p.where) for p in tiled):
             marks = [
-                Mark(f"{p.tile[0]}x{p.tile[1]}", p.tflops, text=f"{p.tflops:.1f}")
+                Mark(f"{p.tile[0]}x{p.tile[1]}", p.tflops, text=f"{p.tflops:.3g}")
                 for p in tiled
                 if p.tile and (p.kernel, p.where) == (kernel, where)
             ]
