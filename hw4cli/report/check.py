@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.report import document, figures
-from hw4cli.report.material import Material
+from hw4cli.report.material import Material, is_amd
 from hw4cli.report.write import Contents, read, template
 from hw4cli.show.picture import gpus
 from hw4cli.text.words import counted
@@ -132,7 +132,7 @@ def _mixed_gpus(material: Material) -> Iterator[Lack]:
     judged = str(((material.judged.session.get("gpu") or {}).get("name") if material.judged else "") or "")
     names = list(dict.fromkeys([*gpus(records), *([judged] if judged else [])]))
     for vendor in (True, False):
-        own = [name for name in names if _is_amd(name) is vendor]
+        own = [name for name in names if is_amd(name) is vendor]
         if len(own) > 1:
             listed = [f"{name} ({', '.join(_of_gpu(material, name, judged))})" for name in own]
             yield Lack("records", f"of {len(own)} GPUs: {'; '.join(listed)}")
@@ -141,10 +141,6 @@ def _mixed_gpus(material: Material) -> Iterator[Lack]:
 def _of_gpu(material: Material, gpu: str, judged: str) -> Sequence[str]:
     files = [source.record.name for source in material.sources if source.record.gpu == gpu]
     return [*files, *(["the journal"] if judged == gpu else [])]
-
-
-def _is_amd(gpu: str) -> bool:
-    return "AMD" in gpu or "Radeon" in gpu or re.search(r"\bMI\d{2,}", gpu) is not None
 
 
 def _at(text: str, line: int) -> str:

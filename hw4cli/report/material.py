@@ -1,6 +1,7 @@
 """What a report is made of: the records, the judging and the profile in a folder, and the kernel that it is about."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,11 +50,12 @@ class Material:
 
     @cached_property
     def gpu(self) -> str:
-        """The GPU that most was measured on: sections 1 to 3 are about it. Empty without records."""
+        """The GPU that most was measured on, none of AMD's if there is another: sections 1 to 3 are about it. Empty
+        without records."""
         counts = Counter[str]()
         for source in self.sources:
             counts[source.record.gpu] += len(source.record.points) + len(source.record.runs)
-        return max(counts, key=lambda gpu: counts[gpu], default="")
+        return max(counts, key=lambda gpu: (not is_amd(gpu), counts[gpu]), default="")
 
     @cached_property
     def records(self) -> list[Record]:
@@ -135,6 +137,11 @@ class Material:
             return None
         name = Path(kernel).stem
         return story_of(name, {**files, f"{name}.cu": text})
+
+
+def is_amd(gpu: str) -> bool:
+    """Whether a GPU is one of AMD's, by its name."""
+    return "AMD" in gpu or "Radeon" in gpu or re.search(r"\bMI\d{2,}", gpu) is not None
 
 
 def same_kernel(one: str, other: str) -> bool:
