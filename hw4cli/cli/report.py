@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -41,9 +42,7 @@ FORMS = ["assignment", "worklog"]
 )
 @click.option("--pdf", type=FILE, metavar="FILE", help="Also print the page into a PDF file; needs Chromium.")
 @click.option("--check", is_flag=True, help="Write nothing; list what is missing or does not agree.")
-@click.option(
-    "--force", is_flag=True, help="Write even where text would be lost, and keep the old file as report-1.md."
-)
+@click.option("--force", is_flag=True, help="Write even where text would be lost, and keep a copy as report-1.md.")
 def report(
     folder: Path, form: str, kernel: str | None, case: str | None, pdf: Path | None, check: bool, force: bool
 ) -> int:
@@ -85,8 +84,8 @@ def report(
     for problem in material.problems:
         _say(problem)
     if open_ends := len(blanks(text)) + len(lacking(text)):
-        again = "" if form == FORMS[0] else f" --form {form}"
-        _say(f"{counted(open_ends, 'blank')} left: `hw4 report {folder}{again} --check` lists what is missing")
+        again = quote(str(folder)) + ("" if form == FORMS[0] else f" --form {form}")
+        _say(f"{counted(open_ends, 'blank')} left: `hw4 report {again} --check` lists what is missing")
     return 0
 
 

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hw4cli.report import document, figures
 from hw4cli.report.material import Material, is_amd
@@ -31,7 +33,7 @@ def lacks(path: Path, material: Material, form: str) -> list[Lack]:
     """Everything that a report lacks. Nothing is written."""
     text = read(path)
     if text is None:
-        return [Lack(path.name, f"not begun: `hw4 report {path.parent}` writes it"), *_of_records(material)]
+        return [Lack(path.name, f"not begun: `hw4 report {quote(str(path.parent))}` writes it"), *_of_records(material)]
     if (document.settings(text) or {}).get("form") != form:
         return [Lack(path.name, "not a report that hw4 began"), *_of_records(material)]
     contents = Contents(material)
@@ -84,7 +86,7 @@ def _of_figures(text: str, path: Path, contents: Contents) -> Iterator[Lack]:
         where = _at(text, caption.line)
         if REMOTE.match(name):
             yield Lack(where, f"the picture {name} is not a file beside the report")
-        elif not (path.parent / name).is_file():
+        elif not _is_file(path.parent, name):
             yield Lack(where, f"there is no file {name}")
         elif name in own:
             if not figures.is_current(path.parent, Path(name).stem, own[name]):
@@ -102,7 +104,13 @@ def _of_own_figure(where: str, name: str, caption: str, folder: Path, files: set
 
 def _names_a_file(caption: str, folder: Path) -> bool:
     words = (word.strip(".,;:()") for word in caption.split())
-    return any("." in word and (folder / word).is_file() for word in words if "\0" not in word)
+    return any("." in word and _is_file(folder, word) for word in words)
+
+
+def _is_file(folder: Path, name: str) -> bool:
+    with suppress(OSError, ValueError):  # a name that is too long, or has a zero
+        return (folder / name).is_file()
+    return False
 
 
 def _of_records(material: Material) -> Iterator[Lack]:

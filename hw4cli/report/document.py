@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from hw4cli.text import tables
 
-HEAD = re.compile(r"\A<!-- hw4 report: (.*?) -->\r?\n")
+HEAD = re.compile(r"\A\ufeff?<!-- hw4 report: (.*?) -->\r?\n")
 BLOCK = re.compile(
     r"^<!-- hw4: (\S+) ([0-9a-f]{8}) -->\r?\n(.*?)^<!-- hw4: end -->[ \t]*\r?$", re.MULTILINE | re.DOTALL
 )
@@ -154,7 +154,9 @@ def headings(text: str) -> list[Found]:
 def images(text: str) -> list[tuple[Found, str]]:
     """The pictures: line and caption, and the file's name."""
     plain = _without_code(text)
-    return [(Found(_line(plain, match.start()), match[1]), match[2].strip()) for match in IMAGE.finditer(plain)]
+    return [
+        (Found(_line(plain, match.start()), match[1]), unquote(match[2].strip())) for match in IMAGE.finditer(plain)
+    ]
 
 
 def section_at(text: str, line: int) -> str:

@@ -13,6 +13,7 @@ from hw4cli.report.steps import ladder_picture, steps
 from hw4cli.show import bars, curves
 from hw4cli.show.picture import Mark, Panel, Picture, Series, short_gpu
 from hw4cli.show.records import Point
+from hw4cli.system.files import NewFile, make_folder
 from hw4cli.text.tables import escaped
 
 FOLDER = "figures"
@@ -59,10 +60,7 @@ def caption(picture: Picture) -> str:
 
 
 def write(folder: Path, pictures: dict[str, bytes]) -> None:
-    """Write pictures into the folder beside the report. InputError if a file of another's making is in the place of
-    one; raises as NewFile does."""
-    from hw4cli.system.files import NewFile, make_folder
-
+    """Write pictures into the folder beside the report. Raises as NewFile does."""
     make_folder(folder / FOLDER)
     for name, content in pictures.items():
         path = folder / FOLDER / f"{name}.svg"
@@ -81,7 +79,7 @@ def is_current(folder: Path, name: str, picture: Picture) -> bool:
 def foreign(folder: Path, names: list[str]) -> list[Path]:
     """The files in the places of pictures that are not of hw4's making."""
     paths = [folder / FOLDER / f"{name}.svg" for name in names]
-    return [path for path in paths if path.exists() and b"hw4:" not in path.read_bytes()]
+    return [path for path in paths if path.is_file() and b"hw4:" not in path.read_bytes()]
 
 
 def _ladder(material: Material) -> Picture:

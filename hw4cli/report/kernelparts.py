@@ -25,7 +25,7 @@ def _no_kernel(material: Material) -> str:
         return ""
     if not material.kernel:
         return missing("no kernel is known: name one with --kernel, or measure one with `hw4 bench --output`")
-    return missing(f"the file of {material.kernel} is not here: put it into the folder of the records")
+    return missing(escaped(material.no_variant or f"the file of {material.kernel} is not here"))
 
 
 def idea(material: Material) -> str:

@@ -103,14 +103,22 @@ class Material:
         return replace(known, sms=next((count for count in counts if type(count) is int and count > 0), known.sms))
 
     @cached_property
-    def variant(self) -> Variant | None:
-        """The kernel as data; None where its file is not here."""
-        if not self.kernel:
-            return None
+    def _entry(self) -> Variant | str:
         try:
             return kernel_named(_file_in(self.folder, self.kernel))
-        except InputError:
-            return None
+        except InputError as error:
+            return str(error)
+
+    @property
+    def variant(self) -> Variant | None:
+        """The kernel as data; None where no kernel is known, or its file is not here or does not say how it is
+        launched."""
+        return self._entry if self.kernel and isinstance(self._entry, Variant) else None
+
+    @property
+    def no_variant(self) -> str:
+        """Why there is no variant of the kernel, as a sentence."""
+        return self._entry if isinstance(self._entry, str) else ""
 
     def plan(self, shape: Shape, tile: dict[str, int] | None = None) -> Plan:
         """How the kernel computes a shape on the GPU. Raises MachineError if it cannot; there must be a variant."""

@@ -5,7 +5,7 @@ from typing import Any
 from hw4cli.problem.verdict import Verdict
 from hw4cli.report.document import missing, table
 from hw4cli.report.material import Material
-from hw4cli.report.profile import DRAM, METRICS, Counters
+from hw4cli.report.profile import DRAM, METRICS, NVPROF, Counters
 from hw4cli.report.steps import factor
 from hw4cli.scoring.record import Standing
 from hw4cli.scoring.results import suite_share
@@ -64,14 +64,13 @@ def profile(material: Material) -> str:
     tools = " and ".join(dict.fromkeys(f"{one.tool} ({one.source})" for one in shown))
     absent = [metric.name for metric in METRICS if not any(metric.name in one.figures for one in shown)]
     end = [missing(f"the profile has no {', '.join(absent)}")] if absent else []
-    note = (
-        "gld and gst count what passes through L1, not device memory; shared memory's rates count each wavefront as "
-        "128 bytes, bank conflicts included."
-    )
+    notes = ["gld and gst count what passes through L1, not device memory."]
+    if any(one.tool != NVPROF for one in shown):
+        notes.append("Shared memory's rates count each wavefront as 128 bytes, bank conflicts included.")
     theory = material.point.figures.get("occupancy") if material.point else None
     most = f"By its registers and shared memory, `{material.kernel}` can reach an occupancy of {theory or 0:.2f}."
     planned = [most] if theory else []
-    return "\n\n".join([f"Measured by {escaped(tools)}. {note}", table(header, rows), *planned, *end])
+    return "\n\n".join([f"Measured by {escaped(tools)}. {' '.join(notes)}", table(header, rows), *planned, *end])
 
 
 def _of_the_report(material: Material) -> list[Counters]:

@@ -16,6 +16,7 @@ from statistics import fmean
 from hw4cli.errors import InputError
 from hw4cli.text.words import printable
 
+NVPROF, NCU = "nvprof", "Nsight Compute"
 WAVEFRONT = 32 * 4  # bytes
 PREFIXES = {"K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "n": 1e-9, "u": 1e-6, "m": 1e-3}
 TIME = "gpu__time_duration.sum"
@@ -79,7 +80,7 @@ def read_profile(path: Path, name: str) -> list[Counters]:
         if kernel < len(row):
             symbol = printable(row[kernel].partition("(")[0].removeprefix("void ").strip())
             kernels.setdefault(symbol, {}).setdefault(metric, []).append(value)
-    tool = "nvprof" if "Invocations" in header else "Nsight Compute"
+    tool = NVPROF if "Invocations" in header else NCU
     found = [(symbol, _figures({key: fmean(all) for key, all in own.items()})) for symbol, own in kernels.items()]
     return [Counters(symbol, tool, printable(name), figures) for symbol, figures in found if figures]
 

@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from string import Template
 
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, os_error
 from hw4cli.report import document, figures, kernelparts, measuredparts
 from hw4cli.report.figures import Figures
 from hw4cli.report.material import Material
 from hw4cli.report.page import is_ours
-from hw4cli.report.steps import Step, ladder_table, statistics, steps, structure
+from hw4cli.report.steps import LEAST, Step, ladder_table, statistics, steps, structure
 from hw4cli.resources import data_path
 from hw4cli.show.draw import render
 from hw4cli.system.files import write_text
@@ -43,11 +43,8 @@ class Contents:
         if name == "judged":
             return measuredparts.judged(self.material, "process" in self.figures.pictures)
         if name == "ladder":
-            return (
-                f"{self.figures.shown('ladder')}\n\n{ladder_table(self.steps)}"
-                if len(self.steps) > 1
-                else ladder_table([])
-            )
+            shown = [self.figures.shown(name)] if len(self.steps) >= LEAST else []
+            return "\n\n".join([*shown, ladder_table(self.steps)])
         return TEXTS[name](self.material) if name in TEXTS else self.figures.shown(name)
 
 
@@ -99,19 +96,22 @@ def settings_of(path: Path, form: str) -> Mapping[str, str]:
     return found if found and found.get("form") == form else {}
 
 
-def refuse_lost_text(path: Path, text: str, form: str) -> None:
-    """Raise InputError if writing into this text could lose what its author wrote."""
-    found = document.settings(text)
-    end = f"--force keeps it as {kept_name(path).name} and writes a new one"
+def lost_words(path: Path, text: str, form: str) -> str | None:
+    """Why writing into this text could lose what its author wrote, in a sentence; None if it cannot."""
+    found, copy = document.settings(text), kept_name(path).name
     if found is None or found.get("form") != form:
-        raise InputError(f"{path} is not a report that hw4 began: choose another folder; {end}")
+        return f"{path} is not a report that hw4 began: --force renames it to {copy} and begins one"
     if marks := document.damaged_marks(text):
-        raise InputError(f"{path}, line {marks[0].line}: a mark of hw4's has lost its other half; {end}")
-    if edited := [block for block in document.blocks(text) if block.edited]:
-        raise InputError(
-            f"{path}, line {edited[0].line}: the text between hw4's marks was changed and would be lost: move it below "
-            f"<!-- hw4: end -->; --force keeps a copy as {kept_name(path).name} and writes that block anew"
+        return (
+            f"{path}, line {marks[0].line}: a mark of hw4's has lost its other half: restore it, or --force renames the "
+            f"file to {copy} and begins a new one"
         )
+    if edited := [block for block in document.blocks(text) if block.edited]:
+        return (
+            f"{path}, line {edited[0].line}: the text between hw4's marks was changed and would be lost: move it below "
+            f"<!-- hw4: end -->, or --force keeps a copy as {copy} and writes that block anew"
+        )
+    return None
 
 
 def check_page(path: Path, force: bool) -> None:
@@ -119,8 +119,15 @@ def check_page(path: Path, force: bool) -> None:
     if is_ours(path):
         return
     if not force:
-        raise InputError(f"{path} is not a page of hw4's, and would be replaced: give it another name")
-    path.rename(kept_name(path))
+        raise InputError(f"{path} is not a page of hw4's, and would be replaced: rename it, or --force does")
+    _put_aside(path)
+
+
+def _put_aside(path: Path) -> None:
+    try:
+        path.rename(kept_name(path))
+    except OSError as error:
+        raise os_error(error, f"rename {path}") from None
 
 
 def kept_name(path: Path) -> Path:
@@ -137,14 +144,15 @@ def write_report(path: Path, material: Material, form: str, force: bool) -> str:
     contents = Contents(material)
     old = read(path)
     foreign = figures.foreign(path.parent, list(contents.figures.pictures))
+    lost = lost_words(path, old, form) if old is not None else None
+    if lost and not force:
+        raise InputError(lost)
     if foreign and not force:
-        raise InputError(f"{foreign[0]} is not a chart of hw4's, and would be replaced: give it another name")
-    if old is not None and force:
+        raise InputError(f"{foreign[0]} is not a chart of hw4's, and would be replaced: rename it, or --force does")
+    if old is not None and lost:
         write_text(kept_name(path), old)
-    elif old is not None:
-        refuse_lost_text(path, old, form)
     for picture in foreign:
-        picture.rename(kept_name(picture))
+        _put_aside(picture)
     text = updated(old, contents, form)
     kept = {"form": form, "kernel": material.asked_kernel, "case": material.asked_case}
     text = document.with_settings(text, kept)

@@ -127,6 +127,28 @@ def test_text_that_would_be_lost_is_refused_and_force_keeps_a_copy(hw4, mine, ol
     assert old in path.read_text()
 
 
+def test_a_program_that_tidies_markdown_and_line_ends_edits_no_block(hw4_here, mine):
+    path = mine / "report.md"
+    tidied = path.read_text().replace("| --- |", "| ------ |").replace("| GPU |", "| GPU    |").replace("\n", "\r\n")
+    path.write_bytes(f"\ufeff{tidied}".encode())
+    assert hw4_here("report", mine).returncode == 0
+    assert path.read_bytes().decode().partition("\n")[2] == tidied.partition("\n")[2]
+
+
+def test_force_keeps_no_copy_where_nothing_would_be_lost(hw4_here, mine):
+    before = snapshot(mine)
+    assert hw4_here("report", mine, "--force").returncode == 0
+    assert snapshot(mine) == before
+
+
+def test_a_kernel_that_does_not_say_how_it_is_launched_is_told_so(hw4_here, tmp_path):
+    (tmp_path / "mine.cu").write_text("// mine: my own\n// Idea: Two rows a thread.\n")
+    assert hw4_here("report", tmp_path, "--kernel", "mine.cu", "--case", "t28").returncode == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "my own" in section(text, "1.a")
+    assert "does not state how it is launched" in section(text, "1.d")
+
+
 def test_a_new_kernel_becomes_a_new_step_and_the_old_ones_keep_their_answers(hw4_here, tmp_path):
     folder = student(tmp_path / "mine", "h200-ladder")
     (folder / "mine.cu").write_text("// mine: my own\n//\n// Like: naive\n// Idea: Two rows a thread.\n")
@@ -218,6 +240,20 @@ def test_a_page_is_one_file_that_shows_markup_of_the_text_as_it_was_typed(hw4_he
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
+
+
+def test_no_name_in_a_record_breaks_the_report_or_its_page(hw4_here, tmp_path):
+    name, case = "a|b`<b>`-->.cu", {"case": "<!-- hw4: end -->"}
+    written(tmp_path / "a_b_c.json", row(name, **case), row("flash", median=2.0, **case), machine={"gpu": "<b>|GPU"})
+    for form in ("assignment", "worklog"):
+        texts = []
+        for _ in range(2):
+            assert hw4_here("report", tmp_path, "--form", form).returncode == 0
+            texts.append({path.name: path.read_text() for path in tmp_path.glob("*.*")})
+        assert texts[0] == texts[1]
+        assert hw4_here("report", tmp_path, "--form", form, "--check").stdout.count("mark") == 0
+    assert all("<b>" not in text for name, text in texts[0].items() if name.endswith(".html"))
+    assert len(re.findall(r"^### ", texts[0]["worklog.md"], re.MULTILINE)) == 2
 
 
 def test_an_empty_folder_has_a_report_that_tells_how_to_fill_it(hw4_here, tmp_path):
