@@ -103,8 +103,8 @@ def lost_words(path: Path, text: str, form: str) -> str | None:
         return f"{path} is not a report that hw4 began: --force renames it to {copy} and begins one"
     if marks := document.damaged_marks(text):
         return (
-            f"{path}, line {marks[0].line}: a mark of hw4's has lost its other half: restore it, or --force renames the "
-            f"file to {copy} and begins a new one"
+            f"{path}, line {marks[0].line}: a mark of hw4's has lost its other half: restore it, or --force "
+            f"renames the file to {copy} and begins a new one"
         )
     if edited := [block for block in document.blocks(text) if block.edited]:
         return (

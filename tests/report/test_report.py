@@ -62,6 +62,7 @@ def test_every_chart_is_a_file_with_axes_in_its_caption(finished):
     names = {"ladder", "tiles", "process", "programs", "latency", "rate", "error", "roofline"}
     assert set(charts.values()) == names
     assert {path.stem for path in (finished / "figures").iterdir()} == names
+    assert ">1.34</text>" in (finished / "figures/process.svg").read_text(), "the sum of t22's parts, at the bar's end"
     assert all(re.search(r"(time, m?s|TFLOP/s|largest error).* From \S+\.jsonl?\b", caption) for caption in charts)
 
 
