@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -63,8 +63,8 @@ def _mark_up(tokens: "Sequence[Token]") -> None:
             token.attrSet("id", f"s{number}")
         if token.type == "blockquote_open":
             _mark_blank(token, tokens[place + 1 : place + 3])
-        if token.type == "paragraph_open" and inside and _is_picture(inside):
-            token.hidden, tokens[place + 2].hidden = True, True
+        if token.type == "paragraph_open" and inside and (picture := _only_picture(inside)):
+            picture.meta["alone"] = token.hidden = tokens[place + 2].hidden = True
 
 
 def _mark_blank(quote: "Token", inside: "Sequence[Token]") -> None:
@@ -77,9 +77,10 @@ def _mark_blank(quote: "Token", inside: "Sequence[Token]") -> None:
         first.content = NOTES.sub("", first.content)
 
 
-def _is_picture(inline: "Token") -> bool:
-    """Whether a paragraph is one picture and nothing else."""
-    return [child.type for child in inline.children or ()] == ["image"]
+def _only_picture(inline: "Token") -> "Token | None":
+    """The picture of a paragraph that is one picture and nothing else."""
+    children = inline.children or []
+    return children[0] if [child.type for child in children] == ["image"] else None
 
 
 def _html(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: Any, env: Any) -> str:
@@ -95,36 +96,28 @@ def _table_close(self: "RendererHTML", tokens: "Sequence[Token]", place: int, op
     return "</table>\n</div>\n"
 
 
-def _cell_open(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: Any, env: Any) -> str:
-    """A cell; of a number, to the right, with all others of its column if they are numbers, too."""
-    return f"<{tokens[place].tag}{_attributes(tokens[place].attrs)}>"
-
-
 def _image(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: Any, env: Any) -> str:
-    """A picture as a figure with its caption, its file's bytes in the page; the caption alone where there is none."""
+    """A picture, its file's bytes in the page; as a figure with a caption where a paragraph is nothing else."""
     name = unquote(str(tokens[place].attrs["src"]))
     words = self.renderInlineAsText(tokens[place].children or [], options, env)
     path = Path(env["folder"]) / name
     kind = KINDS.get(path.suffix.lower())
-    drawn = f"{figures.FOLDER}/" in name and path.suffix == ".svg"
     try:
         data = base64.b64encode(path.read_bytes()).decode() if kind else ""
     except (OSError, ValueError):
         data = ""
-    if not data:
-        return f'<figure><p class="missing">There is no picture {escaped(name)}.</p>{_caption(words)}</figure>\n'
-    image = f'<img src="data:image/{kind};base64,{data}" alt="{escaped(words)}">'
-    look = "chart" if drawn else "photo"
-    frame = f'<div class="scroll" tabindex="0" role="region" aria-label="picture">{image}</div>'
+    shown = f'<span class="missing">There is no picture {escaped(name)}.</span>'
+    if data:
+        shown = f'<img src="data:image/{kind};base64,{data}" alt="{escaped(words)}">'
+    if not tokens[place].meta.get("alone"):
+        return shown
+    look = "chart" if f"{figures.FOLDER}/" in name and kind == KINDS[".svg"] else "photo"
+    frame = f'<div class="scroll" tabindex="0" role="region" aria-label="picture">{shown}</div>'
     return f'<figure class="{look}">{frame}{_caption(words)}</figure>\n'
 
 
 def _caption(words: str) -> str:
     return f"<figcaption>{escaped(words)}</figcaption>" if words else ""
-
-
-def _attributes(values: Mapping[str, Any]) -> str:
-    return "".join(f' {key}="{escaped(value)}"' for key, value in values.items())
 
 
 RULES = {

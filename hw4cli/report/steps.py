@@ -15,6 +15,7 @@ from hw4cli.show.records import Point, Record, Run
 from hw4cli.text.tables import escaped
 
 LEAST = 2  # kernels or programs that make a ladder
+APART = 3  # how many times as long as the shortest a time must be for a logarithmic axis
 LABELS = {"Idea": "Idea", "Before": "Against the kernel before it"}  # of a kernel's header, and what a step calls them
 
 
@@ -78,7 +79,9 @@ def ladder_picture(found: list[Step]) -> Picture | None:
         Series(step.name, (Mark(step.name, step.time, step.low, step.high, _bar_text(step)),)) for step in found
     )
     label = "time, ms" if first.unit == "ms" else "wall time, s"
-    panel = Panel("bars", short_gpu(first.record.gpu), series, label, "", True, (), tuple(step.name for step in found))
+    times, rows = [step.time for step in found], tuple(step.name for step in found)
+    log = max(times) > APART * min(times)
+    panel = Panel("bars", short_gpu(first.record.gpu), series, label, "", log, (), rows)
     used = list({id(step.record): step.record for step in found}.values())
     notes = [f"× is how many times as fast as {first.name}"]
     notes += ["the records were made at different times: their kernels were not measured in turn"] * (len(used) > 1)

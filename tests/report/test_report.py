@@ -235,11 +235,15 @@ def test_a_page_is_one_file_that_shows_markup_of_the_text_as_it_was_typed(hw4_he
     text = (folder / "report.md").read_text()
     attack = "<script>alert(1)</script>"
     image = "![a photo, 3 ms](https://example.org/a.png)"
-    (folder / "report.md").write_text(text.replace("> TODO: What you have learned.", f"{attack}\n\n{image}"))
+    (folder / "own.png").write_bytes(b"PNG")
+    words = f"{attack}\n\n{image}\n\nBeside ![it](own.png) words <!-- and a note to myself -->"
+    (folder / "report.md").write_text(text.replace("> TODO: What you have learned.", words))
     assert hw4_here("report", folder).returncode == 0
     page = (folder / "report.html").read_text()
     assert "&lt;script&gt;alert(1)" in page
     assert "<script" not in page
+    assert '<p>Beside <img src="data:image/png;base64,UE5H" alt="it"> words </p>' in page
+    assert "There is no picture https://example.org/a.png." in page
     assert re.findall(r'(?:src|href)="(?!data:)', page) == []
 
 
