@@ -191,8 +191,9 @@ def _check_case(material: Material) -> None:
 
 
 def _files(folder: Path, ending: str) -> list[Path]:
-    """The files with an ending, in a folder and in the folders in it."""
-    return sorted(path for form in ("*", "*/*") for path in folder.glob(f"{form}.{ending}") if path.is_file())
+    """The files with an ending, in a folder and in the folders in it, but for hidden ones: an editor's, say."""
+    paths = (path for form in ("*", "*/*") for path in folder.glob(f"{form}.{ending}") if path.is_file())
+    return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:

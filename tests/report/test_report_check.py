@@ -162,6 +162,14 @@ def test_records_that_do_not_belong_together_are_found(check, done, kind):
     assert any(RECORDS[kind] in line for line in lines), lines
 
 
+def test_files_that_are_no_records_are_passed_over(check, done):
+    (done / ".vscode").mkdir()
+    (done / ".vscode/settings.json").write_text("{} // an editor's")
+    (done / "package.json").write_text('{"name": "mine"}')
+    (done / "times.csv").write_text("case,seconds\nt01,0.3\n")
+    assert check() == (0, [])
+
+
 def test_a_folder_without_a_report_is_told_how_to_begin_one(hw4_here, tmp_path):
     folder = student(tmp_path / "mine", "h200-ladder")
     result = hw4_here("report", folder, "--check")
