@@ -4,14 +4,14 @@ from typing import Any
 
 from hw4cli.problem.verdict import Verdict
 from hw4cli.report.document import missing, table
-from hw4cli.report.material import Material
+from hw4cli.report.material import Material, comparable
 from hw4cli.report.profile import DRAM, METRICS, NVPROF, Counters
 from hw4cli.report.steps import factor
 from hw4cli.scoring.record import Standing
 from hw4cli.scoring.results import suite_share
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.show.picture import gpus, short_gpu
-from hw4cli.show.records import FORWARD, Point, Record, latest
+from hw4cli.show.records import Point, Record
 from hw4cli.text.tables import escaped
 from hw4cli.text.words import counted
 
@@ -135,16 +135,17 @@ def _results(standing: Standing, drawn: bool) -> list[str]:
 
 
 def two_gpus(material: Material) -> str:
-    """Section 4.b: the same kernels on the same cases on two GPUs or more; empty for records of one."""
+    """Section 4.b: the same kernels on two GPUs or more, the report's kernel on every case, the others on its case;
+    empty for records of one GPU."""
     names = gpus([source.record for source in material.sources if source.record.points])
     if len(names) < 2:
         return ""
     names.sort(key=lambda gpu: gpu != material.gpu)
     measured: list[dict[Any, Point]] = []
     for gpu in names:
-        own = latest([source.record for source in material.sources if source.record.gpu == gpu])
-        plain = [p for p in own if p.tile is None and p.setting.direction == FORWARD]
-        measured.append({(p.kernel, p.where, p.setting): p for p in plain})
+        own = comparable([source.record for source in material.sources if source.record.gpu == gpu])
+        asked = [p for p in own if p.kernel == material.kernel or p.case == material.case]
+        measured.append({(p.kernel, p.where): p for p in asked})
     both = [key for key in measured[0] if all(key in own for own in measured)]
     if not both:
         return missing(f"no kernel was measured on the same case on {' and '.join(map(escaped, names))}")
@@ -153,7 +154,7 @@ def two_gpus(material: Material) -> str:
     rows = []
     for key in both:
         times = [own[key].ms for own in measured]
-        row = [escaped(key[0]), escaped(key[1]), *(f"{time:.4g}" for time in times)]
+        row = [*map(escaped, key), *(f"{time:.4g}" for time in times)]
         rows.append([*row, *(factor(times[0] / time) for time in times[1:])])
     note = f"× is how many times as fast as on the {escaped(short_gpu(names[0]))}."
     return "\n\n".join([table(header, rows), note])
