@@ -20,7 +20,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, str]]] = {
     "rate": ("rate", "h200-thirty", {}),
     "tiles": ("tiles", "h200-tiles", {}),
     "error": ("error", "h200-thirty", {}),
-    "programs": ("programs", "h200-end-to-end", {}),
+    "programs": ("programs", "h100-end-to-end", {}),
     "roofline": ("roofline", "h200-split", {}),
 }
 
