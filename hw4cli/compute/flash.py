@@ -9,7 +9,7 @@ from hw4cli.compute.common import (
     splits_for,
 )
 from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div, row_blocks
-from hw4cli.compute.plan import DeviceProperties, Launch, Tile, Variant
+from hw4cli.compute.plan import DeviceProperties, Launch, Tile, Variant, total
 from hw4cli.problem.shape import Shape
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
@@ -18,10 +18,13 @@ LONGEST_SPLIT = 4096
 FLASH_COST = 64  # of a split, in keys
 
 
-def _flash_bytes(d: int, tile: Tile) -> int:
+def _flash_regions(d: int, tile: Tile) -> dict[str, int]:
     """A tile of K and one of V, Q, and P."""
-    br, bc = tile["BR"], tile["BC"]
-    return FLOAT * (padded_d(d) * (2 * bc + br) + br * bc)
+    br, bc, row = tile["BR"], tile["BC"], FLOAT * padded_d(d)
+    return {"K": bc * row, "V": bc * row, "Q": br * row, "P": FLOAT * br * bc}
+
+
+_flash_bytes = total(_flash_regions)
 
 
 def _flash_blocks(d: int, tile: Tile, props: DeviceProperties) -> int:
@@ -61,6 +64,7 @@ FLASH = Variant(
         "COMBINE_THREADS": COMBINE_THREADS,
     },
     shared=_flash_bytes,
+    regions=_flash_regions,
     launches=_flash_launches,
     longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),
     scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),

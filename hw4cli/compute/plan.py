@@ -99,6 +99,12 @@ class Plan:
 
 
 Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
+Regions = Callable[[int, Tile], Mapping[str, int]]  # of d and a tile: the parts of shared memory in order, in bytes
+
+
+def total(regions: Regions) -> Callable[[int, Tile], int]:
+    """The formula for the bytes of a block's shared memory that goes with the one for its parts."""
+    return lambda d, tile: sum(regions(d, tile).values())
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,7 @@ class Variant:
     finds_absmax: bool = False  # it leaves the largest |element| of Q, K and V at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+    regions: Regions = lambda d, tile: {}  # what `shared` is made of, where that is known
 
     def like(self, name: str, idea: str, symbol: Callable[[str], str] | None = None, **changes: Any) -> "Variant":
         """Another kernel that is launched as this one is, but for `changes`, which replace fields of the entry.

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hw4cli.compute.common import row_blocks
 from hw4cli.compute.formulas import FLOAT, ceil_div
-from hw4cli.compute.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant
+from hw4cli.compute.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant, total
 from hw4cli.problem.shape import Shape
 
 
@@ -25,21 +25,26 @@ def _largest_tile(d: int, rows: tuple[int, ...], shared: Callable[[int, Tile], i
     return next((tile for tile in tiles if shared(d, tile) <= limit), tiles[-1])
 
 
-def _padded_bytes(d: int, tile: Tile) -> int:
+def _padded(d: int, tile: Tile) -> dict[str, int]:
     """Q, K with rows padded by a float against bank conflicts, V, and the scores of a tile with a factor a row."""
     br, bc = tile["BR"], tile["BC"]
-    return _unscored_bytes(d, tile) + FLOAT * (br * (bc + 1) + br)
+    return {**_unscored(d, tile), "S": FLOAT * br * (bc + 1), "α": FLOAT * br}
 
 
-def _unscored_bytes(d: int, tile: Tile) -> int:
+def _unscored(d: int, tile: Tile) -> dict[str, int]:
     """Q, K with rows padded by a float against bank conflicts, V; the scores stay in registers."""
     br, bc = tile["BR"], tile["BC"]
-    return FLOAT * (br * d + bc * (d + 1) + bc * d)
+    return {"Q": FLOAT * br * d, "K": FLOAT * bc * (d + 1), "V": FLOAT * bc * d}
 
 
-def _plain_bytes(d: int, tile: Tile) -> int:
+def _plain(d: int, tile: Tile) -> dict[str, int]:
     """Q, K and V, swizzled instead of padded."""
-    return FLOAT * d * (tile["BR"] + 2 * tile["BC"])
+    return {name: FLOAT * d * tile[side] for name, side in (("Q", "BR"), ("K", "BC"), ("V", "BC"))}
+
+
+def _doubles(d: int, tile: Tile) -> dict[str, int]:
+    """K and V in float64."""
+    return dict.fromkeys("KV", 8 * tile["BC"] * d)
 
 
 NAIVE = Variant(
@@ -60,7 +65,8 @@ SMALLBR = Variant(
     error_bound=5e-5,
     tile=lambda shape, props: {"BR": 4, "BC": 32},
     derived=lambda shape, tile, props: {"THREADS": 128},
-    shared=_padded_bytes,
+    shared=total(_padded),
+    regions=_padded,
     launches=row_blocks("smallbr"),
     longest_sum=lambda N: N // 32 + 32,
 )
@@ -69,9 +75,10 @@ SHARED = Variant(
     "shared",
     "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
     error_bound=5e-5,
-    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), _padded_bytes, SHARED_DEFAULT),
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_padded), SHARED_DEFAULT),
     derived=lambda shape, tile, props: {"THREADS": 256},
-    shared=_padded_bytes,
+    shared=total(_padded),
+    regions=_padded,
     launches=row_blocks("shared"),
     longest_sum=lambda N: N // 32 + 32,
 )
@@ -80,9 +87,10 @@ WARP = Variant(
     "warp",
     "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
     error_bound=5e-5,
-    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), _unscored_bytes, SHARED_DEFAULT),
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_unscored), SHARED_DEFAULT),
     derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
-    shared=_unscored_bytes,
+    shared=total(_unscored),
+    regions=_unscored,
     launches=row_blocks("warp"),
     longest_sum=lambda N: N // 32 + 32,
 )
@@ -91,9 +99,10 @@ FLOAT4 = Variant(
     "float4",
     "16-byte loads, half-warps share rows: tiles and threads of the course's best report",
     error_bound=5e-5,
-    tile=lambda shape, props: _largest_tile(shape.d, (128, 64, 32), _plain_bytes, props.shared_limit),
+    tile=lambda shape, props: _largest_tile(shape.d, (128, 64, 32), total(_plain), props.shared_limit),
     derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
-    shared=_plain_bytes,
+    shared=total(_plain),
+    regions=_plain,
     launches=row_blocks("float4_kernel"),
     longest_sum=lambda N: N,
 )
@@ -104,6 +113,7 @@ FLOAT64 = Variant(
     error_bound=1e-6,
     tile=lambda shape, props: {"BR": 32, "BC": 16},
     derived=lambda shape, tile, props: {"THREADS": 4 * tile["BR"]},
-    shared=lambda d, tile: 2 * 8 * tile["BC"] * d,
+    shared=total(_doubles),
+    regions=_doubles,
     launches=row_blocks("float64"),
 )

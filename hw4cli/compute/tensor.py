@@ -13,8 +13,8 @@ from hw4cli.compute.common import (
     scratch_of,
     splits_for,
 )
-from hw4cli.compute.formulas import FLOAT, ceil_div, convert_blocks, key_tiles, row_blocks
-from hw4cli.compute.plan import DeviceProperties, Launch, Scratch, Tile, Variant
+from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
+from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant, total
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
@@ -151,17 +151,21 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
     return tile_bytes(d, tile, pieces) + 16
 
 
-def _shared(name: str) -> Callable[[int, Tile], int]:
-    """The stages; for warpgroups also three numbers of each of 8 warps and, from the next multiple of 1024 on, 16 rows
-    of ones, and a tile of float32: O of the keys before, or the pieces of Q."""
+def _regions(name: str) -> Regions:
+    """The stages, each a tile, and their barriers; for warpgroups also three numbers of each of 8 warps and, from the
+    next multiple of 1024 on, 16 rows of ones, and a tile of float32: O of the keys before, or the pieces of Q."""
 
-    def shared(d: int, tile: Tile) -> int:
-        stages, row = tile["STAGES"] * _stage_bytes(d, tile, PIECES[name]), HALF * padded_d(d)
-        if not tile["WARPGROUPS"]:
-            return stages
-        return ceil_div(stages + 3 * 8 * FLOAT, 1024) * 1024 + (16 + 2 * tile["BR"]) * row
+    def regions(d: int, tile: Tile) -> dict[str, int]:
+        stages, whole = tile["STAGES"], tile_bytes(d, tile, PIECES[name])
+        found = {f"stage {n}": whole for n in range(stages)}
+        found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
+        if tile["WARPGROUPS"]:
+            row, found["absmax"] = HALF * padded_d(d), 3 * 8 * FLOAT
+            found["padding"] = -sum(found.values()) % 1024
+            found["ones"], found["Q or O"] = 16 * row, 2 * tile["BR"] * row
+        return found
 
-    return shared
+    return regions
 
 
 def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
@@ -199,7 +203,8 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         error_bound=error_bound,
         tile=_tile(name),
         derived=_derived(name),
-        shared=_shared(name),
+        shared=total(_regions(name)),
+        regions=_regions(name),
         launches=_launches(name),
         scratch=_scratch(name),
         splits=splits_for(NO_LIMIT, SPLIT_COST),

@@ -11,12 +11,15 @@ from hw4cli import __version__
 from hw4cli.compute.bounds import TYPICAL, bound, has_bound
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import cases
 from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.resources import data_path
 from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
 from hw4cli.show.stories import stories, texts
+from hw4cli.stepper.plans import data as steps
 from hw4cli.text.page import escaped, policy
 
 FIELDS = (
@@ -24,6 +27,8 @@ FIELDS = (
     *("ms", "low", "high", "samples", "tflops", *FIGURES, "bound"),
 )
 DIGITS = 6  # significant ones
+EXAMPLE = Shape(2, 1000, 64)  # of the stepper: small, and its last tile of rows and of keys are not whole
+USUAL = 90  # compute capability
 
 
 class Page(Template):
@@ -34,10 +39,14 @@ class Page(Template):
 
 def page(records: Sequence[Record], title: str) -> str:
     """The whole page."""
-    text = data_path("templates/lab.html").read_text(encoding="utf-8")
     names = _names(records)
-    styled = Page(text).safe_substitute(colours=_colours(names), dark=_dark(names), version=__version__)
+    parts = {"stepper_style": _text("stepper.css"), "stepper_script": _text("stepper.js"), "version": __version__}
+    styled = Page(_text("lab.html")).safe_substitute(colours=_colours(names), dark=_dark(names), **parts)
     return Page(styled).substitute(policy=policy(styled), title=escaped(title), data=_embedded(_data(records, names)))
+
+
+def _text(name: str) -> str:
+    return data_path(f"templates/{name}").read_text(encoding="utf-8")
 
 
 def _names(records: Sequence[Record]) -> list[str]:
@@ -86,7 +95,25 @@ def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:
         "runs": [{"record": place, **asdict(run)} for place, record in enumerate(records) for run in record.runs],
         "stories": [asdict(story) for story in stories(files)],
         "files": files,
+        "steps": {"cc": _capability(records), **steps(_shapes(records))},
     }
+
+
+def _capability(records: Sequence[Record]) -> int:
+    """The compute capability that most points are from."""
+    held: Counter[int] = Counter()
+    for record in records:
+        if record.cc in DEVICES:
+            held[record.cc] += len(record.points)
+    return max(held, key=lambda cc: held[cc], default=USUAL)
+
+
+def _shapes(records: Sequence[Record]) -> dict[str, Shape]:
+    """The workloads to step through: an example whose tiles can be counted, the suite's, and those of the records."""
+    found = {"example": EXAMPLE, **{case.name: case.shape for case in cases().values()}}
+    measured = {Shape(p.B, p.N, p.setting.d) for record in records for p in record.points}
+    others = sorted(measured - set(found.values()), key=lambda shape: (shape.d, shape.N, shape.B))
+    return found | {f"{shape.B}x{shape.N}x{shape.d}": shape for shape in others}
 
 
 def _values(place: int, p: Point, record: Record) -> list[Any]:
