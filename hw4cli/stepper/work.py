@@ -34,9 +34,9 @@ class Move:
 @dataclass(frozen=True)
 class Phase:
     """A step. It begins the moves, computes from the parts that it `reads`, and then `does` something to a row's
-    numbers: "scores", "max", "sum" (m and l, or l), "values" (O), "done". Beside what it reads, the parts in `come` have
-    come. In the text, {tile}, {keys} and {rows} stand for numbers. A phase with `only` is left out unless the keys are,
-    or are not, split."""
+    numbers: "scores", "max", "sum" (m and l, or l), "values" (O), "done". The parts in `come` have come, too.
+    In the text, {tile}, {keys} and {rows} stand for numbers. A phase with `only` is left out unless the keys are, or
+    are not, split."""
 
     name: str
     text: str

@@ -433,7 +433,10 @@ function drawSteps() {
   slider.max = w.count - 1;
   slider.value = w.step;
   slider.setAttribute("aria-valuetext", get("step-count").textContent + ": " + get("step-name").textContent);
-  for (const [id, high, value] of [["block", w.blocks - 1, w.block], ["row", w.paper ? w.N - 1 : w.rows - 1, w.paper ? w.query : w.row], ["thread", g.threads - 1, w.thread]]) { get(id).max = high; get(id).value = value; }
+  for (const [id, high, value] of [["block", w.blocks - 1, w.block], ["row", w.paper ? w.N - 1 : w.rows - 1, w.paper ? w.query : w.row], ["thread", g.threads - 1, w.thread]]) {
+    get(id).max = high;
+    if (!playing || get(id) !== document.activeElement) get(id).value = value; // nobody's typing is lost to a step
+  }
   const all = Math.floor(w.tiles * (w.split + 1) / w.splits) - w.first;
   get("skips").textContent = w.paper ? "Outer loop: tiles of keys. Inner loop: tiles of rows" + (w.causal ? ", from the diagonal on." : ".") : tiles < all ? "The mask spares this block " + (all - tiles) + " of its " + all + " tiles of keys: they are never loaded."
     : w.causal && !w.work.skips ? "The mask spares this kernel nothing: it computes all scores, and sets those to \u2212\u221e that no row may see." : "This block takes " + (all === 1 ? "1 tile" : all + " tiles") + " of keys, one after the other.";

@@ -1,7 +1,7 @@
 """Who holds which element of S and of O, as the lab page has it, against the kernels' own code, executed on the CPU.
 
-Two threads are marked: one adds 5 to its scores, another begins with NaN in its O. With Q = 0 and V = 1 on the diagonal,
-an element of O is the weight of the key of that number: it is above the others where its score was marked.
+Two threads are marked: one adds 5 to its scores, another begins with NaN in its O. With Q = 0 and V = 1 on the
+diagonal, an element of O is the weight of the key of that number: it is above the others where its score was marked.
 """
 
 from dataclasses import dataclass

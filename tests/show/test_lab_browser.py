@@ -98,7 +98,7 @@ def test_the_keyboard_walks_through_the_workloads(lab):
 def test_the_keyboard_reaches_every_view_and_control(lab):
     press(lab, "TAB")
     assert lab.switch_to.active_element.text == "Compare"
-    for view in ("Ladder", "Tiles", "Programs", "Kernels", "Compare", "Ladder"):
+    for view in ("Ladder", "Tiles", "Programs", "Kernels", "Steps", "Compare", "Ladder"):
         press(lab, "ARROW_RIGHT")
         assert lab.switch_to.active_element.text == view
         assert lab.switch_to.active_element.get_attribute("aria-selected") == "true"

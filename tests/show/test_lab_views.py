@@ -10,7 +10,7 @@ from records import row, written
 from hw4cli.show.labpage import page
 from hw4cli.show.records import load
 
-VIEWS = ("compare", "ladder", "tiles", "programs", "kernels")
+VIEWS = ("compare", "ladder", "tiles", "programs", "kernels", "steps")
 
 
 def test_the_ladder_counts_from_the_first_rung_and_from_the_one_before(lab):
@@ -106,7 +106,7 @@ def test_types_masks_and_passes_are_offered_where_records_have_them(chromium, tm
     rows += [row("</script>&", **{"pass": "backward"})]
     (tmp_path / "lab.html").write_text(page([load(written(tmp_path / "a.json", *rows))], "<i>"))
     with opened(chromium, (tmp_path / "lab.html").as_uri()):
-        assert texts(chromium, "[role=tab]") == ["Compare", "Kernels"], "no view without data"
+        assert texts(chromium, "[role=tab]") == ["Compare", "Kernels", "Steps"], "no view without data"
         assert texts(chromium, "#dtype option") == ["float16", "float32"]
         assert texts(chromium, "#over option") == ["N, at B = 4", "all workloads"]
         choose(chromium, "dtype", "float16")
