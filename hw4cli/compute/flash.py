@@ -63,7 +63,6 @@ FLASH = Variant(
         "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
         "COMBINE_THREADS": COMBINE_THREADS,
     },
-    shared=_flash_bytes,
     regions=_flash_regions,
     launches=_flash_launches,
     longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),

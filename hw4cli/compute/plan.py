@@ -116,7 +116,7 @@ class Variant:
     error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
     tile: Callable[[Shape, DeviceProperties], Tile]  # the best BR and BC for a shape on a GPU
     derived: Callable[[Shape, Tile, DeviceProperties], Tile]  # the macros that follow: THREADS and more
-    shared: Callable[[int, Tile], int]  # bytes a block
+    regions: Regions  # the parts of a block's shared memory
     launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
     scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
@@ -124,7 +124,10 @@ class Variant:
     finds_absmax: bool = False  # it leaves the largest |element| of Q, K and V at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
-    regions: Regions = lambda d, tile: {}  # what `shared` is made of, where that is known
+
+    def shared(self, d: int, tile: Tile) -> int:
+        """Bytes of a block's shared memory."""
+        return total(self.regions)(d, tile)
 
     def like(self, name: str, idea: str, symbol: Callable[[str], str] | None = None, **changes: Any) -> "Variant":
         """Another kernel that is launched as this one is, but for `changes`, which replace fields of the entry.

@@ -14,7 +14,7 @@ from hw4cli.compute.common import (
     splits_for,
 )
 from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
-from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant, total
+from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
@@ -203,7 +203,6 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         error_bound=error_bound,
         tile=_tile(name),
         derived=_derived(name),
-        shared=total(_regions(name)),
         regions=_regions(name),
         launches=_launches(name),
         scratch=_scratch(name),

@@ -268,7 +268,7 @@ const map = { place: null }; // of a point in the drawing: key and query
 function drawMemory(w) {
   const host = get("memory"), W = Math.max(260, host.clientWidth), { g, now } = w, phone = W < 420, held = contents(w);
   const whats = unique(w.work.parts.flatMap(p => [...p.phases, ...p.inner]).flatMap(p => p.moves).map(m => m.what)).sort((a, b) => "QKVSO".indexOf(a[0]) - "QKVSO".indexOf(b[0]));
-  const gap = 10, barY = 26, barH = 22, each = (W - gap * (whats.length - 1)) / whats.length, shareY = 122, shareH = 50, regY = 236, out = art(W, regY + 58);
+  const gap = 10, barY = 38, barH = 20, each = (W - gap * (whats.length - 1)) / whats.length, shareY = 122, shareH = 50, regY = 236, out = art(W, regY + 58);
   const barX = what => whats.indexOf(what) * (each + gap), part = (w.rowBlock === null ? 0 : w.rowBlock);
   const rowsOf = now.rowBlock === null ? [0, 0] : [now.rowBlock * g.BR, Math.min(w.N, (now.rowBlock + 1) * g.BR)];
   const keysOfTile = tile => [tile * g.BC, Math.min(w.N, (tile + 1) * g.BC)];
@@ -277,7 +277,7 @@ function drawMemory(w) {
     const x = barX(what), rows = "QSO".includes(what[0]), [a, b] = rows ? (now.inner || !w.paper ? rowsOf : [0, 0]) : now.tile === null ? [0, 0] : keysOfTile(now.tile);
     out.append(box(x, barY, each, barH, "bar " + tintOf(what)));
     if (b > a) out.append(box(Math.min(x + each * a / w.N, x + each - 3), barY, Math.max(3, each * (b - a) / w.N), barH, "part " + tintOf(what)));
-    out.append(label(x + 6, barY + 15, what, { class: "halo" }));
+    out.append(label(x, barY - 5, what, { class: "small" }));
   }
   const total = sum(w.regions.map(([, bytes]) => bytes)), centre = {};
   const limit = steps.devices[w.device].shared;
@@ -297,9 +297,9 @@ function drawMemory(w) {
     else if (caption && has.tile !== null && width > wide(String(has.tile)) + 2) out.append(label(x + width / 2, shareY + 37, String(has.tile), { "text-anchor": "middle", class: "small" }));
     x += width;
   }
-  const per = (layout, columns) => digits(g.BR * columns * (layout.copies || 1) / g.threads, 3), inShared = w.regions.some(([name]) => name === "S");
+  const per = (layout, columns) => w.paper ? "" : digits(g.BR * columns * (layout.copies || 1) / g.threads, 3) + " a thread", inShared = w.regions.some(([name]) => name === "S");
   const wants = [...(w.work.parts.some(p => p.phases.some(f => f.moves.some(m => m.what === "Q" && m.to === "registers"))) ? [["Q", "of its rows"]] : []),
-    ["S", inShared && !w.paper ? per(g.scores, g.sub) + " a thread, then shared" : per(g.scores, g.sub) + " a thread"], ["m, l", w.work.maximum === "zero" ? "m = 0" : "of each row"], ["O", per(g.outputs, g.width / g.value_blocks) + " a thread"]];
+    ["S", inShared && !w.paper ? per(g.scores, g.sub) + ", then shared" : per(g.scores, g.sub)], ["m, l", w.work.maximum === "zero" ? "m = 0" : "of each row"], ["O", per(g.outputs, g.width / g.value_blocks)]];
   out.append(label(0, regY - 10, w.paper ? "Registers" : "Registers of " + grouped(g.threads) + " threads", { class: "head" }));
   const regW = (W - gap * (wants.length - 1)) / wants.length, regX = {};
   wants.forEach(([what, text], i) => {
@@ -356,12 +356,13 @@ function drawOwners(w) {
   host.replaceChildren(out);
   owners.at = (px, py) => { const n = px > side + gap / 2 ? 1 : 0, columns = n ? w.d : g.BC, i = Math.floor((py - top) / H * g.BR), j = Math.floor((px - n * (side + gap)) / side * columns);
     return i >= 0 && i < g.BR && j >= 0 && j < columns ? ownerOf(g, n ? g.outputs : g.scores, i, j) : null; };
-  const device = steps.devices[w.device], main = g.launches[g.main], others = g.launches.map(([symbol, threads], i) => symbol + " " + grouped(w.grids[i]) + " \u00d7 " + threads).join(", ");
-  const line = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
-  get("hierarchy").replaceChildren(
-    ...line("grid", w.paper ? grouped(w.blocks) + (w.blocks === 1 ? " block: a batch" : " blocks, one for each batch") : !w.work.skips ? grouped(w.blocks) + " tiles of rows = " + w.B + " batches \u00d7 " + grouped(w.rowBlocks) + "; followed are the blocks of each launch that work on one" : grouped(w.blocks) + " = " + w.B + " batches \u00d7 " + grouped(w.rowBlocks) + " blocks of rows" + (w.splits > 1 ? " \u00d7 " + w.splits + " splits of the keys" : "") + ", on " + device.sms + " multiprocessors" + (g.resident ? " that hold " + g.resident + " each" : "")),
-    ...line("launches", w.paper ? "none: the paper's order" : others + " threads"),
-    ...line(w.work.skips ? "block " + w.block : "tile " + w.block, w.paper ? "batch " + w.batch + ", all rows and keys" : "batch " + w.batch + ", queries " + from0(w.row0, w.rows) + (w.splits > 1 ? ", keys " + from0(w.first * g.BC, keysIn(w, w.first, w.end)) : "") + ": " + g.threads + " threads, " + g.threads / 32 + " warps"),
+  const device = steps.devices[w.device], launches = g.launches.map(([symbol, threads], i) => symbol + " " + grouped(w.grids[i]) + " \u00d7 " + threads).join(", ");
+  const tiles = grouped(w.blocks) + (w.work.skips ? " = " : " tiles of rows = ") + w.B + " batches \u00d7 " + grouped(w.rowBlocks) + (w.work.skips ? " blocks of rows" : "") + (w.splits > 1 ? " \u00d7 " + w.splits + " splits of the keys" : "");
+  const sms = w.work.skips ? ", on " + device.sms + " multiprocessors" + (g.resident ? " that hold " + g.resident + " each" : "") : "; followed are the blocks of each launch that work on one";
+  const keys = w.splits > 1 ? ", keys " + from0(w.first * g.BC, keysIn(w, w.first, w.end)) : "";
+  const line = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
+  get("hierarchy").replaceChildren(...line("grid", tiles + sms), ...line("launches", launches + " threads"),
+    ...line((w.work.skips ? "block " : "tile ") + w.block, "batch " + w.batch + ", queries " + from0(w.row0, w.rows) + keys + ": " + g.threads + " threads, " + g.threads / 32 + " warps"),
     ...line("warp " + warp, "threads " + from0(warp * 32, 32)), ...line("lane " + w.thread % 32, "thread " + w.thread + ": " + held(w, g.scores, g.BC, "S") + "; " + held(w, g.outputs, w.d, "O")));
 }
 const owners = { at: null }; // of a point in the drawing: the thread that has the element
@@ -386,7 +387,7 @@ function drawNumbers(w) {
   const here = count ? all.after[tile + 1] : null, weighed = count > 0 && done.sum > tile, scored = count > 0 && (done.scores > tile || weighed || (first && done.max > tile));
   const begin = tile * w.g.BC, s = [...all.s.subarray(begin, begin + w.g.BC)], host = get("scores"), W = Math.max(240, host.clientWidth), H = 150, left = 34, out = art(W, H), bar = (W - left) / w.g.BC, half = 70;
   const finite = s.filter(Number.isFinite), low = Math.min(0, ...finite), high = Math.max(0, ...finite, ...(Number.isFinite(now.m) ? [now.m] : [])), y = v => 14 + (half - 14) * (high === low ? 0 : (high - v) / (high - low));
-  out.append(label(0, y(0) + 4, "S", {}), label(0, H - 14, "P", {}), svg("line", { x1: left, x2: W, y1: y(0), y2: y(0), class: "axis" }), svg("line", { x1: left, x2: W, y1: H - 10, y2: H - 10, class: "axis" }));
+  out.append(label(0, (scored ? y(0) : half) + 4, "S", {}), label(0, H - 14, "P", {}), svg("line", { x1: left, x2: W, y1: scored ? y(0) : half, y2: scored ? y(0) : half, class: "axis" }), svg("line", { x1: left, x2: W, y1: H - 10, y2: H - 10, class: "axis" }));
   if (scored) s.forEach((v, j) => {
     if (v === -Infinity) out.append(box(left + j * bar, 14, bar, half - 14, "masked-key"));
     else out.append(box(left + j * bar + bar * .12, Math.min(y(0), y(v)), bar * .76, Math.max(.8, Math.abs(y(v) - y(0))), "bar-s"));
@@ -445,7 +446,8 @@ function drawSteps() {
   drawMap(w);
   drawMemory(w);
   drawBytes(w);
-  drawOwners(w);
+  get("owners").closest(".sheet").hidden = w.paper; // the paper says nothing of threads
+  if (!w.paper) drawOwners(w);
   drawNumbers(w);
 }
 const go = step => { if (walk && !walk.refusal) change({ step: String(Math.max(0, Math.min(walk.count - 1, step))) }); };

@@ -192,7 +192,7 @@ def test_a_slider_a_row_a_thread_and_a_block_are_chosen(lab):
     find(lab, "#map").click()
     assert state(lab)["block"] != "7"
     before = state(lab)["thread"]
-    find(lab, "#owners").click()
+    find(lab, "#owners .odd").click()
     assert state(lab)["thread"] != before
 
 
