@@ -351,7 +351,8 @@ function drawOwners(w) {
     paint("odd", (i, j) => (ownerOf(g, layout, i, j) >> 5) % 2 === 1);
     paint("warp", (i, j) => ownerOf(g, layout, i, j) >> 5 === warp);
     paint("lane", (i, j) => holds(g, layout, w.thread, i, j));
-    if (w.row < g.BR) out.append(svg("line", { x1: x0, x2: x0 + side, y1: top + (w.row + .5) * ch, y2: top + (w.row + .5) * ch, class: "rowline" }));
+    if (w.rows < g.BR) out.append(box(x0, top + w.rows * ch, side, (g.BR - w.rows) * ch, "masked")); // rows past the end
+    out.append(svg("line", { x1: x0, x2: x0 + side, y1: top + (w.row + .5) * ch, y2: top + (w.row + .5) * ch, class: "rowline" }));
   });
   host.replaceChildren(out);
   owners.at = (px, py) => { const n = px > side + gap / 2 ? 1 : 0, columns = n ? w.d : g.BC, i = Math.floor((py - top) / H * g.BR), j = Math.floor((px - n * (side + gap)) / side * columns);
@@ -411,6 +412,14 @@ function drawNumbers(w) {
   get("row-words").textContent = "Query " + (w.row0 + w.row) + " of batch " + w.batch + ", with made-up numbers in [\u22123, 3), in double. Scores are " + (w.base === 1 ? "q\u00b7k/\u221ad" : "q\u00b7k log2(e)/\u221ad, so that e^x is 2^s") + ".";
 }
 
+function missing(w) { // what a tile of scores lacks
+  const { now, g } = w;
+  if (now.phase.does !== "scores" || now.tile === null) return "";
+  const keys = keysIn(w, now.tile, now.tile + 1), row0 = (now.rowBlock ?? w.rowBlock) * g.BR, last = now.tile * g.BC + keys - 1;
+  const tail = keys < g.BC ? " Only " + keys + " of the tile's " + g.BC + " keys are there: the others count for nothing." : "";
+  return tail + (w.causal && last > row0 ? now.tile * g.BC >= Math.min(w.N, row0 + g.BR) ? " The mask leaves nothing of this tile." : " The diagonal crosses this tile: the mask cuts off what is above it." : "");
+}
+
 // ---- the view
 function drawSteps() {
   const w = walk = chooseWalk();
@@ -428,7 +437,7 @@ function drawSteps() {
   const next = now.tile !== null && now.phase.moves.length ? now.tile + now.phase.moves[0].ahead : null;
   const keys = now.tile === null ? "" : from0(now.tile * g.BC, keysIn(w, now.tile, now.tile + 1)), r = now.rowBlock === null ? 0 : now.rowBlock;
   get("step-text").textContent = now.phase.text.replace("{tile}", now.tile).replace("{keys}", keys).replace("{rows}", from0(r * g.BR, Math.min(g.BR, w.N - r * g.BR)))
-    .replace("{next}", next === null ? "" : next < w.end ? "tile " + next + " into stage " + next % g.stages + ", of whose tile no value is wanted any more." : "no tile is left to ask for.");
+    .replace("{next}", next === null ? "" : next < w.end ? "tile " + next + " into stage " + next % g.stages + ", of whose tile no value is wanted any more." : "no tile is left to ask for.") + missing(w);
   get("step-count").textContent = "step " + grouped(w.step + 1) + " of " + grouped(w.count);
   const slider = get("step");
   slider.max = w.count - 1;

@@ -134,6 +134,13 @@ def test_a_causal_mask_spares_tiles_that_are_never_loaded(lab):
     assert causal == 4 * 4 * 64 * (16384 + 2 * 32 * tiles) < 0.51 * full
     begin(lab, kernel="shared", mask="causal", block="2")
     assert find(lab, "#skips").text == "The mask spares this block 26 of its 32 tiles of keys: they are never loaded."
+    begin(lab, kernel="shared", mask="causal", block="2", step="18")
+    assert "The diagonal crosses this tile" in find(lab, "#step-text").text
+    begin(lab, kernel="shared", step="999999")
+    press(lab, "ARROW_LEFT", times=3)
+    assert find(lab, "#step-text").text.endswith(
+        "Only 8 of the tile's 32 keys are there: the others count for nothing."
+    )
     begin(lab, kernel="naive", mask="causal")
     assert "spares this kernel nothing" in find(lab, "#skips").text
 
