@@ -72,8 +72,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
     const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
     const unsigned my_rows = first_row * 4;
     const unsigned q_at = base + Q_AT + my_rows, p_at = base + P_AT + my_rows;
-    const unsigned k_at = base + K_AT + across_at * (RUN * ROW_BYTES + 16);
-    const unsigned v_at = base + V_AT + across_at * 16;
+    const unsigned k_at = base + K_AT + across_at * (RUN * ROW_BYTES + 16), v_at = base + V_AT + across_at * 16;
     constexpr int CHUNK_STEP = SAFE ? 2 : QK_CHUNKS, KEY_STEP = SAFE ? 2 * RUN : PV_KEYS;
     UNROLL for (int i = 0; i < ROWS; i++) {
         r.l[i] = 0, r.m[i] = SAFE ? MINUS_INFINITY : 0;
@@ -81,9 +80,10 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
     }
 #pragma unroll 1
     for (int left = keys; left > 0; left -= BC) {
+        [[maybe_unused]] const int tile = (keys - left) / BC;  // for the stamps
         K.finish();
-        __syncthreads();
-        V.start(left);
+        __syncthreads(); ENDS(COPYING, tile); BEGINS(COPYING_V, tile);
+        V.start(left); BEGINS(SCORING, tile);
 
         float S[ROWS][KEYS];
         constexpr bool FRESH = CHUNK_STEP == CHUNKS;  // unrolled whole: the first product starts the sum
@@ -111,10 +111,10 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
                 }
             }
         }
-        V.finish();
+        ENDS(SCORING, tile); V.finish();
         __syncthreads();
         if (left > BC) K.start(left - BC);
-
+        ENDS(COPYING_V, tile); BEGINS(COPYING, tile + 1); BEGINS(WEIGHING, tile);
         const Mask mask{left};
         if (!mask.is_full(BC)) {
             asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
@@ -147,7 +147,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
                              p[4 * half], p[4 * half + 1], p[4 * half + 2], p[4 * half + 3]);
         }
         __syncwarp();  // a warp reads back only its own 32 rows of P
-        unsigned p = p_at, v = v_at;
+        unsigned p = p_at, v = v_at; ENDS(WEIGHING, tile); BEGINS(ADDING, tile);
 #pragma unroll 1
         for (int j0 = 0; j0 < BC; j0 += KEY_STEP, p += KEY_STEP * COL_BYTES, v += KEY_STEP * ROW_BYTES) {
             float a[2][ROWS];
@@ -166,7 +166,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
                 }
             }
         }
-        __syncwarp();
+        __syncwarp(); ENDS(ADDING, tile);
     }
     __syncthreads();
     UNROLL for (int i = 0; i < ROWS; i++) r.l[i] = across_sum(r.l[i]);
@@ -224,7 +224,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     const unsigned base = shared_address(shared);
     StreamK K(k, base + K_AT);
     StreamV V(v, base + V_AT);
-    K.start(keys);
+    K.start(keys); BEGINS(COPYING, 0);
     load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
     // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none

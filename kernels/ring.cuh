@@ -3,6 +3,7 @@
 
 #include "bulk.cuh"
 #include "convert.cuh"
+#include "stamps.cuh"
 
 constexpr bool BULK = !INBLOCK && ARCH >= 900;  // tiles come by the bulk copy engine
 
@@ -28,7 +29,7 @@ struct Ring {
     __device__ __forceinline__ void fetch(int stage) {
         if (stage >= stages) return;
         if (stage >= STAGES) wait(empty(stage), (stage / STAGES - 1) & 1);
-        barrier_expect<STAGE>(full(stage));
+        barrier_expect<STAGE>(full(stage)); BEGINS(COPYING, stage * SUBS);
         copy_bulk<STAGE>(at(stage), tile(stage), full(stage));
     }
     __device__ __forceinline__ void release(int stage) { barrier_arrive(empty(stage)); }
@@ -75,7 +76,7 @@ struct Ring {
     __device__ __forceinline__ void ready(int stage) {
         if (BULK) {
             if (!WARPGROUPS) load_ahead(stage);
-            wait(full(stage), stage / STAGES & 1);
+            wait(full(stage), stage / STAGES & 1); ENDS(COPYING, stage * SUBS);
         } else if (INBLOCK) {
             if (stage >= STAGES) __syncthreads();
             const int first = stage * BC;

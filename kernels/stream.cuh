@@ -3,6 +3,7 @@
 
 #include "platform.cuh"
 #include "ptx.cuh"
+#include "stamps.cuh"
 
 constexpr int CHUNKS = WIDTH / 4;       // 16-byte chunks of a row
 constexpr int PASS = THREADS / CHUNKS;  // rows of a K or V tile that the block copies at once

@@ -185,7 +185,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     auto ask_next = [&](Scores& S, int sub) {  // past the end: whatever lies there, its scores are not used
         if (!AHEAD || sub == 0) load_ahead(sub);
         if (sub % SUBS == 0 && sub < subs) ring.ready(sub / SUBS);
-        ask_scores(r, S, [&](int piece, int n) { return r.Q[piece][0][n]; }, keys_at(sub));
+        BEGINS(SCORING, sub); ask_scores(r, S, [&](int piece, int n) { return r.Q[piece][0][n]; }, keys_at(sub));
     };
     auto release = [&](int sub) {  // all products with the tile before are computed
         if (sub % SUBS == 0 && sub > 0) ring.release(sub / SUBS - 1);
@@ -198,7 +198,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     Scores S, T;
     ask_next(S, 0);
     group_wait<0>();
-    keep(S[0]);
+    keep(S[0]); ENDS(SCORING, 0);
     mask_tail(S, 0);
     begin_m(r, S);
     auto step = [&](int sub, Scores& now, Scores& next, auto last) {
@@ -207,16 +207,17 @@ __device__ __forceinline__ void attend(const Params& p) {
         mask_tail(now, sub);
         group_wait<AHEAD>();  // P V of the keys before
         keep(r);
-        release(sub);
+        release(sub); ENDS(ADDING, sub - 1);
         if (__builtin_expect(outgrown(top), 0)) rescale(r, &now, false);
-        Probabilities P;
+        Probabilities P; BEGINS(WEIGHING, sub);
         UNROLL for (int n = 0; n < SL; n++) weigh(r, now, 0, n, P);
+        ENDS(WEIGHING, sub);
         if (!AHEAD) ask_next(next, sub + 1);
-        ask_values(r, P, keys_at(sub) + 2 * PIECE, ones);
+        BEGINS(ADDING, sub); ask_values(r, P, keys_at(sub) + 2 * PIECE, ones);
         if (AHEAD) load_ahead(sub + 1);  // which waits for the other group to leave the buffer: here that costs nothing
         if (last.value) finish(r);
         else group_wait<1>();
-        keep(next[0]);
+        keep(next[0]); ENDS(SCORING, sub + 1);
         promote(sub);
     };
     // Where paths meet, no sum that is read must still be computed: else the compiler waits after each product (C7514).
@@ -234,7 +235,7 @@ __device__ __forceinline__ void attend(const Params& p) {
 #pragma unroll 1
         for (int sub = 0; sub < subs; sub++) step(sub, S, S, Bool<false>{});
     }
-    finish(r);
+    finish(r); ENDS(ADDING, subs - 1);
     if (ring.stages > PROMOTION_TILES) promoted.add_to(r);
     unsigned block, thread;
     read_again(block, thread);

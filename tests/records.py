@@ -29,6 +29,12 @@ def row(kernel="flash", shape=(4, 256, 64), median=1.0, **changes):
     }
 
 
+def blocks(path, *rows, activities=("copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V")):
+    """A record of `hw4 timeline` with (kernel, shape, spans) as rows, as a file."""
+    made = [{**row(kernel, shape), "block": 3, "keys": 32, "spans": spans} for kernel, shape, spans in rows]
+    return written(path, *made, kind="timeline", activities=activities)
+
+
 def written(path, *rows, **changes):
     """A record of kernels with these rows, as a file."""
     record = {"schema": 1, "machine": MACHINE, "method": METHOD, "commit": "abc1234", "date": "2026-01-01", **changes}

@@ -71,6 +71,7 @@ class Gpu:
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
         self._variant = cache(_variant)  # a user's file is read once
         self._compiled = cache(self._compile)
+        self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
 
     def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
         """The plan by which a kernel of the ladder, or in a user's file, computes a shape on this GPU, compiled.
@@ -170,6 +171,12 @@ class Gpu:
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
             raise MachineError(f"the GPU failed in kernel {plan.variant}: {_cuda_message(error)}") from None
 
+    def read(self, plan: Plan, symbol: str, shape: tuple[int, ...]) -> Any:
+        """A global array of int64 of a plan's compiled code, as a NumPy array of this shape; waits for the GPU."""
+        self.functions(plan)
+        memory = self._modules[plan.variant, plan.options].get_global(symbol)
+        return self.cupy.ndarray(shape, np.int64, memptr=memory).get()
+
     def functions(self, plan: Plan) -> tuple[Any, ...]:
         """The compiled functions of a plan, one a launch, compiled on first use."""
         return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
@@ -182,7 +189,7 @@ class Gpu:
             if is_own_kernel(variant):
                 _check_symbols(variant, code, [name for name, _ in symbols])
             with _as_file(code) as path:
-                module = self.cupy.RawModule(path=path)
+                module = self._modules[variant, options] = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
                 self._absmax = module.get_function(ABSMAX)
             for function, (_, shared) in zip(functions, symbols, strict=True):

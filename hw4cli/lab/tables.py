@@ -7,6 +7,7 @@ from typing import Any
 from hw4cli.errors import InputError
 
 SCHEMA = 1  # of the records
+TIMELINE = "timeline"  # the kind of a record of blocks
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",

@@ -93,6 +93,7 @@ def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:
         "fields": FIELDS,
         "points": [_values(place, p, record) for place, record in enumerate(records) for p in record.points],
         "runs": [{"record": place, **asdict(run)} for place, record in enumerate(records) for run in record.runs],
+        "timelines": [{"record": place, **asdict(one)} for place, r in enumerate(records) for one in r.timelines],
         "stories": [asdict(story) for story in stories(files)],
         "files": files,
         "steps": {"cc": _capability(records), **steps(_shapes(records))},

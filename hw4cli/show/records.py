@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import inf, isfinite
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.lab.tables import read_record
+from hw4cli.lab.tables import TIMELINE, read_record
 from hw4cli.text.words import printable
 
 END_TO_END = "end-to-end"
@@ -77,8 +78,23 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """What one block of a kernel did when: spans of (warp, tile, activity, begin, end), in clocks from the first on.
+
+    A tile has so many `keys`; an activity is a place in `activities`."""
+
+    kernel: str
+    shape: tuple[int, int, int]
+    block: int
+    keys: int
+    activities: tuple[str, ...]
+    spans: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
 class Record:
-    """A record, its points (of kernels) or runs (of programs), and where and how they were measured."""
+    """A record, its points (of kernels), runs (of programs) or timelines (of blocks), and where and how they were
+    measured."""
 
     name: str
     gpu: str
@@ -91,6 +107,7 @@ class Record:
     points: tuple[Point, ...] = ()
     runs: tuple[Run, ...] = ()
     failures: tuple[str, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
 
 
 FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes", "occupancy")
@@ -101,7 +118,7 @@ def load(path: Path) -> Record:
     raw = read_record(path)
     machine = raw["machine"]
     try:
-        programs = raw.get("kind") == END_TO_END
+        programs, timelines = raw.get("kind") == END_TO_END, raw.get("kind") == TIMELINE
         timed = [(place, row) for place, row in enumerate(raw["rows"], 1) if row["status"] == "ok"]
         who = "program" if programs else "kernel"
         failures = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in raw["rows"] if r["status"] != "ok"]
@@ -115,9 +132,10 @@ def load(path: Path) -> Record:
             date=printable(raw.get("date", "")),
             sgemm_tflops=_positive(raw.get("sgemm_tflops")),
             copy_gb_per_s=_positive(raw.get("copy_gb_per_s")),
-            points=() if programs else tuple(_made(_point, timed)),
+            points=() if programs or timelines else tuple(_made(_point, timed)),
             runs=tuple(_made(_run, timed)) if programs else (),
             failures=tuple(map(printable, failures)),
+            timelines=tuple(_made(partial(_timeline, raw["activities"]), timed)) if timelines else (),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         detail = f": {error}" if isinstance(error, ValueError) else ""
@@ -178,6 +196,16 @@ def _run(row: dict[str, Any]) -> Run:
     if not (0 < fastest <= seconds <= slowest and isfinite(slowest) and (shape is None or len(shape) == 3)):
         raise ValueError("times or sizes that cannot be")
     return Run(printable(row["program"]), printable(row["case"]), shape, seconds, fastest, slowest)
+
+
+def _timeline(activities: Sequence[Any], row: dict[str, Any]) -> Timeline:
+    names = tuple(printable(str(name)) for name in activities)
+    B, N, d = (int(size) for size in row["shape"])
+    spans = tuple(tuple(int(number) for number in span) for span in row["spans"])
+    for warp, tile, activity, begin, end in spans:
+        if not (0 <= warp < 32 and tile >= 0 and 0 <= activity < len(names) and 0 <= begin < end):
+            raise ValueError("a span that cannot be")
+    return Timeline(printable(row["kernel"]), (B, N, d), int(row["block"]), int(row["keys"]), names, spans)
 
 
 def _positive(value: Any) -> float | None:

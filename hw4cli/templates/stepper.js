@@ -420,6 +420,43 @@ function missing(w) { // what a tile of scores lacks
   return tail + (w.causal && last > row0 ? now.tile * g.BC >= Math.min(w.N, row0 + g.BR) ? " The mask leaves nothing of this tile." : " The diagonal crosses this tile: the mask cuts off what is above it." : "");
 }
 
+// ---- one block in time, where a record has it
+const WINDOW = 4; // tiles that are shown at once
+function drawTimeline(w) {
+  const own = data.timelines.map((t, i) => ({ ...t, i })).filter(t => t.kernel === w.kernel && t.spans.length), host = get("spans");
+  get("timeline-card").hidden = !own.length || w.paper;
+  if (!own.length || w.paper) return;
+  const t = own.find(one => String(one.i) === state.timeline) || own.find(one => one.shape.join() === [w.B, w.N, w.d].join()) || own[0], record = data.records[t.record];
+  options("timeline", own.map(one => [String(one.i), "(" + one.shape.join(", ") + "), block " + one.block + ", " + short(data.records[one.record].gpu) + ", " + data.records[one.record].name]), String(t.i));
+  get("timeline").closest("label").hidden = false;
+  const tiles = unique(t.spans.map(([, tile]) => tile)).sort((a, b) => a - b), most = last(tiles), at = Math.max(0, Math.min(most, Math.floor(((w.now.tile ?? w.first) - w.first) * w.g.BC / t.keys)));
+  const from = Math.max(0, Math.min(at, most - WINDOW + 1)), inside = t.spans.filter(([, tile]) => tile >= from && tile < from + WINDOW), warps = unique(t.spans.map(([warp]) => warp)).sort((a, b) => a - b);
+  const rows = warps.flatMap(warp => unique(t.spans.filter(s => s[0] === warp).map(s => s[2])).sort((a, b) => a - b).map(activity => [warp, activity]));
+  const low = Math.min(...inside.map(s => s[3])), high = Math.max(...inside.map(s => s[4])), W = Math.max(260, host.clientWidth), left = W < 500 ? 52 : 64, thick = 9, gap = 6;
+  let y = 6;
+  const places = new Map(), out = art(W, 10), x = clock => left + (W - left - 8) * (clock - low) / (high - low || 1);
+  warps.forEach(warp => {
+    const top = y;
+    for (const [of, activity] of rows) if (of === warp) { places.set(warp + "," + activity, y); y += thick; }
+    out.append(label(0, (top + y) / 2 + 4, "warp " + warp, { class: "soft small" }));
+    y += gap;
+  });
+  const scale = linearScale(high - low, left, W - 8);
+  for (const tick of scale.ticks) out.append(svg("line", { class: "grid", x1: scale(tick), x2: scale(tick), y1: 2, y2: y }), label(scale(tick), y + 15, grouped(tick), { class: "soft small", "text-anchor": tick ? "middle" : "start" }));
+  for (const [warp, tile, activity, begin, end] of inside)
+    out.append(svg("rect", { x: x(begin).toFixed(2), y: places.get(warp + "," + activity), width: Math.max(1, x(end) - x(begin)).toFixed(2), height: thick - 1.5, class: "doing a" + activity + (tile === at ? " here" : "") }, svg("title", {}, t.activities[activity] + ", tile " + tile + ", warp " + warp + ": " + grouped(end - begin) + " clocks")));
+  out.append(label(left, y + 32, "clocks, from the beginning of tile " + from, { class: "soft" }));
+  out.setAttribute("viewBox", "0 0 " + W + " " + (y + 38));
+  out.setAttribute("height", y + 38);
+  host.replaceChildren(out);
+  const mean = activity => { const spans = t.spans.filter(s => s[2] === activity); return spans.length ? sum(spans.map(s => s[4] - s[3])) / spans.length : null; };
+  const means = t.activities.map((name, i) => [name, mean(i)]).filter(([, clocks]) => clocks !== null);
+  refill(get("activities"), t.activities.map((name, i) => mean(i) === null ? [] : el("li", {}, el("span", { class: "entry" }, svg("svg", { class: "swatch", viewBox: "0 0 14 14", "aria-hidden": "true" }, svg("rect", { x: 1, y: 3, width: 12, height: 8, class: "doing here a" + i })), name))).flat());
+  get("timeline-words").textContent = "Tiles " + from + " to " + Math.min(most, from + WINDOW - 1) + " of those recorded, of " + t.keys + " keys each; the strong one is tile " + at + ". On average: " + means.map(([name, clocks]) => name + " " + grouped(clocks) + " clocks").join(", ") + ".";
+  host.setAttribute("aria-label", get("timeline-words").textContent);
+  get("timeline-method").textContent = record.facts + " \u00b7 " + record.method;
+}
+
 // ---- the view
 function drawSteps() {
   const w = walk = chooseWalk();
@@ -455,6 +492,7 @@ function drawSteps() {
   drawMap(w);
   drawMemory(w);
   drawBytes(w);
+  drawTimeline(w);
   get("owners").closest(".sheet").hidden = w.paper; // the paper says nothing of threads
   if (!w.paper) drawOwners(w);
   drawNumbers(w);
@@ -476,6 +514,7 @@ function play() {
 }
 const FRESH = { block: "", row: "", thread: "", step: "" };
 for (const [id, name] of [["steps-kernel", "kernel"], ["shape", "shape"], ["cc", "cc"]]) get(id).addEventListener("change", event => { stop(); change({ ...FRESH, [name]: event.target.value }); });
+get("timeline").addEventListener("change", event => change({ timeline: event.target.value }));
 for (const id of ["block", "row", "thread"]) get(id).addEventListener("change", event => change(id === "block" ? { block: event.target.value, step: "" } : { [id]: event.target.value }));
 get("step").addEventListener("input", event => { stop(); state.step = event.target.value; draw(); });
 get("step").addEventListener("change", event => go(Number(event.target.value)));

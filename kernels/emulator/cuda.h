@@ -213,6 +213,13 @@ template <class T> inline T __shfl_xor(T x, int bits, int width = 64, EMU_HERE) 
 }
 #endif
 
+// ---- A clock: each reading is one later than the one before
+
+inline long long clock64() {
+    static long long now = 0;
+    return ++now;
+}
+
 // ---- Shared memory by number
 
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return (unsigned long long)((const char*)p - emu::shared); }

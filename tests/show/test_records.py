@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from records import COMMITTED, row, written
+from records import COMMITTED, blocks, row, written
 
 from hw4cli.errors import InputError
 from hw4cli.show.curves import longest_sweep
@@ -71,6 +71,22 @@ def test_a_row_without_a_field_is_told_with_its_name(tmp_path):
 def test_a_damaged_record_is_told(tmp_path, changes):
     with pytest.raises(InputError, match="damaged record"):
         load(written(tmp_path / "bad.json", row(), **changes))
+
+
+def test_a_timeline_is_read_and_a_span_that_cannot_be_is_told(tmp_path):
+    record = load(blocks(tmp_path / "a.json", ("flash", (4, 256, 64), [[0, 1, 2, 10, 25]])))
+    assert record.points == ()
+    (one,) = record.timelines
+    assert (one.kernel, one.shape, one.block, one.keys, one.spans) == (
+        "flash",
+        (4, 256, 64),
+        3,
+        32,
+        ((0, 1, 2, 10, 25),),
+    )
+    for span in ([0, 1, 2, 25, 10], [0, 1, 5, 10, 25], [99, 1, 2, 10, 25], [0, 1, 2, 10], "abcde"):
+        with pytest.raises(InputError, match=r"bad\.json is a damaged record of hw4 bench: row 1"):
+            load(blocks(tmp_path / "bad.json", ("flash", (4, 256, 64), [span])))
 
 
 def test_what_failed_is_kept_in_words(tmp_path):

@@ -6,10 +6,13 @@ import time
 
 import numpy as np
 import pytest
-from browser import find, press
+from browser import PHONE, find, opened, press, screen
 from labpage import at, choose, state, texts
 from ownership import owners
+from records import blocks
 
+from hw4cli.show.labpage import page
+from hw4cli.show.records import load
 from hw4cli.stepper.ownership import Digitwise, Linear
 
 MASK = 0xFFFFFFFF
@@ -229,6 +232,26 @@ def test_nothing_moves_by_itself_where_motion_is_to_be_reduced(lab):
     features = [{"name": "prefers-reduced-motion", "value": "reduce"}]
     lab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     assert lab.execute_script(script) == "none"
+
+
+def test_a_recorded_block_is_drawn_around_the_tile_at_hand(chromium, tmp_path):
+    spans = [
+        [w, t, a, 1000 * t + 100 * a, 1000 * t + 100 * a + 90] for w in range(4) for t in range(9) for a in range(5)
+    ]
+    records = blocks(tmp_path / "a.json", ("flash", (4, 16384, 64), spans), ("flash", (1, 512, 32), spans[:5]))
+    (tmp_path / "lab.html").write_text(page([load(records)], "a"))
+    with opened(chromium, f"{(tmp_path / 'lab.html').as_uri()}#view=steps&kernel=flash&shape=t28&step=8"):
+        assert find(chromium, "#step-name").text == "Softmax, K comes, tile 2"
+        assert texts(chromium, "#activities li") == ["copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V"]
+        assert len(texts(chromium, "#spans .doing")) == 4 * 4 * 5
+        assert texts(chromium, "#spans .here title")[2] == "S = Q Kᵀ, tile 2, warp 0: 90 clocks"
+        assert find(chromium, "#timeline-words").text.startswith("Tiles 2 to 5 of those recorded, of 32 keys each")
+        choose(chromium, "timeline", "1")
+        assert len(texts(chromium, "#spans .doing")) == 5
+        screen(chromium, PHONE)
+        assert chromium.execute_script("return document.documentElement.scrollWidth") == PHONE
+        at(chromium, view="steps", kernel="shared")
+        assert not find(chromium, "#timeline-card").is_displayed()
 
 
 def test_what_no_address_should_hold_is_taken_for_nothing(lab):

@@ -1,0 +1,18 @@
+#pragma once
+// When the warps of one block begin and end what they do with each tile, by their multiprocessor's clock: what `hw4 timeline`
+// reads. Nothing at all, unless STAMPS is defined: for how many tiles there is room. STAMPED is the block.
+
+#ifdef STAMPS
+enum Activity { COPYING, COPYING_V, SCORING, WEIGHING, ADDING, ACTIVITIES };  // COPYING: K; or K and V, if they come together
+extern "C" { __device__ long long stamps[THREADS / 32][STAMPS][ACTIVITIES][2]; }
+
+__device__ __forceinline__ void stamp(Activity activity, int end, int tile) {
+    if (blockIdx.x == STAMPED && threadIdx.x % 32 == 0 && (unsigned)tile < STAMPS)
+        stamps[threadIdx.x / 32][tile][activity][end] = clock64();
+}
+#define BEGINS(activity, tile) stamp(activity, 0, tile)
+#define ENDS(activity, tile) stamp(activity, 1, tile)
+#else
+#define BEGINS(activity, tile)
+#define ENDS(activity, tile)
+#endif

@@ -1,0 +1,66 @@
+"""The stamps that say what a block does when: left on the CPU, where a clock counts its own readings."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.emulator.build import PLAIN, shared_object
+from hw4cli.emulator.check import RANDOM_DATA, make_data
+from hw4cli.emulator.library import Library
+from hw4cli.lab.blocktimeline import ACTIVITIES, SYMBOL, row, spans, stamped, stamps_shape
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import kernel_path
+
+COPYING, COPYING_V, SCORING, WEIGHING, ADDING = range(5)
+
+
+def stamps_of(kernel, cc, shape, block):
+    """The plan, O and the stamps of a kernel that ran on the CPU."""
+    plan = stamped(VARIANTS[kernel].plan(shape, DEVICES[cc]), block)
+    path = shared_object(kernel_path(kernel), plan.macros, cc, 32, PLAIN)
+    inputs = make_data(RANDOM_DATA, shape)
+    outcome = Library(path).run(plan, inputs, watched=False)
+    size = stamps_shape(plan)
+    array = (ctypes.c_longlong * int(np.prod(size))).in_dll(ctypes.CDLL(str(path)), SYMBOL)
+    np.testing.assert_allclose(outcome.o, exact_attention(inputs), atol=5e-3)
+    return plan, np.array(array).reshape(size)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "cc", "shape"), [("flash", 80, Shape(1, 150, 32)), ("split", 90, Shape(1, 600, 32))]
+)
+def test_every_warp_stamps_what_it_does_with_every_tile(kernel, cc, shape):
+    plan, stamps = stamps_of(kernel, cc, shape, 0)
+    line = row(plan, shape, 0, stamps)
+    tiles = -(-(shape.N // plan.splits) // line["keys"])
+    found = {(warp, tile, activity) for warp, tile, activity, *_ in line["spans"]}
+    for warp in range(len(stamps)):
+        for tile in range(tiles):
+            assert {(warp, tile, activity) for activity in (SCORING, WEIGHING, ADDING)} <= found
+        mine = [stamps[warp, tile] for tile in range(tiles)]
+        for one in mine:
+            assert (
+                one[SCORING, 0]
+                < one[SCORING, 1]
+                <= one[WEIGHING, 0]
+                < one[WEIGHING, 1]
+                <= one[ADDING, 0]
+                < one[ADDING, 1]
+            )
+    copies = {(tile, activity) for _, tile, activity in found if activity in (COPYING, COPYING_V)}
+    if kernel == "flash":
+        assert copies == {(tile, activity) for tile in range(tiles) for activity in (COPYING, COPYING_V)}
+    else:
+        assert copies == {(tile, COPYING) for tile in range(0, tiles, plan.macros["BC"] // plan.macros["SUB"])}
+
+
+def test_spans_are_what_was_begun_and_ended_counted_from_the_first_stamp():
+    stamps = np.zeros((2, 3, len(ACTIVITIES), 2), np.int64)
+    assert spans(stamps) == []
+    stamps[1, 2, SCORING] = 1000, 1250
+    stamps[0, 1, COPYING] = 900, 0
+    assert spans(stamps) == [[1, 2, SCORING, 100, 350]]

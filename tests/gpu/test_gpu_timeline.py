@@ -1,0 +1,37 @@
+"""`hw4 timeline` on a GPU: every warp's stamps, in the order of its work."""
+
+import json
+
+import pytest
+
+from hw4cli.lab.blocktimeline import ACTIVITIES
+from hw4cli.show.records import load
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+
+def test_every_warp_of_the_block_says_what_it_does_with_every_tile(hw4, gpu, tmp_path):
+    kernels = ["flash", *(["split"] if gpu.props.warpgroups else [])]
+    for d in (32, 64):
+        path = tmp_path / f"{d}.json"
+        result = hw4("timeline", *kernels, "--shape", f"2,4096,{d}", "--block", "5", "-o", path)
+        assert (result.returncode, result.stderr) == (0, f"wrote {path}\n")
+        assert json.loads(path.read_text())["machine"]["gpu"] == gpu.name
+        found = load(path).timelines
+        assert [one.kernel for one in found] == kernels
+        for one in found:
+            warps = 1 + max(span[0] for span in one.spans)
+            assert warps in (4, 8)
+            spans = {(warp, tile, activity): (begin, end) for warp, tile, activity, begin, end in one.spans}
+            for warp in range(warps):
+                for tile in range(12):
+                    scores, weights, values = (spans[warp, tile, activity] for activity in range(2, len(ACTIVITIES)))
+                    assert scores[1] <= weights[0] < weights[1] <= values[0]
+                    assert weights[1] - weights[0] < 100_000
+
+
+def test_a_kernel_without_stamps_is_refused(hw4, tmp_path):
+    result = hw4("timeline", "split", "--shape", "2,128,64", "-o", tmp_path / "a.json")
+    assert result.returncode == 2
+    assert "kernel split leaves no stamps here" in result.stderr
+    assert list(tmp_path.iterdir()) == []
