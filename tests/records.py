@@ -6,7 +6,7 @@ from helpers import ROOT
 
 from hw4cli.show.records import load
 
-COMMITTED = sorted((ROOT / "benchmarks").glob("*.json"))
+COMMITTED = [path for pattern in ("*.json", "timelines/*.json") for path in sorted((ROOT / "benchmarks").glob(pattern))]
 MACHINE = {"gpu": "Test GPU", "compute_capability": "9.0", "driver": "1.2", "cuda": "13.0"}
 METHOD = {"timer": "CUDA events", "cache": "warm"}
 

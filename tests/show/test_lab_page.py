@@ -27,7 +27,8 @@ def test_one_file_holds_every_record_and_asks_for_nothing(hw4, tmp_path):
     assert re.findall(r"(?:src|href)=[\"']?(?!data:)[\w/]", text.partition('<script type="application/json"')[0]) == []
     data = data_of(text)
     rows = sum(len(json.loads(path.read_text())["rows"]) for path in COMMITTED)
-    assert len(data["points"]) + len(data["runs"]) + sum(len(r["failures"]) for r in data["records"]) == rows
+    failures = sum(len(r["failures"]) for r in data["records"])
+    assert len(data["points"]) + len(data["runs"]) + len(data["timelines"]) + failures == rows
     assert [record["name"] for record in data["records"]] == [path.name for path in COMMITTED]
 
 
