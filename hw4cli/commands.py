@@ -18,6 +18,7 @@ COMMANDS = {
     "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",
     "report": "Write the report of DIR, a folder with your records: tables, charts, and blanks for your words.",
     "timeline": "Record when one block of KERNELS copies, multiplies and takes exponentials, by the GPU's clock.",
+    "leaderboard": "Submit kernels and programs to a leaderboard, and show it.",
     "selftest": "Test the kernels on random shapes and data.",
     "doctor": "Check what this machine has and lacks for hw4, and show what to do about it.",
     "completion": "Print the script by which a shell completes hw4's arguments on the Tab key.",

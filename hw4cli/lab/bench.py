@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from hw4cli import __version__
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import Tile
@@ -24,6 +22,7 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer, Sample
 from hw4cli.errors import MachineError
 from hw4cli.lab.tables import SCHEMA
+from hw4cli.lab.times import median_interval
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
@@ -98,12 +97,7 @@ class Measurement:
         return at_limit or (high - low) / 2 <= HALF_WIDTH * median
 
 
-def median_interval(samples: Sequence[float]) -> tuple[float, float, float]:
-    """The median and a 95 % confidence interval for it, from order statistics."""
-    ordered = np.sort(np.asarray(samples))
-    n = len(ordered)
-    below = max(0, int(n / 2 - 0.98 * n**0.5) - 1)  # a rank wider: at least 95 %
-    return float(np.median(ordered)), float(ordered[below]), float(ordered[n - 1 - below])
+Notify = Callable[[Measurement], None]
 
 
 def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | None = None) -> Implementation:
@@ -125,65 +119,89 @@ def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | 
     return Implementation(name, prepare)
 
 
+@dataclass
+class Prepared:
+    """A case on the GPU: its inputs, outputs to write to, the implementations that are right on it, to be timed; and
+    the rows of those that are wrong or failed."""
+
+    name: str
+    shape: Shape
+    inputs: Any
+    outputs: Any
+    measurements: list[Measurement] = field(default_factory=list)
+    rows: dict[str, KernelResult] = field(default_factory=dict)
+
+
 def measure(
     timer: GpuTimer,
     implementations: Sequence[Implementation],
     case: tuple[str, Shape, int],
     sgemm: float | None,
     cold: bool,
+    notify: Notify = lambda _: None,
 ) -> list[KernelResult]:
     """Check and time every implementation on one case (name, shape, seed); one that fails or is wrong is not timed.
 
-    If the case does not fit the GPU, all have failed.
+    If the case does not fit the GPU, all have failed. `notify` gets each measurement after each of its samples.
     """
     try:
-        return _measure(timer, implementations, case, sgemm, cold)
+        prepared = prepare(timer.gpu, implementations, case)
+        take_samples(timer, prepared, cold, notify)
     except MachineError as error:
         return [
             KernelResult(implementation.name, case[0], _triple(case[1]), "failed", str(error))
             for implementation in implementations
         ]
+    rows, (name, shape, _) = prepared.rows, case
+    rows.update((measurement.name, finish(measurement, name, shape, sgemm)) for measurement in prepared.measurements)
+    return [rows[implementation.name] for implementation in implementations]
 
 
-def _measure(
-    timer: GpuTimer,
-    implementations: Sequence[Implementation],
-    case: tuple[str, Shape, int],
-    sgemm: float | None,
-    cold: bool,
-) -> list[KernelResult]:
+def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str, Shape, int]) -> Prepared:
+    """Upload a case and check every implementation on it, against the float64 kernel.
+
+    Raises MachineError if the case does not fit the GPU.
+    """
     name, shape, seed = case
-    gpu = timer.gpu
     plan = gpu.plan(FALLBACK, shape)
-    rows: dict[str, KernelResult] = {}
-    measurements = []
     with gpu.translated_errors(plan, shape):
         inputs = upload_case(gpu, shape, seed)
         answer, outputs = gpu.empty((shape.B, shape.N, shape.d)), gpu.empty((shape.B, shape.N, shape.d))
         gpu.compute(plan, inputs, answer)
         gpu.wait()
+    prepared = Prepared(name, shape, inputs, outputs)
     for implementation in implementations:
         try:
             work, facts = implementation.prepare(shape)
             with gpu.translated_errors(replace(plan, variant=implementation.name), shape):
                 comparison = check(gpu, work, inputs, outputs, answer)
         except MachineError as error:
-            rows[implementation.name] = KernelResult(implementation.name, name, _triple(shape), "failed", str(error))
+            row = KernelResult(implementation.name, name, _triple(shape), "failed", str(error))
+            prepared.rows[implementation.name] = row
             continue
         if comparison.right:
-            measurements.append(Measurement(implementation.name, work, facts, comparison.max_error))
+            prepared.measurements.append(Measurement(implementation.name, work, facts, comparison.max_error))
         else:
             reason = comparison.reason(shape)
-            rows[implementation.name] = KernelResult(implementation.name, name, _triple(shape), "wrong", reason)
-    for measurement in measurements:
+            prepared.rows[implementation.name] = KernelResult(
+                implementation.name, name, _triple(shape), "wrong", reason
+            )
+    return prepared
+
+
+def take_samples(timer: GpuTimer, prepared: Prepared, cold: bool, notify: Notify = lambda _: None) -> None:
+    """Time the implementations in turns, until the median of each is certain enough or a limit is reached."""
+
+    def sample(measurement: Measurement) -> Sample:
+        return timer.sample(lambda: measurement.work(prepared.inputs, prepared.outputs), cold)
+
+    for measurement in prepared.measurements:
         for _ in range(WARM_UP):
-            timer.milliseconds(lambda measurement=measurement: measurement.work(inputs, outputs), cold)  # type: ignore[misc]
-    while waiting := [measurement for measurement in measurements if not measurement.done()]:
+            sample(measurement)
+    while waiting := [measurement for measurement in prepared.measurements if not measurement.done()]:
         for measurement in waiting:
-            sample = timer.sample(lambda measurement=measurement: measurement.work(inputs, outputs), cold)  # type: ignore[misc]
-            measurement.samples.append(sample)
-    rows.update((measurement.name, finish(measurement, name, shape, sgemm)) for measurement in measurements)
-    return [rows[implementation.name] for implementation in implementations]
+            measurement.samples.append(sample(measurement))
+            notify(measurement)
 
 
 def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:

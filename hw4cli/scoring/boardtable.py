@@ -147,7 +147,7 @@ def panel(board: Board, place: int) -> str:
     one, name = board.standings[place], board.ids[place]
     private = (board.private or {}).get(one.user)
     parts = [
-        f'<section class="student" id="{name}" tabindex="-1" aria-labelledby="{name}-name">',
+        f'<section class="panel" id="{name}" tabindex="-1" aria-labelledby="{name}-name">',
         '<a class="close" href="#all" aria-label="Close">×</a>',
         f'<h2 id="{name}-name"><bdi>{escaped(one.user)}</bdi></h2>\n<p class="facts">{_facts(board, one)}</p>',
         *(_private(one, private) if private else []),

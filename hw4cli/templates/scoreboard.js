@@ -1,8 +1,7 @@
 
 // Without this script the table stands as it is, in the order of the ranks: reasons are shown on hover, a name opens its
 // panel, the colours are the system's.
-"use strict";
-const root = document.documentElement, table = document.querySelector("table"), body = table.tBodies[0];
+const table = document.querySelector("table"), body = table.tBodies[0];
 const heads = [...table.tHead.rows[0].cells], box = document.querySelector(".scroll");
 const tip = document.getElementById("tip"), names = new Intl.Collator(undefined, { numeric: true });
 let shown = null, mouse = ""; // the element whose title the tip shows in its place; where the mouse was
@@ -161,6 +160,7 @@ document.querySelectorAll(".close").forEach(cross => cross.addEventListener("cli
   close();
 }));
 addEventListener("hashchange", follow);
+button.addEventListener("click", hide, true); // before its title changes
 body.addEventListener("mouseover", event => mark(event.target.closest("tr")));
 body.addEventListener("mouseleave", () => mark(body.querySelector(".open")));
 body.addEventListener("focusin", event => mark(event.target.closest("tr")));
@@ -193,35 +193,6 @@ search.addEventListener("input", filter);
 search.addEventListener("keydown", event => {
   if (event.key === "Escape") { search.value = ""; filter(); }
 });
-
-// Light or dark: the system's choice, unless the reader makes another. It is kept if the browser lets us.
-
-const button = document.getElementById("theme"), system = matchMedia("(prefers-color-scheme: dark)"), KEPT = "hw4-theme";
-
-function theme(choice) {
-  if (choice === "light" || choice === "dark") root.dataset.theme = choice; else delete root.dataset.theme;
-  const dark = choice ? choice === "dark" : system.matches;
-  button.textContent = dark ? "Light" : "Dark";
-  button.title = "Show the page in " + (dark ? "light" : "dark") + " colours";
-}
-
-function kept(choice) {
-  try {
-    if (choice === undefined) return localStorage.getItem(KEPT) || "";
-    if (choice) localStorage.setItem(KEPT, choice); else localStorage.removeItem(KEPT);
-  } catch { /* no storage: the choice lasts as long as the page */ }
-  return choice || "";
-}
-
-button.addEventListener("click", () => {
-  hide();
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
-  const choice = dark ? "light" : "dark";
-  theme(kept(dark !== system.matches ? "" : choice)); // back to the system's is no choice
-});
-system.addEventListener("change", () => theme(kept()));
-theme(kept());
-button.hidden = false;
 
 // The fade at the table's edge says that there is more beyond it.
 

@@ -22,11 +22,14 @@ def escaped(text: object) -> str:
     return html.escape("".join(kept))
 
 
+SHARED = {"scoreboard": ("common", "board"), "leaderboard": ("common", "board")}  # files that several pages have
+
+
 def filled(name: str, title: str, **parts: str) -> str:
-    """The page templates/NAME.html, made whole: the head and the style that all pages share, NAME.css, NAME.js if there
-    is one, the policy for just these, and `title` and `parts`, which are HTML."""
-    style = _text("common.css") + _text(f"{name}.css")
-    script = _text(f"{name}.js")
+    """The page templates/NAME.html, made whole: the head, the style and the script that it shares with other pages,
+    NAME.css, NAME.js if there is one, the policy for just these, and `title` and `parts`, which are HTML."""
+    files = *SHARED.get(name, ("common",)), name
+    style, script = ("".join(_text(f"{file}.{kind}") for file in files) for kind in ("css", "js"))
     own = f"<style>{style}</style>" + (f"<script>{script}</script>" if script else "")
     start = Template(_text("head.html")).substitute(policy=policy(own), style=style, title=title, page=name)
     return Template(_text(f"{name}.html")).substitute(start=start, script=script, title=title, **parts)

@@ -4,8 +4,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from hw4cli.text.bars import LEAST, MOST, bar
 from hw4cli.text.words import printable, wrapped
 
 Cells = Sequence[Sequence[str]]
@@ -14,11 +16,20 @@ GAP = "  "  # between columns
 MOST_INDENT = 9  # of the lines below a row's first
 
 
-def plain(header: Sequence[str], rows: Cells, width: int | None = None) -> str:
+@dataclass(frozen=True)
+class Bars:
+    """Bars beside the rows of a table: the share of the longest that each row has, None for no bar."""
+
+    title: str
+    shares: Sequence[float | None]
+    blocks: bool  # whether the stream shows blocks
+
+
+def plain(header: Sequence[str], rows: Cells, width: int | None = None, bars: Bars | None = None) -> str:
     """A table of aligned columns for a terminal; numbers to the right.
 
     Where it would be wider than `width`, a row takes several lines: columns that do not fit stand below, and a column
-    that never fits is wrapped. No number is cut.
+    that never fits is wrapped. No number is cut. Bars are drawn on a terminal (`width` is its width) if there is room.
     """
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
@@ -32,8 +43,23 @@ def plain(header: Sequence[str], rows: Cells, width: int | None = None) -> str:
         cells = (line[c].rjust(widths[c]) if right[c] else line[c].ljust(widths[c]) for c in band)
         return ((indent if band[0] else "") + GAP.join(cells)).rstrip()
 
-    texts = (shown(line, band) for line in lines for band in bands)
+    most = 2 * len(bands[0]) >= len(header)  # else the bars would stand far from what they show
+    drawn = _drawn(bars if most else None, sum(widths[c] + len(GAP) for c in bands[0]), width)
+    texts = (
+        shown(line, band).ljust(start) + more if more and band is bands[0] else shown(line, band)
+        for line, (start, more) in zip(lines, drawn or [(0, "")] * len(lines), strict=True)
+        for band in bands
+    )
     return "".join(f"{text}\n" for text in texts if text.strip())
+
+
+def _drawn(bars: Bars | None, start: int, width: int | None) -> list[tuple[int, str]]:
+    """For each line of a table, the column where its bar begins, and the bar; empty where there is no room for bars."""
+    room = min(MOST, width - start) if bars and width is not None else 0
+    if not bars or room < max(LEAST, len(bars.title)):
+        return []
+    texts = ["" if share is None else bar(share, room, bars.blocks) for share in bars.shares]
+    return [(start, text) for text in (bars.title, *texts)]
 
 
 def _bands(widths: Sequence[int], width: int | None, indent: int) -> list[list[int]]:

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import CACHE, FEWEST, MOST, KernelResult, Measurement, median_interval
+from hw4cli.lab.bench import CACHE, FEWEST, MOST, KernelResult, Measurement
 from hw4cli.lab.changes import check_comparable, compare
 from hw4cli.lab.tables import COLUMNS, cells, read_record
+from hw4cli.lab.times import median_interval
 from hw4cli.text import tables
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}

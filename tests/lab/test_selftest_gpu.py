@@ -1,80 +1,15 @@
 """`hw4 selftest` on a GPU, tried on one that there is not: what only memory on a GPU shows is found, too."""
 
-from contextlib import nullcontext
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
+from fakegpu import FakeGpu
 
 from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
-from hw4cli.problem.casefile import absmax
 from hw4cli.problem.shape import Shape
-from hw4cli.stream.tiled import tiled_attention
-
-
-class Memory:
-    """An array on a GPU that there is not."""
-
-    def __init__(self, values):
-        self.values, self.shape, self.nbytes, self.data = values, values.shape, values.nbytes, self
-
-    def memset_async(self, byte, size):
-        self.values.reshape(-1).view(np.uint8)[:size] = byte
-
-    def __getitem__(self, part):
-        return Memory(self.values[part])
-
-    def reshape(self, shape):
-        return Memory(self.values.reshape(shape))
-
-    def view(self, dtype):
-        return self.values.view(dtype)
-
-    def set(self, values):
-        self.values[:] = values
-
-    def get(self):
-        return self.values
-
-
-class FakeGpu:
-    """As much of a Gpu as a test of kernels needs; its kernels are the CPU's computation, and what `also` does."""
-
-    name, props = "no GPU", DEVICES[90]
-
-    def __init__(self, also=lambda inputs, outputs: None, found=absmax):
-        self.also, self.found, self.scratches = also, found, []
-        self.cupy = SimpleNamespace(
-            empty=self.scratch, cuda=SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError))
-        )
-
-    def scratch(self, size, dtype):
-        self.scratches.append(Memory(np.empty(size, dtype)))
-        return self.scratches[-1]
-
-    def empty(self, shape):
-        return Memory(np.empty(shape, np.float32))
-
-    def plan(self, kernel, shape):
-        return VARIANTS[kernel].plan(shape, self.props)
-
-    def translated_errors(self, plan, shape):
-        return nullcontext()
-
-    def compute(self, plan, inputs, outputs):
-        wide = np.float64 if plan.variant == "float64" else np.float32
-        outputs.set(tiled_attention(inputs.values, wide))
-        if plan.variant != "float64":
-            self.also(inputs, outputs)
-
-    def absmax_of(self, plan, scratch, inputs):
-        return Memory(np.float32(self.found(inputs.values)).view(np.uint32))
-
 
 ON_GPU = RandomCase("exact", Shape(3, 600, 8), "uniform", 4)
 

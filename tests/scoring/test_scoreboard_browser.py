@@ -110,7 +110,7 @@ const bright = color => color.map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + 
 const paper = numbers(getComputedStyle(document.querySelector(".scroll")).backgroundColor);
 document.querySelector("#tip").hidden = false;
 return [...document.querySelectorAll("h1, p, li, li *, summary, button, input, figcaption, "
-  + "thead button, tbody th, tbody td, .rank b, tfoot th, tfoot td, .student :not(svg *), #tip")].map(element => {
+  + "thead button, tbody th, tbody td, .rank b, tfoot th, tfoot td, .panel :not(svg *), #tip")].map(element => {
   const style = getComputedStyle(element), stripes = style.backgroundImage.match(/rgba?\\([^)]*\\)/g) || [];
   const grounds = [style.backgroundColor, ...stripes].map(text => over(numbers(text), paper));
   const ratios = grounds.map(ground => [bright(ground), bright(over(numbers(style.color), ground))]

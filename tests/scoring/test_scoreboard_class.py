@@ -41,7 +41,7 @@ def part(text, start, end):
 
 
 def panel(text, name):
-    found = [one for one in text.split('<section class="student"')[1:] if f"<bdi>{name}</bdi>" in one]
+    found = [one for one in text.split('<section class="panel"')[1:] if f"<bdi>{name}</bdi>" in one]
     assert len(found) == 1
     return found[0].partition("</section>")[0]
 
@@ -105,7 +105,7 @@ def test_a_panel_compares_with_the_best_of_each_case():
 def test_each_user_has_a_panel_of_their_own_even_two_of_one_name():
     text = of(rank([user("ann", 1.0), user("ann", 2.0), user("ben", 3.0)]))
     links = re.findall(r'<a href="#(u[^"]+)"><bdi>', text)
-    assert links == re.findall(r'<section class="student" id="([^"]+)"', text)
+    assert links == re.findall(r'<section class="panel" id="([^"]+)"', text)
     assert len(set(links)) == 3
     other = of(rank([user("ann", 9.0), user("ben", 3.0)]))
     assert links[2] in other and links[0] in other, "a link to a user stays when the ranking changes"

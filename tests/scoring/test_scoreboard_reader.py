@@ -42,13 +42,13 @@ def look_for(browser, text):
 def panel(browser):
     """The panel that is shown, if one is."""
     return browser.execute_script(
-        "const panel = document.querySelector('.student:target'); return panel?.checkVisibility() ? panel : null"
+        "const panel = document.querySelector('.panel:target'); return panel?.checkVisibility() ? panel : null"
     )
 
 
 def owner(browser):
     """Whose panel is shown."""
-    return browser.execute_script("return document.querySelector('.student:target h2').textContent")
+    return browser.execute_script("return document.querySelector('.panel:target h2').textContent")
 
 
 def colour(browser):
@@ -125,7 +125,7 @@ def test_a_link_leads_to_a_users_panel(reader, scripts):
     if scripts:
         row, table = find(reader, "tbody tr:nth-child(35) th").rect, find(reader, ".scroll").rect
         assert table["y"] <= row["y"] <= table["y"] + table["height"], "and the row is in sight"
-    find(reader, ".student:target .close").click()
+    find(reader, ".panel:target .close").click()
     assert panel(reader) is None
 
 

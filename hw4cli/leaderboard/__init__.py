@@ -1,0 +1,1 @@
+"""A leaderboard: submissions on a workload and a GPU, how they are measured, kept, ranked and shown."""

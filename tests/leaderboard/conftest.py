@@ -1,0 +1,3 @@
+"""What the tests of leaderboards share."""
+
+from leaderboards import crowded, leaderboard_page  # noqa: F401 (fixtures)
