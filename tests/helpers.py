@@ -56,14 +56,14 @@ def start_hw4(*args, env=None):
     )
 
 
-def on_a_terminal(width, *args, env=None):
+def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli")):
     """Run `hw4 ARGS` on a terminal so many columns wide, which takes no colours unless TERM is set; the exit code, and
-    what the terminal gets."""
+    what the terminal gets. `start` are Python's arguments before ARGS."""
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
         ours = {name: value for name, value in hw4_env().items() if name not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")}
-        words = [sys.executable, "-m", "hw4cli", *map(str, args)]
+        words = [sys.executable, *start, *map(str, args)]
         os.execvpe(words[0], words, {**ours, "TERM": "dumb", **(env or {})})
     shown = b""
     with suppress(OSError):  # the other side has closed

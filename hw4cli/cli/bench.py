@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from hw4cli.compute.variants import DEFAULT, VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import LiveTable
 from hw4cli.terminal.options import FILE, folder_option, format_option, program_command, shapes_option
 from hw4cli.terminal.params import KernelName, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
@@ -20,7 +22,8 @@ from hw4cli.text.words import columns, print_message, printable, wrapped
 if TYPE_CHECKING:
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.bench import Implementation, KernelResult
+    from hw4cli.lab.bench import Implementation, KernelResult, Measurement
+    from hw4cli.text.tables import Bars
 
 
 def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
@@ -136,9 +139,16 @@ def _bench_programs(
     )
     check_present(selected, folder)
     rows: list[endtoend.ProgramResult] = []
-    for case in selected:
-        click.echo(f"{case.name} …", err=True)
-        rows += endtoend.measure(compared, case, folder, runs, cold, print_message)
+    with LiveTable(["case", "program", "median s", "runs"]) as live:
+        for case in selected:
+            _announce(case.name, live)
+
+            def show(one: endtoend.ProgramMeasurement, case: str = case.name) -> None:
+                name, seconds = one.program.name, one.seconds
+                middle = f"{statistics.median(seconds):.3f}" if seconds else one.status
+                live.update((name, case), [case, name, middle, f"{len(seconds)} of {runs}"])
+
+            rows += endtoend.measure(compared, case, folder, runs, cold, print_message, show)
     result = endtoend.program_record(compared, [*rows, *endtoend.sums(rows)], runs, cold)
     _publish(result, form, output)
     return 0 if all(row.status == "ok" for row in rows) else 1
@@ -164,6 +174,7 @@ def _bench_kernels(
         from hw4cli.lab.bench import benchmark_record, measure
         from hw4cli.lab.changes import check_comparable, compare
         from hw4cli.lab.tables import read_record
+        from hw4cli.lab.times import median_interval
 
     then = None
     if older:
@@ -178,9 +189,16 @@ def _bench_kernels(
     implementations = _implementations(gpu, timer, kernels or (DEFAULT,), tiles, peers)
     before, sgemm = timer.clocks(), timer.sgemm_tflops()
     rows: list[KernelResult] = []
-    for case in chosen:
-        click.echo(f"{case[0]} …", err=True)
-        rows += measure(timer, implementations, case, sgemm, cold=not warm)
+    with LiveTable(["kernel", "case", "median ms", "±", "n"]) as live:
+        for case in chosen:
+            _announce(case[0], live)
+
+            def show(one: "Measurement", case: str = case[0]) -> None:
+                median, low, high = median_interval(one.times)
+                spread = f"{(high - low) / 2 / median:.1%}"
+                live.update((one.name, case), [one.name, case, f"{median:.4g}", spread, str(len(one.samples))])
+
+            rows += measure(timer, implementations, case, sgemm, not warm, show)
     _publish(benchmark_record(timer, rows, sgemm, cold=not warm, before=before), form, output)
     changes = compare(rows, then) if then else []
     if then and not changes:
@@ -195,6 +213,12 @@ def _bench_kernels(
         )
     bad = any(row.status != "ok" for row in rows) or any(change.direction == "slower" for change in changes)
     return 1 if bad else 0
+
+
+def _announce(case: str, live: LiveTable) -> None:
+    """Name the case that is measured now, where no table shows it."""
+    if not live.shown:
+        click.echo(f"{case} …", err=True)
 
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
@@ -245,11 +269,26 @@ def _formatted(result: dict[str, Any], form: str) -> str:
     header, shown, who = list(COLUMNS.values()), cells, "kernel"
     if result.get("kind") == "end-to-end":
         header, shown, who = PROGRAM_COLUMNS, program_cells, "program"
-    lines = [shown(row) for row in result["rows"] if row["status"] == "ok"]
+    timed = [row for row in result["rows"] if row["status"] == "ok"]
+    lines = [shown(row) for row in timed]
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
     width = columns(sys.stdout)
-    return tables.plain(header, lines, width) + "".join(f"{wrapped(line, width)}\n" for line in reasons)
+    notes = "".join(f"{wrapped(line, width)}\n" for line in reasons)
+    return tables.plain(header, lines, width, _bars(timed)) + notes
+
+
+def _bars(rows: list[dict[str, Any]]) -> "Bars":
+    """Kernels' rates, which compare over cases; programs' times, as shares of the longest of their case."""
+    from hw4cli.lab.tables import COLUMNS, PROGRAM_COLUMNS
+    from hw4cli.text.bars import shares, shows_blocks
+    from hw4cli.text.tables import Bars
+
+    blocks = shows_blocks(sys.stdout)
+    if rows and "program" in rows[0]:
+        longest = {row["case"]: max(one["median"] for one in rows if one["case"] == row["case"]) for row in rows}
+        return Bars("time", [row["median"] / longest[row["case"]] for row in rows], blocks, len(PROGRAM_COLUMNS))
+    return Bars("rate", shares([row["tflops"] for row in rows]), blocks, len(COLUMNS))

@@ -17,6 +17,7 @@ from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.device.timing import GpuTimer
+    from hw4cli.text.tables import Bars
 
 
 @click.command()
@@ -52,10 +53,28 @@ def kernels(d: int, form: str) -> None:
     if form == "json":
         click.echo(json.dumps(rows, indent=1))
         return
+    width = columns(sys.stdout)
+    if width is not None:  # without a GPU, two columns are empty
+        empty = [key for key in rows[0] if all(row[key] is None for row in rows)]
+        rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     header = [*rows[0]]
     lines = [["-" if value is None else str(value) for value in row.values()] for row in rows]
-    text = tables.markdown(header, lines) if form == "markdown" else tables.plain(header, lines, columns(sys.stdout))
+    markdown = form == "markdown"
+    text = tables.markdown(header, lines) if markdown else tables.plain(header, lines, width, _bars(rows, props))
     click.echo(text, nl=False)
+
+
+def _bars(rows: list[dict[str, Any]], props: DeviceProperties) -> "Bars":
+    """The occupancy of each kernel on the GPU; without one, how much of the shared memory a block takes."""
+    from hw4cli.text.bars import shows_blocks
+    from hw4cli.text.tables import Bars
+
+    blocks = shows_blocks(sys.stdout)
+    if any(row.get("occupancy") for row in rows):
+        return Bars("warps", [row["occupancy"] for row in rows], blocks, [*rows[0]].index("occupancy") + 1)
+    limit = props.shared_limit / 1024
+    used = [None if row["shared KB"] is None else row["shared KB"] / limit for row in rows]
+    return Bars(f"of {limit:.0f} KB", used, blocks, [*rows[0]].index("shared KB") + 1)
 
 
 def _note(text: str) -> None:

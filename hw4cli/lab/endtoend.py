@@ -97,17 +97,25 @@ def with_distinct_names(programs: Sequence[Program]) -> list[Program]:
 
 
 def measure(
-    programs: Sequence[Program], case: Case, folder: Path, runs: int, cold: bool, notify: Notify
+    programs: Sequence[Program],
+    case: Case,
+    folder: Path,
+    runs: int,
+    cold: bool,
+    notify: Notify,
+    show: Callable[["ProgramMeasurement"], None] = lambda _: None,
 ) -> list[ProgramResult]:
     """Check and time every program on one case, which is in `folder`; for one that is wrong, the result has the reason.
 
-    `notify` gets a sentence if the input stays cached though `cold`. Raises Hw4Error if the case itself is damaged.
+    `notify` gets a sentence if the input stays cached though `cold`, `show` a measurement after each of its runs.
+    Raises Hw4Error if the case itself is damaged.
     """
     check_case(case, folder)
     source = case.input_path(folder)
     measurements = [ProgramMeasurement(program) for program in programs]
     for measurement in measurements:
         _run(measurement, case, folder, check=True)
+        show(measurement)
     if cold:
         _warn_if_cached(source, notify)
     else:
@@ -118,6 +126,7 @@ def measure(
                 if cold:
                     evict(source)
                 _run(measurement, case, folder, check=False)
+                show(measurement)
     return _with_ratios([_row(measurement, case) for measurement in measurements])
 
 

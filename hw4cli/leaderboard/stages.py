@@ -171,7 +171,8 @@ def _stages(
     """Run the stages one after the other; the first that is not right is the last."""
     outcome = start
     fresh = secrets.randbelow(SEEDS)
-    for stage, run in zip(STAGES, (test, benchmark, lambda: ranked(fresh)), strict=True):
+    runs: list[Callable[[], Run]] = [test, benchmark, lambda: ranked(fresh)]
+    for stage, run in zip(STAGES, runs, strict=True):
         done = run()
         if done.status != RANKED:
             say(stage, f"{done.status}: {done.reason}")

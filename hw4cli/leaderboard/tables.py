@@ -31,12 +31,12 @@ def board_text(board: Board, best_per_user: bool, width: int | None, blocks: boo
     places = board.places(best_per_user)
     text = f"{wrapped(board.title, width)}\n"
     if places:
-        bars = Bars("time", shares([place.entry.times.mean for place in places]), blocks)
+        bars = Bars("time", shares([place.entry.times.mean for place in places]), blocks, HEADER.index("submitted"))
         rows = [_cells(board, place) for place in places]
         text += wrapped(leader_words(board), width) + "\n" + plain(HEADER, rows, width, bars)
     if board.published:
         others = sorted(board.published, key=lambda one: one.ms)
-        bars = Bars("time", shares([one.ms for one in others]), blocks)
+        bars = Bars("time", shares([one.ms for one in others]), blocks, len(PUBLISHED_HEADER))
         text += wrapped(f"{published_words(board)}:", width) + "\n"
         text += plain(PUBLISHED_HEADER, [_published_cells(board, one) for one in others], width, bars)
         text += "".join(f"{wrapped(f'source: {one}', width)}\n" for one in dict.fromkeys(p.source for p in others))

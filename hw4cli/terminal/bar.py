@@ -1,15 +1,19 @@
-"""A progress bar on a terminal's stderr, for runs that take long."""
+"""What a terminal's stderr shows of runs that take long: a progress bar, or a table that is filled."""
 
 import os
 import threading
+import time
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from hw4cli.text.progress import Progress
+from hw4cli.text.tables import plain
 from hw4cli.text.words import print_message, printable
 
 if TYPE_CHECKING:
+    import rich.live
     import rich.progress
 
 PERIOD = 0.1  # seconds between two updates
@@ -72,3 +76,47 @@ class Bar:
             while not self._ended.wait(PERIOD):
                 bar.update(task, total=self._progress.total or None, completed=self._progress.done, refresh=True)
             self._bar = None
+
+
+class LiveTable:
+    """A with-block during which a terminal's stderr shows rows that change; at the end they disappear.
+
+    Nothing is shown without a terminal that can move its cursor: `shown` says so. rich is imported only if it can.
+    """
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self._header, self._rows = header, dict[object, Sequence[str]]()
+        self._live: rich.live.Live | None = None
+        self._next = 0.0
+
+    @property
+    def shown(self) -> bool:
+        """Whether the terminal shows the rows."""
+        return self._live is not None
+
+    def __enter__(self) -> Self:
+        if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(console=console, transient=True, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def update(self, row: object, cells: Sequence[str]) -> None:
+        """Show a row, or show it anew; the screen changes a few times a second. Of many rows, the last are in sight."""
+        self._rows[row] = cells
+        if self._live and time.monotonic() >= self._next:
+            from rich.text import Text
+
+            size = self._live.console.size
+            last = list(self._rows.values())[3 - size.height :]
+            self._live.update(Text(plain(self._header, last, size.width), no_wrap=True), refresh=True)
+            self._next = time.monotonic() + PERIOD

@@ -3,7 +3,6 @@
 from typing import TextIO
 
 EIGHTHS = " ▏▎▍▌▋▊▉"
-LEAST, MOST = 8, 30  # columns of the longest bar
 
 
 def bar(share: float, width: int, blocks: bool) -> str:

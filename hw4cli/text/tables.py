@@ -7,33 +7,48 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw4cli.text.bars import LEAST, MOST, bar
+from hw4cli.text.bars import bar
 from hw4cli.text.words import printable, wrapped
 
 Cells = Sequence[Sequence[str]]
 NUMBER = re.compile(r"-|[\d.,]+(e[-+]?\d+)?%?")
+BAR_SIZES = (24, 16, 8)  # columns of the longest bar
 GAP = "  "  # between columns
 MOST_INDENT = 9  # of the lines below a row's first
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars beside the rows of a table: the share of the longest that each row has, None for no bar."""
+    """A column of bars in a table, behind `after` other columns: for each row a share of the longest, None for none."""
 
     title: str
     shares: Sequence[float | None]
-    blocks: bool  # whether the stream shows blocks
+    blocks: bool  # whether the terminal shows blocks
+    after: int
 
 
 def plain(header: Sequence[str], rows: Cells, width: int | None = None, bars: Bars | None = None) -> str:
     """A table of aligned columns for a terminal; numbers to the right.
 
     Where it would be wider than `width`, a row takes several lines: columns that do not fit stand below, and a column
-    that never fits is wrapped. No number is cut. Bars are drawn on a terminal (`width` is its width) if there is room.
+    that never fits is wrapped. No number is cut. There are bars only on a terminal (`width` is its width), and where
+    they take no further line.
     """
     lines = [[printable(cell) for cell in line] for line in (header, *rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    right = [all(NUMBER.fullmatch(line[column]) for line in lines[1:]) for column in range(len(header))]
+    without = _plain(lines, width)
+    for size in BAR_SIZES if bars and width is not None else ():
+        assert bars is not None
+        drawn = [bars.title, *("" if share is None else bar(share, size, bars.blocks) for share in bars.shares)]
+        pairs = zip(lines, drawn, strict=True)
+        text = _plain([[*line[: bars.after], end, *line[bars.after :]] for line, end in pairs], width)
+        if text.count("\n") == without.count("\n"):
+            return text
+    return without
+
+
+def _plain(lines: Cells, width: int | None) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    right = [all(NUMBER.fullmatch(line[column]) for line in lines[1:]) for column in range(len(widths))]
     indent = " " * min(widths[0] + len(GAP), MOST_INDENT)
     bands = _bands(widths, width, len(indent))
 
@@ -43,23 +58,8 @@ def plain(header: Sequence[str], rows: Cells, width: int | None = None, bars: Ba
         cells = (line[c].rjust(widths[c]) if right[c] else line[c].ljust(widths[c]) for c in band)
         return ((indent if band[0] else "") + GAP.join(cells)).rstrip()
 
-    most = 2 * len(bands[0]) >= len(header)  # else the bars would stand far from what they show
-    drawn = _drawn(bars if most else None, sum(widths[c] + len(GAP) for c in bands[0]), width)
-    texts = (
-        shown(line, band).ljust(start) + more if more and band is bands[0] else shown(line, band)
-        for line, (start, more) in zip(lines, drawn or [(0, "")] * len(lines), strict=True)
-        for band in bands
-    )
+    texts = (shown(line, band) for line in lines for band in bands)
     return "".join(f"{text}\n" for text in texts if text.strip())
-
-
-def _drawn(bars: Bars | None, start: int, width: int | None) -> list[tuple[int, str]]:
-    """For each line of a table, the column where its bar begins, and the bar; empty where there is no room for bars."""
-    room = min(MOST, width - start) if bars and width is not None else 0
-    if not bars or room < max(LEAST, len(bars.title)):
-        return []
-    texts = ["" if share is None else bar(share, room, bars.blocks) for share in bars.shares]
-    return [(start, text) for text in (bars.title, *texts)]
 
 
 def _bands(widths: Sequence[int], width: int | None, indent: int) -> list[list[int]]:
