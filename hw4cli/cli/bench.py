@@ -141,7 +141,7 @@ def _bench_programs(
     rows: list[endtoend.ProgramResult] = []
     with LiveTable(["case", "program", "median s", "runs"]) as live:
         for case in selected:
-            _announce(case.name, live)
+            _announce(case.name)
 
             def show(one: endtoend.ProgramMeasurement, case: str = case.name) -> None:
                 name, seconds = one.program.name, one.seconds
@@ -191,7 +191,7 @@ def _bench_kernels(
     rows: list[KernelResult] = []
     with LiveTable(["kernel", "case", "median ms", "±", "n"]) as live:
         for case in chosen:
-            _announce(case[0], live)
+            _announce(case[0])
 
             def show(one: "Measurement", case: str = case[0]) -> None:
                 median, low, high = median_interval(one.times)
@@ -215,10 +215,9 @@ def _bench_kernels(
     return 1 if bad else 0
 
 
-def _announce(case: str, live: LiveTable) -> None:
-    """Name the case that is measured now, where no table shows it."""
-    if not live.shown:
-        click.echo(f"{case} …", err=True)
+def _announce(case: str) -> None:
+    """Name the case that is now checked and measured: on a terminal, above the rows so far."""
+    print(f"{case} …", file=sys.stderr, flush=True)
 
 
 def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:

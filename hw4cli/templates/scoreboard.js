@@ -205,5 +205,5 @@ function measure() {
 
 document.addEventListener("scroll", () => { place(); measure(); }, true);
 addEventListener("resize", () => { place(); measure(); });
-measure();
-follow();
+new ResizeObserver(measure).observe(box); // with the first layout: asking for sizes now would make the page wait for it
+if (location.hash) follow();

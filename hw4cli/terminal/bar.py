@@ -81,18 +81,14 @@ class Bar:
 class LiveTable:
     """A with-block during which a terminal's stderr shows rows that change; at the end they disappear.
 
-    Nothing is shown without a terminal that can move its cursor: `shown` says so. rich is imported only if it can.
+    Nothing is shown without a terminal that can move its cursor; rich is imported only for one that can. What is
+    printed on stderr in the block stands above the rows.
     """
 
     def __init__(self, header: Sequence[str]) -> None:
         self._header, self._rows = header, dict[object, Sequence[str]]()
         self._live: rich.live.Live | None = None
         self._next = 0.0
-
-    @property
-    def shown(self) -> bool:
-        """Whether the terminal shows the rows."""
-        return self._live is not None
 
     def __enter__(self) -> Self:
         if os.isatty(2) and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
