@@ -5,16 +5,19 @@ matplotlib's own lines differ from version to version, and so are not compared.
 """
 
 from pathlib import Path
+from typing import Any
 
+from hw4cli.problem.shape import Shape
 from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.picture import Picture
 from hw4cli.show.records import load
+from hw4cli.show.traffic import load_profile
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE.parent / "docs/pictures"
 # The picture's name, its kind, the record, and the options of the kind.
-PICTURES: dict[str, tuple[str, str, dict[str, str]]] = {
+PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ladder": ("ladder", "h200-ladder", {}),
     "speedup": ("speedup", "h200-split", {"base": "torch efficient"}),
     "rate": ("rate", "h200-thirty", {}),
@@ -22,13 +25,15 @@ PICTURES: dict[str, tuple[str, str, dict[str, str]]] = {
     "error": ("error", "h200-thirty", {}),
     "programs": ("programs", "h100-end-to-end", {}),
     "roofline": ("roofline", "h200-split", {}),
+    "traffic": ("traffic", "h200-ncu", {"shape": Shape(16, 4096, 64)}),
 }
 
 
 def picture(name: str) -> Picture:
     """One of PICTURES, as data."""
     kind, record, options = PICTURES[name]
-    return KINDS[kind]([load(HERE / f"{record}.json")], **options)
+    found = load_profile(HERE / f"{record}.csv") if kind == "traffic" else load(HERE / f"{record}.json")
+    return KINDS[kind]([found], **options)
 
 
 def outdated() -> list[str]:

@@ -1,12 +1,13 @@
 """`hw4 plot`: a picture from records."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE
+from hw4cli.terminal.options import FILE, shape_option
 from hw4cli.terminal.params import OneOf
 from hw4cli.text.words import printable
 
@@ -20,15 +21,32 @@ KINDS: dict[str, tuple[str, ...]] = {
     "error": (),
     "programs": (),
     "roofline": (),
+    "traffic": ("shape",),
+}
+# What is asked for, and which no record holds.
+NOT_MEASURED = {
+    "energy": "records hold the GPU's power before and after a benchmark, and not what a kernel takes",
+    "scaling": "records are of one GPU, and none of several",
 }
 
 
+class Kind(OneOf):
+    """A kind of picture; the message for what cannot be drawn says why."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """The error message."""
+        if reason := NOT_MEASURED.get(str(value)):
+            return f"there is no picture of {value}: {reason}."
+        return super().get_invalid_choice_message(value, ctx)
+
+
 @click.command()
-@click.argument("kind", type=OneOf(list(KINDS)), metavar="KIND")
+@click.argument("kind", type=Kind(list(KINDS)), metavar="KIND")
 @click.argument("records", nargs=-1, required=True, type=FILE, metavar="RECORDS...")
 @click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="FILE.svg, FILE.png or FILE.pdf.")
 @click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
 @click.option("--case", metavar="CASE", help="ladder: on which case.  [default: the one with the most kernels]")
+@shape_option("traffic: the shape that was profiled.")
 @click.option(
     "--over",
     type=OneOf(["N", "cases"]),
@@ -48,19 +66,23 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     error     largest error of each kernel, and its bound
     programs  whole programs, from file to file
     roofline  rates below measured roofs: copy and SGEMM
+    traffic   bytes of the GPU's memory, measured and modelled
 
-    Needs matplotlib. The same records make the same file. Example: hw4 plot ladder benchmarks/h200-ladder.json
-    -o ladder.svg
+    For traffic, RECORDS are CSV files of Nsight Compute's counters. Needs matplotlib. The same records make the same
+    file. Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
     """
     for name, value in options.items():
         if value is not None and name not in KINDS[kind]:
             raise click.UsageError(f"--{name} does not go with {kind}", ctx)
     if kind == "speedup" and not options["base"]:
         raise click.UsageError("speedup needs --base KERNEL, the kernel to compare with", ctx)
+    if kind == "traffic" and not options["shape"]:
+        raise click.UsageError("traffic needs --shape B,N,d, the shape that was profiled", ctx)
     with Importing():
         from hw4cli.show.draw import FORMATS, render
         from hw4cli.show.kinds import KINDS as DRAWN
         from hw4cli.show.records import load
+        from hw4cli.show.traffic import load_profile
         from hw4cli.system.files import NewFile, check_place
 
     form = output.suffix.removeprefix(".").lower()
@@ -68,7 +90,8 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
         raise click.UsageError(f"{output} is no picture's name: let it end in .svg, .png or .pdf", ctx)
     check_place(output)
     chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
-    content = render(DRAWN[kind]([load(path) for path in records], **chosen), form)
+    read: Callable[[Path], Any] = load_profile if kind == "traffic" else load
+    content = render(DRAWN[kind]([read(path) for path in records], **chosen), form)
     with NewFile(output) as file:
         file.write(memoryview(content))
     click.echo(printable(f"wrote {output}"), err=True)

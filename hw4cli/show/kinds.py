@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hw4cli.show import bars, curves
 from hw4cli.show.picture import Picture
+from hw4cli.show.traffic import traffic
 
 KINDS: dict[str, Callable[..., Picture]] = {
     "latency": curves.latency,
@@ -14,4 +15,5 @@ KINDS: dict[str, Callable[..., Picture]] = {
     "error": bars.error,
     "programs": bars.programs,
     "roofline": curves.roofline,
+    "traffic": traffic,
 }
