@@ -35,7 +35,7 @@ def leaderboard() -> None:
 
 
 @leaderboard.command()
-@click.argument("kernel", required=False, type=KernelName(list(VARIANTS)))
+@click.argument("kernel", required=False, type=KernelName(list(VARIANTS)), metavar="[KERNEL]")
 @click.option(
     "--program",
     metavar="COMMAND",
@@ -61,7 +61,7 @@ def run(
     folder: Path,
     as_json: bool,
 ) -> int:
-    """Submit KERNEL, or a program, in three stages: test, benchmark, ranked run.
+    """Submit KERNEL, or a program, in three stages.
 
     KERNEL is one of the ladder or a file of your own, as in ./mine.cu. The test compares its answer with float64. The
     benchmark times it on the same data. The ranked run, which counts, times it in a new process, on new random data,
@@ -150,9 +150,10 @@ def show(
     title: str,
     as_json: bool,
 ) -> int:
-    """Show the boards: for each workload and GPU the ranks, and what others published.
+    """Show the boards, and write them as a page.
 
-    Entries share a rank ("=2") where their intervals, the mean and two standard errors to either side, overlap.
+    A board is of one workload and one GPU; below its ranks stands what others published. Entries share a rank ("=2")
+    where their intervals, the mean and two standard errors to either side, overlap.
 
     Exit status 3 if lines of the leaderboard's file are damaged; the others are shown.
     """
