@@ -30,6 +30,14 @@ return [...document.querySelectorAll("h1, h2, p, p b, li *, .card *, label, th, 
 """
 
 
+def open_panel(browser):
+    """The panel that is open, when it has come to rest."""
+    browser.execute_async_script(
+        "const done = arguments[0]; Promise.all(document.getAnimations().map(one => one.finished)).then(() => done())"
+    )
+    return find(browser, ".panel:target")
+
+
 @pytest.fixture
 def browser(chromium, leaderboard_page):
     with opened(chromium, leaderboard_page.as_uri()):
@@ -79,14 +87,14 @@ def test_a_name_opens_its_history_by_keyboard_and_escape_returns_to_the_name(bro
     press(browser, "ENTER")
     assert browser.execute_script(PANEL) == [user_id("ann")]
     assert browser.switch_to.active_element.get_attribute("id") == user_id("ann")
-    panel = find(browser, ".panel:target")
+    panel = open_panel(browser)
     assert panel.text.count("benchmark") == 5
     assert len(panel.find_elements("css selector", ".times")) == 1, "one dot makes no line"
     press(browser, "ESCAPE")
     assert browser.execute_script(PANEL) == []
     assert browser.switch_to.active_element.text == "ann"
     browser.get(f"{browser.current_url.partition('#')[0]}#{user_id('zoe')}")
-    assert f"wrong: test: {ATTACK} of 16 elements are off" in find(browser, ".panel:target").text
+    assert f"wrong: test: {ATTACK} of 16 elements are off" in open_panel(browser).text
     find(browser, ".panel:target .close").click()
     assert browser.execute_script(PANEL) == []
 
