@@ -1,6 +1,7 @@
 """A submission goes through three stages and is kept, whatever comes of it: kernels on a GPU that is made up, programs
 for real."""
 
+import fcntl
 import json
 import sys
 
@@ -10,10 +11,22 @@ from helpers import fails, folder_is_clean, run_hw4
 
 from hw4cli.leaderboard import entries, stages
 from hw4cli.leaderboard.entries import NAME, read
+from hw4cli.runner import gpulock
 
 SHAPE = ("--shape", "2,64,8")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
-RIGHT = "import sys, hw4cli.cli; sys.exit(hw4cli.cli.run_command(['--device', 'cpu', *sys.argv[1:]]))"
+RIGHT = """
+import math, struct, sys
+data = open(sys.argv[1], "rb").read()
+B, N, d = struct.unpack_from("<3i", data)
+rows = [struct.unpack_from(f"<{d}f", data, 12 + 4 * d * row) for row in range(3 * B * N)]
+with open(sys.argv[2], "wb") as out:
+    for batch in range(B):
+        q, k, v = (rows[(3 * batch + part) * N:][:N] for part in range(3))
+        for one in q:
+            p = [math.exp(sum(map(float.__mul__, one, key)) / d**0.5) for key in k]
+            out.write(struct.pack(f"<{d}f", *(sum(map(float.__mul__, p, column)) / sum(p) for column in zip(*v))))
+"""  # attention, in a process that begins and ends in little time
 
 
 @pytest.fixture
@@ -94,6 +107,24 @@ def test_a_ranked_run_whose_process_dies_has_failed(gpu, hw4_here, monkeypatch):
     assert "cuda says no" in result.stdout
 
 
+def test_one_submission_at_a_time_runs_on_a_gpu(gpu, hw4_here, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpulock, "gpu_name", lambda env: "GPU-1")
+    monkeypatch.setattr(gpulock, "LOCKS", tmp_path)
+    locked = []
+
+    def look(inputs, outputs):
+        with (tmp_path / "hw4-gpu-GPU-1.lock").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked.append(False)
+            except BlockingIOError:
+                locked.append(True)
+
+    monkeypatch.setattr(stages, "Gpu", lambda: fakegpu.FakeGpu(look))
+    assert hw4_here("leaderboard", "run", "flash", *SHAPE, "--user", "ann").returncode == 0
+    assert locked and all(locked)
+
+
 def test_json_is_the_entry_and_the_stages_go_to_stderr(gpu, hw4_here, tmp_path):
     result = hw4_here("leaderboard", "run", "flash", *SHAPE, "--user", "ann", "--json")
     assert json.loads(result.stdout) == lines(tmp_path / "leaderboard")[0]
@@ -102,7 +133,7 @@ def test_json_is_the_entry_and_the_stages_go_to_stderr(gpu, hw4_here, tmp_path):
 
 def test_a_program_is_timed_as_whole_processes_and_stands_on_a_board_of_its_own(hw4, tmp_path):
     (tmp_path / "right.py").write_text(RIGHT)
-    command = f"{sys.executable} {tmp_path / 'right.py'}"
+    command = f"{sys.executable} -I -S {tmp_path / 'right.py'}"
     options = [*SHAPE, "--user", "ann", "--dir", tmp_path / "board"]
     result = hw4("leaderboard", "run", "--program", command, *options, env=NO_GPU)
     assert result.returncode == 0, result.stdout + result.stderr
@@ -110,7 +141,7 @@ def test_a_program_is_timed_as_whole_processes_and_stands_on_a_board_of_its_own(
     assert "whole programs" in result.stdout
     (entry,) = read(tmp_path / "board").entries
     assert entry.workload.timed == "program"
-    assert min(entry.ranked) > 20, "milliseconds: Python does not start in less"
+    assert min(entry.ranked) > 2, "milliseconds: Python does not start in less"
     assert result.stdout.count("10 samples") == 2
 
 
