@@ -9,7 +9,7 @@ import pytest
 from hw4cli.resources import data_path
 from hw4cli.text.page import filled
 
-PAGES = ["handout", "scoreboard"]
+PAGES = ["handout", "leaderboard", "scoreboard"]
 
 
 def made(name):
