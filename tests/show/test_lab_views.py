@@ -14,7 +14,7 @@ VIEWS = ("compare", "ladder", "tiles", "programs", "kernels", "steps")
 
 
 def test_the_ladder_counts_from_the_first_rung_and_from_the_one_before(lab):
-    at(lab, view="ladder")
+    at(lab, view="ladder", rungs="h200-ladder.json 4,16384,64")
     rows = texts(lab, "#ladder-table tbody tr")
     assert rows[0].startswith("naive175.81.564×1–")
     assert rows[5].startswith("flash5.79247.46×30.3×2.21")
@@ -30,7 +30,7 @@ def test_the_best_tile_is_framed(lab):
 
 
 def test_programs_are_compared_case_by_case_and_in_sum(lab):
-    at(lab, view="programs")
+    at(lab, view="programs", programs="h200-end-to-end.json")
     assert find(lab, "#sums").text == "All cases together: ./hw4 12.43 s, hw4 14.3 s."
     assert len(texts(lab, "#programs-table tbody tr")) == 31
 
