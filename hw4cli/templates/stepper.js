@@ -432,7 +432,8 @@ function drawTimeline(w) {
   const tiles = unique(t.spans.map(([, tile]) => tile)).sort((a, b) => a - b), most = last(tiles), at = Math.max(0, Math.min(most, Math.floor(((w.now.tile ?? w.first) - w.first) * w.g.BC / t.keys)));
   const from = Math.max(0, Math.min(at, most - WINDOW + 1)), inside = t.spans.filter(([, tile]) => tile >= from && tile < from + WINDOW), warps = unique(t.spans.map(([warp]) => warp)).sort((a, b) => a - b);
   const rows = warps.flatMap(warp => unique(t.spans.filter(s => s[0] === warp).map(s => s[2])).sort((a, b) => a - b).map(activity => [warp, activity]));
-  const low = Math.min(...inside.map(s => s[3])), high = Math.max(...inside.map(s => s[4])), W = Math.max(260, host.clientWidth), left = W < 500 ? 52 : 64, thick = 9, gap = 6;
+  const high = Math.max(...inside.map(s => s[4])), computes = inside.filter(s => !t.activities[s[2]].startsWith("copy")), begins = Math.min(...(computes.length ? computes : inside).map(s => s[3]));
+  const low = Math.max(Math.min(...inside.map(s => s[3])), begins - .15 * (high - begins)), W = Math.max(260, host.clientWidth), left = W < 500 ? 52 : 64, thick = 9, gap = 6;
   let y = 6;
   const places = new Map(), out = art(W, 10), x = clock => left + (W - left - 8) * (clock - low) / (high - low || 1);
   warps.forEach(warp => {
@@ -443,9 +444,9 @@ function drawTimeline(w) {
   });
   const scale = linearScale(high - low, left, W - 8);
   for (const tick of scale.ticks) out.append(svg("line", { class: "grid", x1: scale(tick), x2: scale(tick), y1: 2, y2: y }), label(scale(tick), y + 15, grouped(tick), { class: "soft small", "text-anchor": tick ? "middle" : "start" }));
-  for (const [warp, tile, activity, begin, end] of inside)
-    out.append(svg("rect", { x: x(begin).toFixed(2), y: places.get(warp + "," + activity), width: Math.max(1, x(end) - x(begin)).toFixed(2), height: thick - 1.5, class: "doing a" + activity + (tile === at ? " here" : "") }, svg("title", {}, t.activities[activity] + ", tile " + tile + ", warp " + warp + ": " + grouped(end - begin) + " clocks")));
-  out.append(label(left, y + 32, "clocks, from the beginning of tile " + from, { class: "soft" }));
+  for (const [warp, tile, activity, begin, end] of inside) if (end > low) // copies may have been asked for long before
+    out.append(svg("rect", { x: x(Math.max(low, begin)).toFixed(2), y: places.get(warp + "," + activity), width: Math.max(1, x(end) - x(Math.max(low, begin))).toFixed(2), height: thick - 1.5, class: "doing a" + activity + (tile === at ? " here" : "") }, svg("title", {}, t.activities[activity] + ", tile " + tile + ", warp " + warp + ": " + grouped(end - begin) + " clocks")));
+  out.append(label(left, y + 32, "clocks", { class: "soft" }));
   out.setAttribute("viewBox", "0 0 " + W + " " + (y + 38));
   out.setAttribute("height", y + 38);
   host.replaceChildren(out);
