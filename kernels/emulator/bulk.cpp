@@ -61,7 +61,8 @@ void mbarrier_arrive(uint32_t at, unsigned count) {
     const uintptr_t pc = CALLER;
     Barrier* b = barrier_at(at, pc);
     if (!b) return;
-    if (count > b->pending) return report("mbarrier", "more threads arrive in one phase than the barrier was made for", pc);
+    if (count > b->pending)
+        return report("mbarrier", "more threads arrive in one phase than the barrier was made for", pc);
     release(b->arriving);
     b->pending -= count;
     settle(*b);
@@ -150,8 +151,8 @@ static void start(uint32_t to, uint32_t bytes, uint32_t barrier, uintptr_t pc, c
     Barrier* b = barrier_at(barrier, pc);
     if (!b) return;
     if (!b->fenced)
-        report("mbarrier", "the copy engine does not know the barrier yet: fence.mbarrier_init (or fence.proxy.async) after it "
-                           "is made", pc);
+        report("mbarrier", "the copy engine does not know the barrier yet: fence.mbarrier_init (or fence.proxy.async) "
+                           "after it is made", pc);
     const Agent agent = agent_start();
     watch(agent);
     agent_shared(agent, to, bytes, true, pc);
@@ -176,8 +177,8 @@ void copy_tensor(uint32_t to, const TensorMap& map, const int* first, uint32_t b
 
 // ---- Copies to global memory
 
-// A store reads shared memory as late as it may, at a wait, and what it brings is there after a wait that is not for the
-// reading alone.
+// A store reads shared memory as late as it may, at a wait, and what it brings is there after a wait that is not for
+// the reading alone.
 namespace {
 struct Store {
     unsigned group, bytes;

@@ -1,8 +1,9 @@
-// Barriers in shared memory that count arrivals and bytes (mbarrier), and the copies that they count: of a line of bytes
-// (cp.async.bulk) or a box of a tensor (cp.async.bulk.tensor). bulk.cpp has them; stand-ins for bulk.cuh call them.
+// Barriers in shared memory that count arrivals and bytes (mbarrier), and the copies that they count: of a line of
+// bytes (cp.async.bulk) or a box of a tensor (cp.async.bulk.tensor). bulk.cpp has them; stand-ins for bulk.cuh call
+// them.
 //
-// What a copy brings reads as NaN, and may not be touched, until a thread has waited at its barrier. It arrives as late as it
-// may: when somebody waits.
+// What a copy brings reads as NaN, and may not be touched, until a thread has waited at its barrier. It arrives as late
+// as it may: when somebody waits.
 #pragma once
 #include "runtime.h"
 #include "tiles.h"
@@ -21,7 +22,8 @@ void fence_proxy_async();                                          // and publis
 void copy_bulk(uint32_t to, const void* from, unsigned bytes, uint32_t barrier);
 void copy_tensor(uint32_t to, const TensorMap&, const int* first, uint32_t barrier);
 
-// From shared memory to global: groups of a thread, as with cp.async. `read`: wait until they have read shared memory alone.
+// From shared memory to global: groups of a thread, as with cp.async. `read`: wait until they have read shared memory
+// alone.
 void store_bulk(void* to, uint32_t from, unsigned bytes);
 void store_tensor(const TensorMap&, const int* first, uint32_t from);
 void store_commit();

@@ -2,11 +2,10 @@
 //
 // With __HIP__ a warp has 64 lanes and shuffles take no mask, as on AMD's data-centre GPUs.
 #pragma once
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <type_traits>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "runtime.h"
 
@@ -57,8 +56,8 @@ static const int warpSize = emu::lanes;
 
 // ---- Arithmetic
 
-template <class A, class B> inline typename std::common_type<A, B>::type min(A a, B b) { return b < a ? b : a; }
-template <class A, class B> inline typename std::common_type<A, B>::type max(A a, B b) { return a < b ? b : a; }
+template <class A, class B> inline auto min(A a, B b) -> decltype(true ? A() : B()) { return b < a ? b : a; }
+template <class A, class B> inline auto max(A a, B b) -> decltype(true ? A() : B()) { return a < b ? b : a; }
 template <class To, class From> inline To emu_same_bits(From x) {
     static_assert(sizeof(To) == sizeof(From), "");
     To y;
@@ -95,15 +94,21 @@ template <class T, class F> inline T atomic(T* p, F next) {
     atomic_touch(p, sizeof(T));
     return change(p, next);
 }
+template <class T> struct Identity { using type = T; };
+template <class T> using Same = typename Identity<T>::type;  // of an argument whose type the pointer before it tells
 }  // namespace emu
-template <class T> inline T atomicAdd(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return T(old + x); }); }
-template <class T> inline T atomicSub(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return T(old - x); }); }
-template <class T> inline T atomicMax(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return old < x ? x : old; }); }
-template <class T> inline T atomicMin(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return x < old ? x : old; }); }
-template <class T> inline T atomicExch(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T) { return x; }); }
-template <class T> inline T atomicOr(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return T(old | x); }); }
-template <class T> inline T atomicAnd(T* p, typename std::common_type<T>::type x) { return emu::atomic(p, [x](T old) { return T(old & x); }); }
-template <class T> inline T atomicCAS(T* p, typename std::common_type<T>::type expected, typename std::common_type<T>::type x) {
+#define EMU_ATOMIC(name, next)                                                                \
+    template <class T> inline T name(T* p, emu::Same<T> x) {                                  \
+        return emu::atomic(p, [x](T old) -> T { (void)old; return next; });                   \
+    }
+EMU_ATOMIC(atomicAdd, old + x)
+EMU_ATOMIC(atomicSub, old - x)
+EMU_ATOMIC(atomicMax, old < x ? x : old)
+EMU_ATOMIC(atomicMin, x < old ? x : old)
+EMU_ATOMIC(atomicExch, x)
+EMU_ATOMIC(atomicOr, old | x)
+EMU_ATOMIC(atomicAnd, old & x)
+template <class T> inline T atomicCAS(T* p, emu::Same<T> expected, emu::Same<T> x) {
     return emu::atomic(p, [=](T old) { return old == expected ? x : old; });
 }
 inline void __threadfence() {}  // threads of one block take turns, and of two blocks nothing may depend
@@ -112,8 +117,12 @@ inline void __threadfence_block() {}
 // ---- Barriers
 
 inline void __syncthreads(EMU_HERE) { emu::barrier(EMU_SITE("__syncthreads"), 0, 0); }
-inline int __syncthreads_count(int predicate, EMU_HERE) { return emu::barrier(EMU_SITE("__syncthreads_count"), 0, 0, predicate).yes; }
-inline int __syncthreads_or(int predicate, EMU_HERE) { return emu::barrier(EMU_SITE("__syncthreads_or"), 0, 0, predicate).yes > 0; }
+inline int __syncthreads_count(int predicate, EMU_HERE) {
+    return emu::barrier(EMU_SITE("__syncthreads_count"), 0, 0, predicate).yes;
+}
+inline int __syncthreads_or(int predicate, EMU_HERE) {
+    return emu::barrier(EMU_SITE("__syncthreads_or"), 0, 0, predicate).yes > 0;
+}
 inline int __syncthreads_and(int predicate, EMU_HERE) {
     const emu::Votes votes = emu::barrier(EMU_SITE("__syncthreads_and"), 0, 0, predicate);
     return votes.yes == votes.all;
@@ -150,7 +159,9 @@ template <class T> inline T shuffle(Site site, uint64_t mask, T value, int from)
     return mine.result;
 }
 inline int segment(int width) { return lane() & ~(width - 1); }
-inline int within(int from, int width) { return from < segment(width) || from >= segment(width) + width ? lane() : from; }
+inline int within(int from, int width) {
+    return from < segment(width) || from >= segment(width) + width ? lane() : from;
+}
 struct Ballot {
     uint64_t bit, yes, all;
     static void count(void* const* lane, int n) {
@@ -207,7 +218,9 @@ inline int __all(int predicate, EMU_HERE) {
     const emu::Ballot votes = emu::ballot(EMU_SITE("__all"), emu::ALIVE, predicate);
     return votes.yes == votes.all;
 }
-inline uint64_t __ballot(int predicate, EMU_HERE) { return emu::ballot(EMU_SITE("__ballot"), emu::ALIVE, predicate).yes; }
+inline uint64_t __ballot(int predicate, EMU_HERE) {
+    return emu::ballot(EMU_SITE("__ballot"), emu::ALIVE, predicate).yes;
+}
 template <class T> inline T __shfl_xor(T x, int bits, int width = 64, EMU_HERE) {
     return emu::shuffle(EMU_SITE("__shfl_xor"), emu::ALIVE, x, emu::within(emu::lane() ^ bits, width));
 }
@@ -222,4 +235,6 @@ inline long long clock64() {
 
 // ---- Shared memory by number
 
-inline unsigned long long __cvta_generic_to_shared(const void* p) { return (unsigned long long)((const char*)p - emu::shared); }
+inline unsigned long long __cvta_generic_to_shared(const void* p) {
+    return (unsigned long long)((const char*)p - emu::shared);
+}

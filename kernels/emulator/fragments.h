@@ -1,5 +1,5 @@
-// Where the lanes of a warp hold the elements of its matrices (PTX ISA, "Matrix Fragments for mma.m16n8k16" and the like,
-// "ldmatrix"). One formula serves all formats: E elements share a 32-bit register, and 4 lanes share 4 E columns.
+// Where the lanes of a warp hold the elements of its matrices (PTX ISA, "Matrix Fragments for mma.m16n8k16" and the
+// like, "ldmatrix"). One formula serves all formats: E elements share a 32-bit register, and 4 lanes share 4 E columns.
 #pragma once
 #include "numbers.h"
 

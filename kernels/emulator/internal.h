@@ -1,16 +1,8 @@
-// What the two halves of the runtime share: fibers.cpp runs a grid, memory.cpp watches its memory.
+// What the parts of the runtime share: grid.cpp runs a launch, memory.cpp watches its memory.
 #pragma once
 #include "runtime.h"
 
-#if defined(__has_feature)
-#define EMU_FEATURE(x) __has_feature(x)
-#else
-#define EMU_FEATURE(x) 0
-#endif
-#if defined(EMU_ASAN)
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include <string>
 
 // ---- What Python sees, through ctypes: hw4cli/emulator/library.py has the same structures
 
@@ -28,6 +20,7 @@ struct EmuFinding {
     uint64_t pc[2];
     uint32_t times, block;
 };
+struct Three { unsigned x, y, z; };  // threadIdx and so on
 struct EmuParams { uint64_t words[64]; };  // as large as any struct that a kernel takes by value
 struct EmuLaunch {
     void* kernel;
@@ -45,21 +38,41 @@ constexpr int NOBODY = -1;
 
 #define CALLER ((uintptr_t)__builtin_return_address(0))  // in a function that a kernel calls: where
 
-// ---- fibers.cpp
+// ---- The launch (grid.cpp), the thread that runs (fibers.cpp)
 
-extern int current;             // the thread that runs, or NOBODY
 extern unsigned threads_of_block, dynamic_bytes, block_of_grid;
+extern int current;               // the thread that runs, or NOBODY
 [[noreturn]] void stop_kernel();  // called by a thread: nothing more of this launch runs
+// Lets others run until ready(context) is true; a report, with why(context) in it, and the end of the kernel, if that
+// never happens.
+void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*why)(void*) = nullptr);
 
-// ---- memory.cpp
+// ---- Orders (order.cpp)
 
-void locate_shared();          // finds the window of dynamic shared memory and the static one of this system's thread
 void launch_begins();
 void block_begins();
-void block_ends();
-void order_block();                                    // all threads have met
+void order_block();                                         // all threads have met
 void order_warp(unsigned first, uint64_t lanes, bool all);  // these lanes have; all: all that live
 void order_threads(const int* threads, unsigned n, Clock& arrived);  // these have, and those whose work is in the clock
-bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc);  // reports it, if this is near shared memory or arrays
+
+// ---- Memory (memory.cpp, asynchronous.cpp)
+
+extern const bool hooked;  // whether the compiler's hooks show loads and stores: the build "race" (hooks.cpp)
+void locate_shared();      // finds the window of dynamic shared memory and the static one of this system's thread
+void access(const void* p, uint32_t bytes, bool write, bool strong, uintptr_t pc);  // a load or store by a thread
+void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc);         // the same, of its own memory
+// Reports an access near shared memory or arrays; false: it is elsewhere.
+bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc);
+// In the build "asan": nobody may touch this memory, or all may again (sanitizers.cpp).
+void forbid(const char* at, size_t bytes);
+void allow(const char* at, size_t bytes);
+
+// ---- Findings (findings.cpp)
+
+extern uintptr_t image;  // where the shared object lies: places are offsets from there
 void add_finding(const char* kind, const char* text, uintptr_t pc0 = 0, uintptr_t pc1 = 0);
+// The same with a text as printf has it; of one kind at the same places only the first.
+void find(const char* kind, uintptr_t pc0, uintptr_t pc1, const char* format, ...);
+EmuFinding* known_finding(const char* kind, uintptr_t pc0, uintptr_t pc1);  // or null
+void forget_finding(const EmuFinding*);
 }  // namespace emu

@@ -1,9 +1,10 @@
-// The number formats of tensor cores' operands, as integers' bits: half (fp16), bfloat16, tf32, signed and unsigned bytes.
+// The number formats of tensor cores' operands, as integers' bits: half (fp16), bfloat16, tf32, signed and unsigned
+// bytes.
 //
 // Done by hand: kernels run with subnormal numbers flushed to zero (-ftz), which tensor cores do not do.
 #pragma once
-#include <cstdint>
-#include <cstring>
+#include <stdint.h>
+#include <string.h>
 
 namespace emu {
 
@@ -33,7 +34,8 @@ inline uint32_t float_to_half(float x) {
     if (size >= 0x477ff000u) return sign | 0x7c00;  // 65520 and more
     if (size < 0x33000000u) return sign;            // less than half of the smallest, 2^-24
     const uint32_t exponent = size >> 23, shift = exponent < 113 ? 126 - exponent : 13;  // subnormal below 2^-14
-    const uint32_t mantissa = (size & 0x7fffffu) | 0x800000u, rest = mantissa & ((1u << shift) - 1), half = 1u << (shift - 1);
+    const uint32_t mantissa = (size & 0x7fffffu) | 0x800000u, rest = mantissa & ((1u << shift) - 1);
+    const uint32_t half = 1u << (shift - 1);
     uint32_t r = mantissa >> shift;
     if (exponent >= 113) r += (exponent - 113) << 10;  // the mantissa's leading one adds the last 1
     return sign | (r + (rest > half || (rest == half && (r & 1))));

@@ -1,7 +1,7 @@
 // setmaxnreg: warp groups of a block give registers to each other.
 //
-// All that a multiprocessor has are the block's, as __launch_bounds__(THREADS, 1) has it, the same number for each thread. A
-// group that wants more waits until others have given enough.
+// All that a multiprocessor has are the block's, as __launch_bounds__(THREADS, 1) has it, the same number for each
+// thread. A group that wants more waits until others have given enough.
 #include "internal.h"
 #include "tensor.h"
 

@@ -1,11 +1,11 @@
 // What the emulator's runtime offers to the headers that stand in for CUDA: cuda.h, and headers/*.cuh.
 //
 // A kernel runs on the CPU, one block after the other; each CUDA thread is a fiber of its own, all in one thread of the
-// system. A fiber runs until it meets others: at a barrier, a shuffle, a product of a warp. So no two fibers ever run at
-// once, plain C++ needs no locks, and what a real GPU would do in any order is checked, not tried.
+// system. A fiber runs until it meets others: at a barrier, a shuffle, a product of a warp. So no two fibers ever run
+// at once, plain C++ needs no locks, and what a real GPU would do in any order is checked, not tried.
 //
-// A file kernels/NAME.cuh is replaced by kernels/emulator/headers/NAME.cuh where there is one: the same functions, in C++.
-// How to write an instruction that lanes execute together:
+// A file kernels/NAME.cuh is replaced by kernels/emulator/headers/NAME.cuh where there is one: the same functions, in
+// C++. How to write an instruction that lanes execute together:
 //
 //     struct Registers { unsigned a[4], b[2]; float c[4]; };        // of one lane: what goes in, what comes out
 //     static void multiply(void* const* lane, int lanes) {          // runs once, when all lanes are there
@@ -17,14 +17,13 @@
 //         ... r holds the results
 //     }
 //
-// Memory: shared memory is found by its offset from emu::shared (a 32-bit address, as in PTX). Plain loads and stores in a
-// header, as in *(float4*)(emu::shared + at), are watched as the kernel's own are. What a copy engine or the tensor cores
-// do on their own time is reported by emu::agent_... below.
+// Memory: shared memory is found by its offset from emu::shared (a 32-bit address, as in PTX). Plain loads and stores
+// in a header, as in *(float4*)(emu::shared + at), are watched as the kernel's own are. What a copy engine or the
+// tensor cores do on their own time is reported by emu::agent_... below.
 #pragma once
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <string>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
 
 namespace emu {
 
@@ -49,13 +48,14 @@ inline int lane() { return (int)(thread() % (unsigned)lanes); }
 
 enum Scope { WARP, WARPGROUP };  // 32 or 64 lanes; 128 threads, whose first is a multiple of 128
 
-// Waits until all threads of the scope that `mask` names (a warp: by lane; ALIVE: those that have not ended) are at this
-// site, then calls compute(registers, n) once: registers[i] is what lane i gave, or null. All may be read and written.
+// Waits until all threads of the scope that `mask` names (a warp: by lane; ALIVE: those that have not ended) are at
+// this site, then calls compute(registers, n) once: registers[i] is what lane i gave, or null. All may be read and
+// written.
 constexpr uint64_t ALIVE = 0;
 void meet(Site site, Scope scope, uint64_t mask, void* registers, void (*compute)(void* const* registers, int n));
 
-// Barrier 0 to 15 for `count` threads of the block (0: all that have not ended); `arrive` does not wait. Everything before
-// it comes before everything after it. Returns how many of those threads gave a true predicate.
+// Barrier 0 to 15 for `count` threads of the block (0: all that have not ended); `arrive` does not wait. Everything
+// before it comes before everything after it. Returns how many of those threads gave a true predicate.
 struct Votes { int yes, all; };
 Votes barrier(Site site, unsigned id, unsigned count, bool predicate = false);
 void barrier_arrive(Site site, unsigned id, unsigned count);
@@ -63,17 +63,13 @@ void barrier_arrive(Site site, unsigned id, unsigned count);
 // __syncwarp: as meet, and orders memory accesses of those lanes.
 void sync_warp(Site site, uint64_t mask);
 
-// Lets others run until ready(context) is true; a report, with why(context) in it, and the end of the kernel, if that never
-// happens.
-void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*why)(void*) = nullptr);
-
 // ---- Memory
 
 extern char* shared;                  // offset 0 of the block's shared memory
 extern bool watching;                 // whether accesses are checked (the builds "race" and "asan")
 unsigned shared_bytes();              // how many bytes the block has, from offset 0
-// Whether a range lies inside shared memory, or else inside an array of the launch (`write`: one that may be written), at a
-// multiple of `alignment` bytes. Reports, and returns false, if not. `pc` is where: pass here().
+// Whether a range lies inside shared memory, or else inside an array of the launch (`write`: one that may be written),
+// at a multiple of `alignment` bytes. Reports, and returns false, if not. `pc` is where: pass here().
 bool check_shared(unsigned at, unsigned bytes, unsigned alignment, const char* what, uintptr_t pc);
 bool check_global(const void* at, unsigned bytes, unsigned alignment, bool write, const char* what, uintptr_t pc);
 uintptr_t here();  // where it is called, which a report turns into a file and a line, inlined functions included
@@ -91,8 +87,8 @@ constexpr unsigned WAIT_ALL = ~0u;
 
 // ---- Orders of memory beyond barriers: what mbarriers need
 
-// A clock is a set of events. release: what this thread has done so far joins the clock. acquire: what is in the clock comes
-// before what this thread does from now on.
+// A clock is a set of events. release: what this thread has done so far joins the clock. acquire: what is in the clock
+// comes before what this thread does from now on.
 struct Clock { uint32_t* of = nullptr; };  // lives until the block ends
 void release(Clock&);
 void acquire(const Clock&);
@@ -101,17 +97,17 @@ void join(Clock& to, const Clock& from);
 // An agent is a copy engine, or a tensor core that works on its own time: a thread that has no lanes. What it does is
 // ordered after what the thread that started it had done before, and before nothing, until somebody releases it.
 using Agent = unsigned;
-Agent agent_start();                                                          // one more piece of work, begun by this thread
-void agent_shared(Agent, unsigned at, unsigned bytes, bool write, uintptr_t pc);   // it reads or writes shared memory
+Agent agent_start();  // one more piece of work, begun by this thread
+void agent_shared(Agent, unsigned at, unsigned bytes, bool write, uintptr_t pc);  // it reads or writes shared memory
 void agent_global(Agent, const void* at, unsigned bytes, bool write, uintptr_t pc);
-void agent_release(Agent, Clock&);                                            // its work joins the clock: a copy has arrived
-void agent_acquire(Agent);                                                    // its work comes before what this thread does
+void agent_release(Agent, Clock&);  // its work joins the clock: a copy has arrived
+void agent_acquire(Agent);  // its work comes before what this thread does
 // From its start to its end, nobody may touch what an agent writes: such bytes read as NaN, and a touch is reported.
 void agent_busy(Agent, unsigned at, unsigned bytes, uintptr_t pc);
 void agent_landed(Agent, unsigned at, unsigned bytes);
 
-// The asynchronous proxy (wgmma, bulk copies) sees what this thread knows to be written: fence.proxy.async. What an agent reads
-// of other writes is reported.
+// The asynchronous proxy (wgmma, bulk copies) sees what this thread knows to be written: fence.proxy.async. What an
+// agent reads of other writes is reported.
 void publish();
 // A touch of shared memory by this thread, where no load or store in the kernel's code is watched.
 void touch_shared(unsigned at, unsigned bytes, bool write, uintptr_t pc);

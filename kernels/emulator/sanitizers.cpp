@@ -4,6 +4,9 @@
 #include "internal.h"
 
 #include <cstdio>
+#if defined(EMU_ASAN)
+#include <sanitizer/asan_interface.h>
+#endif
 
 using namespace emu;
 
@@ -24,8 +27,8 @@ void mismatch(const Mismatch* data, void* p, uintptr_t pc) {
     const unsigned alignment = 1u << data->log2_alignment;
     char text[300];
     if (p && (uintptr_t)p % alignment) {
-        snprintf(text, sizeof text, "thread %d %s a %s at {0} whose address is no multiple of %u, but of %u", current, does,
-                 data->type->name, alignment, (unsigned)((uintptr_t)p & -(uintptr_t)p));
+        snprintf(text, sizeof text, "thread %d %s a %s at {0} whose address is no multiple of %u, but of %u", current,
+                 does, data->type->name, alignment, (unsigned)((uintptr_t)p & -(uintptr_t)p));
         add_finding("misaligned", text, pc);
         if (alignment >= 16) stop_kernel();  // the processor's own instruction for it would fail, too
     } else {
@@ -47,7 +50,8 @@ void __ubsan_handle_type_mismatch_v1_abort(Mismatch* data, void* p) { mismatch(d
 void __ubsan_handle_out_of_bounds(void*, void* index) {
     if (current == NOBODY) return;
     char text[200];
-    snprintf(text, sizeof text, "thread %d uses index %ld of an array at {0} that has fewer elements", current, (long)index);
+    snprintf(text, sizeof text, "thread %d uses index %ld of an array at {0} that has fewer elements", current,
+             (long)index);
     add_finding("out of bounds", text, HERE);
 }
 HANDLER(add_overflow, "an addition of int overflows")
@@ -87,4 +91,9 @@ void reported(const char*) {
 }
 __attribute__((constructor)) void listen() { __asan_set_error_report_callback(reported); }
 }  // namespace
+void emu::forbid(const char* at, size_t bytes) { __asan_poison_memory_region(at, bytes); }
+void emu::allow(const char* at, size_t bytes) { __asan_unpoison_memory_region(at, bytes); }
+#else
+void emu::forbid(const char*, size_t) {}
+void emu::allow(const char*, size_t) {}
 #endif

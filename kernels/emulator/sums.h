@@ -1,9 +1,9 @@
 // How tensor cores add products: exactly, or as they really do.
 //
-// Exactly: the sum of all products and the accumulator, rounded once to float32. Really (docs/accuracy.md, "Sum of a score"):
-// the products of a block and the accumulator are aligned with the largest of them, cut off so many bits beyond float32's
-// 24, and the block's sum is cut off to 24 bits. Products are not normalized: the exponents of the factors are added,
-// where a subnormal number has that of the smallest normal one.
+// Exactly: the sum of all products and the accumulator, rounded once to float32. Really (docs/accuracy.md, "Sum of a
+// score"): the products of a block and the accumulator are aligned with the largest of them, cut off so many bits
+// beyond float32's 24, and the block's sum is cut off to 24 bits. Products are not normalized: the exponents of the
+// factors are added, where a subnormal number has that of the smallest normal one.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -47,10 +47,10 @@ static void mma_of(Site site, void (*compute)(void* const*, int), Sum* c, const 
     meet(site, WARP, 0xffffffffu, &mine, compute);
 }
 void mma(Site site, Format f, int K, float* c, const uint32_t* a, const uint32_t* b) {
-    mma_of(site, f == Format::TF32   ? multiply_warp<Format::TF32, 8, float>
-                 : f == Format::HALF ? K == 16 ? multiply_warp<Format::HALF, 16, float> : multiply_warp<Format::HALF, 8, float>
-                 : K == 16           ? multiply_warp<Format::BFLOAT, 16, float>
-                                     : multiply_warp<Format::BFLOAT, 8, float>, c, a, b);
+    const auto half = K == 16 ? multiply_warp<Format::HALF, 16, float> : multiply_warp<Format::HALF, 8, float>;
+    const auto bfloat = K == 16 ? multiply_warp<Format::BFLOAT, 16, float> : multiply_warp<Format::BFLOAT, 8, float>;
+    const auto tf32 = multiply_warp<Format::TF32, 8, float>;
+    mma_of(site, f == Format::TF32 ? tf32 : f == Format::HALF ? half : bfloat, c, a, b);
 }
 void mma(Site site, Format f, int, int32_t* c, const uint32_t* a, const uint32_t* b) {
     if (f == Format::SIGNED) mma_of(site, multiply_warp<Format::SIGNED, 32, int32_t>, c, a, b);

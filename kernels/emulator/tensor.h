@@ -1,5 +1,5 @@
-// The tensor-core instructions of a warp and of a warp group, as the headers that stand in for mma.cuh and wgmma.cuh call
-// them. tensor.cpp and wgmma.cpp compute.
+// The tensor-core instructions of a warp and of a warp group, as the headers that stand in for mma.cuh and wgmma.cuh
+// call them. tensor.cpp and wgmma.cpp compute.
 #pragma once
 #include "numbers.h"
 #include "runtime.h"
@@ -15,13 +15,13 @@ void mma(Site, Format, int K, float* c, const uint32_t* a, const uint32_t* b);
 void mma(Site, Format, int K, int32_t* c, const uint32_t* a, const uint32_t* b);
 void mma_halves(Site, int K, uint32_t* c, const uint32_t* a, const uint32_t* b);  // c: two registers of two halves
 
-// The addresses of rows that lanes exchange: lane l learns where row r of matrix m lies. Reports an address that is not a
-// multiple of 16, or outside; ~0 then.
+// The addresses of rows that lanes exchange: lane l learns where row r of matrix m lies. Reports an address that is not
+// a multiple of 16, or outside; ~0 then.
 struct Rows8 { uint32_t at[4][8]; };
 Rows8 exchange_rows(Site, int matrices, uint32_t at);
 
-// One to four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. The loads and stores
-// are each lane's own: watched as all others are.
+// One to four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. The loads and
+// stores are each lane's own: watched as all others are.
 template <int N> EMU_ALWAYS_INLINE void load_matrix(Site site, uint32_t* r, uint32_t at, bool transposed) {
     const Rows8 rows = exchange_rows(site, N, at);
     const int column = lane() % 4 * 2, row = lane() / 4;
@@ -41,7 +41,8 @@ template <int N> EMU_ALWAYS_INLINE void store_matrix(Site site, uint32_t at, con
     for (int m = 0; m < N; m++) {
         if (rows.at[m][row] == ~0u || rows.at[m][column] == ~0u || rows.at[m][column + 1] == ~0u) continue;
         if (transposed)
-            for (int n = 0; n < 2; n++) *(uint16_t*)(shared + rows.at[m][column + n] + row * 2) = (uint16_t)(r[m] >> 16 * n);
+            for (int n = 0; n < 2; n++)
+                *(uint16_t*)(shared + rows.at[m][column + n] + row * 2) = (uint16_t)(r[m] >> 16 * n);
         else
             *(uint32_t*)(shared + rows.at[m][row] + column * 2) = r[m];
     }

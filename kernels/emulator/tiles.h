@@ -3,7 +3,7 @@
 #pragma once
 #include "descriptor.h"
 
-#include <cstring>
+#include <string.h>
 
 namespace emu {
 
@@ -19,12 +19,14 @@ static_assert(sizeof(TensorMap) == 128, "as CUtensorMap");
 
 // What is wrong with a map, or null. Strides are in bytes, from dimension 1 on, as the driver takes them.
 inline const char* encode_tiled(TensorMap& map, unsigned element, unsigned rank, void* address, const uint64_t* size,
-                                const uint64_t* stride, const uint32_t* box, unsigned swizzle, bool nan_outside = false) {
+                                const uint64_t* stride, const uint32_t* box, unsigned swizzle,
+                                bool nan_outside = false) {
     map = TensorMap{};
     if (rank < 1 || rank > 5) return "a tensor has 1 to 5 dimensions";
     if (element != 1 && element != 2 && element != 4 && element != 8) return "an element has 1, 2, 4 or 8 bytes";
     if ((uintptr_t)address % 16) return "the tensor's address must be a multiple of 16 bytes";
-    if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128) return "a swizzle is of 0, 32, 64 or 128 bytes";
+    if (swizzle != 0 && swizzle != 32 && swizzle != 64 && swizzle != 128)
+        return "a swizzle is of 0, 32, 64 or 128 bytes";
     for (unsigned n = 0; n < 5; n++) map.box[n] = 1, map.size[n] = 1;
     map.address = (char*)address, map.stride[0] = element;
     map.rank = (uint8_t)rank, map.swizzle = (uint8_t)swizzle, map.nan_outside = nan_outside;
@@ -46,8 +48,8 @@ inline uint32_t box_bytes(const TensorMap& map) {
     return bytes;
 }
 
-// Calls use(offset in shared memory from `base` on, address in the tensor, or null outside) for every element of the box
-// whose first element is at `first`. The swizzle goes by the address in shared memory.
+// Calls use(offset in shared memory from `base` on, address in the tensor, or null outside) for every element of the
+// box whose first element is at `first`. The swizzle goes by the address in shared memory.
 template <class Use> void each_element(const TensorMap& map, const int* first, uint32_t base, Use use) {
     const uint32_t elements = box_bytes(map) / (uint32_t)map.stride[0];
     for (uint32_t n = 0; n < elements; n++) {

@@ -93,7 +93,8 @@ static void ask(void* const* lane, int) {
         Asked& mine = *(Asked*)lane[l];
         if (mine.what->b != what.b || (!what.a_registers && mine.what->a != what.a))
             first.wrong = "the threads of a warp group give different descriptors";
-        if (mine.group != first.group) first.wrong = "the threads of a warp group have committed different numbers of groups";
+        if (mine.group != first.group)
+            first.wrong = "the threads of a warp group have committed different numbers of groups";
         mine.agent = first.agent;
         if (what.a_registers) memcpy(product->a[l], mine.what->a_registers, sizeof product->a[l]);
         memcpy(product->c[l], mine.c, what.blocks * sizeof(Sum*));
@@ -114,7 +115,8 @@ static void check_descriptor(uint64_t bits, uintptr_t pc) {
     const Descriptor d(bits);
     if (d.base) report("wgmma", "a descriptor's base offset is not 0: that is not emulated", pc);
     if (d.swizzle && d.start % (8 * d.swizzle) >= d.swizzle)
-        report("wgmma", "a swizzled matrix does not start in the first row of its pattern: its base offset must say so", pc);
+        report("wgmma",
+               "a swizzled matrix does not start in the first row of its pattern: its base offset must say so", pc);
 }
 void wgmma(Site site, const Wgmma& what) {
     const uintptr_t pc = CALLER;
@@ -155,6 +157,7 @@ template <Format F, int K> static void gather_operands(const Product& p, float* 
 }
 template <class Number> static void add_products(Product& p, const float* a, const float* b) {
     const int columns = p.what.blocks * 8, K = depth(p.what.format);
+    const double normal = smallest_normal(p.what.format);
     std::vector<Number> c(64 * columns);
     auto each = [&](auto use) {
         for (int row = 0; row < 64; row++)
@@ -164,7 +167,7 @@ template <class Number> static void add_products(Product& p, const float* a, con
             }
     };
     each([](Number& here, uint32_t& there) { memcpy(&here, &there, 4); });
-    if constexpr (std::is_same<Number, float>::value) multiply(c.data(), a, b, 64, columns, K, adder, smallest_normal(p.what.format));
+    if constexpr (std::is_same<Number, float>::value) multiply(c.data(), a, b, 64, columns, K, adder, normal);
     else multiply(c.data(), a, b, 64, columns, K);
     each([](Number& here, uint32_t& there) { memcpy(&there, &here, 4); });
 }
@@ -194,7 +197,8 @@ void wgmma_wait(int left) {
         agent_acquire(product->agent);
     }
     const Lane* group = lane_of + thread() / GROUP * GROUP;
-    const unsigned least = std::min_element(group, group + GROUP, [](auto& x, auto& y) { return x.done < y.done; })->done;
+    const auto earlier = [](auto& x, auto& y) { return x.done < y.done; };
+    const unsigned least = std::min_element(group, group + GROUP, earlier)->done;
     while (!queue.empty() && queue.front()->group < least) queue.pop_front();
     for (Sum& sum : mine.sums) {
         if (!sum.under_way || sum.group >= mine.done) continue;
@@ -214,7 +218,8 @@ static void begin() {
 static void end() {
     for (const Lane& lane : lane_of)
         for (const Sum& sum : lane.sums)
-            if (sum.under_way) return report("wgmma", "the block ends while products are computed: commit them, and wait");
+            if (sum.under_way)
+                return report("wgmma", "the block ends while products are computed: commit them, and wait");
 }
 static AtBlockStart at_start(begin);
 static AtBlockEnd at_end(end);

@@ -5,10 +5,14 @@
 inline void mma(float* c, const unsigned* a, const unsigned* b, EMU_HERE) {
     emu::mma(EMU_SITE("mma"), emu::Format::HALF, 16, c, a, b);
 }
-inline void load_matrices(unsigned* r, unsigned at, EMU_HERE) { emu::load_matrix<4>(EMU_SITE("ldmatrix"), r, at, false); }
+inline void load_matrices(unsigned* r, unsigned at, EMU_HERE) {
+    emu::load_matrix<4>(EMU_SITE("ldmatrix"), r, at, false);
+}
 inline void load_transposed(unsigned* r, unsigned at, EMU_HERE) {
     emu::load_matrix<4>(EMU_SITE("ldmatrix.trans"), r, at, true);
 }
 
 inline unsigned halves(float x, float y) { return emu::float_to_half(x) | emu::float_to_half(y) << 16; }
-inline float2 floats(unsigned halves) { return {emu::half_to_float(halves & 0xffff), emu::half_to_float(halves >> 16)}; }
+inline float2 floats(unsigned halves) {
+    return {emu::half_to_float(halves & 0xffff), emu::half_to_float(halves >> 16)};
+}

@@ -26,7 +26,9 @@ inline void store_shared(unsigned to, unsigned x) { *(unsigned*)(emu::shared + t
 inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, thread = threadIdx.x; }
 
 #if ARCH >= 800
-inline void copy16_async(unsigned to, const float* from, bool inside) { emu::copy_async(to, from, 16, inside ? 16 : 0); }
+inline void copy16_async(unsigned to, const float* from, bool inside) {
+    emu::copy_async(to, from, 16, inside ? 16 : 0);
+}
 inline void copies_arrived() { emu::copy_async_wait(emu::WAIT_ALL); }
 inline void group_copies() { emu::copy_async_commit(); }
 template <int LATER> inline void copies_arrived_but() { emu::copy_async_wait(LATER); }

@@ -1,0 +1,38 @@
+// A fiber for each CUDA thread of a block, and where each one waits.
+#pragma once
+#include "internal.h"
+
+#include <string>
+
+namespace emu {
+enum State { READY, AT_WARP, AT_GROUP, AT_BARRIER, WAITING, DONE };
+struct Fiber {
+    State state;
+    Site site;
+    uint64_t mask;
+    void* registers;
+    void (*compute)(void* const*, int);
+    unsigned barrier, count;  // a named barrier, and how many threads it is for
+    Votes votes;
+    bool (*ready)(void*);
+    void* context_of_ready;
+    std::string (*why)(void*);
+};
+extern Fiber fibers[MAX_THREADS];
+extern bool stopped;  // nothing more of this launch runs
+
+// ---- fibers.cpp
+
+bool make_fibers(const EmuLaunch*);  // false: there is no memory for their stacks
+void free_fibers();
+void resume(unsigned thread);  // returns when the thread waits, or has ended
+void suspend(State);           // called by a thread; returns when it is resumed
+
+// ---- meetings.cpp: threads that wait for each other go on where all have come; returns whether any do
+
+bool complete_warp(unsigned first, unsigned count);
+bool complete_groups();
+bool complete_barriers();
+bool wake_waiting();
+void report_deadlock();  // nobody can go on: says who waits where
+}  // namespace emu
