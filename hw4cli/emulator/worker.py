@@ -2,9 +2,10 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -22,6 +23,8 @@ from hw4cli.system.exits import describe_exit
 
 SANITIZER = "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
 
+OUT_OF_TIME = signal.SIGPROF  # what ends a process that has had its processor time
+
 
 @dataclass(frozen=True)
 class Job:
@@ -35,9 +38,9 @@ class Job:
 
 
 def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Outcome]:
-    """The outcome of each job, in order; of one that crashes or takes longer than so many seconds, that as a finding.
+    """The outcome of each job, in order; of one that crashes, or takes longer than so many seconds, that as a finding.
 
-    Raises MachineError if AddressSanitizer's library is wanted and not there.
+    The seconds are the processor's. Raises MachineError if AddressSanitizer's library is wanted and not there.
     """
     env = dict(os.environ)
     if build == ASAN:
@@ -45,36 +48,35 @@ def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Out
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
         left = jobs[len(outcomes) :]
-        with subprocess.Popen(
+        done = subprocess.run(
             python_command("emulator.worker", "-P"),
-            stdin=subprocess.PIPE,
+            input=pickle.dumps((seconds, left)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=env,
-        ) as process:
-            try:
-                answers, _ = process.communicate(pickle.dumps(left), timeout=seconds * len(left))
-                end = process.returncode
-            except subprocess.TimeoutExpired:
-                process.kill()
-                answers, _ = process.communicate()
-                end = 0
-        before = len(outcomes)
-        stream = BytesIO(answers)
-        with suppress(EOFError, pickle.UnpicklingError):
-            while True:
-                outcomes.append(pickle.load(stream))
+            check=False,
+        )
+        answered = list(_answers(done.stdout))
+        outcomes += answered
         if len(outcomes) < len(jobs):
-            outcomes.append(_broken(left[len(outcomes) - before], end, seconds))
+            outcomes.append(_broken(left[len(answered)], done.returncode, seconds))
     return outcomes
 
 
+def _answers(stream: bytes) -> Iterator[Outcome]:
+    """What a process has answered, as far as it is whole."""
+    file = BytesIO(stream)
+    with suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            yield pickle.load(file)
+
+
 def _broken(job: Job, end: int, seconds: float) -> Outcome:
-    """What became of a job without an answer: `end` is its process's exit status, 0 where it was ended."""
+    """What became of a job without an answer: `end` is its process's exit status."""
     n, _, N, d = job.inputs.shape
-    what = Finding("hang", f"the kernel has not ended after {seconds:g} s")
-    if end:
-        what = Finding("crash", f"the kernel's process {describe_exit(end)}: it touches memory that is not there")
+    what = Finding("crash", f"the kernel's process {describe_exit(end)}: it touches memory that is not there")
+    if end == -OUT_OF_TIME:
+        what = Finding("hang", f"the kernel has not ended after {seconds:g} s")
     return Outcome(np.full((n, N, d), np.nan, FLOAT32), (what,), False)
 
 
@@ -83,7 +85,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a kernel's own printf
     libraries: dict[Path, Library] = {}
-    for job in pickle.load(sys.stdin.buffer):
+    seconds, jobs = pickle.load(sys.stdin.buffer)
+    for job in jobs:
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # nothing handles its signal: the process ends
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
         pickle.dump(library.run(job.plan, job.inputs, job.lanes, job.schedule), answers)
         answers.flush()

@@ -1,16 +1,19 @@
 """Votes, shuffles, atomics, static shared memory on the CPU; and what becomes of kernels that never end, or crash."""
 
+import os
+import shutil
+
 import numpy as np
 import pytest
 from probes import MACROS, library, run
 
 from hw4cli.compute.plan import Launch, Plan
-from hw4cli.emulator.build import PLAIN, RACE
+from hw4cli.emulator.build import PLAIN, RACE, find_compiler
 from hw4cli.emulator.worker import Job, run_jobs
 
 NAMES = (
     *("COUNT", "AND_OR", "BALLOT", "UP", "DOWN", "XOR", "ATOMICS", "STATIC", "STATIC_RACE", "HALF_WARP"),
-    *("HALF_WARP_RACE", "STRONG", "WEAK", "ENDLESS", "NULL_POINTER", "DIVISION"),
+    *("HALF_WARP_RACE", "STRONG", "WEAK", "ENDLESS", "NULL_POINTER", "DIVISION", "STRUCT", "STRUCT_RACE"),
 )
 X = np.arange(64, dtype=np.uint32)
 SEGMENT = X % 16
@@ -57,6 +60,25 @@ def test_volatile_stores_of_one_word_are_no_race_and_plain_ones_are():
     assert any("race: " in sentence and "O of batch 0" in sentence for sentence in tried("WEAK")[1])
 
 
+@pytest.fixture(params=["g++", "clang++"])
+def compiler(request, monkeypatch):
+    if not shutil.which(request.param):
+        pytest.skip(f"needs {request.param}")
+    for cached in (find_compiler, library):
+        cached.cache_clear()
+    monkeypatch.setenv("CXX", request.param)
+    yield request.param
+    for cached in (find_compiler, library):
+        cached.cache_clear()
+
+
+def test_a_struct_in_shared_memory_is_watched_whatever_the_compiler_copies_it_with(compiler):
+    o, found = tried("STRUCT")
+    np.testing.assert_array_equal(o, X)
+    assert found == []
+    assert any("race: " in sentence and "primitives.cu:" in sentence for sentence in tried("STRUCT_RACE")[1])
+
+
 def test_undefined_behaviour_is_found():
     jobs = [job("DIVISION")]
     kinds = [finding.kind for finding in run_jobs(jobs, RACE)[0].findings]
@@ -72,8 +94,16 @@ def job(name, build=RACE):
 @pytest.mark.parametrize("build", [PLAIN, RACE])
 def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(build):
     jobs = [job("STATIC", build), job("NULL_POINTER", build), job("ENDLESS", build), job("COUNT", build)]
-    outcomes = run_jobs(jobs, build, seconds=3)
+    outcomes = run_jobs(jobs, build, seconds=1)
     assert [outcome.finished for outcome in outcomes] == [True, False, False, True]
     assert outcomes[1].findings[0].kind in ("crash", "out of bounds")
     assert outcomes[2].findings[0].kind == "hang"
     np.testing.assert_array_equal(outcomes[3].o.view(np.uint32).reshape(-1), np.full(64, 22))
+
+
+def test_a_kernel_that_never_ends_costs_the_time_of_one_kernel_however_many_follow():
+    before = os.times()
+    outcomes = run_jobs([job("ENDLESS", PLAIN), *[job("COUNT", PLAIN)] * 9], PLAIN, seconds=1)
+    after = os.times()
+    assert [outcome.finished for outcome in outcomes] == [False] + [True] * 9
+    assert after.children_user - before.children_user < 5
