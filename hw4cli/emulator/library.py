@@ -1,15 +1,17 @@
 """A kernel for the CPU, loaded: launches with the arguments that a GPU gets, and what was found meanwhile."""
 
 import ctypes
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hw4cli.compute.launch import ABSMAX_BYTES, Matrix, arguments
-from hw4cli.compute.plan import Plan
+from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, Matrix, arguments
+from hw4cli.compute.plan import Launch, Plan
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
@@ -62,32 +64,34 @@ FORWARDS = Schedule()
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end."""
+    """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end.
+
+    `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for.
+    """
 
     o: Floats
     findings: tuple[Finding, ...]
     finished: bool
+    lse: Floats | None = None
 
 
 class Memory:
-    """Arrays as a GPU has them: O and scratch, and Q, K and V of each batch; watched, with gaps between them."""
+    """Arrays as a GPU has them: O, scratch and LSE, and Q, K and V of each batch; watched, with gaps between them."""
 
-    def __init__(self, inputs: Floats, plan: Plan, watched: bool) -> None:
+    def __init__(self, inputs: Floats, plan: Plan, watched: bool, lse: bool = False) -> None:
         self.n, _, self.N, self.d = inputs.shape
         gap, matrix = GAP if watched else 0, self.N * self.d * 4
         step = matrix + gap
-        sizes = [3 * self.n * step, self.n * step, plan.scratch]
-        starts = [gap]
-        for size in sizes:
-            starts.append(-(-(starts[-1] + size) // ALIGNMENT) * ALIGNMENT + gap)
-        buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)  # NaN
-        self._buffer = buffer[-buffer.ctypes.data % ALIGNMENT :]
-        inputs_at, outputs_at, self.scratch = (self._buffer.ctypes.data + start for start in starts[:3])
+        sizes = [3 * self.n * step, self.n * step, plan.scratch, 4 * self.n * self.N if lse else 0]
+        self._buffer, starts = _space(sizes, gap)
+        inputs_at, outputs_at, self.scratch, lse_at = (self._buffer.ctypes.data + start for start in starts[:4])
         for index, array in enumerate(inputs.reshape(3 * self.n, -1)):
             at = starts[0] + index * step
             self._buffer[at : at + matrix] = np.ascontiguousarray(array, FLOAT32).view(np.uint8)
         known = ABSMAX_BYTES if plan.finds_absmax else 0
         self._buffer[starts[2] : starts[2] + known] = 0
+        self.lse = lse_at if lse else 0
+        self._lse = self._buffer[starts[3] : starts[3] + sizes[3]]
         self._outputs = self._buffer[starts[1] : starts[1] + sizes[1]].reshape(self.n, step)[:, :matrix]
         q, k, v = (Matrix(inputs_at + part * step, 3 * step // 4, 3 * step // 4, self.d) for part in range(3))
         self.matrices = q, k, v, Matrix(outputs_at, step // 4, step // 4, self.d)
@@ -96,6 +100,7 @@ class Memory:
         arrays += [(outputs_at + i * step, matrix, True, False, f"O of batch {i}") for i in range(self.n)]
         arrays += [(self.scratch, known, True, True, "absmax in scratch")] if known else []
         arrays += [(self.scratch + known, plan.scratch - known, True, False, "scratch")] if plan.scratch > known else []
+        arrays += [(lse_at, sizes[3], True, False, "LSE")] if lse else []
         self.arrays = (
             [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
         )
@@ -103,6 +108,19 @@ class Memory:
     def outputs(self) -> Floats:
         """O of all batches, copied."""
         return np.ascontiguousarray(self._outputs).view(FLOAT32).reshape(self.n, self.N, self.d)
+
+    def log_sums(self) -> Floats | None:
+        """LSE of all batches, copied, if it was asked for."""
+        return self._lse.copy().view(FLOAT32).reshape(self.n, self.N) if self.lse else None
+
+
+def _space(sizes: Sequence[int], gap: int) -> tuple[NDArray[np.uint8], list[int]]:
+    """One piece of memory, full of NaN, and where in it arrays of these bytes begin, with gaps before and behind."""
+    starts = [gap]
+    for size in sizes:
+        starts.append(-(-(starts[-1] + size) // ALIGNMENT) * ALIGNMENT + gap)
+    buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)
+    return buffer[-buffer.ctypes.data % ALIGNMENT :], starts
 
 
 def _words(params: bytes) -> Any:
@@ -130,24 +148,51 @@ class Library:
         lanes: int = 32,
         schedule: Schedule = FORWARDS,
         watched: bool = True,
+        lse: bool = False,
     ) -> Outcome:
-        """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has."""
-        memory = Memory(inputs, plan, watched)
-        self._library.hw4_watch((_Array * len(memory.arrays))(*memory.arrays), len(memory.arrays))
+        """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has.
+
+        `lse` asks for each row's log of the sum of exp(score), too.
+        """
+        memory = Memory(inputs, plan, watched, lse)
+        self._watch(memory.arrays)
         shape = Shape(memory.n, memory.N, memory.d)
-        params = _words(arguments(plan, shape, memory.matrices, memory.scratch))
+        params = _words(arguments(plan, shape, memory.matrices, memory.scratch, memory.lse))
         finished = True
         for step in plan.launches:
-            kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
-            order = ORDERS.index(schedule.order)
-            launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, False, params)
-            status = self._library.hw4_launch(ctypes.byref(launch))
-            if status == 3:
-                raise MemoryError
-            finished = finished and status == 0
+            finished = self._launch(step, params, lanes, schedule)
             if not finished:
                 break
-        return Outcome(memory.outputs(), findings_of(self.path, self._findings()), finished)
+        return Outcome(memory.outputs(), self._findings(), finished, memory.log_sums())
+
+    def find_absmax(
+        self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS
+    ) -> tuple[Floats, tuple[Finding, ...]]:
+        """The largest |element| of Q, K and V in inputs (n, 3, N, d) by kernels/absmax.cu, and what was found."""
+        part = inputs[0, 0].size
+        buffer, starts = _space([inputs.nbytes, ABSMAX_BYTES], GAP)
+        elements_at, largest_at = (buffer.ctypes.data + start for start in starts[:2])
+        buffer[starts[0] : starts[0] + inputs.nbytes] = np.ascontiguousarray(inputs).view(np.uint8).reshape(-1)
+        largest = buffer[starts[1] : starts[1] + ABSMAX_BYTES]
+        largest[:] = 0
+        elements = _Array(elements_at, inputs.nbytes, False, True, b"the elements")
+        self._watch([elements, _Array(largest_at, ABSMAX_BYTES, True, True, b"the maxima")])
+        step = Launch("absmax", -(-part // ABSMAX_CHUNK) * 3 * len(inputs), ABSMAX_THREADS, 0)
+        self._launch(step, _words(struct.pack("QQq", elements_at, largest_at, part)), lanes, schedule, absmax=True)
+        return largest.view(FLOAT32).copy(), self._findings()
+
+    def _watch(self, arrays: Sequence[_Array]) -> None:
+        self._library.hw4_watch((_Array * len(arrays))(*arrays), len(arrays))
+
+    def _launch(self, step: Launch, params: Any, lanes: int, schedule: Schedule, absmax: bool = False) -> bool:
+        """Run one launch; return whether it came to its end."""
+        kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
+        order = ORDERS.index(schedule.order)
+        launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, absmax, params)
+        status: int = self._library.hw4_launch(ctypes.byref(launch))
+        if status == 3:
+            raise MemoryError
+        return status == 0
 
     def stop(self) -> None:
         """End a launch that runs in another thread before its next block."""
@@ -158,7 +203,8 @@ class Library:
         """How many blocks have run since the library was loaded."""
         return self._blocks.value
 
-    def _findings(self) -> Sequence[Raw]:
+    def _findings(self) -> tuple[Finding, ...]:
         found: Any = (_Finding * MOST_FINDINGS)()
         count = self._library.hw4_findings(found, MOST_FINDINGS)
-        return [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block) for x in found[:count]]
+        raw = [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block) for x in found[:count]]
+        return findings_of(self.path, raw)

@@ -1,63 +1,69 @@
 """The project's own kernels, executed on the CPU: right, and without a mistake, on every shape and kind of data."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
 import pytest
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import LONG, SHAPES, check_kernel
+from hw4cli.problem.cpu import workers
 from hw4cli.problem.shape import Shape
 
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 80]
-SMALLEST = Shape(2, 5, 4)
+SMALLEST, TAILS, BATCHES = Shape(2, 5, 4), Shape(1, 131, 64), Shape(3, 65, 36)
 
 
-@pytest.mark.parametrize("name", FLOAT32)
-def test_a_kernel_is_right_and_free_of_mistakes(name):
-    assert [str(mistake) for mistake in check_kernel(VARIANTS[name])] == []
+def check(name, cc=80, **how):
+    return partial(check_kernel, VARIANTS[name], props=DEVICES[cc], **how)
 
 
-@pytest.mark.parametrize("name", FLOAT32)
-def test_a_kernel_is_right_and_free_of_mistakes_where_warps_have_64_lanes(name):
-    shapes = [Shape(1, 131, 64), Shape(3, 65, 36)]
-    assert [str(mistake) for mistake in check_kernel(VARIANTS[name], shapes=shapes, lanes=[64])] == []
+def on_tensor_cores(name, cc):
+    """Data that the block converts itself, and tiles through a ring; one row, tails, several batches, parts of keys."""
+    return check(name, cc, shapes=[Shape(1, 1, 36), TAILS, BATCHES, LONG[0]])
 
 
-def test_flash_is_right_where_there_are_no_asynchronous_copies():
-    shapes = [SMALLEST, Shape(1, 131, 64), Shape(1, 67, 128)]
-    mistakes = check_kernel(VARIANTS["flash"], props=DEVICES[61], shapes=shapes, builds=[RACE])
-    assert [str(mistake) for mistake in mistakes] == []
+CASES = {
+    **{name: check(name) for name in FLOAT32},
+    **{f"{name}, warps of 64": check(name, shapes=[TAILS, BATCHES], lanes=[64]) for name in FLOAT32},
+    "flash 6.1, without asynchronous copies": check(
+        "flash", 61, shapes=[SMALLEST, TAILS, Shape(1, 67, 128)], builds=[RACE]
+    ),
+    **{f"{name} {cc / 10}": on_tensor_cores(name, cc) for name in ("split", "exact") for cc in (80, 90)},
+    # Tiles by the bulk copy engine without warp groups, and other sizes of shared memory.
+    **{
+        f"{name} {cc / 10}": check(name, cc, shapes=[TAILS, LONG[1]], builds=[RACE])
+        for name in ("split", "exact")
+        for cc in (100, 120)
+    },
+    "exact 9.0, parts of other sizes": check("exact", 90, shapes=[LONG[1]], builds=[RACE]),
+    **{f"{name}, long rows": check(name, shapes=[Shape(1, 300, 128)], builds=[RACE]) for name in ("split", "exact")},
+}
 
 
-@pytest.mark.parametrize(("name", "cc"), [("split", 80), ("split", 90), ("exact", 80)])
-def test_a_kernel_on_tensor_cores_is_right_and_free_of_races(name, cc):
-    shapes = [Shape(1, 1, 36), Shape(1, 131, 64), Shape(3, 65, 36), LONG[0]]
-    assert [str(mistake) for mistake in check_kernel(VARIANTS[name], props=DEVICES[cc], shapes=shapes)] == []
+@pytest.fixture(scope="module")
+def found(request):
+    """The mistakes in each case that is tested: as many cases at the same time as there are processors."""
+    chosen = [item.callspec.params["case"] for item in request.session.items if item.name.startswith(f"{TEST}[")]
+    with ThreadPoolExecutor(workers()) as pool:
+        yield {case: pool.submit(CASES[case]) for case in chosen}
 
 
-# Other compute capabilities: tiles by the bulk copy engine without warp groups, and other sizes of shared memory.
-@pytest.mark.parametrize(
-    ("name", "cc"), [("split", 100), ("split", 120), ("exact", 90), ("exact", 100), ("exact", 120)]
-)
-def test_a_kernel_on_tensor_cores_is_right_on_other_chips(name, cc):
-    shapes = [Shape(1, 131, 64), LONG[1]]
-    assert [
-        str(mistake) for mistake in check_kernel(VARIANTS[name], props=DEVICES[cc], shapes=shapes, builds=[RACE])
-    ] == []
+@pytest.mark.parametrize("case", CASES)
+def test_a_kernel_is_right_and_free_of_mistakes(case, found):
+    assert [str(mistake) for mistake in found[case].result()] == []
 
 
-def test_long_rows_are_right_on_tensor_cores():
-    shapes = [Shape(1, 300, 128)]
-    assert [str(mistake) for mistake in check_kernel(VARIANTS["split"], shapes=shapes, builds=[RACE])] == []
-    assert [str(mistake) for mistake in check_kernel(VARIANTS["exact"], shapes=shapes, builds=[RACE])] == []
+TEST = test_a_kernel_is_right_and_free_of_mistakes.__name__
 
 
 def test_the_shapes_have_tails_one_key_and_parts():
     plans = [VARIANTS["flash"].plan(shape, DEVICES[80]) for shape in (*SHAPES, *LONG)]
     assert {plan.macros["D"] for plan in plans} >= {32, 36, 64, 128}
-    assert (
-        plans[-2].splits * LONG[0].N % 2 == 1
-    )  # what lies behind two numbers for each row is at no multiple of 16 bytes
+    # What lies behind two numbers for each row is at no multiple of 16 bytes.
+    assert plans[-2].splits * LONG[0].N % 2 == 1
     assert plans[-2].splits > 1
     assert {VARIANTS["split"].plan(shape, DEVICES[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
     assert any(shape.N == 1 for shape in SHAPES)

@@ -1,0 +1,85 @@
+"""What kernels compute besides O, executed on the CPU: each row's LSE, and the largest elements of the input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hw4cli.compute.launch import ABSMAX_CHUNK
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.check import HUGE, RANDOM_DATA, SCHEDULES, make_data
+from hw4cli.emulator.library import Library
+from hw4cli.problem.shape import Shape
+from hw4cli.resources import kernel_path
+
+WAYS = {
+    "flash 8.0": ("flash", 80, 32),
+    "flash 6.1": ("flash", 61, 32),
+    "flash, warps of 64": ("flash", 80, 64),
+    "split 8.0": ("split", 80, 32),
+    "split 9.0, warp groups": ("split", 90, 32),
+    "exact 8.0": ("exact", 80, 32),
+    "exact 9.0": ("exact", 90, 32),
+}
+# One block converts its keys itself; tiles come through a ring; and each of two parts of the keys fills that ring.
+SHORT, LONG, LONGER = Shape(3, 65, 36), Shape(1, 527, 32), Shape(1, 1031, 32)
+
+
+def exact_lse(block):
+    """Each row's log of the sum of exp(score), in float64."""
+    q, k = (block[:, part].astype(np.float64) for part in (0, 1))
+    scores = q @ k.transpose(0, 2, 1) / np.sqrt(block.shape[-1])
+    top = scores.max(axis=-1, keepdims=True)
+    return np.log(np.exp(scores - top).sum(axis=-1)) + top[..., 0]
+
+
+def lse_of(way, shape, splits, kind=RANDOM_DATA):
+    """What a kernel computes, and what is right."""
+    name, cc, lanes = WAYS[way]
+    plan = replace(VARIANTS[name], splits=lambda *_: splits).plan(shape, DEVICES[cc])
+    library = Library(shared_object(kernel_path(name), plan.macros, cc, lanes, RACE))
+    block = make_data(kind, shape)
+    outcome = library.run(plan, block, lanes, lse=True)
+    assert [str(finding) for finding in outcome.findings] == []
+    return outcome.lse, exact_lse(block)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("shape", "splits"), [(SHORT, 1), (LONG, 1), (LONGER, 2)])
+def test_lse_is_the_log_of_the_sum_of_exponentials_with_and_without_parts_of_the_keys(way, shape, splits):
+    got, right = lse_of(way, shape, splits)
+    np.testing.assert_allclose(got, right, atol=2e-3 if way.startswith("split") else 2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_lse_is_right_where_no_exponential_fits_without_the_maximum(splits):
+    got, right = lse_of("flash 8.0", LONG, splits, HUGE)
+    assert np.abs(right).max() > 1000
+    np.testing.assert_allclose(got, right, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["flash", "split"])
+def test_o_is_the_same_with_and_without_lse(name):
+    plan, block = VARIANTS[name].plan(SHORT, DEVICES[80]), make_data(RANDOM_DATA, SHORT)
+    library = Library(shared_object(kernel_path(name), plan.macros, 80, 32, RACE))
+    both, alone = library.run(plan, block, lse=True), library.run(plan, block)
+    np.testing.assert_array_equal(both.o, alone.o)
+    assert alone.lse is None
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+@pytest.mark.parametrize("shape", [Shape(1, 1, 4), Shape(2, 131, 36), Shape(2, 520, 64)])
+def test_absmax_finds_the_largest_elements_wherever_they_are(shape, lanes):
+    library = Library(shared_object(kernel_path("absmax"), {"ABSMAX_CHUNK": ABSMAX_CHUNK}, 80, lanes, RACE))
+    for schedule in SCHEDULES:
+        block = make_data(RANDOM_DATA, shape)
+        for part, index in enumerate((0, -1, block[0, 0].size // 2)):
+            block[-1, part].reshape(-1)[index] = -100 - part
+        top, findings = library.find_absmax(block, lanes, schedule)
+        assert [str(finding) for finding in findings] == []
+        np.testing.assert_array_equal(top, [100, 101, 102])
+    block[0, 1, 0, 0], block[0, 2, 0, 0] = -np.inf, np.nan
+    assert library.find_absmax(block, lanes)[0][1] == np.inf
+    assert np.isnan(library.find_absmax(block, lanes)[0][2])
