@@ -14,6 +14,13 @@
 #define ANY(condition) __any_sync(FULL_WARP, condition)
 #endif
 
+// For a kernel that does not count its registers. Before 7.5 the compiler would spill some, to have more blocks at a time.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+#define LAUNCH_BOUNDS __launch_bounds__(THREADS, 1)
+#else
+#define LAUNCH_BOUNDS __launch_bounds__(THREADS)
+#endif
+
 #define LOG2E 1.44269504088896341f  // the scores carry this factor, so that exp(s) is exp2f(s): one instruction
 
 static_assert(D >= 4 && D <= 128 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 128");

@@ -22,7 +22,7 @@ static_assert(BR * BC % THREADS == 0, "the scores of a tile must divide evenly a
 constexpr int SCORES = BR * BC / THREADS;           // scores of a tile that one thread computes
 constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void LAUNCH_BOUNDS
 shared(const Params p)
 {
     extern __shared__ float4 memory[];

@@ -19,7 +19,7 @@ static_assert(THREADS == BR * BC, "a block must hold one thread for each score o
 
 constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void LAUNCH_BOUNDS
 smallbr(const Params p)
 {
     extern __shared__ float4 shared[];

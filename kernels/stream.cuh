@@ -11,6 +11,12 @@ constexpr unsigned ROW_BYTES = WIDTH * 4;
 
 static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
 
+#if ARCH >= 700
+#define UNROLL_LOADS UNROLL
+#else  // more than 8 loads at once would leave O too few registers
+#define UNROLL_LOADS _Pragma("unroll 8")
+#endif
+
 struct Unswizzled { __device__ static constexpr unsigned of(int) { return 0; } };
 
 // Swizzle::of(row): what a chunk's offset in a row is exclusive-ored with; of(r + n) = of(r) ^ of(n) for r < PASS <= n's stride.
@@ -21,6 +27,7 @@ struct Stream {
     int row;
 #if __CUDA_ARCH__ < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
     static constexpr bool AHEAD = WIDTH <= 64;
+    static_assert(!AHEAD || BC / PASS <= 8, "what waits in registers is stored by a loop that is unrolled whole");
     float4 held[BC / PASS];
     int rows;
     __device__ __forceinline__ float4 fetch(int n) const {
@@ -51,7 +58,7 @@ struct Stream {
         UNROLL for (int n = 0; n < BC && AHEAD; n += PASS) held[n / PASS] = fetch(n);
     }
     __device__ __forceinline__ void finish() {
-        UNROLL for (int n = 0; n < BC; n += PASS) store_shared(at(n), AHEAD ? held[n / PASS] : fetch(n));
+        UNROLL_LOADS for (int n = 0; n < BC; n += PASS) store_shared(at(n), AHEAD ? held[n / PASS] : fetch(n));
         from += BC * D;
     }
 #endif
