@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
-    *("text", "system", "problem", "diagnosis", "compute", "device", "emulator", "stream"),
+    *("text", "system", "problem", "diagnosis", "compute", "device", "emulator", "stream", "arrays"),
     *("runner", "scoring", "judge", "lab", "leaderboard", "stepper", "show", "report", "doctor", "terminal", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import

@@ -3,7 +3,7 @@
 import ctypes
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,16 @@ class Schedule:
 
 
 FORWARDS = Schedule()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Memory that a kernel may touch: where it lies, how many bytes, whether it may be written; and its name."""
+
+    address: int
+    size: int
+    writable: bool
+    name: str
 
 
 @dataclass(frozen=True)
@@ -193,6 +203,15 @@ class Library:
         if status == 3:
             raise MemoryError
         return status == 0
+
+    def launch(
+        self, step: Launch, params: bytes, watched: Sequence[Watched], schedule: Schedule = FORWARDS, grid: int = 0
+    ) -> tuple[bool, tuple[Finding, ...]]:
+        """One launch with its argument's bytes, `grid` blocks if it is not 0; whether it ended, and what was found."""
+        ordered = sorted(watched, key=lambda memory: memory.address)
+        self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
+        finished = self._launch(replace(step, grid=grid or step.grid), _words(params), 32, schedule)
+        return finished, self._findings()
 
     def stop(self) -> None:
         """End a launch that runs in another thread before its next block."""

@@ -1,0 +1,141 @@
+"""half: how the kernel for fp16 and bf16 on Hopper is launched (kernels/half.cu), and the bytes that a launch passes."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hw4cli.arrays.workload import BFLOAT16, Workload
+from hw4cli.compute.common import RESCALE_THRESHOLD
+from hw4cli.compute.formulas import ceil_div
+from hw4cli.compute.launch import Matrix
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.errors import MachineError
+
+NAME = "half"
+LOG2E = 1.44269504088896341
+ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
+WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
+SECTION = 16  # heads that are worked on together where tiles differ in length
+# For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together they are
+# what the block was launched with (setmaxnreg).
+REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
+MAP_BYTES, PARAMS_BYTES = 128, 512
+# HalfParams in kernels/half.cuh behind its tensor maps.
+_LAYOUT = struct.Struct("<Qqqq Q 8i 2f")
+
+
+class Tiling(NamedTuple):
+    """How a block works: `groups` of four warps with 64 rows each, keys of a tile, buffers for tiles of K and of V,
+    whether the tensor cores sum P."""
+
+    groups: int
+    keys: int
+    stages: int
+    ones: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 64 * self.groups
+
+
+def tiling(work: Workload, props: DeviceProperties) -> Tiling:
+    """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
+    if work.Nq <= 128:
+        return Tiling(2, 128 if work.d <= 64 else 64, 2)
+    if work.d > 64:
+        return Tiling(3, 80, 2)
+    three, four = Tiling(3, 128, 2, ones=32 < work.d), Tiling(4, 64, 4)
+    if work.causal:
+        return four
+
+    def rounds(one: Tiling) -> int:
+        return ceil_div(work.row_tiles(one.rows), props.sms) * one.rows
+
+    return four if rounds(four) < rounds(three) else three
+
+
+def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) -> Plan:
+    """The launch for a workload. Raises MachineError where the kernel does not run."""
+    if not props.warpgroups:
+        raise MachineError(
+            f"16-bit attention needs compute capability 9.0 so far (H100, H200, GH200); this GPU has {props.cc / 10}: "
+            "convert the arrays to float32"
+        )
+    how = chosen or tiling(work, props)
+    registers, copying = REGISTERS[how.groups]
+    threads = 128 * (how.groups + 1)
+    macros = {
+        "D": work.d,
+        "BR": how.rows,
+        "BC": how.keys,
+        "THREADS": threads,
+        "GROUPS": how.groups,
+        "STAGES": how.stages,
+        "COLUMNS": next(width for width in WIDTHS if work.d <= width),
+        "CAUSAL": int(work.causal),
+        "BFLOAT16": int(work.dtype == BFLOAT16),
+        "ONES": int(how.ones),
+        "SECTION": SECTION,
+        "REGISTERS": registers,
+        "COPY_REGISTERS": copying,
+        "WARPGROUPS": 1,
+    }
+    atoms = ceil_div(work.d, ATOM)
+    buffers = atoms * 128 * (how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
+    shared = buffers + 16 + 32 * how.stages
+    blocks = min(props.sms, work.row_tiles(how.rows))
+    return Plan(NAME, macros, (Launch(NAME, blocks, threads, shared),))
+
+
+class Arrays(NamedTuple):
+    """Where Q, K, V and O lie, strides in elements, and the LSE's address, or 0."""
+
+    q: Matrix
+    k: Matrix
+    v: Matrix
+    o: Matrix
+    lse: int = 0
+
+
+class Box(NamedTuple):
+    """A tensor of 16-bit numbers and the box of it that a copy brings: sizes and byte strides of columns, rows, heads and
+    batches (no stride for columns)."""
+
+    address: int
+    bfloat: bool
+    sizes: tuple[int, int, int, int]
+    strides: tuple[int, int, int]
+    box: tuple[int, int, int, int]
+
+
+def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", arrays: Arrays) -> tuple[Box, Box, Box]:
+    """The tensor maps of Q, K and V."""
+    tile = dict(macros)
+
+    def one(m: Matrix, heads: int, rows: int, box_rows: int) -> Box:
+        # A dimension of one element needs no stride, but the driver wants a valid one.
+        row, head, batch = (2 * stride or 16 for stride in (m.row, m.head, m.batch))
+        sizes = (work.d, rows, heads, work.batch)
+        return Box(m.data, work.dtype == BFLOAT16, sizes, (row, head, batch), (ATOM, box_rows, 1, 1))
+
+    keys = (work.kv_heads, work.Nk, tile["BC"])
+    return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
+
+
+def arguments(
+    work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]
+) -> bytes:
+    """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
+    rows = planned.macros["BR"]
+    head_tiles = ceil_div(work.Nq, rows)
+    factor = scale * LOG2E
+    o = arrays.o
+    rest = _LAYOUT.pack(
+        *(o.data, o.batch, o.head, o.row, arrays.lse),
+        *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
+        *(head_tiles, work.row_tiles(rows)),
+        *(factor, RESCALE_THRESHOLD / factor),
+    )
+    maps = b"".join(encode(box) for box in boxes(work, dict(planned.macros), arrays))
+    return (maps + rest).ljust(PARAMS_BYTES, b"\0")

@@ -1,0 +1,45 @@
+// Stands in for kernels/hopper.cuh where kernels run on the CPU: the same functions, in C++.
+#include "bulk.h"
+#include "tensor.h"
+#include "bulk.cuh"
+#include "wgmma.cuh"
+
+struct TensorMap { unsigned long long opaque[16]; };  // an emu::TensorMap
+
+inline void copy_box(unsigned to, const TensorMap& map, int column, int row, int head, int batch, unsigned barrier) {
+    const int first[4] = {column, row, head, batch};
+    emu::TensorMap tensor;
+    memcpy(&tensor, &map, sizeof tensor);
+    emu::copy_tensor(to, tensor, first, barrier);
+}
+inline void wait_for_turn(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
+inline void give_turn(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
+template <int COUNT> inline void fewer_registers(EMU_HERE) { emu::set_registers(EMU_SITE("setmaxnreg.dec"), COUNT, false); }
+template <int COUNT> inline void more_registers(EMU_HERE) { emu::set_registers(EMU_SITE("setmaxnreg.inc"), COUNT, true); }
+inline unsigned shared_start(const void* dynamic) { return shared_address(dynamic); }
+inline int group_number() { return threadIdx.x / 128; }
+
+inline unsigned pack(float x, float y) {
+    if (BFLOAT16) return emu::float_to_bfloat(x) | emu::float_to_bfloat(y) << 16;
+    return emu::float_to_half(x) | emu::float_to_half(y) << 16;
+}
+inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
+
+constexpr emu::Format ELEMENT = BFLOAT16 ? emu::Format::BFLOAT : emu::Format::HALF;
+template <int N>
+inline void product(float (&c)[N][4], unsigned long long a, unsigned long long b, int add, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, add != 0, false, false, nullptr, a, b, true, true, N, blocks});
+}
+template <int N> inline void product_rows(float (&c)[N][4], const unsigned* a, unsigned long long b, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, true, false, false, a, 0, b, true, false, N, blocks});
+}
+inline void product_rows(float (&c)[8][4], float (&more)[4], const unsigned* a, unsigned long long b, EMU_HERE) {
+    void* blocks[9];
+    for (int n = 0; n < 8; n++) blocks[n] = c[n];
+    blocks[8] = more;
+    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, true, false, false, a, 0, b, true, false, 9, blocks});
+}

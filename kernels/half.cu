@@ -1,0 +1,150 @@
+// half: attention of fp16 or bf16 numbers on Hopper: every unit of the multiprocessor at work at once.
+//
+// Idea:     One warp asks for tiles of K and V; three or four groups of four warps multiply (wgmma) 64 rows each. A group asks
+//           for its next scores and for P V of the last ones, and takes exponentials of neither: while the tensor cores compute
+//           for it, it weighs the scores that have come. Groups take turns in asking, so that one's exponentials meet
+//           another's products. P never leaves the registers; m moves only when a score has grown by 2^8.
+// Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
+//           a tile's diagonal are not touched, the longest tiles come first, and only tiles at the diagonal pay for a mask.
+// Shared:   Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns; ones, barriers.
+// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 128; rows of 16-byte chunks.
+// Source:   Shah et al., FlashAttention-3 (2024): roles, turns, and scores one tile ahead; FlashAttention-4's lazy rescaling.
+// Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
+
+#include "half.cuh"
+
+extern __shared__ __align__(1024) float4 shared[];
+
+// A ring of STAGES buffers: tile n lies in buffer n % STAGES.
+struct Tiles {
+    unsigned data, full, empty;
+    __device__ __forceinline__ unsigned at(unsigned n) const { return data + n % STAGES * TILE_BYTES; }
+    __device__ __forceinline__ void fetch(const TensorMap& map, unsigned n, int row, int head, int batch) const {
+        const unsigned barrier = full + n % STAGES * 8;
+        barrier_wait(empty + n % STAGES * 8, n / STAGES % 2 ^ 1);
+        barrier_expect<TILE_BYTES>(barrier);
+        UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(at(n) + c * BC * 128, map, c * 64, row, head, batch, barrier);
+    }
+    __device__ __forceinline__ unsigned wait(unsigned n) const {
+        barrier_wait(full + n % STAGES * 8, n / STAGES % 2);
+        return at(n);
+    }
+    __device__ __forceinline__ void release(unsigned n) const {
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty + n % STAGES * 8);
+    }
+};
+
+__device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_at) {
+    keep(S);
+    group_begin();
+    const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
+    UNROLL for (int n = 0; n < STEPS; n++)
+        product(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16), descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+    group_end();
+}
+__device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
+    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
+#if ONES
+    const unsigned v = matrix_at(v_at, ones - v_at);
+    UNROLL for (int n = 0; n < BC / 16; n++) product_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
+#else
+    const unsigned v = matrix_at(v_at, BC * 128);
+    UNROLL for (int n = 0; n < BC / 16; n++) product_rows(r.O, P[n], descriptor(v + n * 128));
+#endif
+    group_end();
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
+    const unsigned base = shared_start(shared), barriers = base + BARRIERS_AT, full_q = barriers, empty_q = barriers + 8;
+    const Tiles K{base + K_AT, barriers + 16, barriers + 16 + 8 * STAGES};
+    const Tiles V{base + V_AT, barriers + 16 + 16 * STAGES, barriers + 16 + 24 * STAGES};
+    const int group = group_number();
+    if (threadIdx.x == 0) {
+        barrier_init<1>(full_q), barrier_init<4 * GROUPS>(empty_q);
+        for (int n = 0; n < STAGES; n++) {
+            barrier_init<1>(K.full + 8 * n), barrier_init<4 * GROUPS>(K.empty + 8 * n);
+            barrier_init<1>(V.full + 8 * n), barrier_init<4 * GROUPS>(V.empty + 8 * n);
+        }
+        barriers_made();
+    }
+    if (ONES) {
+        for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(base + ONES_AT + n, pack(1, 1));
+        fence_async();
+    }
+    __syncthreads();
+
+    if (group == 0) {
+        fewer_registers<COPY_REGISTERS>();
+        if (threadIdx.x > 0) return;
+        unsigned asked = 0, tiles = 0;
+        each_row_tile(p, [&](const RowTile& t) {
+            const int kv_head = t.head / p.group;
+            barrier_wait(empty_q, tiles++ % 2 ^ 1);
+            barrier_expect<Q_BYTES>(full_q);
+            UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(base + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full_q);
+            for (int j = 0; j <= t.key_tiles; j++) {
+                if (j < t.key_tiles) K.fetch(p.k, asked + j, j * BC, kv_head, t.batch);
+                if (j > 0) V.fetch(p.v, asked + j - 1, (j - 1) * BC, kv_head, t.batch);
+            }
+            asked += t.key_tiles;
+        });
+        return;
+    }
+
+    more_registers<REGISTERS>();
+    const int mine = group - 1, turn = 1 + mine, next_turn = 1 + (mine + 1) % GROUPS;
+    const unsigned q_at = base + mine * 64 * 128;
+    unsigned used = 0, tiles = 0;
+    if (mine == GROUPS - 1) give_turn(1);
+    each_row_tile(p, [&](const RowTile& t) {
+        const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(p, group_row + 64)) : t.key_tiles;
+        const int full_keys = keys_of(p, group_row + 1);  // that all rows of the group see
+        Scores S;
+        Weights P;
+        RowState r;
+        r.grown = false;
+        UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) r.O[n][e] = 0;
+        barrier_wait(full_q, tiles++ % 2);
+        ask_scores(S, q_at, K.wait(used));
+        group_wait<0>();
+        keep(S);
+        K.release(used);
+        if (BC > full_keys) mask(S, p, row0, 0);
+        begin_softmax(S, r, p);
+        round_weights(S, P);
+#pragma unroll 1
+        for (int j = 1; j < key_tiles; j++) {
+            const unsigned k_at = K.wait(used + j);
+            wait_for_turn(turn);
+            keep(r);
+            ask_scores(S, q_at, k_at);
+            ask_values(r, P, V.wait(used + j - 1), base + ONES_AT);
+            give_turn(next_turn);
+            group_wait<1>();
+            keep(S);
+            K.release(used + j);
+            if ((j + 1) * BC > full_keys) mask(S, p, row0, j * BC);
+            go_on_softmax(S, r, p);
+            group_wait<0>();
+            keep(r);
+            V.release(used + j - 1);
+            rescale(r);
+            round_weights(S, P);
+        }
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty_q);
+        keep(r);
+        ask_values(r, P, V.wait(used + key_tiles - 1), base + ONES_AT);
+        group_wait<0>();
+        keep(r);
+        V.release(used + key_tiles - 1);
+#pragma unroll 1
+        for (int j = key_tiles; j < t.key_tiles; j++) {  // tiles that only other groups see: pass on the turn
+            wait_for_turn(turn), give_turn(next_turn);
+            K.wait(used + j), K.release(used + j);
+            V.wait(used + j), V.release(used + j);
+        }
+        used += t.key_tiles;
+        store(r, p, t, row0);
+    });
+}
