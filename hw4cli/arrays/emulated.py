@@ -53,7 +53,7 @@ def run_half(
     schedule: Schedule = FORWARDS,
     blocks: int = 2,
 ) -> HalfOutcome:
-    """The kernel on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16 numbers, by so many blocks at most."""
+    """The kernel on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16 numbers; so many blocks at most."""
     planned = plan(work, HOPPER, tiling)
     (step,) = planned.launches
     library = Library(shared_object(kernel_path(NAME), planned.macros, HOPPER.cc, 32, build))
@@ -71,5 +71,3 @@ def ctypes_span(array: Any) -> tuple[int, int]:
     """An array's first address, and how many bytes lie from there to its end."""
     low, high = np.lib.array_utils.byte_bounds(array)
     return low, high - low
-
-

@@ -1,4 +1,4 @@
-"""half: how the kernel for fp16 and bf16 on Hopper is launched (kernels/half.cu), and the bytes that a launch passes."""
+"""How the kernel half, for fp16 and bf16 on Hopper, is launched (kernels/half.cu), and the bytes that a launch passes."""
 
 import struct
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ LOG2E = 1.44269504088896341
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 SECTION = 16  # heads that are worked on together where tiles differ in length
-# For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together they are
-# what the block was launched with (setmaxnreg).
+# For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
+# they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfParams in kernels/half.cuh behind its tensor maps.
@@ -45,7 +45,7 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
         return Tiling(2, 128 if work.d <= 64 else 64, 2)
     if work.d > 64:
         return Tiling(3, 80, 2)
-    three, four = Tiling(3, 128, 2, ones=32 < work.d), Tiling(4, 64, 4)
+    three, four = Tiling(3, 128, 2, ones=work.d > 32), Tiling(4, 64, 4)
     if work.causal:
         return four
 
@@ -99,8 +99,10 @@ class Arrays(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A tensor of 16-bit numbers and the box of it that a copy brings: sizes and byte strides of columns, rows, heads and
-    batches (no stride for columns)."""
+    """A tensor of 16-bit numbers, and the box of it that a copy brings.
+
+    Sizes of columns, rows, heads, batches; strides, in bytes, of the last three.
+    """
 
     address: int
     bfloat: bool
@@ -123,9 +125,7 @@ def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", 
     return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
 
 
-def arguments(
-    work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]
-) -> bytes:
+def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
     rows = planned.macros["BR"]
     head_tiles = ceil_div(work.Nq, rows)

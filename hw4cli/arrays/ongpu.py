@@ -1,0 +1,62 @@
+"""half on a GPU: tensor maps by the driver, and launches on the caller's stream."""
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arrays.half import MAP_BYTES, Arrays, Box, Tiling, arguments, plan
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.plan import Plan
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import MachineError
+
+# CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
+FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
+REMEMBERED = 256  # launches whose arguments are kept
+
+
+class HalfOnGpu:
+    """The kernel half on one GPU; a launch that is repeated costs a look-up."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._prepared = lru_cache(REMEMBERED)(self._prepare)
+
+    def plan(self, work: Workload, tiling: Tiling | None = None) -> Plan:
+        """The launch for a workload, compiled. Raises MachineError where the kernel does not run."""
+        planned = plan(work, self.gpu.props, tiling)
+        self.gpu.functions(planned)
+        return planned
+
+    def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Tiling | None = None) -> None:
+        """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
+        function, grid, block, params, shared = self._prepared(work, arrays, scale, tiling)
+        with stream:
+            function(grid, block, params, shared_mem=shared)
+
+    def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Tiling | None) -> tuple[Any, ...]:
+        planned = self.plan(work, tiling)
+        (function,), (step,) = self.gpu.functions(planned), planned.launches
+        passed = arguments(work, planned, arrays, scale, self._encode)
+        params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
+        return function, (step.grid,), (step.block,), (params,), step.shared
+
+    def _encode(self, box: Box) -> bytes:
+        """A tensor map; the driver writes it to an address that is a multiple of 64."""
+        buffer = (ctypes.c_char * (MAP_BYTES + 64))()
+        at = -(-ctypes.addressof(buffer) // 64) * 64
+        sizes, strides = (ctypes.c_uint64 * 4)(*box.sizes), (ctypes.c_uint64 * 3)(*box.strides)
+        shape, steps = (ctypes.c_uint32 * 4)(*box.box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
+        status = self._driver.cuTensorMapEncodeTiled(
+            *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
+            *(0, SWIZZLE_128, PROMOTE_256, 0),
+        )
+        if status:
+            raise MachineError(
+                f"the driver refuses a tensor map (error {status}) of sizes {box.sizes}, strides {box.strides}"
+            )
+        return ctypes.string_at(at, MAP_BYTES)
