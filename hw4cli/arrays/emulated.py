@@ -53,7 +53,7 @@ def run_half(
     schedule: Schedule = FORWARDS,
     blocks: int = 2,
 ) -> HalfOutcome:
-    """The kernel on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16 numbers; so many blocks at most."""
+    """The kernel on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16; so many blocks at most."""
     planned = plan(work, HOPPER, tiling)
     (step,) = planned.launches
     library = Library(shared_object(kernel_path(NAME), planned.macros, HOPPER.cc, 32, build))

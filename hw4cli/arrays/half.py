@@ -1,4 +1,4 @@
-"""How the kernel half, for fp16 and bf16 on Hopper, is launched (kernels/half.cu), and the bytes that a launch passes."""
+"""half, the kernel for fp16 and bf16 on Hopper (kernels/half.cu): its plan, and the bytes that a launch passes."""
 
 import struct
 from collections.abc import Callable, Sequence
