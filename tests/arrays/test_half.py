@@ -1,0 +1,134 @@
+"""half, executed on the CPU against float64: types, head sizes, masks, tails, shared heads, strides, hostile values."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from halves import definition, numbers, random_words, rounded
+
+from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.half import Tiling, plan, tiling
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.emulator.library import REVERSE, Schedule
+from hw4cli.errors import MachineError
+from hw4cli.resources import kernel_source
+
+HOPPER = DEVICES[90]
+ALLOWED = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}  # of O, for V within about 4: roundings of O and P
+SUMS = {FLOAT16: 2e-4, BFLOAT16: 2e-3}  # of the LSE: where the tensor cores sum P, it is the rounded one
+
+
+def assert_right(work, q, k, v, how=None, schedule=None, scale=None):
+    outcome = run_half(work, q, k, v, how, scale=scale, **({"schedule": schedule} if schedule else {}))
+    assert [str(finding) for finding in outcome.findings] == []
+    assert outcome.finished
+    exact = [numbers(x, work.dtype) for x in (q, k, v)]
+    o, lse = definition(*exact, scale or work.scale, work.offset if work.causal else None)
+    reach = max(1, np.abs(exact[2]).max() / 4)
+    assert np.abs(numbers(outcome.o, work.dtype) - o).max() <= ALLOWED[work.dtype] * reach
+    seen = np.isfinite(lse)
+    assert (outcome.lse[~seen] == -np.inf).all()
+    np.testing.assert_allclose(outcome.lse[seen], lse[seen], rtol=1e-6, atol=SUMS[work.dtype])
+    return outcome
+
+
+# The tiling; the head size; the type; rows and keys. Each in two: causal and not.
+WAYS = {
+    "three groups, 80 keys": (None, 128, BFLOAT16, 200, 250),
+    "three groups, ones": (Tiling(3, 128, 2, ones=True), 64, FLOAT16, 257, 300),
+    "four groups, short tiles": (Tiling(4, 64, 4), 64, BFLOAT16, 333, 270),
+    "two groups, few rows": (None, 64, FLOAT16, 97, 129),
+    "padded to 96": (None, 80, FLOAT16, 130, 161),
+    "padded to 64": (None, 40, BFLOAT16, 300, 200),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_half_is_right_and_free_of_races(way, causal):
+    how, d, dtype, rows, keys = WAYS[way]
+    work = Workload(dtype, 1, 2, 1, rows, keys, d, causal, keys - rows)
+    assert_right(work, *random_words(work), how)
+
+
+@pytest.fixture
+def small():
+    return Workload(FLOAT16, 2, 4, 2, 70, 90, 64, True, 20)
+
+
+def test_other_orders_of_threads_give_the_same_bits(small):
+    q, k, v = random_words(small)
+    first, second = (assert_right(small, q, k, v, schedule=schedule) for schedule in (None, Schedule(REVERSE)))
+    assert np.array_equal(first.o, second.o)
+    assert np.array_equal(first.lse, second.lse)
+
+
+def test_rows_that_see_no_key_give_0(small):
+    work = replace(small, offset=-30)
+    outcome = assert_right(work, *random_words(work))
+    assert not outcome.o[:, :, :30].any()
+
+
+def test_heads_may_lie_apart_in_memory(small):
+    """(batch, rows, heads, d), as many libraries have them; and Q, K, V in one array."""
+    packed = np.zeros((2, 90, 8, 64), np.uint16)
+    q, k, v = (packed[:, :, part].swapaxes(1, 2) for part in (slice(0, 4), slice(4, 6), slice(6, 8)))
+    q = q[:, :, :70]
+    for to, words in zip((q, k, v), random_words(small), strict=True):
+        to[:] = words
+    assert_right(small, q, k, v)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+def test_scores_far_below_0_that_grow_are_weighed_right(dtype):
+    """The maximum is compared as an integer, which orders no negative numbers."""
+    work = Workload(dtype, 1, 1, 1, 20, 600, 64)
+    k = -np.linspace(100, 0.1, 600)[:, None] * np.ones((1, 1, 600, 64))
+    _, _, v = random_words(work)
+    assert_right(work, rounded(np.full((1, 1, 20, 64), 10.0), dtype), rounded(k, dtype), v)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
+    work = Workload(dtype, 1, 1, 1, 140, 600, 64)
+    q, k, v = random_words(work, factor=4)
+    k = rounded(numbers(k, dtype) * np.linspace(0.05, 5, 600)[:, None], dtype)
+    assert_right(work, q, k, v)
+    assert_right(work, q, k, v, Tiling(3, 128, 2, ones=True), scale=0.3)
+
+
+def test_many_small_weights_beside_a_large_one_are_not_lost():
+    """Below 2^-14 fp16 numbers are coarse: P is held larger than it is."""
+    work = Workload(FLOAT16, 1, 1, 1, 4, 2048, 64)
+    q, k, v = np.zeros((1, 1, 4, 64)), np.zeros((1, 1, 2048, 64)), np.full((1, 1, 2048, 64), 3.0)
+    q[..., 0], k[:, :, 0, 0], v[:, :, 0] = 8, np.log(2) * 18.5, -3
+    q, k, v = (rounded(x, FLOAT16) for x in (q, k, v))
+    assert_right(work, q, k, v)
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    return Compiler(find(13000, 90), 13000, 90)
+
+
+@pytest.mark.parametrize("d", [64, 128])
+def test_no_register_spills_and_no_product_is_serialised(compiler, d):
+    work = Workload.square(BFLOAT16, 4, 16, 4096, d, causal=True)
+    options = (*OPTIONS, *plan(work, HOPPER).options, "--ptxas-options=-v")
+    _, log = compiler.build(kernel_source("half"), "half.cu", options, 90)
+    assert re.findall(r"(\d+) bytes spill", log) == ["0", "0"], log
+    assert "C75" not in log, log
+
+
+def test_a_gpu_without_warp_groups_is_refused_in_a_sentence():
+    with pytest.raises(MachineError, match=r"16-bit attention needs compute capability 9\.0 .* this GPU has 8\.0"):
+        plan(Workload.square(FLOAT16, 1, 1, 128, 64), DEVICES[80])
+
+
+def test_four_groups_work_where_their_rounds_of_tiles_come_out_better():
+    assert tiling(Workload.square(FLOAT16, 1, 2, 32768, 64), HOPPER).groups == 4
+    assert tiling(Workload.square(FLOAT16, 2, 32, 8192, 64), HOPPER).groups == 3

@@ -1,0 +1,40 @@
+"""Numbers of 16 bits as words, and attention of them by the definition, in float64."""
+
+import numpy as np
+
+from hw4cli.arrays.workload import BFLOAT16
+
+
+def rounded(x, dtype):
+    """Numbers as the words of fp16 or bf16 numbers, to nearest, ties to even."""
+    if dtype != BFLOAT16:
+        return x.astype(np.float16).view(np.uint16)
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def numbers(words, dtype):
+    """What words of fp16 or bf16 numbers stand for."""
+    if dtype != BFLOAT16:
+        return words.view(np.float16).astype(np.float64)
+    return (words.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def definition(q, k, v, scale, last=None):
+    """O and the LSE in float64; arrays are (batch, heads, rows, d); causal: row i sees the keys 0 to i + last."""
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v))
+    s = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    if last is not None:
+        s = np.where(np.arange(k.shape[2]) > np.arange(q.shape[2])[:, None] + last, -np.inf, s)
+    m = s.max(axis=3, keepdims=True)
+    p = np.exp(s - np.where(np.isinf(m), 0, m))
+    l = p.sum(axis=3, keepdims=True)  # noqa: E741
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(l > 0, p @ v / np.where(l > 0, l, 1), 0), (m + np.log(l))[..., 0]
+
+
+def random_words(work, seed=1, factor=1.0):
+    """Q, K and V of a workload, normally distributed, Q times a factor."""
+    rng = np.random.default_rng(seed)
+    shapes = [(work.heads, work.Nq, factor), (work.kv_heads, work.Nk, 1), (work.kv_heads, work.Nk, 1)]
+    return [rounded(rng.standard_normal((work.batch, h, n, work.d)) * f, work.dtype) for h, n, f in shapes]
