@@ -6,6 +6,7 @@ loaded from its module when it is first used.
 
 TYPE_CHECKING = False  # type checkers take it for True; importing typing would delay the answer to Ctrl-C
 if TYPE_CHECKING:
+    from hw4cli.arrays.attention import attention as attention
     from hw4cli.device.gpu import Gpu as Gpu
     from hw4cli.errors import Hw4Error as Hw4Error
     from hw4cli.errors import InputError as InputError
@@ -30,6 +31,7 @@ _MODULES = {
     "InputError": "errors",
     "MachineError": "errors",
     "Shape": "problem.shape",
+    "attention": "arrays.attention",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
     "random_input": "problem.arrays",

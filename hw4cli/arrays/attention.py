@@ -1,0 +1,186 @@
+"""Attention of arrays: checks them, and computes it where they are."""
+
+import functools
+import math
+import threading
+from typing import Any
+
+from hw4cli.arrays.float32 import Float32OnGpu, check_float32
+from hw4cli.arrays.half import NAME as HALF
+from hw4cli.arrays.half import Arrays
+from hw4cli.arrays.oncpu import attention_on_cpu
+from hw4cli.arrays.ongpu import HalfOnGpu
+from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, operand, stream_of
+from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload
+from hw4cli.compute.dispatch import AUTO
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import Gpu, import_cupy
+
+DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
+MAX_D = 128
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    align: str = BOTTOM_RIGHT,
+    scale: float | None = None,
+    layout: str = "BHND",
+    kernel: str = AUTO,
+    max_error: float | None = None,
+    bounds: tuple[float, float, float] | None = None,
+    return_lse: bool = False,
+    out: Any = None,
+) -> Any:
+    """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
+
+    q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
+    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is a multiple of 8 up to 128, or of 4.
+    causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
+    scale: 1/sqrt(d) by default. float32 on a GPU: `max_error` and `bounds`, the largest |element| of q, k and v, choose
+    the kernel; without bounds they are read, which waits for the GPU.
+
+    Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
+    sums of exp(score), -inf where a row sees no key. Nothing is copied, and GPUs are not waited for.
+
+    Raises TypeError for arrays of other libraries or element types; ValueError for shapes, strides, devices or options
+    that do not fit; NotImplementedError for what is not written yet; MachineError if the GPU cannot do it.
+
+    >>> import numpy as np
+    >>> q = k = v = np.ones((1, 2, 5, 8), np.float16)
+    >>> attention(q, k, v, causal=True).shape
+    (1, 2, 5, 8)
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+    operands = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v)))
+    work = _workload(operands, causal, align)
+    factor = _checked_scale(scale, work)
+    _check_kernel(kernel, work, operands[0], max_error, bounds)
+    like_q = operands[0]
+    result = empty_like(like_q, like_q.array.shape) if out is None else out
+    o = operand("out", result, layout)
+    _check_like(o, like_q, "q")
+    if o.shape != like_q.shape:
+        raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
+    lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
+    if like_q.library == NUMPY:
+        attention_on_cpu(work, operands, o, lse, factor)
+    else:
+        _compute(work, (*operands, o), lse, factor, kernel, max_error, bounds)
+    return (result, lse) if return_lse else result
+
+
+def _workload(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
+    q, k, v = operands
+    if q.dtype not in DTYPES:
+        raise TypeError(f"q is {q.dtype}: give float16, bfloat16 or float32")
+    for other in (k, v):
+        _check_like(other, q, "q")
+    if k.shape != v.shape:
+        raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {k.shape} and {v.shape}")
+    (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q.shape, k.shape
+    if (batch, d) != (kv_batch, kv_d):
+        raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {q.shape} and {k.shape}")
+    if 0 in q.shape or 0 in k.shape:
+        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {q.shape} and {k.shape}")
+    if heads % kv_heads:
+        raise ValueError(f"q has {heads} heads, which is no multiple of the {kv_heads} of k and v")
+    unit = 4 if q.dtype == FLOAT32 else 8
+    if d > MAX_D or d % unit:
+        raise ValueError(f"d is {d}: for {q.dtype} it must be a multiple of {unit} up to {MAX_D}")
+    if align not in (BOTTOM_RIGHT, TOP_LEFT):
+        raise ValueError(f"align is {align!r}: give {BOTTOM_RIGHT!r} or {TOP_LEFT!r}")
+    offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
+    return Workload(q.dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+
+
+def _check_like(other: Operand, first: Operand, name: str) -> None:
+    """Raise TypeError or ValueError unless both are of one library and element type, on one device."""
+    if other.library != first.library:
+        raise TypeError(f"{name} is an array of {first.library}, {other.name} of {other.library}: give all of one")
+    if other.dtype != first.dtype:
+        raise TypeError(f"{name} is {first.dtype}, {other.name} {other.dtype}: give one element type")
+    if other.device != first.device:
+        raise ValueError(f"{name} is on {first.place}, {other.name} on {other.place}: bring them together")
+
+
+def _checked_scale(scale: float | None, work: Workload) -> float:
+    if scale is None:
+        return work.scale
+    if not 0 < scale < math.inf:
+        raise ValueError(f"scale is {scale}: it must be a positive number")
+    return float(scale)
+
+
+def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bounds: Any) -> None:
+    """Raise where the options ask for what there is not."""
+    known = [AUTO] if q.library == NUMPY else [AUTO, HALF] if work.dtype != FLOAT32 else [AUTO, *VARIANTS]
+    if kernel not in known:
+        where = "on the CPU" if q.library == NUMPY else f"for {work.dtype}"
+        raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
+    if bounds is not None and len(bounds) != 3:
+        raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
+    if work.dtype != FLOAT32 and max_error is not None:
+        raise NotImplementedError("max_error is for float32: no bound of the error of 16-bit attention is known yet")
+
+
+def _check_rows(x: Operand) -> None:
+    """Raise ValueError unless the kernel can read, or write, rows in chunks of 16 bytes."""
+    d = x.shape[3]
+    chunk = 4 if x.dtype == FLOAT32 else 8
+    if d > 1 and x.strides[3] != 1:
+        raise ValueError(f"a row's elements of {x.name} do not lie side by side: stride {x.strides[3]}, not 1")
+    if any(
+        stride % chunk or (stride <= 0 and size > 1) for stride, size in zip(x.strides[:3], x.shape[:3], strict=True)
+    ):
+        where = f"the strides of {x.name} are {x.strides[:3]} elements for batch, head and row"
+        raise ValueError(f"{where}: give positive multiples of {chunk}")
+    if x.address % 16:
+        raise ValueError(f"{x.name} does not begin at a multiple of 16 bytes")
+
+
+def _compute(
+    work: Workload,
+    operands: tuple[Operand, ...],
+    lse: Any,
+    scale: float,
+    kernel: str,
+    max_error: float | None,
+    bounds: tuple[float, float, float] | None,
+) -> None:
+    for x in operands:
+        _check_rows(x)
+    q = operands[0]
+    address = 0 if lse is None else lse.data_ptr() if hasattr(lse, "data_ptr") else lse.data.ptr
+    q_at, k_at, v_at, o_at = (x.matrix for x in operands)
+    where = Arrays(q_at, k_at, v_at, o_at, address)
+    if work.dtype == FLOAT32:
+        check_float32(work, operands, scale)
+    cupy = import_cupy()
+    with cupy.cuda.Device(q.device):
+        half, float32 = _opened(q.device or 0)
+        stream = stream_of(q, cupy)
+        if work.dtype != FLOAT32:
+            half.launch(work, where, scale, stream)
+        else:
+            chosen = float32.kernel(work, operands[:3], kernel, max_error, bounds)
+            float32.launch(work, where, chosen, stream)
+
+
+_OPENING = threading.Lock()
+
+
+@functools.cache
+def _open(device: int) -> tuple[HalfOnGpu, Float32OnGpu]:
+    gpu = Gpu()
+    return HalfOnGpu(gpu), Float32OnGpu(gpu)
+
+
+def _opened(device: int) -> tuple[HalfOnGpu, Float32OnGpu]:
+    """The kernels on the current device, opened once."""
+    with _OPENING:
+        return _open(device)

@@ -1,0 +1,110 @@
+"""Arrays of NumPy, CuPy and torch as operands: element type, shape, strides, address, device."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.launch import Matrix
+
+NUMPY, CUPY, TORCH = "numpy", "cupy", "torch"
+LAYOUTS = {"BHND": (0, 1, 2, 3), "BNHD": (0, 2, 1, 3)}  # where batch, head, row and column stand
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array as (batch, heads, rows, d), and strides in elements: 0 in a dimension that has one element."""
+
+    name: str
+    library: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    address: int
+    device: int | None  # the GPU's number; None: the CPU
+    array: Any
+    layout: str
+
+    @property
+    def bhnd(self) -> Any:
+        """A NumPy array, seen as (batch, heads, rows, d)."""
+        return self.array.transpose(LAYOUTS[self.layout])
+
+    @property
+    def matrix(self) -> Matrix:
+        """Where the array lies."""
+        batch, head, row, _ = self.strides
+        return Matrix(self.address, batch, head, row)
+
+    @property
+    def place(self) -> str:
+        """The device, in words."""
+        return "the CPU" if self.device is None else f"GPU {self.device}"
+
+
+def operand(name: str, array: Any, layout: str) -> Operand:
+    """An array as an operand.
+
+    Raises TypeError for what is no array of a known library, ValueError for other dimensions than four, for a tensor on
+    a device that is no GPU, and for one that wants a gradient.
+    """
+    library = type(array).__module__.split(".")[0]
+    if isinstance(array, np.ndarray):
+        facts: Any = (NUMPY, array.dtype.name, array.strides, array.itemsize, array.ctypes.data, None)
+    elif library == CUPY and hasattr(array, "data") and hasattr(array, "strides"):
+        facts = (CUPY, array.dtype.name, array.strides, array.itemsize, array.data.ptr, array.device.id)
+    elif hasattr(array, "data_ptr") and hasattr(array, "stride"):  # torch.Tensor and its subclasses
+        _check_tensor(name, array)
+        dtype = str(array.dtype).removeprefix("torch.")
+        facts = (TORCH, dtype, array.stride(), 1, array.data_ptr(), array.device.index)
+    else:
+        raise TypeError(f"{name} is a {type(array).__name__}: give an array of NumPy, CuPy or torch")
+    library, dtype, steps, itemsize, address, device = facts
+    if len(array.shape) != 4:
+        raise ValueError(f"{name} has {len(array.shape)} dimensions: give four, in the order of layout={layout!r}")
+    order = LAYOUTS[layout]
+    shape = tuple(int(array.shape[n]) for n in order)
+    strides = tuple(int(steps[n]) // itemsize if array.shape[n] > 1 else 0 for n in order)
+    return Operand(name, library, dtype, shape, strides, address, device, array, layout)
+
+
+def _check_tensor(name: str, tensor: Any) -> None:
+    if tensor.device.type != "cuda":
+        raise ValueError(f"{name} is on {tensor.device}: move it to a GPU, or give a NumPy array ({name}.numpy())")
+    if tensor.requires_grad:
+        import torch
+
+        if torch.is_grad_enabled():
+            raise ValueError(f"{name} requires a gradient, which is not computed: give {name}.detach()")
+
+
+def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None) -> Any:
+    """A new array of the same library, on the same device; of the same element type, unless another is given."""
+    if model.library == TORCH:
+        return model.array.new_empty(shape, dtype=_torch_type(dtype) if dtype else None)
+    if model.library == NUMPY:
+        return np.empty(shape, dtype or model.array.dtype)
+    import cupy
+
+    return cupy.empty(shape, dtype or model.array.dtype)
+
+
+def _torch_type(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
+
+
+def stream_of(model: Operand, cupy: Any) -> Any:
+    """The stream on which the array's library works now, as one of cupy's."""
+    if model.library == CUPY:
+        return cupy.cuda.get_current_stream()
+    import torch
+
+    return cupy.cuda.ExternalStream(torch.cuda.current_stream(model.device).cuda_stream)
+
+
+def largest(x: Operand) -> float:
+    """The largest |element|, NaN if there is one that is no number. Waits for the GPU."""
+    low, high = (float(bound) for bound in (x.array.min(), x.array.max()))
+    return float(np.maximum(-low, high))
