@@ -63,9 +63,11 @@ def test_every_public_name_has_an_example_that_holds(name, tmp_path, monkeypatch
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test).failed == 0
 
 
-def test_the_examples_in_its_page_hold(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["python", "api"])
+def test_the_examples_in_its_pages_hold(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    failed, tried = doctest.testfile(str(ROOT / "docs/python.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+    path = str(ROOT / f"docs/{page}.md")
+    failed, tried = doctest.testfile(path, module_relative=False, optionflags=doctest.ELLIPSIS)
     assert (failed, tried > 5) == (0, True)
 
 

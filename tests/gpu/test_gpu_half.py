@@ -1,0 +1,137 @@
+"""hw4cli.attention on a GPU: arrays of CuPy and torch against float64, and the same bits every time."""
+
+import re
+
+import numpy as np
+import pytest
+
+import hw4cli
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+
+SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)
+    *((2, 4, 2, 1000, 1000, d, causal) for d in (64, 128) for causal in (False, True)),
+    *((1, 3, 1, 129, 4097, d, causal) for d in (64, 128) for causal in (False, True)),
+    (1, 8, 8, 1, 5000, 64, False),
+    (2, 4, 2, 777, 900, 40, True),
+    (2, 4, 2, 777, 900, 32, False),
+    (2, 4, 4, 300, 200, 96, True),
+    (1, 40, 40, 2048, 2048, 128, True),
+]
+
+
+@pytest.fixture(scope="module")
+def torch(gpu):
+    if not gpu.props.warpgroups:
+        pytest.skip("16-bit attention needs compute capability 9.0")
+    return pytest.importorskip("torch")
+
+
+def random(torch, shape, dtype, device="cuda"):
+    torch.manual_seed(sum(shape))
+    return torch.randn(shape, device=device, dtype=getattr(torch, dtype))
+
+
+def inputs(torch, work):
+    q = random(torch, (work.batch, work.heads, work.Nq, work.d), work.dtype)
+    return q, *(random(torch, (work.batch, work.kv_heads, work.Nk, work.d), work.dtype) for _ in range(2))
+
+
+def definition(torch, work, q, k, v):
+    """O and the LSE in float64, by torch."""
+    q, k, v = (x.double() for x in (q, k, v))
+    k, v = (x.repeat_interleave(work.heads // work.kv_heads, dim=1) for x in (k, v))
+    s = q @ k.mT / work.d**0.5
+    if work.causal:
+        last = torch.arange(work.Nq, device=q.device)[:, None] + work.Nk - work.Nq
+        s = s.masked_fill(torch.arange(work.Nk, device=q.device) > last, float("-inf"))
+    return torch.nan_to_num(torch.softmax(s, -1)) @ v, torch.logsumexp(s, -1)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_16_bit_attention_is_right_and_gives_the_same_bits_again(torch, shape, dtype):
+    work = Workload(dtype, *shape)
+    q, k, v = inputs(torch, work)
+    o, lse = hw4cli.attention(q, k, v, causal=work.causal, return_lse=True)
+    exact, sums = definition(torch, work, q, k, v)
+    assert (o.double() - exact).norm() <= (1e-3 if dtype == FLOAT16 else 4e-3) * exact.norm()
+    torch.testing.assert_close(lse.double(), sums, rtol=1e-5, atol=2e-3)
+    assert torch.equal(hw4cli.attention(q, k, v, causal=work.causal), o)
+
+
+def test_heads_may_lie_apart_and_the_answer_go_elsewhere(torch):
+    packed = random(torch, (2, 500, 8, 64), FLOAT16)
+    q, k, v = packed.split((4, 2, 2), dim=2)
+    out = torch.full_like(packed, float("nan"))[:, :, 2:6]
+    assert hw4cli.attention(q, k, v, layout="BNHD", out=out) is out
+    plain = hw4cli.attention(*(x.transpose(1, 2).contiguous() for x in (q, k, v)))
+    assert torch.equal(out.transpose(1, 2), plain)
+
+
+def test_torch_s_current_stream_is_used(torch):
+    q, k, v = inputs(torch, Workload(FLOAT16, 1, 8, 8, 2048, 2048, 64))
+    expected = hw4cli.attention(q, k, v)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        late = q * 0
+        for _ in range(50):
+            late = late + q / 50
+        o = hw4cli.attention(late.copy_(q), k, v)
+    stream.synchronize()
+    assert torch.equal(o, expected)
+
+
+def test_a_cuda_graph_captures_it(torch):
+    q, k, v = inputs(torch, Workload(BFLOAT16, 1, 4, 4, 512, 512, 128))
+    expected = hw4cli.attention(q, k, v)
+    out = torch.zeros_like(q)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        hw4cli.attention(q, k, v, out=out)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_cupy_arrays_are_computed(gpu):
+    if not gpu.props.warpgroups:
+        pytest.skip("16-bit attention needs compute capability 9.0")
+    import cupy
+
+    rng = np.random.default_rng(0)
+    host = [rng.standard_normal((1, 2, 300, 64)).astype(np.float16) for _ in range(3)]
+    o = hw4cli.attention(*map(cupy.asarray, host), causal=True)
+    np.testing.assert_allclose(o.get(), hw4cli.attention(*host, causal=True), atol=3e-3)
+
+
+@pytest.mark.parametrize("options", [{}, {"bounds": (3, 3, 3)}, {"kernel": "flash"}, {"max_error": 1e-4}], ids=str)
+def test_float32_goes_to_the_ladder_s_kernels(gpu, options):
+    import cupy
+
+    rng = np.random.default_rng(0)
+    host = [rng.uniform(-3, 3, (2, 3, 300, 64)).astype(np.float32) for _ in range(3)]
+    o, lse = hw4cli.attention(*map(cupy.asarray, host), return_lse=True, **options)
+    expected, sums = hw4cli.attention(*host, return_lse=True)
+    np.testing.assert_allclose(o.get(), expected, atol=4e-3)
+    np.testing.assert_allclose(lse.get(), sums, atol=1e-3)
+
+
+WRONG = {
+    "do not lie side by side": lambda x: x.mT.contiguous().mT,
+    "give positive multiples of 8": lambda x: x[..., :12].as_strided((1, 2, 64, 64), (1, 4160, 65, 1)),
+    "does not begin at a multiple of 16 bytes": lambda x: x.flatten()[4 : 4 + 8192].view(1, 2, 64, 64),
+    "requires a gradient": lambda x: x.clone().requires_grad_(),
+    "q is on cpu: move it to a GPU": lambda x: x.cpu(),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_what_a_kernel_cannot_read_is_refused(torch, sentence):
+    x = random(torch, (1, 2, 64, 64), FLOAT16)
+    if "multiples" in sentence or "begin" in sentence:
+        x = random(torch, (1, 2, 65, 64), FLOAT16)
+    q = WRONG[sentence](x)
+    rest = random(torch, (1, 2, 64, 64), FLOAT16)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        hw4cli.attention(q, rest, rest)
