@@ -39,7 +39,8 @@ __device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_
     group_begin();
     const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
     UNROLL for (int n = 0; n < STEPS; n++)
-        product(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16), descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+        product(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
+                descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
     group_end();
 }
 __device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
@@ -98,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     if (mine == GROUPS - 1) give_turn(1);
     each_row_tile(p, [&](const RowTile& t) {
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(p, group_row + 64)) : t.key_tiles;
+        const int key_tiles = DIAGONAL ? min(t.key_tiles, key_tiles_of(p, group_row + 64)) : t.key_tiles;
         const int full_keys = keys_of(p, group_row + 1);  // that all rows of the group see
         Scores S;
         Weights P;

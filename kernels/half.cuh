@@ -2,7 +2,8 @@
 // What half computes for a tile of rows: which tile is next, the online softmax in the registers of a warpgroup, and O.
 //
 // The macros come from hw4cli/compute/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
-// BC keys through STAGES buffers each; COLUMNS of O are computed, D rounded up; SECTION heads are worked on together.
+// BC keys through STAGES buffers each; COLUMNS of O are computed, D rounded up; DIAGONAL: no row sees a key behind the diagonal;
+// SECTION heads are worked on together.
 
 #include "hopper.cuh"
 #include "params.cuh"
@@ -46,13 +47,15 @@ struct RowTile {
 };
 
 // How many keys rows see that end before `end`.
-__device__ __forceinline__ int keys_of(const HalfParams& p, int end) { return CAUSAL ? min(p.Nk, end + p.causal_offset) : p.Nk; }
+__device__ __forceinline__ int keys_of(const HalfParams& p, int end) {
+    return DIAGONAL ? min(p.Nk, end + p.causal_offset) : p.Nk;
+}
 __device__ __forceinline__ int key_tiles_of(const HalfParams& p, int end) { return max(1, ceil_div(keys_of(p, end), BC)); }
 
 // Causal: the longest tiles first, of SECTION heads at a time, whose K and V then stay in the L2 cache.
 __device__ __forceinline__ RowTile row_tile(const HalfParams& p, int n) {
     int tile, head;
-    if (CAUSAL) {
+    if (DIAGONAL) {
         const int section = n / (SECTION * p.row_tiles), first = section * SECTION;
         const int heads = min(SECTION, p.batch_heads - first), rest = n - first * p.row_tiles;
         tile = p.row_tiles - 1 - rest / heads, head = first + rest % heads;
@@ -66,7 +69,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfParams& p, int n) {
 template <class Work> __device__ __forceinline__ void each_row_tile(const HalfParams& p, Work work) {
     const int blocks = gridDim.x;
     for (int round = 0; round * blocks < p.tiles; round++) {
-        const int n = round * blocks + (CAUSAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
+        const int n = round * blocks + (DIAGONAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
         if (n < p.tiles) work(row_tile(p, n));
     }
 }

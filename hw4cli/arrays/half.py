@@ -73,7 +73,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "GROUPS": how.groups,
         "STAGES": how.stages,
         "COLUMNS": next(width for width in WIDTHS if work.d <= width),
-        "CAUSAL": int(work.causal),
+        "DIAGONAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "SECTION": SECTION,

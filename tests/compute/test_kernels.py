@@ -122,7 +122,7 @@ LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
 
 
 def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
-    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == {*VARIANTS, "absmax"}
+    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == {*VARIANTS, "absmax", "half"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -182,7 +182,7 @@ def test_a_causal_kernel_is_refused_in_one_place(name):
         compiled(name, 80, [*plan.options, "-DCAUSAL=1"])
 
 
-INSTRUCTIONS = {"ptx.cuh", "mma.cuh", "bulk.cuh", "wgmma.cuh"}
+INSTRUCTIONS = {"ptx.cuh", "mma.cuh", "bulk.cuh", "wgmma.cuh", "hopper.cuh"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "kernels").glob("*.cu*")), ids=lambda path: path.name)
