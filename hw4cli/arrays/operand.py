@@ -86,7 +86,8 @@ def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None)
         return np.empty(shape, dtype or model.array.dtype)
     import cupy
 
-    return cupy.empty(shape, dtype or model.array.dtype)
+    with model.array.device:
+        return cupy.empty(shape, dtype or model.array.dtype)
 
 
 def _torch_type(name: str) -> Any:
