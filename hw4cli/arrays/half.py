@@ -44,7 +44,7 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     if work.Nq <= 128:
         return Tiling(2, 128 if work.d <= 64 else 64, 2)
     if work.d > 64:
-        return Tiling(3, 80, 2)
+        return Tiling(3, 64, 3)
     three, four = Tiling(3, 128, 2, ones=work.d > 32), Tiling(4, 64, 4)
     if work.causal:
         return four
