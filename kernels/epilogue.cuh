@@ -32,17 +32,18 @@ __device__ __forceinline__ void combine(const Params& p)
     if (row >= rows) return;
     const float4* parts = (const float4*)p.partial_o + x;
     const float2* stats = p.row_stats + row;
-    float m = stats[0].x, l = 0;
-    for (int s = 1; s < p.splits; s++) m = fmaxf(m, stats[s * rows].x);
+    const int i = row % p.Nq;
+    float m = CAUSAL && splits_of(p, i) == 0 ? MINUS_INFINITY : stats[0].x, l = 0;
+    for (int s = 1; s < splits_of(p, i); s++) m = fmaxf(m, stats[s * rows].x);
     float4 O{0, 0, 0, 0};
-    for (int s = 0; s < p.splits; s++) {
+    for (int s = 0; s < splits_of(p, i); s++) {
         const float weight = exp2_fast(stats[s * rows].x - m);
         const float4 part = parts[s * rows * (D / 4)];
         l = fmaf(weight, stats[s * rows].y, l);
         O.x = fmaf(weight, part.x, O.x), O.y = fmaf(weight, part.y, O.y);
         O.z = fmaf(weight, part.z, O.z), O.w = fmaf(weight, part.w, O.w);
     }
-    const float f = __frcp_rn(l);
+    const float f = __frcp_rn(divisor(l));
     const long long batch = row / p.Nq;
     const int column = x - row * (D / 4), row_in_batch = row - batch * p.Nq;
     *(float4*)(row_of(p.o, batch, row_in_batch) + column * 4) = float4{O.x * f, O.y * f, O.z * f, O.w * f};

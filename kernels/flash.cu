@@ -20,7 +20,6 @@
 //           the result of a first try without it says so.
 
 #include "epilogue.cuh"
-#include "mask.cuh"
 #include "schedule.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
@@ -67,7 +66,7 @@ struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l
 
 // All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
 template <bool SAFE>
-__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, int keys) {
+__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask) {
     const int across_at = lane_across();
     const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
     const unsigned my_rows = first_row * 4;
@@ -75,15 +74,15 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
     const unsigned k_at = base + K_AT + across_at * (RUN * ROW_BYTES + 16), v_at = base + V_AT + across_at * 16;
     constexpr int CHUNK_STEP = SAFE ? 2 : QK_CHUNKS, KEY_STEP = SAFE ? 2 * RUN : PV_KEYS;
     UNROLL for (int i = 0; i < ROWS; i++) {
-        r.l[i] = 0, r.m[i] = SAFE ? MINUS_INFINITY : 0;
+        r.l[i] = 0, r.m[i] = SAFE ? BELOW_ALL_SCORES : 0;
         UNROLL for (int x = 0; x < OUTS; x++) r.O[i][x] = 0;
     }
 #pragma unroll 1
-    for (int left = keys; left > 0; left -= BC) {
-        [[maybe_unused]] const int tile = (keys - left) / BC;  // for the stamps
+    for (const int keys = mask.keys; !mask.is_empty(); mask = mask.after(BC)) {
+        [[maybe_unused]] const int tile = (keys - mask.keys) / BC;  // for the stamps
         K.finish();
         __syncthreads(); ENDS(COPYING, tile); BEGINS(COPYING_V, tile);
-        V.start(left); BEGINS(SCORING, tile);
+        V.start(mask.keys); BEGINS(SCORING, tile);
 
         float S[ROWS][KEYS];
         constexpr bool FRESH = CHUNK_STEP == CHUNKS;  // unrolled whole: the first product starts the sum
@@ -113,9 +112,8 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         }
         ENDS(SCORING, tile); V.finish();
         __syncthreads();
-        if (left > BC) K.start(left - BC);
+        if (mask.keys > BC) K.start(mask.keys - BC);
         ENDS(COPYING_V, tile); BEGINS(COPYING, tile + 1); BEGINS(WEIGHING, tile);
-        const Mask mask{left};
         if (!mask.is_full(BC)) {
             asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
             UNROLL for (int j = 0; j < KEYS; j++)
@@ -204,7 +202,7 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, const 
     UNROLL for (int i = 0; i < ROWS; i++) {
         if (row_at(i) >= p.Nq - row) continue;
         const int exponent = (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
-        const float f = p.splits == 1 ? __frcp_rn(r.l[i]) : __int_as_float((127 - exponent) << 23);
+        const float f = p.splits == 1 ? __frcp_rn(divisor(r.l[i])) : __int_as_float((127 - exponent) << 23);
         UNROLL for (int x = 0; x < OUTS; x += 4)
             if (D == WIDTH || lane_across() + x * 2 < D / 4)
                 *(float4*)(to + row_at(i) * D + lane_across() * 4 + x * LANES_ACROSS) =
@@ -220,29 +218,31 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, const 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params p) {
     const Task t = task_of_split(blockIdx.x, p);
     const float *k = row_of(p.k, t.batch, t.first_key), *v = row_of(p.v, t.batch, t.first_key);
-    const int keys = t.last_key - t.first_key;
+    const Mask mask = mask_at(p, t.row0, t.first_key, t.last_key - t.first_key);
+    if (CAUSAL && mask.is_empty() && p.splits > 1) return;  // combine leaves it out
     const unsigned base = shared_address(shared);
     StreamK K(k, base + K_AT);
     StreamV V(v, base + V_AT);
-    K.start(keys); BEGINS(COPYING, 0);
+    K.start(mask.keys); BEGINS(COPYING, 0);
     load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
     // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none
     // overflowed (inf and NaN never leave a sum). A term flushed to zero was below 2^-126: beside l >= 2^-64
     // that is 2^-62 a key, far under fp32's rounding of 2^-24. O is finite at the end, hence was throughout.
     // If a row of the block fails the test (NaN does), the block does its rows again with the running max:
-    // right for any data, and free in the loop.
+    // right for any data, and free in the loop. (Causal: nothing is wrong with a row without keys, whose l is 0.)
     RowState r;
-    attend<false>(r, K, V, base, keys);
+    attend<false>(r, K, V, base, mask);
     bool sound = true;
     UNROLL for (int i = 0; i < ROWS; i++) {
+        if (CAUSAL && !mask.allows(threadIdx.x / 32 * 32 + lane_down() * 4 + row_at(i), 0)) continue;
         sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
         UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
     }
     if (__syncthreads_or(!sound)) {
         K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT);
-        K.start(keys);
-        attend<true>(r, K, V, base, keys);
+        K.start(mask.keys);
+        attend<true>(r, K, V, base, mask);
     }
     store(r, p, t);
 }

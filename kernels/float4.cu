@@ -15,7 +15,6 @@
 //           owns keys, and the softmax is done once a tile.
 // Before:   warp. 16-byte loads; a half-warp, not a warp, shares a row; a swizzle replaces the padding.
 
-#include "mask.cuh"
 #include "schedule.cuh"
 
 static_assert(BC % 16 == 0, "the 16 lanes of a half-warp must divide the keys of a tile evenly");
@@ -53,7 +52,7 @@ float4_kernel(const Params p)
 
     const int lane = threadIdx.x % 32, half = lane % 2, key = lane / 2, warp_row = threadIdx.x / 32 * 4;
     const int group = lane / LANES, column = min(lane % LANES, CHUNKS - 1);
-    float m[2] = {MINUS_INFINITY, MINUS_INFINITY}, l[2] = {};  // l is the sum over this lane's keys
+    float m[2] = {BELOW_ALL_SCORES, BELOW_ALL_SCORES}, l[2] = {};  // l is the sum over this lane's keys
     float4 O[4] = {};                                          // of this group's keys
 
     for (int e = threadIdx.x; e < BR * CHUNKS; e += THREADS) {
@@ -62,8 +61,8 @@ float4_kernel(const Params p)
         Q[e] = float4{f * x.x, f * x.y, f * x.z, f * x.w};
     }
 
-    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
-        const Mask mask{p.Nk - key0};
+    for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
+        const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);
         __syncthreads();  // nobody reads the tile before any more
         for (int e = threadIdx.x; e < 2 * BC * CHUNKS; e += THREADS) {
             const int chunk = e % (BC * CHUNKS);
@@ -115,7 +114,7 @@ float4_kernel(const Params p)
         }
     }
 
-    for (int r = 0; r < 2; ++r) l[r] = 1.0f / lanes_sum<16, 2>(l[r]);
+    for (int r = 0; r < 2; ++r) l[r] = 1.0f / divisor(lanes_sum<16, 2>(l[r]));
     for (int r = 0; r < 4; ++r) {
         const float inverse_l = SHFL(l[r % 2], r / 2);
         const float4 sum = {lanes_sum<GROUPS, LANES>(O[r].x), lanes_sum<GROUPS, LANES>(O[r].y),

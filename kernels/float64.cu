@@ -33,13 +33,23 @@ __device__ inline double sum_of_four(double x)
     return x + SHFL_XOR(x, 2);
 }
 
-// The scores of four keys, the same in the four lanes of a row.
-__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int keys_left)
+// The keys that a row sees, always the first ones; and the score of the others, whose weight must be 0 even where all are so.
+__device__ inline int keys_of(const Params& p, int row)
+{
+    return CAUSAL ? max(0, min(p.Nk, row + p.causal_offset + 1)) : p.Nk;
+}
+// Causal: the blocks with the most keys come first.
+__device__ inline unsigned in_order(unsigned block, int blocks) { return CAUSAL ? blocks - 1 - block : block; }
+constexpr double UNSEEN = CAUSAL ? 1e5 * NEVER : NEVER;
+
+// The scores of four keys, the same in the four lanes of a row, which sees the first `seen` of them.
+__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int keys_left, int seen)
 {
     for (int u = 0; u < 4; ++u) {
         double dot = 0.0;
         for (int c = 0; c < PART; ++c) dot += Q[c] * K[u * D + 4 * c];
-        s[u] = u < keys_left ? sum_of_four(dot) : NEVER;
+        s[u] = u < keys_left ? sum_of_four(dot) : UNSEEN;
+        if (CAUSAL && u >= seen) s[u] = UNSEEN;
     }
 }
 
@@ -57,7 +67,8 @@ float64(const Params p)
 
     const int blocks = (p.Nq + BR - 1) / BR;
     const long long batch = blockIdx.x / blocks;
-    const int part = threadIdx.x % 4, row = blockIdx.x % blocks * BR + threadIdx.x / 4;
+    const int part = threadIdx.x % 4, row = in_order(blockIdx.x % blocks, blocks) * BR + threadIdx.x / 4;
+    const int last_row = row / BR * BR + BR - 1;
     const float* q = p.q.data + batch * p.q.batch + (long long)row * D + part;
     const float* k = p.k.data + batch * p.k.batch;
     const float* v = p.v.data + batch * p.v.batch;
@@ -65,25 +76,25 @@ float64(const Params p)
     double Q[PART], O[PART] = {}, m = NEVER, l = 0.0, s[4];
     for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)D) : 0.0;
 
-    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
+    for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
         __syncthreads();  // nobody reads the tile before any more
         load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j);
+            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j, keys_of(p, row) - key0 - j);
             m = fmax(m, fmax(fmax(s[0], s[1]), fmax(s[2], s[3])));
         }
     }
 
-    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
+    for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
         __syncthreads();
         load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         load_tile(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j);
+            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j, keys_of(p, row) - key0 - j);
             const double weight = exp((part == 0 ? s[0] : part == 1 ? s[1] : part == 2 ? s[2] : s[3]) - m);
             l += weight;
             for (int u = 0; u < 4; ++u) {
@@ -96,5 +107,5 @@ float64(const Params p)
     l = sum_of_four(l);
     if (row >= p.Nq) return;
     float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
-    for (int c = 0; c < PART; ++c) o[4 * c] = (float)(O[c] / l);
+    for (int c = 0; c < PART; ++c) o[4 * c] = CAUSAL && keys_of(p, row) == 0 ? 0.0f : (float)(O[c] / l);
 }

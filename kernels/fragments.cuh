@@ -4,7 +4,6 @@
 
 #include "absmax.cuh"
 #include "epilogue.cuh"
-#include "mask.cuh"
 #include "softmax.cuh"
 #include "tiles.cuh"
 
@@ -62,12 +61,12 @@ __device__ __forceinline__ int end_scores(const RowState& r, Scores S) {
 }
 // Whether one of the warp's scores has grown so far that its P could pass 2^GROWN.
 __device__ __forceinline__ bool outgrown(int top) { return ANY(top > __float_as_int(GROWN)); }
-// No weight for keys that a row may not see; `mask` is that of the sub-tile.
+// No weight for keys that a row may not see; `mask` is that of the sub-tile and of the warp's rows.
 __device__ __forceinline__ void apply(const Mask& mask, Scores* S) {
     asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for it
     UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int i = 0; i < MI; i++)
         UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
-            if (!mask.allows(warp_row() + i * 16 + fragment_row(e), (t * SL + n) * 8 + fragment_column(e)))
+            if (!mask.allows(i * 16 + fragment_row(e), (t * SL + n) * 8 + fragment_column(e)))
                 S[t][i][n][e] = MINUS_INFINITY;
 }
 // The rows' maximum becomes m; S, O and l follow, by what m really changed in float32.
@@ -78,6 +77,7 @@ __device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first) {
             top = fmaxf(top, fmaxf(S[t][i][n][2 * h], S[t][i][n][2 * h + 1]));
         top = lanes_max<4>(top);
         const float old = r.base[i][h];
+        if (CAUSAL && top == MINUS_INFINITY) continue;  // the row has no key here: its base stays, its P are 0
         r.base[i][h] += first ? BIAS - top : fminf(0, BIAS - top);
         const float change = r.base[i][h] - old;
         const float shrink = first ? 0 : exp2_fast(change);  // first: nothing is there to shrink, and 2^change may be inf
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, long l
                 shrink = exp2_fast(r.base[i][h] + old.x), l = fmaf(old.y, shrink, l);
             }
             if (divide && p.lse && lane % 4 == 0) store_lse(p, batch, row0 + row, -r.base[i][h], l);
-            const float over = divide ? __frcp_rn(l) : 1;
+            const float over = divide ? __frcp_rn(divisor(l)) : 1;
             UNROLL for (int n = 0; n < NO; n++) {
                 const int c = n * 8 + lane % 4 * 2;
                 if (c < D) {
@@ -136,4 +136,13 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, long l
         if (row < rows_left && !divide && lane % 4 == 0) stats[row] = float2{-r.base[i][h], l};
     }
     __syncwarp();
+}
+// Causal: what a block leaves whose rows see no key of its split. Nothing, if there are others (combine); else O = 0.
+__device__ __forceinline__ void leave_empty(const Params& p, const Task& t) {
+    if (p.splits > 1) return;
+    RowState r;
+    zero(r);
+    UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
+    const int row0 = t.row0 + warp_row();
+    store(r, p, t.batch, row0, row_of(p.o, t.batch, row0), nullptr, false, true);
 }

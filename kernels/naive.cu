@@ -11,7 +11,6 @@
 //           algorithm 0.
 // Before:   nothing; this is the ground that the ladder stands on.
 
-#include "mask.cuh"
 #include "schedule.cuh"
 
 static_assert(BR * BC == THREADS, "a block must hold one thread for each score of its tile");
@@ -21,6 +20,7 @@ naive_scores(const Params p)
 {
     const int key_tiles = ceil_div(p.Nk, BC), key_tile = blockIdx.x % key_tiles;
     const Task t = task_of(blockIdx.x / key_tiles, p);
+    if (CAUSAL && key_tile * BC >= t.last_key) return;
     const int i = t.row0 + threadIdx.x / BC, j = key_tile * BC + threadIdx.x % BC;
     if (i >= p.Nq || j >= p.Nk) return;
 
@@ -29,7 +29,8 @@ naive_scores(const Params p)
     for (int c = 0; c < D; ++c) s += q_row[c] * k_row[c];
 
     float* S = static_cast<float*>(p.scratch);
-    S[((long long)t.batch * p.Nq + i) * p.Nk + j] = Mask{p.Nk}.allows(i, j) ? p.scale * s : MINUS_INFINITY;
+    S[((long long)t.batch * p.Nq + i) * p.Nk + j] =
+        mask_at(p, i, 0, p.Nk).allows(0, j) ? p.scale * s : MINUS_INFINITY;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -40,12 +41,13 @@ naive_softmax(const Params p)
     if (row >= (long long)p.batches * p.Nq) return;
 
     float* S = static_cast<float*>(p.scratch) + row * p.Nk;
+    const int i = row % p.Nq;
     float m = MINUS_INFINITY, l = 0.0f;
-    for (int j = lane; j < p.Nk; j += 32) m = fmaxf(m, S[j]);
+    for (int j = lane; j < keys_of(p, i); j += 32) m = fmaxf(m, S[j]);
     m = lanes_max<32>(m);
-    for (int j = lane; j < p.Nk; j += 32) l += expf(S[j] - m);
+    for (int j = lane; j < keys_of(p, i); j += 32) l += expf(S[j] - m);
     l = lanes_sum<32>(l);
-    for (int j = lane; j < p.Nk; j += 32) S[j] = expf(S[j] - m) / l;
+    for (int j = lane; j < keys_of(p, i); j += 32) S[j] = expf(S[j] - m) / l;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -59,6 +61,7 @@ naive_values(const Params p)
     const float* P = static_cast<const float*>(p.scratch) + row * p.Nk;
     const float* v_column = row_of(p.v, batch, 0) + c;
     float sum = 0.0f;
-    for (int j = 0; j < p.Nk; ++j) sum += P[j] * v_column[(long long)j * D];
+    const int i = row % p.Nq;
+    for (int j = 0; j < keys_of(p, i); ++j) sum += P[j] * v_column[(long long)j * D];
     row_of(p.o, batch, row % p.Nq)[c] = sum;
 }

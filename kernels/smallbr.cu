@@ -11,7 +11,6 @@
 //           FlashAttention-2, algorithm 1.
 // Before:   naive. S and P leave device memory; what was three launches is one.
 
-#include "mask.cuh"
 #include "rows.cuh"
 #include "schedule.cuh"
 
@@ -33,12 +32,12 @@ smallbr(const Params p)
     const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
     float* o = row_of(p.o, t.batch, t.row0);
 
-    float m = MINUS_INFINITY, l = 0.0f;  // of row threadIdx.x; only the first BR threads use them
+    float m = BELOW_ALL_SCORES, l = 0.0f;  // of row threadIdx.x; only the first BR threads use them
     float O[OUTPUTS] = {};
     load_rows<BR, D>(Q, q, p.Nq - t.row0, p.scale * LOG2E);
 
-    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
-        const Mask mask{p.Nk - key0};
+    for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
+        const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);
         __syncthreads();  // nobody reads the tile before any more
         load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);
         load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
@@ -73,7 +72,7 @@ smallbr(const Params p)
     }
 
     __syncthreads();
-    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / l;
+    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / divisor(l);
     __syncthreads();
 #pragma unroll
     for (int n = 0; n < OUTPUTS; ++n) {

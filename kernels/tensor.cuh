@@ -46,6 +46,8 @@ __device__ __forceinline__ void add_values(RowState& r, const Probabilities& P, 
 __device__ __forceinline__ void attend(const Params& p) {
     const Task t = task_of_split(blockIdx.x, p);
     const int lane = threadIdx.x % 32, row0 = t.row0 + warp_row();
+    const Mask all = mask_at(p, row0, t.first_key, t.last_key - t.first_key);
+    if (CAUSAL && all.is_empty()) return leave_empty(p, t);
     Ring ring;
     ring.k = row_of(p.k, t.batch, t.first_key), ring.v = row_of(p.v, t.batch, t.first_key);
     ring.tiles = p.tiles, ring.first_tile = t.batch * ceil_div(p.Nk, BC) + t.first_key / BC;
@@ -87,7 +89,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     for (int stage = 0; stage < ring.stages; stage++) {
         UNROLL for (int u = 0; u < SUBS; u++) {
             const int sub = stage * SUBS + u, left = ring.keys - sub * SUB;
-            const Mask mask{left};
+            const Mask mask{left, all.last - sub * SUB};
             if (mask.is_empty()) break;
             const unsigned v_at = ring.at(stage) + v_lane + u * SUB * ROW;
             unsigned k_at = ring.at(stage) + k_lane + (u + 1) * SUB * ROW;

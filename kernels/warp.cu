@@ -10,7 +10,6 @@
 // Source:   Dao 2023, FlashAttention-2, section 3.3 (each warp keeps its own rows of Q).
 // Before:   shared. Gone are S in shared memory, the one thread per row and two of the four barriers.
 
-#include "mask.cuh"
 #include "rows.cuh"
 #include "schedule.cuh"
 
@@ -35,14 +34,14 @@ warp(const Params p)
     const int lane = threadIdx.x % 32, warp_row = threadIdx.x / 32 * ROWS;
     float m[ROWS], l[ROWS], O[ROWS][COLUMNS];  // l is the sum over this lane's keys until the very end
     for (int r = 0; r < ROWS; ++r) {
-        m[r] = MINUS_INFINITY;
+        m[r] = BELOW_ALL_SCORES;
         l[r] = 0.0f;
         for (int x = 0; x < COLUMNS; ++x) O[r][x] = 0.0f;
     }
     load_rows<BR, D>(Q, q, p.Nq - t.row0, p.scale * LOG2E);
 
-    for (int key0 = 0; key0 < p.Nk; key0 += BC) {
-        const Mask mask{p.Nk - key0};
+    for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
+        const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);
         __syncthreads();  // nobody reads the tile before any more
         load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);
         load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
@@ -75,7 +74,7 @@ warp(const Params p)
     }
 
     for (int r = 0; r < ROWS; ++r) {
-        const float inverse_l = 1.0f / lanes_sum<32>(l[r]);
+        const float inverse_l = 1.0f / divisor(lanes_sum<32>(l[r]));
         for (int x = 0; x < COLUMNS; ++x)
             if (t.row0 + warp_row + r < p.Nq && lane + 32 * x < D)
                 o[(warp_row + r) * D + lane + 32 * x] = O[r][x] * inverse_l;

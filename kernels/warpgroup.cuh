@@ -79,7 +79,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
 #pragma unroll 1
-    for (int first_key = 0; first_key < p.Nk; first_key += BC) {
+    for (int first_key = 0; first_key < last_key(p, t); first_key += BC) {
         const int keys = p.Nk - first_key;
         if (first_key > 0) __syncthreads();
         absmax.begin(p.absmax, 0);
@@ -105,7 +105,7 @@ __device__ __forceinline__ void attend(const Params& p) {
             group_wait<0>();
             keep(S[0]);
             const int top = end_scores(r, S);
-            const Mask mask{keys - n};
+            const Mask mask = mask_at(p, t.row0 + warp_row(), first_key + n, keys - n);
             if (!mask.is_full(SUB)) apply(mask, &S);
             const bool first = first_key + n == 0;
             if (first || outgrown(top)) rescale(r, &S, first);
@@ -123,7 +123,8 @@ __device__ __forceinline__ void begin_m(RowState& r, const Scores S) {
     UNROLL for (int h = 0; h < 2; h++) {
         float top = MINUS_INFINITY;
         UNROLL for (int n = 0; n < SL; n++) top = fmaxf(top, fmaxf(S[0][n][2 * h], S[0][n][2 * h + 1]));
-        r.base[0][h] = BIAS - lanes_max<4>(top);
+        top = lanes_max<4>(top);
+        if (!CAUSAL || top > MINUS_INFINITY) r.base[0][h] = BIAS - top;  // else the row has no key here: its P are 0
     }
 }
 
@@ -156,8 +157,11 @@ __device__ __forceinline__ void attend(const Params& p) {
     Ring ring;
     BlockAbsmax absmax{(unsigned*)((char*)shared + ABSMAX_AT)};
     RowState r;
+    Mask all;
     {
         const Task t = task_of_split(blockIdx.x, p);
+        all = mask_at(p, t.row0 + warp_row(), t.first_key, t.last_key - t.first_key);
+        if (CAUSAL && all.is_empty()) return leave_empty(p, t);
         ring.tiles = p.tiles, ring.first_tile = t.batch * ceil_div(p.Nk, BC) + t.first_key / BC;
         ring.base = shared_address(shared), ring.keys = t.last_key - t.first_key, ring.stages = ceil_div(ring.keys, BC);
         ring.begin();
@@ -176,7 +180,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     const int subs = ceil_div(ring.keys, SUB);
     auto keys_at = [&](int sub) { return ring.at(sub / SUBS) + sub % SUBS * SUB * ROW; };
     auto mask_tail = [&](Scores& S, int sub) {
-        const Mask mask{ring.keys - sub * SUB};
+        const Mask mask{ring.keys - sub * SUB, all.last - sub * SUB};
         if (!mask.is_full(SUB)) apply(mask, &S);
     };
     auto load_ahead = [&](int sub) {

@@ -16,8 +16,9 @@ FIELDS = {
     **dict.fromkeys(("lse", "scratch", "absmax", "tiles", "row_stats", "partial_o"), "Q"),
     **dict.fromkeys(("batches", "heads", "Nq", "Nk", "splits"), "i"),
     "scale": "f",
+    "causal_offset": "i",
 }
-_LAYOUT = struct.Struct("<" + "".join(FIELDS.values()))
+_LAYOUT = struct.Struct("@" + "".join(FIELDS.values()) + "0Q")  # aligned as the compiler does, the end too
 SIZE = _LAYOUT.size
 
 
@@ -56,4 +57,4 @@ def arguments(
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     members = [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
-    return _LAYOUT.pack(*members, lse, *parts, shape.B, 1, shape.N, shape.N, plan.splits, shape.d**-0.5)
+    return _LAYOUT.pack(*members, lse, *parts, shape.B, 1, shape.N, shape.N, plan.splits, shape.d**-0.5, 0)

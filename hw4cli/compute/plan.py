@@ -167,4 +167,5 @@ class Variant:
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
         scratch = self.scratch(shape, chosen, splits)
-        return Plan(self.name, {"D": shape.d, **chosen}, launches, scratch, splits, self.finds_absmax, self.main_symbol)
+        macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})}
+        return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -49,7 +49,8 @@ class Mistake:
 
     def record(self) -> dict[str, object]:
         """The same as words and numbers."""
-        return {**asdict(self), "shape": [self.shape.B, self.shape.N, self.shape.d]}
+        sizes = [self.shape.B, self.shape.N, self.shape.d]
+        return {**asdict(self), "shape": sizes, "causal": self.shape.causal}
 
     def __str__(self) -> str:
         width = "" if self.lanes == 32 else f", warps of {self.lanes}"
@@ -127,7 +128,7 @@ def check_kernel(
 
 def _differs(variant: Variant, shape: Shape, props: DeviceProperties, tile: Tile | None) -> bool:
     """Whether a kernel computes a long sequence in another way than a short one."""
-    short, long = (variant.plan(Shape(1, N, shape.d), props, tile) for N in (1, shape.N))
+    short, long = (variant.plan(replace(shape, N=N), props, tile) for N in (1, shape.N))
     return (short.options, short.splits) != (long.options, long.splits)
 
 
@@ -141,7 +142,7 @@ def _problems(
         for finding in outcome.findings:
             yield shape, kind, finding.kind, finding.sentence
         if outcome.finished:
-            for sentence in _wrong(variant, kind, job.inputs, outcome.o, props):
+            for sentence in _wrong(variant, kind, shape, job.inputs, outcome.o, props):
                 yield shape, kind, "wrong answer", sentence
             if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
                 yield shape, kind, "order", "the answer depends on the order in which threads take their turns"
@@ -161,16 +162,15 @@ def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, 
             yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
 
 
-def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, props: DeviceProperties) -> list[str]:
+def _wrong(variant: Variant, kind: str, shape: Shape, inputs: Floats, o: Floats, props: DeviceProperties) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
-    n, _, N, d = inputs.shape
     if has_bound(variant.name):
-        allowed = bound(variant.name, absmax(inputs), d, N, props)
+        allowed = bound(variant.name, absmax(inputs), shape.d, shape.N, props)
         if kind == RANDOM_DATA:
             allowed = min(allowed, variant.error_bound)
     else:  # a kernel of the user's own
         allowed = math.inf if kind == HUGE else SAFE
-    exact = exact_attention(inputs)
+    exact = exact_attention(inputs, causal=shape.causal)
     error = np.abs(o - exact)
     wrong = ~(error <= allowed)
     v = inputs[:, 2]
@@ -185,4 +185,4 @@ def _wrong(variant: Variant, kind: str, inputs: Floats, o: Floats, props: Device
         if not math.isnan(got)
         else (f"it should be {right:.6g}: nothing was written there, or it comes from what nobody has written")
     )
-    return [f"{int(wrong.sum())} of {o.size} elements are wrong: {Shape(n, N, d).place(index)} is {got:.6g}, {why}"]
+    return [f"{int(wrong.sum())} of {o.size} elements are wrong: {shape.place(index)} is {got:.6g}, {why}"]

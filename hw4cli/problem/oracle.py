@@ -17,11 +17,12 @@ WORKER_BYTES = 128 << 20  # of address space for a thread: its stack, its heap, 
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 
 
-def exact_attention(block: Floats, advance: Advance | None = None) -> Floats:
+def exact_attention(block: Floats, advance: Advance | None = None, causal: bool = False) -> Floats:
     """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64 on all cores, rounded to float32 at the end.
 
-    `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d). `advance` is called
-    with the number of rows that were just computed. Raises InputError for an array of another type or shape.
+    `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d). `causal`: row i sees
+    the keys 0 to i alone. `advance` is called with the number of rows that were just computed. Raises InputError for
+    an array of another type or shape.
 
     >>> block = np.zeros((1, 3, 4, 8), np.float32)
     >>> block[:, 2] = 1
@@ -33,8 +34,12 @@ def exact_attention(block: Floats, advance: Advance | None = None) -> Floats:
 
     def task(batches: slice, rows: slice, out: Floats) -> None:
         q, k, v = (wide[batches, part] for part in range(3))
+        if causal:
+            k, v = k[:, : rows.stop], v[:, : rows.stop]
         s = q[:, rows] @ k.swapaxes(1, 2)
         s /= np.sqrt(block.shape[3])
+        if causal:
+            s[:, np.arange(rows.stop) > np.arange(rows.start, rows.stop)[:, None]] = -np.inf
         s -= s.max(axis=2, keepdims=True)
         p = np.exp(s, out=s)
         out[:] = (p @ v) / p.sum(axis=2, keepdims=True)

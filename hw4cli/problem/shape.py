@@ -1,6 +1,6 @@
-"""The size of a case: B, N and d of the header, and what follows from them by arithmetic."""
+"""The size of a case: B, N and d of the header, whether it is causal, and what follows by arithmetic."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hw4cli.errors import InputError
@@ -15,16 +15,21 @@ LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d
 class Shape:
     """The size of a case: B batches of N rows (queries, keys and values) of d columns.
 
+    `causal`: row i sees the keys 0 to i alone. Files do not say so: who runs them does.
+
     >>> Shape(2, 128, 64).flops
     8388608
+    >>> Shape(2, 128, 64, causal=True).flops
+    4194304
     """
 
     B: int
     N: int
     d: int
+    causal: bool = False
 
     @classmethod
-    def of(cls, block: Any) -> "Shape":
+    def of(cls, block: Any, causal: bool = False) -> "Shape":
         """The shape of Q, K and V in one array (B, 3, N, d), NumPy's or CuPy's.
 
         Raises InputError if the array has other dimensions, or another type than float32.
@@ -32,10 +37,10 @@ class Shape:
         if block.ndim != 4 or block.shape[1] != 3 or block.dtype.name != "float32":
             found = f"{block.dtype} {block.shape}"
             raise InputError(f"Q, K and V must be a float32 array (B, 3, N, d), but this is {found}")
-        return cls(block.shape[0], block.shape[2], block.shape[3])
+        return cls(block.shape[0], block.shape[2], block.shape[3], causal)
 
     def __str__(self) -> str:
-        return f"({self.B}, {self.N}, {self.d})"
+        return f"({self.B}, {self.N}, {self.d}){', causal' if self.causal else ''}"
 
     @property
     def elements(self) -> int:
@@ -54,8 +59,17 @@ class Shape:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of QKᵀ and PV, the field's count: 4·B·N²·d."""
-        return 4 * self.B * self.N**2 * self.d
+        """Floating-point operations of QKᵀ and PV, the field's count: 4·B·N²·d, and half of that if it is causal."""
+        return 4 * self.B * self.N**2 * self.d // (2 if self.causal else 1)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees: each costs 4·d floating-point operations."""
+        return self.B * (self.N * (self.N + 1) // 2 if self.causal else self.N**2)
+
+    def with_batches(self, B: int) -> "Shape":
+        """The same with another number of batches."""
+        return replace(self, B=B)
 
     def check(self, where: str) -> None:
         """Raise InputError, naming `where`, unless hw4 computes this shape."""

@@ -31,6 +31,17 @@ def test_the_tiled_computation_has_float32_accuracy(shape):
     assert np.abs(tiled_attention(block) - definition(block)).max() < 2e-5
 
 
+# One row, rows of several tiles and tasks, an odd number of batches.
+@pytest.mark.parametrize("shape", [(2, 1, 8), (3, 129, 36), (1, 1300, 32)])
+def test_a_causal_row_is_the_last_of_a_sequence_that_ends_with_it(shape, monkeypatch):
+    block, N = random_block(*shape), shape[1]
+    rows = sorted({0, N // 3, N // 2, *(row for row in (99, 100, 511, 512, 1023, 1024) if row < N), N - 1})
+    right = np.stack([definition(block[:, :, : row + 1])[:, -1] for row in rows], axis=1)
+    assert np.abs(tiled_attention(block, causal=True)[:, rows] - right).max() < 2e-5
+    monkeypatch.setattr("hw4cli.problem.oracle.ORACLE_BYTES", 8 * 100 * N)
+    assert np.abs(exact_attention(block, causal=True)[:, rows] - right).max() < 1e-6
+
+
 @given(B=st.integers(1, 4), N=st.integers(1, 50), d=st.integers(1, 8).map(lambda x: 4 * x), seed=st.integers(0, 99))
 def test_any_small_shape_is_right(B, N, d, seed):
     block = random_block(B, N, d, seed)
