@@ -19,7 +19,7 @@ Records = Iterable[dict[str, Any]]
 
 def kernel_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of kernels that were timed; none in a record of whole programs."""
-    return [row for row in record["rows"] if "kernel" in row and row["status"] == "ok"]
+    return [row for row in record["rows"] if "kernel" in row and row["status"] == "ok" and not row.get("causal")]
 
 
 def errors(records: Records) -> dict[str, dict[int, float]]:

@@ -42,14 +42,14 @@ __device__ inline int keys_of(const Params& p, int row)
 __device__ inline unsigned in_order(unsigned block, int blocks) { return CAUSAL ? blocks - 1 - block : block; }
 constexpr double UNSEEN = CAUSAL ? 1e5 * NEVER : NEVER;
 
-// The scores of four keys, the same in the four lanes of a row, which sees the first `seen` of them.
-__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int keys_left, int seen)
+// The scores of four keys, the same in the four lanes of a row.
+__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int keys_left)
 {
     for (int u = 0; u < 4; ++u) {
         double dot = 0.0;
         for (int c = 0; c < PART; ++c) dot += Q[c] * K[u * D + 4 * c];
-        s[u] = u < keys_left ? sum_of_four(dot) : UNSEEN;
-        if (CAUSAL && u >= seen) s[u] = UNSEEN;
+        if (CAUSAL) dot = sum_of_four(dot);  // by all rows of the warp: they see different keys
+        s[u] = u >= keys_left ? UNSEEN : CAUSAL ? dot : sum_of_four(dot);
     }
 }
 
@@ -82,7 +82,7 @@ float64(const Params p)
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j, keys_of(p, row) - key0 - j);
+            four_scores(s, Q, K + j * D + part, keys_of(p, row) - key0 - j);
             m = fmax(m, fmax(fmax(s[0], s[1]), fmax(s[2], s[3])));
         }
     }
@@ -94,7 +94,7 @@ float64(const Params p)
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, p.Nk - key0 - j, keys_of(p, row) - key0 - j);
+            four_scores(s, Q, K + j * D + part, keys_of(p, row) - key0 - j);
             const double weight = exp((part == 0 ? s[0] : part == 1 ? s[1] : part == 2 ? s[2] : s[3]) - m);
             l += weight;
             for (int u = 0; u < 4; ++u) {

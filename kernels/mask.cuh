@@ -26,6 +26,7 @@ struct Mask {
     }
     __device__ __forceinline__ bool is_empty() const { return keys <= 0; }  // no row sees any
     __device__ __forceinline__ bool allows(int row, int key) const { return key < keys && (!CAUSAL || key <= last + row); }
+    __device__ __forceinline__ Mask below(int rows) const { return {keys, last + rows}; }           // so many rows below
     __device__ __forceinline__ Mask after(int count) const { return {keys - count, last - count}; }  // `count` keys further
 };
 

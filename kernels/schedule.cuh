@@ -18,12 +18,19 @@ struct Task {
 };
 
 // The task of a block that takes all keys that its rows see: the blocks of a batch lie side by side, and share K and V in the L2
-// cache. Causal: the lowest rows come first, because they have the most keys; what runs last is short.
+// cache. Causal: the lowest rows of SECTION batches come first, because they have the most keys; what runs last is short.
+constexpr unsigned SECTION = 16;
 __device__ __forceinline__ Task task_of(unsigned block, const Params& p)
 {
     const unsigned row_blocks = ceil_div(p.Nq, BR);
-    const int batch = block / row_blocks, n = block % row_blocks, row0 = (CAUSAL ? int(row_blocks) - 1 - n : n) * BR;
-    return {batch, row0, 0, 0, keys_of(p, row0 + BR - 1)};
+    if (CAUSAL) {
+        const unsigned first = block / (row_blocks * SECTION) * SECTION, n = block % (row_blocks * SECTION);
+        const unsigned batches = min(SECTION, p.batches - first);
+        const int row0 = (row_blocks - 1 - n / batches) * BR;
+        return {int(first + n % batches), row0, 0, 0, keys_of(p, row0 + BR - 1)};
+    }
+    const int batch = block / row_blocks;
+    return {batch, int(block % row_blocks) * BR, 0, 0, p.Nk};
 }
 
 // Causal: the keys of each split of a block of rows that sees so many keys. Whole tiles; the last splits may be left with none.

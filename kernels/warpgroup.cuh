@@ -160,7 +160,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     Mask all;
     {
         const Task t = task_of_split(blockIdx.x, p);
-        all = mask_at(p, t.row0 + warp_row(), t.first_key, t.last_key - t.first_key);
+        all = mask_at(p, t.row0, t.first_key, t.last_key - t.first_key);  // of the block: the same in all threads
         if (CAUSAL && all.is_empty()) return leave_empty(p, t);
         ring.tiles = p.tiles, ring.first_tile = t.batch * ceil_div(p.Nk, BC) + t.first_key / BC;
         ring.base = shared_address(shared), ring.keys = t.last_key - t.first_key, ring.stages = ceil_div(ring.keys, BC);
@@ -181,7 +181,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     auto keys_at = [&](int sub) { return ring.at(sub / SUBS) + sub % SUBS * SUB * ROW; };
     auto mask_tail = [&](Scores& S, int sub) {
         const Mask mask{ring.keys - sub * SUB, all.last - sub * SUB};
-        if (!mask.is_full(SUB)) apply(mask, &S);
+        if (!mask.is_full(SUB)) apply(mask.below(warp_row()), &S);
     };
     auto load_ahead = [&](int sub) {
         if (sub % SUBS == 0) ring.load_ahead(sub / SUBS);

@@ -4,6 +4,7 @@ import json
 import re
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.options import FILE, folder_option, format_option, program_command, shapes_option
+from hw4cli.terminal.options import FILE, causal_option, folder_option, format_option, program_command, shapes_option
 from hw4cli.terminal.params import KernelName, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, print_message, printable, wrapped
@@ -36,7 +37,7 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
     return tiles
 
 
-KERNELS_ONLY = {"kernels", "shapes", "tiles", "warm", "peers", "older"}
+KERNELS_ONLY = {"kernels", "shapes", "causal", "tiles", "warm", "peers", "older"}
 PROGRAMS_ONLY = {"programs", "folder", "runs", "cold"}
 ALL = "all"
 
@@ -44,7 +45,7 @@ ALL = "all"
 @click.command(
     cls=Sections,
     sections={
-        "On what": ["cases", "shapes"],
+        "On what": ["cases", "shapes", "causal"],
         "Kernels": ["tiles", "warm", "peers", "older"],
         "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
         "Results": ["form", "output"],
@@ -59,6 +60,7 @@ ALL = "all"
     help="Cases of the suite, such as t22,t28-t30.",
 )
 @shapes_option("A shape; may be given several times.")
+@causal_option("Causal attention: row i sees the keys 0 to i alone.")
 @click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
 @click.option("--peers", type=OneOf(["torch"]), help="Measure others' attention in the same run.")
@@ -161,6 +163,7 @@ def _bench_kernels(
     output: Path | None,
     kernels: tuple[str, ...],
     shapes: list[Shape],
+    causal: bool,
     tiles: list[dict[str, int]],
     warm: bool,
     peers: str | None,
@@ -180,7 +183,7 @@ def _bench_kernels(
     if older:
         then = read_record(older)
         check_comparable(then, older, cold=not warm)
-    chosen = _cases(ctx, cases, shapes)
+    chosen = _cases(ctx, cases, shapes, causal)
     for name in kernels:
         if name != ALL:
             kernel_named(name)  # reports what is wrong with a file before a GPU is opened
@@ -229,14 +232,17 @@ def _publish(result: dict[str, Any], form: str, output: Path | None) -> None:
         write_text(output, json.dumps(result, indent=1) + "\n")
 
 
-def _cases(ctx: click.Context, names: str, shapes: list[Shape]) -> list[tuple[str, Shape, int]]:
+def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool = False) -> list[tuple[str, Shape, int]]:
     """(name, shape, seed) of what to measure on."""
     from hw4cli.problem import suite
 
     if not names and not shapes:
         raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
     named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
-    return [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
+    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
+    if not causal:
+        return found
+    return [(f"{name} causal", replace(shape, causal=True), seed) for name, shape, seed in found]
 
 
 def _implementations(
@@ -258,7 +264,7 @@ def _implementations(
 
 
 def _formatted(result: dict[str, Any], form: str) -> str:
-    from hw4cli.lab.tables import COLUMNS, PROGRAM_COLUMNS, cells, program_cells
+    from hw4cli.lab.tables import CAUSAL_NOTE, COLUMNS, PROGRAM_COLUMNS, cells, pairs, program_cells
     from hw4cli.text import tables
 
     if form == "json":
@@ -270,9 +276,15 @@ def _formatted(result: dict[str, Any], form: str) -> str:
         header, shown, who = PROGRAM_COLUMNS, program_cells, "program"
     timed = [row for row in result["rows"] if row["status"] == "ok"]
     lines = [shown(row) for row in timed]
+    if any(row.get("causal") for row in timed):
+        at = header.index(COLUMNS["tflops"]) + 1
+        header = [*header[:at], "pairs", *header[at:]]
+        lines = [[*line[:at], pairs(row), *line[at:]] for line, row in zip(lines, timed, strict=True)]
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]
+    if any(row.get("causal") for row in timed):
+        reasons.append(CAUSAL_NOTE)
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
     width = columns(sys.stdout)

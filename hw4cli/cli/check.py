@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +12,10 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import format_option, shape_option
+from hw4cli.terminal.options import causal_option, format_option, shape_option
 from hw4cli.terminal.params import KernelName, OneOf
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
@@ -49,6 +50,7 @@ class Architecture(OneOf):
     help="A compute capability to compile for; may be given several times.  [default: all that hw4 knows]",
 )
 @shape_option("The shape that tiles and launches are for.  [default: 1,4096,64]")
+@causal_option("Check causal attention alone; else --run does so, too, with the kernels of the ladder.")
 @click.option(
     "--run",
     "execute",
@@ -58,7 +60,12 @@ class Architecture(OneOf):
 )
 @format_option("table", "json", "csv")
 def check(
-    kernels: tuple[str, ...], architectures: tuple[str, ...], shape: Shape | None, execute: bool, form: str
+    kernels: tuple[str, ...],
+    architectures: tuple[str, ...],
+    shape: Shape | None,
+    causal: bool,
+    execute: bool,
+    form: str,
 ) -> int:
     """Compile KERNELS for every architecture, without a GPU, and count what they use.
 
@@ -79,8 +86,11 @@ def check(
 
     names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     variants = [kernel_named(name) for name in names]
+    if shape:
+        shape = replace(shape, causal=causal)
     if execute:
-        return _execute(variants, [DEVICES[ARCHITECTURES[name]] for name in architectures or ["8.0"]], shape, form)
+        chosen = [DEVICES[ARCHITECTURES[name]] for name in architectures or ["8.0"]]
+        return _execute(variants, chosen, shape, causal, form)
     devices = [DEVICES[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
     compilers, missing = {}, {}
     for props in devices:
@@ -96,7 +106,7 @@ def check(
         for variant in variants:
             for props in devices:
                 if props.cc in compilers:
-                    rows += check_one(variant, props, shape or Shape(1, 4096, 64), compilers[props.cc])
+                    rows += check_one(variant, props, shape or Shape(1, 4096, 64, causal), compilers[props.cc])
                     progress.add(1)
     click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
@@ -104,10 +114,12 @@ def check(
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
 
 
-def _execute(variants: "list[Variant]", devices: "list[DeviceProperties]", shape: Shape | None, form: str) -> int:
+def _execute(
+    variants: "list[Variant]", devices: "list[DeviceProperties]", shape: Shape | None, causal: bool, form: str
+) -> int:
     """Run kernels on the CPU and print what is wrong with them; 1 if anything is."""
     with Importing():
-        from hw4cli.emulator.check import check_kernel
+        from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, check_kernel
 
     from hw4cli.text import tables
 
@@ -119,7 +131,10 @@ def _execute(variants: "list[Variant]", devices: "list[DeviceProperties]", shape
                 if props.cc < variant.least_cc:
                     print_message(f"{variant.name} needs compute capability {variant.least_cc / 10}")
                 else:
-                    found += [(props, mistake) for mistake in check_kernel(variant, props=props, shape=shape)]
+                    own = is_own_kernel(variant.name)  # it need not know the mask
+                    shapes = ALL_CAUSAL if causal else ALL_FULL if own else (*ALL_FULL, *ALL_CAUSAL)
+                    mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes)
+                    found += [(props, mistake) for mistake in mistakes]
                 progress.add(1)
     records = [{"compute_capability": f"{props.cc / 10:.1f}", **mistake.record()} for props, mistake in found]
     if form == "json":

@@ -1,6 +1,7 @@
 """`hw4 gen`: test cases and their answers."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, folder_option, shape_option
+from hw4cli.terminal.options import FILE, causal_option, folder_option, shape_option
 from hw4cli.terminal.params import Whole, complete_cases
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import counted, printable
@@ -27,6 +28,7 @@ BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 @click.option("--seed", type=Whole(min=0), default=0, show_default=True, help="For --shape.")
 @click.option("-o", "--output", type=FILE, help="The input file of --shape.")
 @folder_option("Where named cases go.")
+@causal_option("Make the answers of causal attention: t07.causal.out.")
 @click.option("--no-answers", is_flag=True, help="Make inputs only.")
 @click.option("--force", is_flag=True, help="Make again what is there already.")
 def gen(
@@ -35,6 +37,7 @@ def gen(
     seed: int,
     output: Path | None,
     folder: Path,
+    causal: bool,
     no_answers: bool,
     force: bool,
 ) -> None:
@@ -57,19 +60,21 @@ def gen(
             raise click.UsageError("--shape needs -o FILE, the file to write", click.get_current_context())
         if not output.name:
             raise InputError(f"{output} is not a file's name")
-        answer = None if no_answers else output.with_name(output.name + ".out")
+        shape = replace(shape, causal=causal)
+        answer = None if no_answers else output.with_name(output.name + shape.answer_suffix)
         tasks = [GenerationTask(output, answer, shape, seed)]
     elif cases and not shape and not output:
-        tasks = [GenerationTask.of(case, folder, not no_answers) for case in suite.select(cases)]
+        chosen = [case.as_causal(causal) for case in suite.select(cases)]
+        tasks = [GenerationTask.of(case, folder, not no_answers) for case in chosen]
         make_folder(folder)
     else:
         raise click.UsageError(
             "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
         )
-    _make_all(tasks if force else [task.missing() for task in tasks])
+    _make_all(tasks if force else [task.missing() for task in tasks], causal)
 
 
-def _make_all(tasks: "list[GenerationTask]") -> None:
+def _make_all(tasks: "list[GenerationTask]", causal: bool) -> None:
     """Run the tasks, each file with a progress bar, and print a line for each case."""
     with Importing():
         from hw4cli.problem.generate import check_space, file_tasks
@@ -83,7 +88,7 @@ def _make_all(tasks: "list[GenerationTask]") -> None:
         with Importing():
             from hw4cli.device.float64 import best_oracle
 
-        oracle, what = best_oracle()
+        oracle, what = best_oracle(causal)
         click.echo(f"answers: {what}", err=True)
     for number, task in enumerate(wanted, 1):
         for file in file_tasks(task, oracle):

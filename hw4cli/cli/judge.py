@@ -13,7 +13,14 @@ from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
 from hw4cli.terminal.judgeclass import class_options, judge_class
 from hw4cli.terminal.judgeplan import arguments, selected, session_plan
-from hw4cli.terminal.options import folder_option, limits_option, program_command, rules_options, split_command
+from hw4cli.terminal.options import (
+    causal_option,
+    folder_option,
+    limits_option,
+    program_command,
+    rules_options,
+    split_command,
+)
 from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 
@@ -26,7 +33,7 @@ SECONDS = 60.0  # that compiling hw4's own kernels may take
 @click.command(
     cls=Sections,
     sections={
-        "What to judge": ["program", "folder", "repeat", "warmup"],
+        "What to judge": ["program", "folder", "causal", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
         "Where it runs": ["sandbox", "run_as", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
@@ -41,6 +48,7 @@ SECONDS = 60.0  # that compiling hw4's own kernels may take
     shell_complete=complete_command,
     help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
 )
+@causal_option("Compare with the answers of causal attention (see hw4 gen --causal); hw4 itself gets --causal.")
 @click.option("--repeat", type=Whole(1, 1000), default=1, show_default=True, help="Runs of each case.")
 @click.option(
     "--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs of each case before, not counted."
@@ -142,6 +150,8 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.terminal.casetable import CaseTable
 
     command, env = program_command(program, ctx)
+    if options["causal"] and program is None:
+        command = [*command, "run", "--causal"]
     plan = session_plan(ctx, user=user or login(), command=command, env=env, **options)
     plan = replace(plan, output=options["output"], sources=() if program else own_files())
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:

@@ -14,7 +14,7 @@ from hw4cli.resources import is_own_kernel
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE
+from hw4cli.terminal.options import FILE, causal_option
 from hw4cli.terminal.params import KernelName, Number, OneOf
 from hw4cli.text.words import columns, wrapped
 
@@ -46,6 +46,7 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     type=Number(0, min_open=True),
     help="The largest error of an element that is allowed.  [default: 0.004, proven]",
 )
+@causal_option("Let row i see the keys 0 to i alone.")
 @click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
@@ -56,6 +57,7 @@ def run(
     device: str,
     kernel: str,
     max_error: float | None,
+    causal: bool,
     timing: bool,
     quiet: bool,
 ) -> None:
@@ -99,7 +101,7 @@ def run(
     }
     started = time.perf_counter()
     with bar:
-        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), timeline, notify)
+        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), timeline, notify, causal)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,9 @@ import click
 
 from hw4cli import __version__
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import CAUSAL, Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, json_option, shape_option
+from hw4cli.terminal.options import FILE, causal_option, json_option, shape_option
 from hw4cli.terminal.params import Number
 from hw4cli.text.words import columns, printable, wrapped
 
@@ -35,6 +35,7 @@ class Verification:
     reason: str
     comparison: "Comparison | None"
     diagnosis: "Diagnosis"
+    causal: bool
 
     @property
     def right(self) -> bool:
@@ -46,6 +47,7 @@ class Verification:
 @click.argument("output", type=FILE)
 @click.argument("answer", type=FILE)
 @click.option("--input", "source", type=FILE, metavar="FILE", help="The input.  [default: t07 beside t07.out]")
+@causal_option("ANSWER is of causal attention.  [default: if it is named t07.causal.out]")
 @shape_option("The shape, to show places as batch, row and column without the input.")
 @click.option(
     "--tolerance",
@@ -56,7 +58,13 @@ class Verification:
 )
 @json_option("verify")
 def verify(
-    output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, as_json: bool
+    output: Path,
+    answer: Path,
+    source: Path | None,
+    causal: bool,
+    shape: Shape | None,
+    tolerance: float,
+    as_json: bool,
 ) -> int:
     """Compare OUTPUT with ANSWER, element by element.
 
@@ -65,7 +73,8 @@ def verify(
 
     Exit status 0 if every element is a number within the tolerance, 1 if not.
     """
-    found = _verified(output, answer, source, shape, tolerance)
+    causal = causal or answer.with_suffix("").suffix == CAUSAL
+    found = _verified(output, answer, source, replace(shape, causal=causal) if shape else None, tolerance, causal)
     if as_json:
         click.echo(json.dumps(_document(found, tolerance), indent=1, allow_nan=False))
     else:
@@ -73,7 +82,9 @@ def verify(
     return 0 if found.right else 1
 
 
-def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float) -> Verification:
+def _verified(
+    output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, causal: bool
+) -> Verification:
     with Importing():
         from hw4cli.diagnosis.explain import Diagnosis, explain
         from hw4cli.diagnosis.size import explain_size
@@ -86,7 +97,7 @@ def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | No
             raise InputError(f"{path} is not a file" if path.exists() else f"{path} does not exist")
     if _is_input(answer):
         raise InputError(f"{answer} is an input: the answer that belongs to it, such as {answer}.out, is needed")
-    source, shape = _input_of(answer, source, shape)
+    source, shape = _input_of(answer, source, shape, causal)
     sizes = output.stat().st_size, answer.stat().st_size
     if shape and shape.output_bytes != sizes[1]:
         raise InputError(f"{answer} has {sizes[1]:,} bytes, but an answer of shape {shape} has {shape.output_bytes:,}")
@@ -97,13 +108,13 @@ def _verified(output: Path, answer: Path, source: Path | None, shape: Shape | No
         if shape:
             words = size_problem(sizes[0], shape), explain_size(output, answer, shape, tolerance)
             reason = "; ".join(filter(None, words))
-        return Verification(output, answer, source, shape, sizes, reason, None, Diagnosis())
+        return Verification(output, answer, source, shape, sizes, reason, None, Diagnosis(), causal)
     try:
         result = compare_files(output, answer, Comparison(tolerance, ErrorMap(shape) if shape else None))
     except ValueError as error:
         raise InputError(f"{answer}: {error}") from None
     diagnosis = explain(output, answer, source, shape, result) if shape else Diagnosis()
-    return Verification(output, answer, source, shape, sizes, result.reason(shape), result, diagnosis)
+    return Verification(output, answer, source, shape, sizes, result.reason(shape), result, diagnosis, causal)
 
 
 def _is_input(path: Path) -> bool:
@@ -116,17 +127,20 @@ def _is_input(path: Path) -> bool:
         return False
 
 
-def _input_of(answer: Path, source: Path | None, shape: Shape | None) -> tuple[Path | None, Shape | None]:
+def _input_of(answer: Path, source: Path | None, shape: Shape | None, causal: bool) -> tuple[Path | None, Shape | None]:
     """The input and its shape: that which is named, or lies beside its answer, as gen leaves them (t07, t07.out)."""
     from hw4cli.problem.casefile import InputFile
 
     beside = answer.with_suffix("") if answer.suffix == ".out" else None
+    if beside and beside.suffix == CAUSAL:
+        beside = beside.with_suffix("")
     for path in (source, beside):
         try:
             if path:
                 with InputFile(path) as inputs:
-                    if shape in (None, inputs.shape):
-                        return path, inputs.shape
+                    found = replace(inputs.shape, causal=causal)
+                    if shape in (None, found):
+                        return path, found
                     if source:
                         raise InputError(f"{source} has shape {inputs.shape}, but --shape is {shape}")
         except InputError:
@@ -189,7 +203,8 @@ def _document(found: Verification, tolerance: float) -> dict[str, Any]:
         "output": str(found.output),
         "answer": str(found.answer),
         "input": str(found.source) if found.source else None,
-        "shape": [shape.B, shape.N, shape.d] if shape else None,
+        "shape": list(shape.sizes) if shape else None,
+        "causal": found.causal,
         "bytes": {"output": found.sizes[0], "answer": found.sizes[1]},
         "tolerance": tolerance,
         "right": found.right,

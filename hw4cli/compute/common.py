@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hw4cli.compute import formulas
-from hw4cli.compute.formulas import combine_blocks, partial_o_bytes, row_stats_bytes, split_count
+from hw4cli.compute.formulas import MOST_SPLITS, ceil_div, combine_blocks, partial_o_bytes, row_stats_bytes, split_count
 from hw4cli.compute.plan import DeviceProperties, Launch, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
@@ -12,6 +12,14 @@ TILED_QUERIES, TILED_KEYS = 1024, 512
 NO_LIMIT = 2**31 - 1  # keys of a split
 RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
+
+
+def computed_share(shape: Shape, BR: int, BC: int) -> float:
+    """The share of the N² pairs of a query and a key that lie in tiles which a kernel computes, of these sizes."""
+    if not shape.causal:
+        return 1.0
+    blocks = ((row, min(row + BR, shape.N)) for row in range(0, shape.N, BR))
+    return sum((end - row) * min(shape.N, ceil_div(end, BC) * BC) for row, end in blocks) / shape.N**2
 
 
 def combine_launch(name: str, shape: Shape) -> Launch:
@@ -46,10 +54,29 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
 
 
 def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperties], int]:
-    """Into how many parts the keys are split: see split_count."""
+    """Into how many parts the keys are split: see split_count and causal_split_count."""
 
     def splits(shape: Shape, tile: Tile, props: DeviceProperties) -> int:
         blocks = formulas.row_blocks(shape.B, shape.N, tile["BR"])
-        return split_count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
+        count = causal_split_count if shape.causal else split_count
+        return count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
 
     return splits
+
+
+def causal_split_count(blocks: int, N: int, BC: int, resident: int, sms: int, longest: int, cost: int) -> int:
+    """The same as split_count where a block has from few to N keys, and those with the most start first.
+
+    The time is then that of all work on all multiprocessors, or that of a longest block if it is more: it shares its
+    multiprocessor with others as long. (A model: compared with simulated schedules, not with measurements.)
+    """
+    most = max(1, min(MOST_SPLITS, ceil_div(N, BC) // 8))
+    least = min(most, ceil_div(N, longest))
+
+    def time(splits: int) -> float:
+        alike = min(resident, ceil_div(blocks * splits, sms))
+        one = ceil_div(ceil_div(N, BC), splits) * BC + cost
+        return max(blocks * (N / 2 + cost * splits) / sms, alike * one / (1 - 0.17 / alike**2))
+
+    times = {splits: time(splits) for splits in range(least, most + 1)}
+    return next(splits for splits, needed in times.items() if needed <= min(times.values()) / 0.98)

@@ -1,5 +1,7 @@
 """The float64 oracle on the fastest device: the GPU if there is one that works, else the CPU."""
 
+from functools import partial
+
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
@@ -11,8 +13,8 @@ from hw4cli.text.progress import Advance
 from hw4cli.text.words import counted
 
 
-def best_oracle() -> tuple[Oracle, str]:
-    """The float64 oracle on the GPU if there is one that works, else on the CPU; and its description.
+def best_oracle(causal: bool = False) -> tuple[Oracle, str]:
+    """The float64 oracle, of causal attention if asked, on the GPU if one works, else on the CPU; and its description.
 
     On the GPU it is the kernel `float64`, which shares no code with the others; the tests compare it with the CPU's
     oracle.
@@ -21,10 +23,10 @@ def best_oracle() -> tuple[Oracle, str]:
     try:
         gpu = Gpu()
     except MachineError:
-        return exact_attention, f"float64 on {counted(workers(), 'CPU core')}"
+        return partial(exact_attention, causal=causal), f"float64 on {counted(workers(), 'CPU core')}"
 
     def on_gpu(block: Floats, advance: Advance) -> Floats:
-        answer: Floats = gpu.attention(block, FALLBACK)
+        answer: Floats = gpu.attention(block, FALLBACK, causal)
         advance(answer.shape[0] * answer.shape[1])
         return answer
 

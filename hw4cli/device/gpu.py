@@ -113,17 +113,17 @@ class Gpu:
         self.absmax(inputs, largest)
         return largest
 
-    def attention(self, block: Floats, variant: str) -> Floats:
+    def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
         """O = softmax(QKᵀ/sqrt(d))V of each batch by a kernel of `hw4 kernels`: copied in, computed, copied out.
 
-        `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d), both NumPy's. The
-        variant may be a file, too, such as "./mine.cu". Its error is bounded for the assignment's values
-        (docs/accuracy.md); for other values, no other kernel takes over here.
+        `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d), both NumPy's.
+        `causal`: row i sees the keys 0 to i alone. The variant may be a file, too, such as "./mine.cu". Its error is
+        bounded for the assignment's values (docs/accuracy.md); for other values, no other kernel takes over here.
 
         Raises InputError for an array of another type or shape, or an unknown kernel; MachineError if the block does
         not fit the GPU's free memory, if the kernel does not run on this GPU, or if the GPU fails.
         """
-        shape = Shape.of(block)
+        shape = Shape.of(block, causal)
         shape.check("the array")
         plan = self.plan(variant, shape)
         with self.translated_errors(plan, shape):

@@ -26,6 +26,10 @@ SHAPES = (Shape(1, 1, 32), Shape(1, 131, 64), Shape(3, 65, 36), Shape(1, 67, 128
 # Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, or another tile.
 # Other kernels are spared the time.
 LONG = (Shape(1, 777, 32), Shape(1, 531, 64))
+# Causal attention: tiles that the diagonal crosses, tails, batches; and the keys in parts, some without keys for a row.
+CAUSAL = (Shape(3, 67, 36, causal=True), Shape(1, 131, 64, causal=True))
+CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
+ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG), (*CAUSAL, *CAUSAL_LONG)
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
 DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
 DATA_OF_LONG = (RANDOM_DATA, EQUAL)
@@ -81,7 +85,7 @@ def check_kernel(
     *,
     props: DeviceProperties = DEVICES[80],
     shape: Shape | None = None,
-    shapes: Iterable[Shape] = (*SHAPES, *LONG),
+    shapes: Iterable[Shape] = ALL_FULL,
     data: Sequence[str] = DATA,
     builds: Sequence[str] = (),
     lanes: Sequence[int] = (32,),
@@ -98,7 +102,7 @@ def check_kernel(
     planned = [
         (each, variant.plan(each, props, tile))
         for each in ([shape] if shape else shapes)
-        if shape or each not in LONG or _differs(variant, each, props, tile)
+        if shape or not _is_long(each) or _differs(variant, each, props, tile)
     ]
     with ThreadPoolExecutor(workers()) as pool:
 
@@ -124,6 +128,10 @@ def check_kernel(
             lines = re.findall(r"[\w.-]+:\d+", sentence)
             found.setdefault((what, *lines), mistake)
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
+
+
+def _is_long(shape: Shape) -> bool:
+    return shape in (*LONG, *CAUSAL_LONG)
 
 
 def _differs(variant: Variant, shape: Shape, props: DeviceProperties, tile: Tile | None) -> bool:
@@ -154,11 +162,11 @@ def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, 
     What AddressSanitizer looks for depends on the data only where huge scores lead another way.
     """
     for kind in data:
-        if (shape in LONG and kind not in DATA_OF_LONG) or (build == ASAN and kind not in (data[0], HUGE)):
+        if (_is_long(shape) and kind not in DATA_OF_LONG) or (build == ASAN and kind not in (data[0], HUGE)):
             continue
         block = make_data(kind, shape)
         yield kind, block, SCHEDULES[0]
-        if build == RACE and kind == data[0] and shape not in LONG:
+        if build == RACE and kind == data[0] and not _is_long(shape):
             yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
 
 

@@ -41,24 +41,26 @@ class CaseEntry:
 
 @dataclass
 class CaseManifest:
-    """The manifest in a folder of results. `secret`: the seeds are not the suite's."""
+    """The manifest in a folder of results. `secret`: the seeds are not the suite's; `causal`: its answers are."""
 
     path: Path
     secret: bool
     entries: dict[str, CaseEntry] = field(default_factory=dict)
+    causal: bool = False
 
     @classmethod
-    def load(cls, output: Path, secret: bool) -> "CaseManifest":
+    def load(cls, output: Path, secret: bool, causal: bool = False) -> "CaseManifest":
         """The manifest of a folder of results; an empty one if there is none. InputError if it is damaged, or if it has
-        the other kind of seeds."""
+        the other kind of seeds or of answers."""
         path = output / NAME
         try:
             document = json.loads(path.read_bytes())
-            manifest = cls(path, document["secret"] is True, {name: _entry(e) for name, e in document["cases"].items()})
+            entries = {name: _entry(e) for name, e in document["cases"].items()}
+            manifest = cls(path, document["secret"] is True, entries, document.get("causal") is True)
             if document["schema"] != SCHEMA:
                 raise ValueError
         except FileNotFoundError:
-            return cls(path, secret)
+            return cls(path, secret, causal=causal)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from None
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -66,12 +68,16 @@ class CaseManifest:
         if manifest.secret != secret:
             kind = "secret seeds: give" if manifest.secret else "the suite's seeds: leave out"
             raise InputError(f"{output} is judged with {kind} --secret-seeds, or choose another --output")
+        if manifest.causal != causal:
+            kind = "causal answers: give" if manifest.causal else "answers that are not causal: leave out"
+            raise InputError(f"{output} is judged with {kind} --causal, or choose another --output")
         return manifest
 
     def save(self) -> None:
         """Write it so that only its owner can read it. Raises as NewFile does."""
         cases = {name: asdict(entry) for name, entry in self.entries.items()}
-        text = json.dumps({"schema": SCHEMA, "kind": "hw4-cases", "secret": self.secret, "cases": cases}, indent=1)
+        kinds = {"secret": self.secret, "causal": self.causal}
+        text = json.dumps({"schema": SCHEMA, "kind": "hw4-cases", **kinds, "cases": cases}, indent=1)
         write_text(self.path, text + "\n", mode=0o600)
 
     def with_secret_seeds(self, cases: Iterable[Case]) -> list[Case]:

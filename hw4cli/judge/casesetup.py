@@ -21,8 +21,8 @@ def prepare_cases(session: SessionPlan, output: Path, secret: bool, shared: bool
     With `secret`, the cases are generated in `output` with secret seeds; a program that fails on one is also run on the
     plan's own, public case. `shared`: other judges run programs at the same time. Raises InputError, MachineError.
     """
-    manifest = CaseManifest.load(output, secret)
     cases, folder = list(session.cases), session.folder
+    manifest = CaseManifest.load(output, secret, any(case.shape.causal for case in cases))
     if secret:
         folder = output / SECRET_FOLDER
         cases = _made(manifest.with_secret_seeds(cases), folder, manifest, session.settings.say)

@@ -136,11 +136,13 @@ def make_in_subprocess(case: Case, folder: Path) -> None:
     holds a GPU. MachineError, with that process's message, if it fails."""
     make_folder(folder)
     known = suite.cases().get(case.name)
-    if known and (known.seed, known.shape) == (case.seed, case.shape):
+    if known and (known.seed, known.shape.sizes) == (case.seed, case.shape.sizes):
         arguments = [case.name, "--dir", str(folder)]
     else:
-        shape = f"{case.shape.B},{case.shape.N},{case.shape.d}"
+        shape = ",".join(map(str, case.shape.sizes))
         arguments = ["--shape", shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
+    if case.shape.causal:
+        arguments.append("--causal")
     command = [*python_command("entry", "-P"), "gen", "--force", *arguments]
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

@@ -37,7 +37,7 @@ def _file_sha256(name: str | Path) -> str:
 def run_key(program: str, case: Case, *conditions: Any) -> str:
     """A key that is equal for interchangeable runs: a hash of the program's hash, the case's input (its SHA-256, shape
     and seed), its limit, and the conditions, such as the GPU and the tolerance."""
-    shape = (case.shape.B, case.shape.N, case.shape.d)
+    shape = (*case.shape.sizes, *(["causal"] if case.shape.causal else []))
     parts = [program, case.name, case.sha256, shape, case.seed, case.limit, *conditions]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 

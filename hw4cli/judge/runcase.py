@@ -112,12 +112,13 @@ def check_present(selected: Sequence[Case], folder: Path) -> None:
 def _gen_command(selected: Sequence[Case], folder: Path) -> str:
     """The command that makes these cases in this folder."""
     where = "" if folder == Path("testcases") else f" --dir {shlex.quote(str(folder))}"
-    return f"`hw4 gen {ranges(selected)}{where}`"
+    causal = " --causal" if any(case.shape.causal for case in selected) else ""
+    return f"`hw4 gen {ranges(selected)}{where}{causal}`"
 
 
 def judge_case(case: Case, command: Sequence[str], folder: Path, settings: RunSettings = RunSettings()) -> Attempt:
     """Run `command INPUT OUTPUT` on a case in `folder`; the attempt, from which rules (record) make a verdict."""
-    shape = (case.shape.B, case.shape.N, case.shape.d)
+    shape = case.shape.sizes
     attempt = Attempt(case.name, shape, case.limit, settings.tolerance, settings.repeat)
     watch = settings.watch or CaseWatch([case], folder)
     try:
@@ -210,7 +211,7 @@ def check_case(case: Case, folder: Path) -> None:
     `hw4 gen` made for it, by its recorded hash; without a record, only the answer's size is checked."""
     source, answer = case.input_path(folder), case.answer_path(folder)
     with InputFile(source) as inputs:
-        if inputs.shape != case.shape:
+        if inputs.shape.sizes != case.shape.sizes:
             raise InputError(f"{source} has shape {inputs.shape}, but {case.name} is {case.shape}")
     if problem := size_problem(answer.stat().st_size, case.shape):
         raise InputError(f"the answer {answer} is damaged: {problem}")

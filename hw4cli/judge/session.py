@@ -175,7 +175,7 @@ class _Session:
         rules, public = self.plan.rules, self.plan.public
         if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
             return None
-        known = replace(suite.cases()[case.name], limit=case.limit)
+        known = replace(suite.cases()[case.name].as_causal(case.shape.causal), limit=case.limit)
         other = judge_case(known, self.plan.command, public, replace(self.settings, watch=None))
         slow = decide(attempt, rules)[0] in (Verdict.TLE, Verdict.TLE_PLUS)
         faster = (other.wall or 0.0) < (attempt.wall or 0.0) / 2
@@ -232,6 +232,7 @@ def settings_of(plan: SessionPlan) -> dict[str, Any]:
         "clock": "monotonic, from start to end of the process",
         "slurm": job_info(),
         "seeds": "secret" if plan.public else "suite",
+        "causal": any(case.shape.causal for case in plan.cases),
         **plan.extra_settings,
     }
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hw4cli import __version__
+from hw4cli.compute.common import computed_share
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import Tile
 from hw4cli.compute.variants import FALLBACK
@@ -71,6 +72,8 @@ class KernelResult:
     occupancy: float | None = None
     host_ms: float | None = None  # medians: to enqueue the work, and of the flush during which that is done
     flush_ms: float | None = None
+    causal: bool = False
+    pairs_percent: float | None = None  # of the N*N pairs of a query and a key: whose scores the kernel's tiles compute
 
 
 @dataclass
@@ -107,6 +110,7 @@ def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | 
         plan = gpu.plan(variant, shape, tile)
         found = timer.resources(plan)
         facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
+        facts["pairs_percent"] = 100 * computed_share(shape, plan.macros["BR"], plan.macros["BC"])
 
         def work(inputs: Any, outputs: Any) -> Any:
             with gpu.translated_errors(plan, shape):
@@ -149,8 +153,7 @@ def measure(
         take_samples(timer, prepared, cold, notify)
     except MachineError as error:
         return [
-            KernelResult(implementation.name, case[0], _triple(case[1]), "failed", str(error))
-            for implementation in implementations
+            _not_timed(implementation, case[0], case[1], "failed", str(error)) for implementation in implementations
         ]
     rows, (name, shape, _) = prepared.rows, case
     rows.update((measurement.name, finish(measurement, name, shape, sgemm)) for measurement in prepared.measurements)
@@ -176,16 +179,13 @@ def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str
             with gpu.translated_errors(replace(plan, variant=implementation.name), shape):
                 comparison = check(gpu, work, inputs, outputs, answer)
         except MachineError as error:
-            row = KernelResult(implementation.name, name, _triple(shape), "failed", str(error))
-            prepared.rows[implementation.name] = row
+            prepared.rows[implementation.name] = _not_timed(implementation, name, shape, "failed", str(error))
             continue
         if comparison.right:
             prepared.measurements.append(Measurement(implementation.name, work, facts, comparison.max_error))
         else:
             reason = comparison.reason(shape)
-            prepared.rows[implementation.name] = KernelResult(
-                implementation.name, name, _triple(shape), "wrong", reason
-            )
+            prepared.rows[implementation.name] = _not_timed(implementation, name, shape, "wrong", reason)
     return prepared
 
 
@@ -236,7 +236,8 @@ def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | Non
     return KernelResult(
         kernel=measurement.name,
         case=case,
-        shape=_triple(shape),
+        shape=shape.sizes,
+        causal=shape.causal,
         status="ok",
         reason=f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to enqueue the work" if late else "",
         median=median,
@@ -253,8 +254,8 @@ def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | Non
     )
 
 
-def _triple(shape: Shape) -> tuple[int, int, int]:
-    return shape.B, shape.N, shape.d
+def _not_timed(implementation: Implementation, case: str, shape: Shape, status: str, reason: str) -> KernelResult:
+    return KernelResult(implementation.name, case, shape.sizes, status, reason, causal=shape.causal)
 
 
 def benchmark_record(
@@ -277,7 +278,7 @@ def benchmark_record(
             "warm_up": WARM_UP,
             "interval": "95 % of the median, order statistics",
             "between_runs": RUN_SPREAD,
-            "flops": "4*B*N*N*d",
+            "flops": "4*B*N*N*d; causal: half of it",
             "gb_per_s": "Q, K, V and O once",
         },
         "rows": [asdict(row) for row in rows],

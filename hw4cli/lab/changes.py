@@ -36,14 +36,15 @@ def check_comparable(old: dict[str, Any], path: Path, cold: bool) -> None:
 
 
 def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = RUN_SPREAD) -> list[Change]:
-    """The kernels and shapes that an older record has, too, for which `check_comparable` holds.
+    """The kernels and shapes, causal or not, that an older record has, too, for which `check_comparable` holds.
 
     A change is certain only if it exceeds the medians' intervals and the relative `spread` of medians from run to run.
     """
-    before = {(row["kernel"], *row["shape"]): row for row in old["rows"] if row["status"] == "ok"}
+    timed = [row for row in old["rows"] if row["status"] == "ok"]
+    before = {(row["kernel"], *row["shape"], bool(row.get("causal"))): row for row in timed}
     changes = []
     for row in rows:
-        then = before.get((row.kernel, *row.shape))
+        then = before.get((row.kernel, *row.shape, row.causal))
         if then is None or row.median is None or row.low is None or row.high is None:
             continue
         direction = _direction(row.low / then["high"], row.high / then["low"], 1 + spread)

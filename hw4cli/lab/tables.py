@@ -50,6 +50,18 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+CAUSAL_NOTE = (
+    "TFLOP/s of causal attention: 2·B·N²·d in the time, by convention half of 4·B·N²·d; "
+    "pairs: how many of the N² pairs of a query and a key are in tiles that the kernel computes"
+)
+
+
+def pairs(row: dict[str, Any]) -> str:
+    """The cell of the column "pairs", which tables of causal attention have beside TFLOP/s."""
+    percent = row.get("pairs_percent")
+    return "-" if percent is None else f"{percent:.1f}%"
+
+
 PROGRAM_COLUMNS = ["case", "(B, N, d)", "program", "median s", "min s", "max s", "ratio", "max error"]
 
 

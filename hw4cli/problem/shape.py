@@ -7,6 +7,7 @@ from hw4cli.errors import InputError
 
 HEADER_BYTES = 12  # int32 B, N, d
 MAX_D = 128
+CAUSAL = ".causal"  # in the name of a causal answer: t07.causal.out
 AbsMax = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
 LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d that the assignment states
 
@@ -43,6 +44,11 @@ class Shape:
         return f"({self.B}, {self.N}, {self.d}){', causal' if self.causal else ''}"
 
     @property
+    def sizes(self) -> tuple[int, int, int]:
+        """B, N and d, which a file's header has."""
+        return self.B, self.N, self.d
+
+    @property
     def elements(self) -> int:
         """The number of elements of Q, which is also that of K, V and O."""
         return self.B * self.N * self.d
@@ -66,6 +72,11 @@ class Shape:
     def pairs(self) -> int:
         """Pairs of a query and a key that it sees: each costs 4·d floating-point operations."""
         return self.B * (self.N * (self.N + 1) // 2 if self.causal else self.N**2)
+
+    @property
+    def answer_suffix(self) -> str:
+        """What is behind an input's name in its answer's."""
+        return f"{CAUSAL if self.causal else ''}.out"
 
     def with_batches(self, B: int) -> "Shape":
         """The same with another number of batches."""

@@ -8,7 +8,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,12 @@ class Case:
         return folder / self.name
 
     def answer_path(self, folder: Path) -> Path:
-        """Where the answer lies: FOLDER/t07.out."""
-        return folder / f"{self.name}.out"
+        """Where the answer lies: FOLDER/t07.out, or FOLDER/t07.causal.out."""
+        return folder / (self.name + self.shape.answer_suffix)
+
+    def as_causal(self, causal: bool = True) -> "Case":
+        """The same input, for causal attention or not."""
+        return replace(self, shape=replace(self.shape, causal=causal))
 
 
 @cache

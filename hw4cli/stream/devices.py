@@ -79,7 +79,7 @@ class CudaDevice:
 
     def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
         self.gpu = Gpu()
-        self.group = Shape(group, shape.N, shape.d)
+        self.group = shape.with_batches(group)
         self._timeline, self.progress = timeline, timeline.progress
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
@@ -88,7 +88,7 @@ class CudaDevice:
         with timeline("compile"):
             self._plan = self.plan(self.choice.first, group)
             while self.group.B > 1 and self._slot_bytes() > self._free_bytes():
-                self.group = Shape(self.group.B // 2, shape.N, shape.d)
+                self.group = shape.with_batches(self.group.B // 2)
                 self._plan = self.plan(self.choice.first, self.group.B)
 
     def _companions(self) -> Iterable[Plan]:
@@ -97,7 +97,7 @@ class CudaDevice:
         if is_own_kernel(kernel):  # which will soon be another one
             return []
         plans = []
-        for shape in (Shape(1, N, d) for d in HEAD_SIZES for N in LENGTHS):
+        for shape in (Shape(1, N, d, self.group.causal) for d in HEAD_SIZES for N in LENGTHS):
             kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
             first = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error).first
             plans.append(VARIANTS[first].plan(shape, self.gpu.props))
@@ -111,7 +111,7 @@ class CudaDevice:
 
     def plan(self, kernel: str, batches: int) -> Plan:
         """The launches of a kernel for so many batches."""
-        return self.gpu.plan(kernel, Shape(batches, self.group.N, self.group.d))
+        return self.gpu.plan(kernel, self.group.with_batches(batches))
 
     def slot_count(self, wanted: int) -> int:
         """As many slots as are wanted and fit the budget, or one."""
@@ -194,7 +194,7 @@ class CpuDevice:
     def __init__(self, choice: Choice, shape: Shape, group: int, timeline: Timeline) -> None:
         self.choice = choice
         self.cancelled = threading.Event()
-        self._group, self._timeline = Shape(group, shape.N, shape.d), timeline
+        self._group, self._timeline = shape.with_batches(group), timeline
 
     @property
     def batches(self) -> int:
@@ -215,7 +215,8 @@ class CpuDevice:
 
     def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
         """O of a block (n, 3, N, d); `advance` is given the rows done. Raises CancelledError after `cancel`."""
-        return tiled_attention(block, np.float64 if kernel == FALLBACK else np.float32, self.cancelled, advance)
+        dtype = np.float64 if kernel == FALLBACK else np.float32
+        return tiled_attention(block, dtype, self.cancelled, advance, self._group.causal)
 
     def finish(self) -> None:
         """There is nothing to wait for."""

@@ -62,7 +62,7 @@ class EmulatedDevice(CpuDevice):
     def _library(self, kernel: str) -> tuple[Plan, Library]:
         """A kernel's plan for one batch, and its shared object, compiled on first use."""
         if kernel not in self._libraries:
-            plan = kernel_named(kernel).plan(Shape(1, self._group.N, self._group.d), EMULATED)
+            plan = kernel_named(kernel).plan(self._group.with_batches(1), EMULATED)
             path = shared_object(kernel_path(kernel), plan.macros, EMULATED.cc, 32, PLAIN)
             library = Library(path)
             library.add_as(EMULATED.cc)

@@ -21,16 +21,23 @@ Notify = Callable[[str], None]  # shows the user a sentence
 
 
 def run(
-    source: Path, target: Path, open_device: OpenDevice, cores: int, timeline: Timeline, notify: Notify
+    source: Path,
+    target: Path,
+    open_device: OpenDevice,
+    cores: int,
+    timeline: Timeline,
+    notify: Notify,
+    causal: bool = False,
 ) -> tuple[Shape, Choice]:
-    """Compute the input file's attention into the output file; return the shape and the kernels that were used.
+    """Compute the input file's attention, or causal attention, into the output file; return the shape and the kernels
+    that were used.
 
     The device is opened after the input's header and the output's folder have been checked. `notify` gets a sentence
     when groups needed a more exact kernel. Raises InputError and MachineError; then, as on Ctrl-C, the old output is
     untouched.
     """
     with InputFile(source) as inputs:
-        shape = inputs.shape
+        shape = replace(inputs.shape, causal=causal)
         timeline.progress.total = shape.output_bytes
         new = NewFile(target)
         check_different(source, target)

@@ -43,6 +43,7 @@ def session_plan(
     command: Sequence[str] = (),
     env: dict[str, str] | None = None,
     submissions: Path | None = None,
+    causal: bool = False,
     elsewhere: bool = False,
     **_: Any,
 ) -> "SessionPlan":
@@ -56,7 +57,7 @@ def session_plan(
         if name in SET or name not in os.environ:
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
-    chosen = selected(cases, limits)
+    chosen = [case.as_causal(causal) for case in selected(cases, limits)]
     launcher_command = () if launcher is None else tuple(split_command(launcher, "--launcher", ctx))
     if launcher_command and not elsewhere and (problem := program_problem(launcher_command[0])):
         raise InputError(f"the launcher {problem}")

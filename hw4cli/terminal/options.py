@@ -65,6 +65,11 @@ def json_option(page: str) -> Callable[[Command], Command]:
     return click.option("--json", "as_json", is_flag=True, help=help)
 
 
+def causal_option(help: str) -> Callable[[Command], Command]:
+    """--causal, given to the command as a bool."""
+    return click.option("--causal", is_flag=True, help=help)
+
+
 def format_option(*formats: str) -> Callable[[Command], Command]:
     """--format, one of these, given to the command as `form`; the first is the default."""
     kind, help = OneOf(formats), "How to print the results."

@@ -140,6 +140,9 @@ void write_output(const char* path, const float* o, size_t elements) {
 }
 
 int main(int count, char** words) {
+    for (int n = 1; n < count; n++)
+        if (!std::strcmp(words[n], "--causal"))
+            fail(BAD_FILE, "this program computes attention without a mask: the Python program hw4 has --causal");
     if (count != 3) fail(BAD_FILE, "wrong usage: %s INPUTFILE OUTPUTFILE", words[0]);
     const auto start = std::chrono::steady_clock::now();
     const Input input = read_input(words[1]);

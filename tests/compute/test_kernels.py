@@ -5,9 +5,11 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from helpers import ROOT
 
+from hw4cli.compute.common import computed_share
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
@@ -72,6 +74,34 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
         assert "Potential Performance Loss" not in log, log  # wgmma, one after the other
 
 
+# Those that the mask brings closest to the end of their registers.
+CAUSAL = [("flash", 80), ("flash", 90), ("split", 80), ("split", 90), ("exact", 80), ("float64", 90)]
+
+
+@pytest.mark.parametrize(("name", "cc"), CAUSAL)
+def test_a_causal_kernel_compiles_without_spills(name, cc):
+    for d in (32, 128):
+        plan = VARIANTS[name].plan(Shape(1, 32768, d, causal=True), DEVICES[cc])
+        kernels, log = compiled(name, cc, plan.options)
+        assert {symbol: spilled for symbol, (_, spilled) in kernels.items() if spilled} == {}, plan.macros
+        assert "Potential Performance Loss" not in log, log
+
+
+def test_the_share_of_pairs_that_causal_tiles_compute_is_that_of_their_tiles():
+    N, BR, BC = 777, 128, 32
+    rows, keys = np.arange(N) // BR * BR + BR - 1, np.arange(N) // BC * BC
+    tiles = keys[None, :] <= np.minimum(rows, N - 1)[:, None]
+    assert computed_share(Shape(3, N, 64, causal=True), BR, BC) == pytest.approx(tiles.mean(), rel=1e-12)
+    assert computed_share(Shape(3, N, 64), BR, BC) == 1
+
+
+@pytest.mark.parametrize("name", ["flash", "split", "exact"])
+def test_causal_keys_are_cut_into_parts_where_one_long_block_would_outlast_the_others(name):
+    full, causal = (VARIANTS[name].plan(Shape(1, 16384, 64, causal), DEVICES[90]).splits for causal in (False, True))
+    assert causal > full
+    assert VARIANTS[name].plan(Shape(1000, 1024, 64, causal=True), DEVICES[90]).splits == 1
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_kernel_of_a_file_is_launched_for_some_shape(name):
     plans = [VARIANTS[name].plan(Shape(B, N, 64), DEVICES[90]) for B, N in ((1, 128), (1, 8192), (1000, 2048))]
@@ -89,7 +119,7 @@ def test_the_range_check_compiles_without_spills(cc):
 @pytest.mark.parametrize(("name", "cc"), SUPPORTED)
 def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
     shapes = [Shape(B, N, d) for B, N in ((1, 1), (3, 129), (70_000, 200), (2, 32768)) for d in range(4, 129, 4)]
-    for shape in [*shapes, *(case.shape for case in cases().values())]:
+    for shape in [*shapes, *(case.shape for case in cases().values()), Shape(1, 32767, 64, causal=True)]:
         plan = VARIANTS[name].plan(shape, DEVICES[cc])
         for launch in plan.launches:
             assert launch.shared <= DEVICES[cc].shared_limit

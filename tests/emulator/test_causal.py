@@ -15,6 +15,7 @@ from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, RISING, make_data
 from hw4cli.problem.casefile import absmax
+from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
 
@@ -86,6 +87,15 @@ def test_a_row_sees_the_keys_up_to_its_own(launch, name, cc):
         block = make_data(RANDOM_DATA, Shape(1, N, 32))
         o, _ = launch(name, cc, block)
         assert np.abs(o - definition(*block[0])[0]).max() <= allowed(name, cc, block), N
+
+
+def test_batches_whose_blocks_take_turns_are_all_computed():
+    """More than a section of them, with several blocks of rows each."""
+    shape = Shape(18, 70, 8, causal=True)
+    plan = VARIANTS["shared"].plan(shape, DEVICES[80])
+    block = make_data(RANDOM_DATA, shape)
+    made = library.Library(shared_object(kernel_path("shared"), plan.macros, 80, 32, PLAIN))
+    assert np.abs(made.run(plan, block, watched=False).o - exact_attention(block, causal=True)).max() < 1e-5
 
 
 LENGTH, LENGTHS = 333, {("split", 90): 527}  # so many that blocks do not convert the keys themselves

@@ -30,6 +30,14 @@ def test_the_emulated_gpu_answers_a_file(hw4, tmp_path, kernel):
     assert np.abs(answer(tmp_path / "out", block) - exact_attention(block)).max() < 2e-5
 
 
+def test_the_emulated_gpu_answers_a_file_of_causal_attention(hw4, tmp_path):
+    block = random_block(2, 70, 36)
+    source = write_case(tmp_path / "in", block)
+    done = hw4("--device", "emulate", "--kernel", "shared", "--causal", source, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert np.abs(answer(tmp_path / "out", block) - exact_attention(block, causal=True)).max() < 2e-5
+
+
 def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
     block = random_block(1, 70, 36)
     source = write_case(tmp_path / "in", block)

@@ -8,7 +8,7 @@ import pytest
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
-from hw4cli.emulator.check import LONG, SHAPES, check_kernel
+from hw4cli.emulator.check import LONG, RANDOM_DATA, SHAPES, check_kernel
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.shape import Shape
 
@@ -39,6 +39,12 @@ CASES = {
         for cc in (100, 120)
     },
     "exact 9.0, parts of other sizes": check("exact", 90, shapes=[LONG[1]], builds=[RACE]),
+    **{
+        f"{name} {cc / 10}, causal": check(
+            name, cc, shapes=[Shape(1, 131, 32, causal=True)], data=[RANDOM_DATA], builds=[RACE]
+        )
+        for name, cc in (("warp", 80), ("flash", 80), ("split", 90))
+    },
     **{f"{name}, long rows": check(name, shapes=[Shape(1, 300, 128)], builds=[RACE]) for name in ("split", "exact")},
 }
 
