@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles, misfit
-from hw4cli.diagnosis.formulas import Mistake, formula_mistakes
+from hw4cli.diagnosis.formulas import Mistake, causal_mistakes, formula_mistakes
 from hw4cli.diagnosis.misplaced import misplacements
 from hw4cli.diagnosis.overflow import why_not_finite
 from hw4cli.diagnosis.reading import reading_mistakes
@@ -66,8 +66,8 @@ def explain(output: Path, answer: Path, source: Path | None, shape: Shape, compa
     with ExitStack() as stack, np.errstate(all="ignore"):
         got, exact = (stack.enter_context(Output(path, shape)) for path in (output, answer))
         matrices = None
-        if source and not shape.causal and shape.N * shape.d <= MAX_MATRIX:  # the formulas know no mask
-            matrices = Matrices(stack.enter_context(InputFile(source)))
+        if source and shape.N * shape.d <= MAX_MATRIX:
+            matrices = Matrices(stack.enter_context(InputFile(source)), shape.causal)
         strange = matrices is not None and not _answer_matches_input(matrices, exact, comparison.first)
         search = _Search(got, exact, errors, comparison, None if strange else matrices)
         return Diagnosis(search.mistake(), errors.where(), strange)
@@ -78,18 +78,24 @@ def _answer_matches_input(matrices: Matrices, exact: Output, element: int) -> bo
     batch, row = divmod(element // exact.shape.d, exact.shape.N)
     rows = np.array([row])
     sample, right = matrices.sample(batch, rows), exact.rows(batch, rows)
-    return bool(np.abs(sample.attend(sample.scores) - right).max() <= SAME * (1 + np.abs(right).max()))
+    scores = np.where(sample.up_to(), sample.scores, -np.inf) if matrices.shape.causal else sample.scores
+    return bool(np.abs(sample.attend(scores) - right).max() <= SAME * (1 + np.abs(right).max()))
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for a mistake; `matrices` is None where there is no input."""
+    """The search for a mistake; `matrices` is None where there is no input, `unmasked` also where the answer is causal:
+    only some formulas know the mask."""
 
     output: Output
     answer: Output
     errors: ErrorMap
     comparison: Comparison
     matrices: Matrices | None
+
+    @property
+    def unmasked(self) -> Matrices | None:
+        return None if self.matrices and self.matrices.shape.causal else self.matrices
 
     @property
     def tolerance(self) -> float:
@@ -116,8 +122,8 @@ class _Search:
     def mistake(self) -> str | None:
         """The cause of NaN and Inf, and that of the wrong numbers."""
         found = []
-        if self.comparison.not_finite and self.matrices:
-            found.append(why_not_finite(self.errors, self.matrices))
+        if self.comparison.not_finite and self.unmasked:
+            found.append(why_not_finite(self.errors, self.unmasked))
         if self.wrong:
             found.append(self._constant() or self._best_fit() or self._softmax_over_queries() or self._rounding())
         return "; ".join(filter(None, found)) or None
@@ -206,11 +212,11 @@ class _Search:
 
     def _softmax_over_queries(self) -> str | None:
         """Whether each key's weights sum to 1 over the queries: then the rows of O sum to the rows of V."""
-        if self.matrices is None:
+        if self.unmasked is None:
             return None
         sums: list[list[Doubles]] = [[], [], []]
         for batch in {one.batch for one in self.wrong[:2]}:
-            v = self.matrices.matrix((3 * batch + 2) * self.matrices.size)
+            v = self.unmasked.matrix((3 * batch + 2) * self.unmasked.size)
             for kept, rows in zip(sums, (self.output.batch(batch), self.answer.batch(batch), v), strict=True):
                 kept.append(rows.sum(axis=0, dtype=np.float64))
         if misfit(*map(np.stack, sums), tolerance=self.tolerance) is None:
@@ -221,7 +227,7 @@ class _Search:
 
     def _rounding(self) -> str | None:
         """The number format whose rounding makes most of the errors, in right rows, too."""
-        if self.matrices is None:
+        if self.unmasked is None:
             return None
         N, batch = self.output.shape.N, self.wrong[0].batch
         some = spread(np.arange(N), min(ROUNDED_ROWS, max(1, MAX_SCORES // N)))
@@ -231,7 +237,7 @@ class _Search:
         if ((got - exact) ** 2).sum() > (exact**2).sum():
             return None
         fits = []
-        for phrase, low in roundings(self.matrices.sample(batch, rows)):
+        for phrase, low in roundings(self.unmasked.sample(batch, rows)):
             fit = misfit(got, exact, low, tolerance=REFUSED * self.tolerance, times=TIMES, in_each_row=False)
             if fit is not None:
                 fits.append((fit, phrase))
@@ -241,7 +247,11 @@ class _Search:
 def _known_mistakes(matrices: Matrices, batch: int, rows: Rows) -> Iterator[Mistake]:
     """The known mistakes, computed for these rows."""
     sample = matrices.sample(batch, rows)
-    made = chain(formula_mistakes(sample), tile_mistakes(sample), reading_mistakes(matrices, batch, rows, sample))
+    made = (
+        causal_mistakes(sample)
+        if matrices.shape.causal
+        else chain(formula_mistakes(sample), tile_mistakes(sample), reading_mistakes(matrices, batch, rows, sample))
+    )
     return ((f"the wrong rows equal attention computed {phrase}", rows) for phrase, rows in made)
 
 

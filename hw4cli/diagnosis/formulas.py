@@ -75,6 +75,23 @@ def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
                 yield phrase, partial(attend, short / math.sqrt(divisor))
 
 
+def causal_mistakes(sample: Sample) -> Iterator[Mistake]:
+    """The same where the answer is causal: the mask is missing or wrong, or the scale."""
+    s, raw, d = sample.scores, sample.raw, sample.k.shape[1]
+    seen = sample.up_to()
+
+    def kept(keep: np.ndarray, scores: Doubles) -> Doubles:
+        return sample.attend(np.where(keep, scores, -np.inf))
+
+    yield "without the causal mask", lambda: sample.attend(s)
+    yield "with a causal mask that lets each row see one key too many", lambda: kept(sample.up_to(1), s)
+    yield "with a causal mask that leaves out the row's own key", lambda: kept(sample.up_to(-1), s)
+    yield "with a causal mask the wrong way round (keys from the row's own on)", lambda: kept(~sample.up_to(-1), s)
+    yield "without the factor 1/sqrt(d)", lambda: kept(seen, raw)
+    yield "with 1/d instead of 1/sqrt(d)", lambda: kept(seen, raw / d)
+    yield "when masked scores are 0, not minus infinity", lambda: sample.attend(np.where(seen, s, 0))
+
+
 def _paddings(N: int) -> dict[int, str]:
     """How many keys are missing in the last tile, and for which tiles."""
     found: dict[int, list[str]] = {}

@@ -1,6 +1,6 @@
 """The data of a diagnosis: a few wrong rows, and their queries, keys and values."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -115,6 +115,10 @@ class Sample:
         """S = QKᵀ/sqrt(d)."""
         return np.asarray(self.raw / np.sqrt(self.q.shape[1]))
 
+    def up_to(self, further: int = 0) -> NDArray[np.bool_]:
+        """Which keys a causal row sees, (rows, N), and so many further."""
+        return np.asarray(np.arange(len(self.k)) <= self.rows[:, None] + further)
+
     def mix(self, weights: Doubles) -> Doubles:
         """Weights (rows, N) times V."""
         largest = np.abs(weights).max(axis=1, keepdims=True)
@@ -150,8 +154,8 @@ def softmax(scores: Doubles) -> Doubles:
 class Matrices:
     """The input file as matrices (N, d) that begin at any of its elements, as a wrong program may read it."""
 
-    def __init__(self, inputs: InputFile) -> None:
-        self.inputs, self.shape = inputs, inputs.shape
+    def __init__(self, inputs: InputFile, causal: bool = False) -> None:
+        self.inputs, self.shape = inputs, replace(inputs.shape, causal=causal)
         self.size = self.shape.N * self.shape.d
 
     def sample(self, batch: int, rows: Rows, *, q: int = 0, k: int = 1, v: int = 2) -> Sample:

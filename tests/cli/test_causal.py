@@ -45,14 +45,33 @@ def test_a_made_answer_and_the_cpus_are_the_definitions(tmp_path):
     assert (found["causal"], found["right"], found["shape"]) == (True, True, list(SHAPE))
 
 
-def test_an_answer_without_the_mask_is_wrong(tmp_path):
+def scores(block):
+    return block[:, 0].astype(np.float64) @ block[:, 1].swapaxes(1, 2) / np.sqrt(block.shape[3])
+
+
+def weighted(block, s):
+    p = np.exp(s - s.max(axis=2, keepdims=True))
+    return p / p.sum(axis=2, keepdims=True) @ block[:, 2]
+
+
+WRONG = {
+    "without the causal mask": definition,
+    "with a causal mask that lets each row see one key too many": lambda block: weighted(
+        block, np.where(np.tri(SHAPE[1], k=1), scores(block), -np.inf)
+    ),
+    "when masked scores are 0, not minus infinity": lambda block: weighted(block, np.tril(scores(block))),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_a_mistake_with_the_mask_is_named(tmp_path, mistake):
     block = random_block(*SHAPE)
     write_case(tmp_path / "in", block)
     causal(block).astype("<f4").tofile(tmp_path / "in.causal.out")
-    done(tmp_path / "in", tmp_path / "mine", "--device", "cpu")
+    WRONG[mistake](block).astype("<f4").tofile(tmp_path / "mine")
     result = run_hw4("verify", tmp_path / "mine", tmp_path / "in.causal.out")
     assert result.returncode == 1
-    assert "are off by more than" in result.stdout
+    assert f"the wrong rows equal attention computed {mistake}" in " ".join(result.stdout.split())
 
 
 def test_the_judge_compares_with_causal_answers(folder):
