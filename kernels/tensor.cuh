@@ -95,7 +95,8 @@ __device__ __forceinline__ void attend(const Params& p) {
             unsigned k_at = ring.at(stage) + k_lane + (u + 1) * SUB * ROW;
             if (u + 1 == SUBS) {
                 if (stage + 1 < ring.stages) ring.ready(stage + 1);
-                k_at = ring.at(stage + 1) + k_lane;  // past the end: whatever lies there, its scores are not used
+                // past the end: whatever lies there, its scores are not used (causal: the last again, which is there)
+                k_at = ring.at(CAUSAL ? min(stage + 1, ring.stages - 1) : stage + 1) + k_lane;
             }
             top = max(top, end_scores(r, S[SLICES - 1]));
             if (!mask.is_full(SUB)) apply(mask, S);

@@ -1,9 +1,8 @@
 #pragma once
 // Attention by warpgroups: four warps multiply 64 rows at once, asynchronously (wgmma, compute capability 9.0).
 //
-// While the tensor cores compute the next scores and P V, the warps take exponentials. P comes from registers, Q from there
-// or from shared memory, K and V from shared memory as they lie there. Behind V, as the tensor cores see it, is a column
-// of ones: the sum of the rounded P comes with O.
+// While the tensor cores compute the next scores and P V, the warps take exponentials. P comes from registers, Q from there or
+// from shared memory, K and V from there. Behind V, for the tensor cores, is a column of ones: the sum of the rounded P.
 
 #include "fragments.cuh"
 #include "ring.cuh"
@@ -31,8 +30,7 @@ __device__ __forceinline__ unsigned long long matrix_at(unsigned address, unsign
            (unsigned long long)(8 * ROW >> 4) << 32 | SWIZZLE << 62;
 }
 __device__ __forceinline__ void keep(RowState& r) { keep(r.O[0]), keep(r.l); }
-// All products are computed.
-__device__ __forceinline__ void finish(RowState& r) { group_wait<0>(), keep(r); }
+__device__ __forceinline__ void finish(RowState& r) { group_wait<0>(), keep(r); }  // all products are computed
 
 // Ask for the scores of SUB keys. query(piece, n) is hi or lo of Q in 16 columns.
 template <class Query> __device__ __forceinline__ void ask_scores(const RowState& r, Scores S, Query query, unsigned k_at) {
@@ -80,7 +78,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     r.base[0][0] = r.base[0][1] = 0;
 #pragma unroll 1
     for (int first_key = 0; first_key < last_key(p, t); first_key += BC) {
-        const int keys = p.Nk - first_key;
+        const int keys = last_key(p, t) - first_key;
         if (first_key > 0) __syncthreads();
         absmax.begin(p.absmax, 0);
         unsigned top_q = 0, top_k = 0, top_v = 0;
@@ -123,8 +121,7 @@ __device__ __forceinline__ void begin_m(RowState& r, const Scores S) {
     UNROLL for (int h = 0; h < 2; h++) {
         float top = MINUS_INFINITY;
         UNROLL for (int n = 0; n < SL; n++) top = fmaxf(top, fmaxf(S[0][n][2 * h], S[0][n][2 * h + 1]));
-        top = lanes_max<4>(top);
-        if (!CAUSAL || top > MINUS_INFINITY) r.base[0][h] = BIAS - top;  // else the row has no key here: its P are 0
+        if (top = lanes_max<4>(top); !CAUSAL || top > MINUS_INFINITY) r.base[0][h] = BIAS - top;  // else no key: its P are 0
     }
 }
 
@@ -180,16 +177,16 @@ __device__ __forceinline__ void attend(const Params& p) {
     const int subs = ceil_div(ring.keys, SUB);
     auto keys_at = [&](int sub) { return ring.at(sub / SUBS) + sub % SUBS * SUB * ROW; };
     auto mask_tail = [&](Scores& S, int sub) {
-        const Mask mask{ring.keys - sub * SUB, all.last - sub * SUB};
-        if (!mask.is_full(SUB)) apply(mask.below(warp_row()), &S);
+        if (const Mask mask = all.after(sub * SUB); !mask.is_full(SUB)) apply(mask.below(warp_row()), &S);
     };
     auto load_ahead = [&](int sub) {
         if (sub % SUBS == 0) ring.load_ahead(sub / SUBS);
     };
-    auto ask_next = [&](Scores& S, int sub) {  // past the end: whatever lies there, its scores are not used
+    auto ask_next = [&](Scores& S, int sub) {  // past the end: what lies there, or (causal) the last again, is not used
         if (!AHEAD || sub == 0) load_ahead(sub);
         if (sub % SUBS == 0 && sub < subs) ring.ready(sub / SUBS);
-        BEGINS(SCORING, sub); ask_scores(r, S, [&](int piece, int n) { return r.Q[piece][0][n]; }, keys_at(sub));
+        BEGINS(SCORING, sub); const unsigned k_at = keys_at(CAUSAL ? min(sub, subs - 1) : sub);
+        ask_scores(r, S, [&](int piece, int n) { return r.Q[piece][0][n]; }, k_at);
     };
     auto release = [&](int sub) {  // all products with the tile before are computed
         if (sub % SUBS == 0 && sub > 0) ring.release(sub / SUBS - 1);

@@ -264,22 +264,16 @@ def _implementations(
 
 
 def _formatted(result: dict[str, Any], form: str) -> str:
-    from hw4cli.lab.tables import CAUSAL_NOTE, COLUMNS, PROGRAM_COLUMNS, cells, pairs, program_cells
+    from hw4cli.lab.tables import CAUSAL_NOTE, table
     from hw4cli.text import tables
 
     if form == "json":
         return json.dumps(result, indent=1) + "\n"
     if form == "csv":
         return tables.comma_separated(result["rows"])
-    header, shown, who = list(COLUMNS.values()), cells, "kernel"
-    if result.get("kind") == "end-to-end":
-        header, shown, who = PROGRAM_COLUMNS, program_cells, "program"
+    who = "program" if result.get("kind") == "end-to-end" else "kernel"
     timed = [row for row in result["rows"] if row["status"] == "ok"]
-    lines = [shown(row) for row in timed]
-    if any(row.get("causal") for row in timed):
-        at = header.index(COLUMNS["tflops"]) + 1
-        header = [*header[:at], "pairs", *header[at:]]
-        lines = [[*line[:at], pairs(row), *line[at:]] for line, row in zip(lines, timed, strict=True)]
+    header, lines = table(timed)
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]

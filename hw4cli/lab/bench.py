@@ -152,9 +152,7 @@ def measure(
         prepared = prepare(timer.gpu, implementations, case)
         take_samples(timer, prepared, cold, notify)
     except MachineError as error:
-        return [
-            _not_timed(implementation, case[0], case[1], "failed", str(error)) for implementation in implementations
-        ]
+        return [_not_timed(one, case[0], case[1], "failed", str(error)) for one in implementations]
     rows, (name, shape, _) = prepared.rows, case
     rows.update((measurement.name, finish(measurement, name, shape, sgemm)) for measurement in prepared.measurements)
     return [rows[implementation.name] for implementation in implementations]

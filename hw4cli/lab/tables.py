@@ -83,6 +83,18 @@ def program_cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
+def table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The header and the lines of rows that were timed; beside rates of causal attention, the column "pairs"."""
+    if any("program" in row for row in timed):
+        return PROGRAM_COLUMNS, [program_cells(row) for row in timed]
+    header, lines = list(COLUMNS.values()), [cells(row) for row in timed]
+    if any(row.get("causal") for row in timed):
+        at = header.index(COLUMNS["tflops"]) + 1
+        header = [*header[:at], "pairs", *header[at:]]
+        lines = [[*line[:at], pairs(row), *line[at:]] for line, row in zip(lines, timed, strict=True)]
+    return header, lines
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """A record that `hw4 bench` wrote. InputError if the file is missing, is none, or is one of another schema."""
     try:
