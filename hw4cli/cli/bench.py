@@ -273,7 +273,7 @@ def _formatted(result: dict[str, Any], form: str) -> str:
         return tables.comma_separated(result["rows"])
     who = "program" if result.get("kind") == "end-to-end" else "kernel"
     timed = [row for row in result["rows"] if row["status"] == "ok"]
-    header, lines = table(timed)
+    header, lines = table(timed, programs=who == "program")
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]

@@ -83,9 +83,12 @@ def program_cells(row: dict[str, Any]) -> list[str]:
     ]
 
 
-def table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """The header and the lines of rows that were timed; beside rates of causal attention, the column "pairs"."""
-    if any("program" in row for row in timed):
+def table(timed: list[dict[str, Any]], programs: bool) -> tuple[list[str], list[list[str]]]:
+    """The header and the lines of rows that were timed, of programs or of kernels.
+
+    Beside rates of causal attention stands the column "pairs".
+    """
+    if programs:
         return PROGRAM_COLUMNS, [program_cells(row) for row in timed]
     header, lines = list(COLUMNS.values()), [cells(row) for row in timed]
     if any(row.get("causal") for row in timed):
