@@ -48,9 +48,9 @@ def definition(torch, work, q, k, v):
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_16_bit_attention_is_right_and_gives_the_same_bits_again(torch, shape, dtype):
-    work = Workload(dtype, *shape)
+@pytest.mark.parametrize("sizes", SHAPES, ids=str)
+def test_16_bit_attention_is_right_and_gives_the_same_bits_again(torch, sizes, dtype):
+    work = Workload(dtype, *sizes)
     q, k, v = inputs(torch, work)
     o, lse = hw4cli.attention(q, k, v, causal=work.causal, return_lse=True)
     exact, sums = definition(torch, work, q, k, v)

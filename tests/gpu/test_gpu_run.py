@@ -153,6 +153,14 @@ for name in (name for name, variant in VARIANTS.items() if variant.least_cc <= g
         block = np.random.default_rng(0).uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
         for factor in (1, 30):  # the second takes the path of large scores
             assert np.isfinite(gpu.attention(block * np.float32(factor), name)).all()
+    for shape in [(2, 129, 32), (1, 600, 64)]:
+        block = np.random.default_rng(0).uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
+        assert np.isfinite(gpu.attention(block, name, causal=True)).all()
+if gpu.props.warpgroups:  # half
+    import cupy, hw4cli
+    for N, d, causal in [(300, 64, True), (257, 64, False), (300, 128, True), (129, 32, False)]:
+        q, k, v = cupy.asarray(np.random.default_rng(0).normal(size=(3, 1, 2, N, d)).astype(np.float16))
+        assert np.isfinite(hw4cli.attention(q, k, v, causal=causal).get()).all()
 gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((3,)))
 """
 

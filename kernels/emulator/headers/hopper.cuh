@@ -14,8 +14,12 @@ inline void copy_box(unsigned to, const TensorMap& map, int column, int row, int
 }
 inline void wait_for_turn(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void give_turn(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
-template <int COUNT> inline void fewer_registers(EMU_HERE) { emu::set_registers(EMU_SITE("setmaxnreg.dec"), COUNT, false); }
-template <int COUNT> inline void more_registers(EMU_HERE) { emu::set_registers(EMU_SITE("setmaxnreg.inc"), COUNT, true); }
+template <int COUNT> inline void fewer_registers(EMU_HERE) {
+    emu::set_registers(EMU_SITE("setmaxnreg.dec"), COUNT, false);
+}
+template <int COUNT> inline void more_registers(EMU_HERE) {
+    emu::set_registers(EMU_SITE("setmaxnreg.inc"), COUNT, true);
+}
 inline unsigned shared_start(const void* dynamic) { return shared_address(dynamic); }
 inline int group_number() { return threadIdx.x / 128; }
 
