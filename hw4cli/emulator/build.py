@@ -28,8 +28,9 @@ PLAIN, RACE, ASAN = "plain", "race", "asan"
 BUILDS = (PLAIN, RACE, ASAN)
 LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
-# Vectors of float are read as floats and the other way round, as CUDA's compilers allow.
-LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast")
+# Vectors of float are read as floats and the other way round, as CUDA's compilers allow. A product that is added is
+# fused with the sum, also in loops that could be vectorized, where GCC would round it first.
+LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
 _ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime

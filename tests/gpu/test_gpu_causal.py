@@ -77,7 +77,7 @@ def test_causal_attention_takes_less_time_than_all_of_it(gpu, variant):
     from hw4cli.device.timing import GpuTimer
 
     timer = GpuTimer(gpu)
-    shape = Shape(4, 4096, 64)
+    shape = Shape(100, 4096, 64)  # many more blocks than run at once: else the longest alone counts
     if gpu.props.cc < VARIANTS[variant].least_cc:
         pytest.skip("the GPU is too old")
     inputs, outputs = gpu.upload(random_block(*shape.sizes)), gpu.empty((shape.B, shape.N, shape.d))
