@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hw4cli.problem.verdict import Comparison as Comparison
     from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "Comparison": "problem.verdict",
