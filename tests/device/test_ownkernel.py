@@ -119,7 +119,7 @@ def gpu_without_one():
     function = SimpleNamespace(max_dynamic_shared_size_bytes=0)
     gpu.cupy = SimpleNamespace(RawModule=lambda path: SimpleNamespace(get_function=lambda symbol: function))
     gpu.props, gpu.code, gpu.companions = DEVICES[90], MachineCode(90, 13000, None), tuple
-    gpu._variant, gpu._compiled = kernel_named, gpu._compile
+    gpu._variant, gpu._compiled, gpu._modules = kernel_named, gpu._compile, {}
     return gpu
 
 

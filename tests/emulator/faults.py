@@ -64,8 +64,8 @@ BARRIERS = [
     Fault(
         "flash: K's next tile is asked for before the barrier",
         "flash",
-        "V.finish();\n        __syncthreads();\n        if (left > BC) K.start(left - BC);",
-        "V.finish();\n        if (left > BC) K.start(left - BC);\n        __syncthreads();",
+        "V.finish();\n        __syncthreads();\n        if (mask.keys > BC) K.start(mask.keys - BC);",
+        "V.finish();\n        if (mask.keys > BC) K.start(mask.keys - BC);\n        __syncthreads();",
         "race",
     ),
     Fault(
@@ -199,8 +199,8 @@ MEMORY = [
     Fault(
         "warp: a local array one too long",
         "warp",
-        "for (int r = 0; r < ROWS; ++r) {\n        m[r] = MINUS_INFINITY;",
-        "for (int r = 0; r <= ROWS; ++r) {\n        m[r] = MINUS_INFINITY;",
+        "for (int r = 0; r < ROWS; ++r) {\n        m[r] = BELOW_ALL_SCORES;",
+        "for (int r = 0; r <= ROWS; ++r) {\n        m[r] = BELOW_ALL_SCORES;",
         "out of bounds",
         build=ASAN,
     ),
@@ -263,7 +263,14 @@ MEMORY = [
     ),
 ]
 RESULTS = [
-    Fault("flash: tail mask one key off", "flash", "mask{left}", "mask{left + 1}", "wrong answer", data=EQUAL),
+    Fault(
+        "flash: tail mask one key off",
+        "flash",
+        "RUN + key_of(j))) S[i][j]",
+        "RUN + key_of(j) - 1)) S[i][j]",
+        "wrong answer",
+        data=EQUAL,
+    ),
     Fault(
         "float4: tail mask one key off",
         "float4",

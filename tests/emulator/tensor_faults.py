@@ -13,7 +13,13 @@ GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=9
 COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=90, shape=RING)
 
 TENSOR_FAULTS = [
-    MMA("split: tail mask one key off", file="mask.cuh", old="key < keys;", new="key <= keys;", data=EQUAL),
+    MMA(
+        "split: tail mask one key off",
+        file="mask.cuh",
+        old="return key < keys &&",
+        new="return key <= keys &&",
+        data=EQUAL,
+    ),
     MMA(
         "split: halves of a fragment of K swapped",
         old="swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1)",
@@ -90,8 +96,8 @@ TENSOR_FAULTS = [
     GROUPS(
         "wgmma: tail mask one key off",
         file="mask.cuh",
-        old="key < keys;",
-        new="key <= keys;",
+        old="return key < keys &&",
+        new="return key <= keys &&",
         kind="wrong answer",
         data=EQUAL,
     ),

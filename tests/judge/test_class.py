@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import time
-from dataclasses import asdict
 
 import psutil
 from classes import board, correct, judge_class, submit
@@ -237,10 +236,7 @@ def test_resuming_a_finished_class_of_two_hundred_takes_milliseconds_a_student(w
         path.parent.mkdir(parents=True)
         settings = {"submission": one.sha256, "build_limit": 120.0, "sandbox": "none", "launcher": []}
         lines = [journal.header_line(user=one.user, cases=[case.name for case in cases], settings=settings)]
-        lines += [
-            journal.run_line("key", Attempt(case.name, tuple(asdict(case.shape).values()), case.limit, wall=1.0))
-            for case in cases
-        ]
+        lines += [journal.run_line("key", Attempt(case.name, case.shape.sizes, case.limit, wall=1.0)) for case in cases]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     plan = SessionPlan("", [], cases, workdir, output=workdir / "out", resume=True)
     start = time.process_time()
