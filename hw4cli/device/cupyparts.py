@@ -30,9 +30,9 @@ def load() -> Any:
     sys.modules["cupy"] = cupy
     try:
         _import_parts(cupy)
-    except Exception:
-        # If the shortcut fails for any reason, the usual import follows: it raises what is really wrong with cupy, and
-        # does not import again what is already there.
+    except (ImportError, AttributeError, OSError, RuntimeError):
+        # Another structure of cupy, a library that is missing, CUDA that fails: the usual import follows. It raises
+        # what is really wrong with cupy, and does not import again what is already there.
         rest.run()
     else:
         cupy.__dict__["__getattr__"] = rest

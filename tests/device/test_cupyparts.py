@@ -55,8 +55,10 @@ def test_what_there_is_not_is_missing_as_usual():
     run("cupy = cupyparts.load()\nassert not hasattr(cupy, 'nonsense') and not hasattr(cupy, '__wrapped__')")
 
 
-@pytest.mark.parametrize("trouble", ["cupyparts.TESTED = set()", "cupyparts._import_parts = lambda cupy: 1 / 0"])
-def test_another_version_or_any_trouble_is_a_plain_import(trouble):
+@pytest.mark.parametrize(
+    "trouble", ["cupyparts.TESTED = set()", "cupyparts._import_parts = lambda cupy: cupy.nonsense"]
+)
+def test_another_version_or_another_structure_is_a_plain_import(trouble):
     assert "cupy.linalg" in run(f"{trouble}\ncupy = cupyparts.load()\nassert cupy.matmul\nprint(*sys.modules)")
 
 
