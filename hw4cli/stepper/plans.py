@@ -1,8 +1,10 @@
 """Every kernel's plan for some cases on GPUs of every compute capability, as data that names each fact once."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
+
+import numpy as np
 
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
@@ -33,8 +35,9 @@ class Table:
 def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     """Plans of the kernels that steps are known of for named shapes: data that JSON can hold.
 
-    plans[kernel][device][case] is [geometry, splits, the grid of each launch, bytes that the launches which convert or
-    combine read, and write]; or a sentence, why the kernel cannot start.
+    plans[kernel][device][case] is a pair, without and with a causal mask, of [geometry, splits, the grid of each
+    launch, bytes that the launches which convert or combine read, and write]; or of a sentence, why the kernel cannot
+    start.
     """
     geometries, works = Table(), Table()
     kernels = {name: variant for name, variant in VARIANTS.items() if is_known(name)}
@@ -45,9 +48,13 @@ def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         except MachineError as error:
             return str(error)
         sizes = tuple((launch.symbol, launch.block, launch.shared) for launch in plan.launches)
-        key = name, props.cc >= 90, tuple(plan.macros.items()), sizes
+        macros = {**plan.macros, "CAUSAL": 0}  # blocks are made alike
+        key = name, props.cc >= 90, tuple(macros.items()), sizes
         number = geometries.number(key, lambda: _geometry(plan, works, props))
         return [number, plan.splits, [launch.grid for launch in plan.launches], *_other_bytes(plan, shape)]
+
+    def both(name: str, props: DeviceProperties, shape: Shape) -> list[Any]:
+        return [entry(name, props, replace(shape, causal=causal)) for causal in (False, True)]
 
     return {
         "first": FIRST,
@@ -55,7 +62,7 @@ def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         "devices": [{"cc": props.cc, "sms": props.sms, "shared": props.shared_limit} for props in DEVICES.values()],
         "cases": [[name, shape.B, shape.N, shape.d] for name, shape in shapes.items()],
         "plans": [
-            [[entry(name, props, shape) for shape in shapes.values()] for props in DEVICES.values()] for name in kernels
+            [[both(name, props, shape) for shape in shapes.values()] for props in DEVICES.values()] for name in kernels
         ],
         "geometries": geometries.values,
         "works": works.values,
@@ -80,7 +87,7 @@ def _geometry(plan: Plan, works: Table, props: DeviceProperties) -> dict[str, An
         "sub": macros.get("SUB", BC),  # keys after which m may move
         "threshold": macros.get("RESCALE_THRESHOLD", 0),
         "resident": macros.get("BLOCKS"),  # blocks on a multiprocessor, where the kernel says so
-        "value_blocks": 1 if done.skips else ceil_div(BR * d, threads),  # that compute O of the rows
+        "value_blocks": 1 if done.fused else ceil_div(BR * d, threads),  # that compute O of the rows
         "launches": [[launch.symbol, launch.block, launch.shared] for launch in plan.launches],
         "main": plan.main,
         "regions": list(variant.regions(d, macros).items()),
@@ -104,6 +111,16 @@ def _other_bytes(plan: Plan, shape: Shape) -> tuple[int, int]:
             read += 2 * FLOAT * shape.elements
             written += layout.row_stats - layout.tiles
         if launch.symbol.endswith("_combine"):
-            read += layout.size - layout.row_stats
+            read += (layout.size - layout.row_stats) * _splits_with_keys(plan, shape) // (plan.splits * shape.N)
             written += FLOAT * shape.elements
     return read, written
+
+
+def _splits_with_keys(plan: Plan, shape: Shape) -> int:
+    """In how many splits a row has keys, all rows of a batch together: kernels/schedule.cuh, splits_of."""
+    if not shape.causal:
+        return plan.splits * shape.N
+    BR, BC, rows = plan.macros["BR"], plan.macros["BC"], np.arange(shape.N)
+    keys = np.minimum(shape.N, rows // BR * BR + BR)  # of the row's block
+    of_split = (keys + BC * plan.splits - 1) // (BC * plan.splits) * BC
+    return int(((rows + of_split) // of_split).sum())

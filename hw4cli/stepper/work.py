@@ -18,6 +18,7 @@ QUERIES, KEYS, SCORES, ALL_SCORES = ({unit: FLOAT} for unit in UNITS[:4])
 WITH_STATS = {**QUERIES, "rows": 2 * FLOAT}  # O, and m and l
 DEVICE, REGISTERS, STAGE = "device", "registers", "stage"  # places beside the named parts of shared memory
 ONE, SPLIT = "one", "split"  # whether a block takes all keys
+SECTION = 16  # batches: SECTION of kernels/schedule.cuh
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,14 @@ class Part:
 @dataclass(frozen=True)
 class Work:
     """A kernel's block: its parts, how a row's maximum is kept ("online", "lazy", "zero" or "first"), and a sentence on
-    what is peculiar. Whether a causal mask spares it tiles; tiles are on their way until they are read; and O is always
-    divided by l."""
+    what is peculiar. Whether one block does all of it; where there is a causal mask, of how many batches the longest
+    blocks start first; whether tiles are on their way until they are read; and whether O is always divided by l."""
 
     parts: tuple[Part, ...]
     maximum: str
     note: str
-    skips: bool = True
+    fused: bool = True
+    section: int = SECTION
     overlaps: bool = False
     divided: bool = False
 
@@ -191,7 +193,7 @@ NAIVE = Work(
     "first",
     "Three launches, whose blocks share nothing: followed are those that work on these rows. S and P cross device "
     "memory six times.",
-    skips=False,
+    fused=False,
     divided=True,
 )
 
@@ -225,6 +227,7 @@ FLOAT64 = Work(
     ),
     "first",
     "Two passes over the keys: nothing is ever rescaled, and K is read twice.",
+    section=1,
 )
 OTHERS = {"naive": NAIVE, "flash": FLASH, "float64": FLOAT64}
 

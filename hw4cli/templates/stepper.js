@@ -10,18 +10,21 @@ function chooseWalk() {
   const kernel = steps.kernels.includes(state.kernel) ? state.kernel : steps.first;
   const device = Math.max(0, steps.devices.findIndex(one => String(one.cc) === (state.cc || String(steps.cc))));
   const at = Math.max(0, steps.cases.findIndex(one => one[0] === state.shape)), [, B, N, d] = steps.cases[at];
-  const plan = steps.plans[steps.kernels.indexOf(kernel)][device][at], causal = state.mask === "causal", paper = state.order === "1";
-  if (typeof plan === "string") return { kernel, device, at, causal, paper, refusal: plan };
+  const masked = state.mask === "causal", paper = state.order === "1", plan = steps.plans[steps.kernels.indexOf(kernel)][device][at][Number(masked)];
+  if (typeof plan === "string") return { kernel, device, at, causal: masked, paper, refusal: plan };
   const [number, splits, grids, otherRead, otherWritten] = plan, g = steps.geometries[number], work = paper ? steps.algorithm : steps.works[g.work];
+  const causal = masked && work.fused;
   const w = { kernel, device, at, causal, paper, B, N, d, g, work, grids, splits: paper ? 1 : splits, other: [otherRead, otherWritten],
     rowBlocks: ceilDiv(N, g.BR), tiles: ceilDiv(N, g.BC), regions: paper ? g.algorithm_regions : g.regions, base: work.maximum === "first" || paper ? 1 : LOG2E };
   w.blocks = B * (paper ? 1 : w.rowBlocks * w.splits);
-  w.block = whole(state.block, 0, w.blocks - 1, paper ? 0 : (w.rowBlocks >> 1) * w.splits);
-  w.batch = paper ? w.block : Math.floor(w.block / w.splits / w.rowBlocks);
+  w.block = whole(state.block, 0, w.blocks - 1, paper ? 0 : blockOf(w, 0, w.rowBlocks >> 1) * w.splits);
   w.split = w.block % w.splits;
-  [w.first, w.end] = keysOf(w, paper ? null : Math.floor(w.block / w.splits) % w.rowBlocks, w.split);
+  const place = paper ? { batch: w.block, rowBlock: null } : placeOf(w, Math.floor(w.block / w.splits));
+  w.batch = place.batch;
+  [w.first, w.end] = keysOf(w, place.rowBlock, w.split);
+  while (w.first >= w.end) w.block--, [w.first, w.end] = keysOf(w, place.rowBlock, --w.split); // a split without keys ends at once
   w.query = paper ? whole(state.row, 0, N - 1, N >> 1) : null; // there, a row is one of the whole batch
-  w.rowBlock = paper ? Math.floor(w.query / g.BR) : Math.floor(w.block / w.splits) % w.rowBlocks; // where the row is
+  w.rowBlock = paper ? Math.floor(w.query / g.BR) : place.rowBlock; // where the row is
   w.row0 = w.rowBlock * g.BR;
   w.rows = Math.min(g.BR, N - w.row0);
   w.row = paper ? w.query - w.row0 : whole(state.row, 0, w.rows - 1, Math.min(w.rows - 1, 5));
@@ -40,14 +43,26 @@ function chooseWalk() {
   w.now = stepAt(w, w.step);
   return w;
 }
-// A causal row sees the keys up to its own number: the tiles behind those of a block's last row are skipped, by kernels that
-// skip; and by Algorithm 1, the tiles of rows before a tile of keys.
+// A causal row sees the keys up to its own number: the tiles behind those of a block's last row are skipped; and by Algorithm 1,
+// the tiles of rows before a tile of keys. The splits of a block share its own tiles: the last ones may be left with none.
+const tilesOf = (w, rowBlock) => w.causal && rowBlock !== null ? ceilDiv(Math.min(w.N, (rowBlock + 1) * w.g.BR), w.g.BC) : w.tiles;
 function keysOf(w, rowBlock, split) {
-  const from = Math.floor(w.tiles * split / w.splits), to = Math.floor(w.tiles * (split + 1) / w.splits);
-  if (!w.causal || !w.work.skips || rowBlock === null) return [from, to];
-  return [from, Math.max(from, Math.min(to, ceilDiv(Math.min(w.N, (rowBlock + 1) * w.g.BR), w.g.BC)))];
+  const tiles = tilesOf(w, rowBlock), each = ceilDiv(tiles, w.splits);
+  if (!w.causal) return [Math.floor(tiles * split / w.splits), Math.floor(tiles * (split + 1) / w.splits)];
+  return [split * each, Math.min(tiles, (split + 1) * each)];
 }
-const firstRows = (w, tile) => w.causal && w.work.skips ? Math.floor(tile * w.g.BC / w.g.BR) : 0;
+const firstRows = (w, tile) => w.causal ? Math.floor(tile * w.g.BC / w.g.BR) : 0;
+// Causal: the lowest rows of so many batches start first, because they have the most keys.
+function placeOf(w, number) { // of a block's number without its split
+  if (!w.causal) return { batch: Math.floor(number / w.rowBlocks), rowBlock: number % w.rowBlocks };
+  const section = w.work.section, first = Math.floor(number / (w.rowBlocks * section)) * section, n = number - first * w.rowBlocks, batches = Math.min(section, w.B - first);
+  return { batch: first + n % batches, rowBlock: w.rowBlocks - 1 - Math.floor(n / batches) };
+}
+function blockOf(w, batch, rowBlock) { // the number of a block without its split
+  if (!w.causal) return batch * w.rowBlocks + rowBlock;
+  const first = Math.floor(batch / w.work.section) * w.work.section, batches = Math.min(w.work.section, w.B - first);
+  return first * w.rowBlocks + (w.rowBlocks - 1 - rowBlock) * batches + batch - first;
+}
 const keysIn = (w, from, to) => Math.max(0, Math.min(w.N, to * w.g.BC) - from * w.g.BC);
 
 function stepAt(w, step) { // which phase of which part, on which tile of keys, and of rows
@@ -108,7 +123,7 @@ function movedByAll(w) { // by all blocks of all launches
   const total = [0, 0];
   for (let r = 0; r < w.rowBlocks; r++) for (let s = 0; s < w.splits; s++) {
     const [first, end] = keysOf(w, r, s);
-    for (const part of w.parts) allOf(w, total, part, Math.min(w.g.BR, w.N - r * w.g.BR), first, end);
+    if (first < end) for (const part of w.parts) allOf(w, total, part, Math.min(w.g.BR, w.N - r * w.g.BR), first, end);
   }
   return total.map((n, i) => n * w.B + w.other[i]);
 }
@@ -246,7 +261,7 @@ function drawMap(w) {
       if (until > from) out.append(box(x(tile * g.BC), y(from * g.BR), (Math.min(w.N, (tile + 1) * g.BC) - tile * g.BC) * unit, (Math.min(w.N, until * g.BR) - from * g.BR) * unit, "done"));
     }
   } else {
-    const beyond = Math.floor(w.tiles * (w.split + 1) / w.splits) * g.BC;
+    const beyond = w.causal ? w.split === w.splits - 1 || w.end === tilesOf(w, w.rowBlock) ? w.N : end : end; // what the mask spares
     if (now.tile !== null && now.tile > w.first) out.append(wideBox(begin, now.tile * g.BC, w.row0, rowsEnd, "done"));
     if (now.tile === null && w.step > 0 && now.part !== w.parts[0]) out.append(wideBox(begin, end, w.row0, rowsEnd, "done"));
     if (beyond > end) out.append(wideBox(end, Math.min(w.N, beyond), w.row0, rowsEnd, "skipped"));
@@ -337,7 +352,7 @@ function drawMemory(w) {
 }
 function drawBytes(w) {
   const [read, written] = movedBy(w, w.step), [allRead, allWritten] = movedBy(w, w.count - 1), all = movedByAll(w), flops = 4 * w.B * w.d * (w.causal ? w.N * (w.N + 1) / 2 : w.N * w.N);
-  const who = w.work.skips ? "block" : "blocks";
+  const who = w.work.fused ? "block" : "blocks";
   const line = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
   get("bytes").replaceChildren(...line("read by the " + who + " so far", bytesText(read) + " of " + bytesText(allRead)), ...line("written by the " + who + " so far", bytesText(written) + " of " + bytesText(allWritten)),
     ...line(w.paper ? "read by all " + w.B + " blocks" : "read by the whole kernel", bytesText(all[0])), ...line("written by " + (w.paper ? "all" : "the whole kernel"), bytesText(all[1])), ...line("FLOP for each of those bytes", digits(flops / (all[0] + all[1]), 3)));
@@ -358,12 +373,12 @@ function drawOwners(w) {
   owners.at = (px, py) => { const n = px > side + gap / 2 ? 1 : 0, columns = n ? w.d : g.BC, i = Math.floor((py - top) / H * g.BR), j = Math.floor((px - n * (side + gap)) / side * columns);
     return i >= 0 && i < g.BR && j >= 0 && j < columns ? ownerOf(g, n ? g.outputs : g.scores, i, j) : null; };
   const device = steps.devices[w.device], launches = g.launches.map(([symbol, threads], i) => symbol + " " + grouped(w.grids[i]) + " \u00d7 " + threads).join(", ");
-  const tiles = grouped(w.blocks) + (w.work.skips ? " = " : " tiles of rows = ") + w.B + " batches \u00d7 " + grouped(w.rowBlocks) + (w.work.skips ? " blocks of rows" : "") + (w.splits > 1 ? " \u00d7 " + w.splits + " splits of the keys" : "");
-  const sms = w.work.skips ? ", on " + device.sms + " multiprocessors" + (g.resident ? " that hold " + g.resident + " each" : "") : "; followed are the blocks of each launch that work on one";
+  const tiles = grouped(w.blocks) + (w.work.fused ? " = " : " tiles of rows = ") + w.B + " batches \u00d7 " + grouped(w.rowBlocks) + (w.work.fused ? " blocks of rows" : "") + (w.splits > 1 ? " \u00d7 " + w.splits + " splits of the keys" : "");
+  const sms = w.work.fused ? ", on " + device.sms + " multiprocessors" + (g.resident ? " that hold " + g.resident + " each" : "") : "; followed are the blocks of each launch that work on one";
   const keys = w.splits > 1 ? ", keys " + from0(w.first * g.BC, keysIn(w, w.first, w.end)) : "";
   const line = (name, value) => [el("dt", {}, name), el("dd", {}, value)];
   get("hierarchy").replaceChildren(...line("grid", tiles + sms), ...line("launches", launches + " threads"),
-    ...line((w.work.skips ? "block " : "tile ") + w.block, "batch " + w.batch + ", queries " + from0(w.row0, w.rows) + keys + ": " + g.threads + " threads, " + g.threads / 32 + " warps"),
+    ...line((w.work.fused ? "block " : "tile ") + w.block, "batch " + w.batch + ", queries " + from0(w.row0, w.rows) + keys + ": " + g.threads + " threads, " + g.threads / 32 + " warps"),
     ...line("warp " + warp, "threads " + from0(warp * 32, 32)), ...line("lane " + w.thread % 32, "thread " + w.thread + ": " + held(w, g.scores, g.BC, "S") + "; " + held(w, g.outputs, w.d, "O")));
 }
 const owners = { at: null }; // of a point in the drawing: the thread that has the element
@@ -464,7 +479,7 @@ function drawSteps() {
   options("steps-kernel", steps.kernels.map(name => [name, name]), w.kernel);
   options("shape", steps.cases.map(([name, B, N, d]) => [name, (name === B + "x" + N + "x" + d ? "" : name + " ") + "(" + B + ", " + N + ", " + d + ")"]), steps.cases[w.at][0]);
   options("cc", steps.devices.map(one => [String(one.cc), (one.cc / 10).toFixed(1) + ", " + one.sms + " SMs"]), String(steps.devices[w.device].cc));
-  segments("mask", [["", "full"], ["causal", "causal"]], w.causal ? "causal" : "", FRESH);
+  segments("mask", [["", "full"], ["causal", "causal"]], state.mask === "causal" ? "causal" : "", FRESH);
   segments("order", [["", "the kernel's"], ["1", "Algorithm 1"]], w.paper ? "1" : "", FRESH);
   get("refusal").textContent = w.refusal ? w.refusal[0].toUpperCase() + w.refusal.slice(1) + ". Choose another kernel, workload or GPU." : "";
   get("refusal").hidden = !w.refusal;
@@ -485,9 +500,9 @@ function drawSteps() {
     get(id).max = high;
     if (!playing || get(id) !== document.activeElement) get(id).value = value; // nobody's typing is lost to a step
   }
-  const all = Math.floor(w.tiles * (w.split + 1) / w.splits) - w.first;
-  get("skips").textContent = w.paper ? "Outer loop: tiles of keys. Inner loop: tiles of rows" + (w.causal ? ", from the diagonal on." : ".") : tiles < all ? "The mask spares this block " + (all - tiles) + " of its " + all + " tiles of keys: they are never loaded."
-    : w.causal && !w.work.skips ? "The mask spares this kernel nothing: it computes all scores, and sets those to \u2212\u221e that no row may see." : "This block takes " + (all === 1 ? "1 tile" : all + " tiles") + " of keys, one after the other.";
+  const all = w.causal && !w.paper ? tilesOf(w, w.rowBlock) : tiles, share = w.splits > 1 ? " This split takes " + (tiles === 1 ? "1 of them." : tiles + " of them.") : "";
+  get("skips").textContent = w.paper ? "Outer loop: tiles of keys. Inner loop: tiles of rows" + (w.causal ? ", from the diagonal on." : ".") : w.causal && all < w.tiles ? "The mask spares these rows " + (w.tiles - all) + " of " + w.tiles + " tiles of keys: they are never loaded." + share
+    : state.mask === "causal" && !w.causal ? "The steps of this kernel are shown without the mask." : "This block takes " + (tiles === 1 ? "1 tile" : tiles + " tiles") + " of keys, one after the other.";
   get("steps-note").textContent = w.work.note;
   for (const [id, disabled] of [["to-first", !w.step], ["back", !w.step], ["forward", w.step === w.count - 1], ["to-last", w.step === w.count - 1]]) get(id).disabled = disabled;
   drawMap(w);
@@ -525,8 +540,9 @@ get("map").addEventListener("click", event => {
   const at = event.currentTarget.getBoundingClientRect(), [key, query] = map.place(event.clientX - at.left, event.clientY - at.top), r = Math.floor(query / walk.g.BR);
   if (r < 0 || r >= walk.rowBlocks) return;
   if (walk.paper) return change({ row: String(r * walk.g.BR) });
-  const tile = Math.max(0, Math.min(walk.tiles - 1, Math.floor(key / walk.g.BC))), split = Math.min(walk.splits - 1, Math.floor(((tile + 1) * walk.splits - 1) / walk.tiles));
-  change({ block: String((walk.batch * walk.rowBlocks + r) * walk.splits + split), step: "" });
+  const tile = Math.max(0, Math.min(walk.tiles - 1, Math.floor(key / walk.g.BC))), splits = [...Array(walk.splits).keys()];
+  const split = splits.find(s => tile < keysOf(walk, r, s)[1]) ?? walk.splits - 1;
+  change({ block: String(blockOf(walk, walk.batch, r) * walk.splits + split), step: "" });
 });
 get("owners").addEventListener("click", event => {
   const at = event.currentTarget.getBoundingClientRect(), thread = owners.at(event.clientX - at.left, event.clientY - at.top);

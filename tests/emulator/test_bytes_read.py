@@ -1,6 +1,7 @@
 """The bytes that the lab page says a kernel reads, against those that its code reads, counted on the CPU."""
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ READS = {  # of each kernel: in which file what is replaced, where it reads Q an
 }
 
 
-def bytes_read(kernel, folder):
+def bytes_read(kernel, shape, folder):
     """What the kernel's main launch reads, all blocks together."""
     changes = {**COUNTER, **READS[kernel]}
     for name in {f"{kernel}.cu", *changes}:
@@ -40,18 +41,19 @@ def bytes_read(kernel, folder):
         old, new = changes.get(name, ("", ""))
         assert old in text, f"{name} no longer has {old!r}"
         (folder / name).write_text(text.replace(old, new, 1))
-    plan = VARIANTS[kernel].plan(SHAPE, DEVICES[80])
+    plan = VARIANTS[kernel].plan(shape, DEVICES[80])
     library = shared_object(folder / f"{kernel}.cu", plan.macros, 80, 32, PLAIN)
     Library(library).run(plan, np.ones((1, 3, SHAPE.N, SHAPE.d), np.float32), watched=False)
     return ctypes.c_longlong.in_dll(ctypes.CDLL(str(library)), "moved").value
 
 
+@pytest.mark.parametrize("mask", ["", "causal"])
 @pytest.mark.parametrize("kernel", READS)
-def test_a_kernel_reads_the_bytes_that_the_page_counts(chromium, tmp_path, kernel):
+def test_a_kernel_reads_the_bytes_that_the_page_counts(chromium, tmp_path, kernel, mask):
     record = load(written(tmp_path / "a.json", row(shape=(SHAPE.B, SHAPE.N, SHAPE.d))))
     (tmp_path / "lab.html").write_text(page([record], "a"))
-    address = f"{(tmp_path / 'lab.html').as_uri()}#view=steps&cc=80&shape=1x300x64&kernel={kernel}"
+    address = f"{(tmp_path / 'lab.html').as_uri()}#view=steps&cc=80&shape=1x300x64&kernel={kernel}&mask={mask}"
     with opened(chromium, address):
         said = int(find(chromium, "#bytes").get_attribute("data-moved").split(",")[4])
         said -= chromium.execute_script("return walk.other[0]")
-    assert said == bytes_read(kernel, tmp_path)
+    assert said == bytes_read(kernel, replace(SHAPE, causal=bool(mask)), tmp_path)

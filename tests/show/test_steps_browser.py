@@ -135,9 +135,11 @@ def test_a_causal_mask_spares_tiles_that_are_never_loaded(lab):
     causal, _ = whole_kernel(lab, kernel="shared", shape="t28", mask="causal")
     tiles = sum(64 // 32 * (block + 1) for block in range(16384 // 64))
     assert causal == 4 * 4 * 64 * (16384 + 2 * 32 * tiles) < 0.51 * full
-    begin(lab, kernel="shared", mask="causal", block="2")
-    assert find(lab, "#skips").text == "The mask spares this block 26 of its 32 tiles of keys: they are never loaded."
-    begin(lab, kernel="shared", mask="causal", block="2", step="18")
+    begin(
+        lab, kernel="shared", mask="causal", block="26"
+    )  # rows 128 to 191: the lowest rows of both batches come first
+    assert find(lab, "#skips").text == "The mask spares these rows 26 of 32 tiles of keys: they are never loaded."
+    begin(lab, kernel="shared", mask="causal", block="26", step="18")
     assert "The diagonal crosses this tile" in find(lab, "#step-text").text
     begin(lab, kernel="shared", step="999999")
     press(lab, "ARROW_LEFT", times=3)
@@ -145,7 +147,30 @@ def test_a_causal_mask_spares_tiles_that_are_never_loaded(lab):
         "Only 8 of the tile's 32 keys are there: the others count for nothing."
     )
     begin(lab, kernel="naive", mask="causal")
-    assert "spares this kernel nothing" in find(lab, "#skips").text
+    assert find(lab, "#skips").text == "The steps of this kernel are shown without the mask."
+
+
+@pytest.mark.parametrize("kernel", ["flash", "float64"])
+def test_causal_blocks_with_the_most_keys_come_first_and_share_their_own_tiles(lab, kernel):
+    """By the numbers of kernels/schedule.cuh."""
+    begin(lab, kernel=kernel, mask="causal", shape="t09")
+    B, blocks = walk(lab, "B", "rowBlocks")
+    places = lab.execute_script(
+        "return [...Array(walk.B * walk.rowBlocks).keys()].map(n => { const at = placeOf(walk, n); "
+        "return [at.batch, at.rowBlock, blockOf(walk, at.batch, at.rowBlock)]; })"
+    )
+    assert [number for *_, number in places] == list(range(B * blocks))
+    section = min(B, 16) if kernel == "flash" else 1
+    assert [(batch, row) for batch, row, _ in places[: 2 * section]] == [
+        (batch, blocks - 1) for batch in range(section)
+    ] + ([(batch, blocks - 2) for batch in range(section)])
+    assert len({(batch, row) for batch, row, _ in places}) == B * blocks
+    shared = lab.execute_script(
+        "return [...Array(walk.rowBlocks).keys()].map(r => [...Array(walk.splits).keys()].map(s => keysOf(walk, r, s)))"
+    )
+    for row, parts in enumerate(shared):
+        taken = [tile for first, end in parts for tile in range(first, end)]
+        assert taken == list(range(lab.execute_script("return tilesOf(walk, arguments[0])", row))), "each tile once"
 
 
 def test_the_page_gives_each_element_to_the_thread_that_the_layout_does(lab):

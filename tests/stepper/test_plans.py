@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
 from hw4cli.stepper.ownership import is_known, layouts
 from hw4cli.stepper.plans import data
-from hw4cli.stepper.work import UNITS, work
+from hw4cli.stepper.work import SECTION, UNITS, work
 
 SHAPES = [Shape(2, N, d) for N in (100, 400, 1000, 8192) for d in (4, 32, 36, 64, 96, 128)]
 
@@ -28,6 +29,10 @@ def plans():
                     yield variant, props, shape, variant.plan(shape, props)
                 except MachineError:
                     continue
+
+
+def test_batches_take_turns_as_in_the_kernels():
+    assert f"SECTION = {SECTION};" in data_path("kernels/schedule.cuh").read_text()
 
 
 def test_the_parts_of_shared_memory_add_up_to_what_a_block_is_launched_with():
@@ -85,7 +90,8 @@ def test_data_names_each_plan_and_says_why_a_kernel_cannot_start():
     assert json.loads(json.dumps(found))["cases"] == [["a", 4, 16384, 64], ["b", 1, 1000, 128]]
     for name, rows in zip(found["kernels"], found["plans"], strict=True):
         for props, row in zip(DEVICES.values(), rows, strict=True):
-            for shape, entry in zip(shapes.values(), row, strict=True):
+            both = [replace(shape, causal=causal) for shape in shapes.values() for causal in (False, True)]
+            for shape, entry in zip(both, [one for pair in row for one in pair], strict=True):
                 if isinstance(entry, str):
                     with pytest.raises(MachineError, match=re.escape(entry)):
                         VARIANTS[name].plan(shape, props)
