@@ -9,8 +9,6 @@
 #define V_FACTOR_1024 1024
 #endif
 
-#define LN2 0.693147180559945309f
-
 constexpr float V_FACTOR = V_FACTOR_1024 / 1024.0f;
 
 // The number of a row of O among those of all splits.

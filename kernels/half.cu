@@ -99,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     if (mine == GROUPS - 1) give_turn(1);
     each_row_tile(p, [&](const RowTile& t) {
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const int key_tiles = DIAGONAL ? min(t.key_tiles, key_tiles_of(p, group_row + 64)) : t.key_tiles;
-        const int full_keys = keys_of(p, group_row + 1);  // that all rows of the group see
+        const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(p, group_row + 63)) : t.key_tiles;
+        const int full_keys = keys_of(p, group_row);  // that all rows of the group see
         Scores S;
         Weights P;
         RowState r;

@@ -1,17 +1,13 @@
 #pragma once
 // What half computes for a tile of rows: which tile is next, the online softmax in the registers of a warpgroup, and O.
 //
-// The macros come from hw4cli/compute/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
-// BC keys through STAGES buffers each; COLUMNS of O are computed, D rounded up; DIAGONAL: no row sees a key behind the diagonal;
-// SECTION heads are worked on together.
+// The macros come from hw4cli/arrays/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
+// BC keys through STAGES buffers each; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
 
 #include "hopper.cuh"
-#include "params.cuh"
-#include "platform.cuh"
+#include "schedule.cuh"
 
-#define MINUS_INFINITY __int_as_float(0xff800000)
-
-// The bytes that hw4cli/compute/half.py lays out.
+// The bytes that hw4cli/arrays/half.py lays out.
 struct HalfParams {
     TensorMap q, k, v;           // of 16-bit numbers: d, rows, heads, batches
     Matrix<unsigned short> o;
@@ -46,16 +42,18 @@ struct RowTile {
     int key_tiles;  // that some row sees; at least one, so that every tile is alike
 };
 
-// How many keys rows see that end before `end`.
-__device__ __forceinline__ int keys_of(const HalfParams& p, int end) {
-    return DIAGONAL ? min(p.Nk, end + p.causal_offset) : p.Nk;
+// How many keys a row sees: always the first ones. Not more than 0 where it sees none.
+__device__ __forceinline__ int keys_of(const HalfParams& p, int row) {
+    return CAUSAL ? min(p.Nk, row + p.causal_offset + 1) : p.Nk;
 }
-__device__ __forceinline__ int key_tiles_of(const HalfParams& p, int end) { return max(1, ceil_div(keys_of(p, end), BC)); }
+__device__ __forceinline__ int key_tiles_of(const HalfParams& p, int last_row) {
+    return max(1, ceil_div(keys_of(p, last_row), BC));
+}
 
 // Causal: the longest tiles first, of SECTION heads at a time, whose K and V then stay in the L2 cache.
 __device__ __forceinline__ RowTile row_tile(const HalfParams& p, int n) {
     int tile, head;
-    if (DIAGONAL) {
+    if (CAUSAL) {
         const int section = n / (SECTION * p.row_tiles), first = section * SECTION;
         const int heads = min(SECTION, p.batch_heads - first), rest = n - first * p.row_tiles;
         tile = p.row_tiles - 1 - rest / heads, head = first + rest % heads;
@@ -63,13 +61,13 @@ __device__ __forceinline__ RowTile row_tile(const HalfParams& p, int n) {
         head = n / p.row_tiles, tile = n - head * p.row_tiles;
     }
     const int batch = head / p.heads;
-    return {tile * BR, head - batch * p.heads, batch, key_tiles_of(p, tile * BR + BR)};
+    return {tile * BR, head - batch * p.heads, batch, key_tiles_of(p, tile * BR + BR - 1)};
 }
 // Calls work(tile) for this block's tiles. Causal: every second round goes backwards, so that no block gets all the long ones.
 template <class Work> __device__ __forceinline__ void each_row_tile(const HalfParams& p, Work work) {
     const int blocks = gridDim.x;
     for (int round = 0; round * blocks < p.tiles; round++) {
-        const int n = round * blocks + (DIAGONAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
+        const int n = round * blocks + (CAUSAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
         if (n < p.tiles) work(row_tile(p, n));
     }
 }
@@ -91,13 +89,12 @@ __device__ __forceinline__ void keep(RowState& r) {
     keep(r.O);
     if (ONES) keep4(r.l);
 }
-__device__ __forceinline__ float quad_max(float x) { return lanes_max<4>(x); }
 
 __device__ __forceinline__ void row_tops(const Scores& S, float (&top)[2]) {
     UNROLL for (int h = 0; h < 2; h++) {
         float a = S[0][2 * h], b = S[0][2 * h + 1];
         UNROLL for (int n = 1; n < BC / 8; n++) a = fmaxf(a, S[n][2 * h]), b = fmaxf(b, S[n][2 * h + 1]);
-        top[h] = quad_max(fmaxf(a, b));
+        top[h] = lanes_max<4>(fmaxf(a, b));
     }
 }
 __device__ __forceinline__ void weigh(Scores& S, RowState& r, float scale) {
@@ -148,7 +145,7 @@ __device__ __forceinline__ void round_weights(const Scores& S, Weights& P) {
 __device__ __forceinline__ void mask(Scores& S, const HalfParams& p, int row, int first) {
     const int column = threadIdx.x % 4 * 2;
     UNROLL for (int h = 0; h < 2; h++) {
-        const int keys = keys_of(p, row + h * 8 + 1) - first - column;
+        const int keys = keys_of(p, row + h * 8) - first - column;
         UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 2; e++)
             if (n * 8 + e >= keys) S[n][2 * h + e] = MINUS_INFINITY;
     }
@@ -183,6 +180,6 @@ __device__ __forceinline__ void store(const RowState& r, const HalfParams& p, co
         }
         if (p.lse && lane == 0 && row < p.Nq)
             p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row] =
-                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * 0.693147180559945309f;
+                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
     }
 }

@@ -17,9 +17,11 @@ struct Task {
     int first_key, last_key;  // from the first on, up to before the last
 };
 
+// Causal: so many batches (half: heads) are worked on together; their K and V stay in the L2 cache.
+constexpr int SECTION = 16;
+
 // The task of a block that takes all keys that its rows see: the blocks of a batch lie side by side, and share K and V in the L2
 // cache. Causal: the lowest rows of SECTION batches come first, because they have the most keys; what runs last is short.
-constexpr unsigned SECTION = 16;
 __device__ __forceinline__ Task task_of(unsigned block, const Params& p)
 {
     const unsigned row_blocks = ceil_div(p.Nq, BR);

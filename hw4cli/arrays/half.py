@@ -15,7 +15,6 @@ NAME = "half"
 LOG2E = 1.44269504088896341
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
-SECTION = 16  # heads that are worked on together where tiles differ in length
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
@@ -73,10 +72,9 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "GROUPS": how.groups,
         "STAGES": how.stages,
         "COLUMNS": next(width for width in WIDTHS if work.d <= width),
-        "DIAGONAL": int(work.causal),
+        "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
-        "SECTION": SECTION,
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,
         "WARPGROUPS": 1,
