@@ -39,18 +39,18 @@ __device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_
     group_begin();
     const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
     UNROLL for (int n = 0; n < STEPS; n++)
-        product(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
-                descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+        wgmma(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
+              descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
     group_end();
 }
 __device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
     group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
 #if ONES
     const unsigned v = matrix_at(v_at, ones - v_at);
-    UNROLL for (int n = 0; n < BC / 16; n++) product_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
+    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
 #else
     const unsigned v = matrix_at(v_at, BC * 128);
-    UNROLL for (int n = 0; n < BC / 16; n++) product_rows(r.O, P[n], descriptor(v + n * 128));
+    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, P[n], descriptor(v + n * 128));
 #endif
     group_end();
 }

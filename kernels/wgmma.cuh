@@ -1,8 +1,8 @@
 #pragma once
 // The tensor-core instructions of a warpgroup: four warps multiply 64 rows (compute capability 9.0, and no other).
 //
-// Warp w of the group holds rows 16 w to 16 w + 15 of c, in the layout of mma. A matrix in shared memory is a descriptor
-// (PTX ISA, "Matrix-Descriptor Format").
+// The numbers are fp16, or bf16 where BFLOAT16. Warp w of the group holds rows 16 w to 16 w + 15 of c, in the layout of mma. A
+// matrix in shared memory is a descriptor (PTX ISA, "Matrix-Descriptor Format").
 
 #include "ptx.cuh"
 
@@ -22,38 +22,70 @@ template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
 
 #define C16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define C32 C16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define C40 C32 ",%32,%33,%34,%35,%36,%37,%38,%39"
+#define C48 C40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define C64 C32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
                 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define IN16(c) FOUR((c)[0]), FOUR((c)[1]), FOUR((c)[2]), FOUR((c)[3])
 #define IN32(c) IN16(c), IN16((c) + 4)
+#define IN40(c) IN32(c), FOUR((c)[8]), FOUR((c)[9])
+#define IN48(c) IN40(c), FOUR((c)[10]), FOUR((c)[11])
 #define IN64(c) IN32(c), IN32((c) + 8)
-#define WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {"
+#if BFLOAT16
+#define ELEMENT "bf16"
+#else
+#define ELEMENT "f16"
+#endif
+#define WGMMA(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ELEMENT "." ELEMENT " {"
+#define ADD_WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; " WGMMA(n)
 
 // c += a b, 64 rows times N columns, 16 deep; b's columns lie one after the other (K-major); a from registers or from shared
 // memory. The numbers are those of the operands behind the registers of c.
 #define WGMMA_COLUMNS(N, REGISTERS, u, v, w, x, y)                                                                   \
     __device__ __forceinline__ void wgmma(float (&c)[N / 8][4], const unsigned* a, unsigned long long b) {           \
-        asm volatile(WGMMA(N) C##REGISTERS "}, {%" #u ",%" #v ",%" #w ",%" #x "}, %" #y ", p, 1, 1, 0;}"            \
+        asm volatile(ADD_WGMMA(N) C##REGISTERS "}, {%" #u ",%" #v ",%" #w ",%" #x "}, %" #y ", p, 1, 1, 0;}"        \
                      : IN##REGISTERS(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                       \
     }                                                                                                                \
     __device__ __forceinline__ void wgmma(float (&c)[N / 8][4], unsigned long long a, unsigned long long b) {        \
-        asm volatile(WGMMA(N) C##REGISTERS "}, %" #u ", %" #v ", p, 1, 1, 0, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b)); \
+        asm volatile(ADD_WGMMA(N) C##REGISTERS "}, %" #u ", %" #v ", p, 1, 1, 0, 0;}"                               \
+                     : IN##REGISTERS(c) : "l"(a), "l"(b));                                                           \
     }
 WGMMA_COLUMNS(32, 16, 16, 17, 18, 19, 20)
 WGMMA_COLUMNS(64, 32, 32, 33, 34, 35, 36)
 WGMMA_COLUMNS(128, 64, 64, 65, 66, 67, 68)
 
-// The same with b's rows one after the other (MN-major), N columns and eight more, whose registers are the four behind those
-// of c.
-#define WGMMA_ROWS(N, MORE, REGISTERS, q, r, s, t, u, v, w, x, y)                                                    \
+// c = a b, or, where `add`, c += a b; both from shared memory.
+#define WGMMA_FROM_ZERO(N, REGISTERS, u, v, w)                                                                       \
+    __device__ __forceinline__ void wgmma(float (&c)[N / 8][4], unsigned long long a, unsigned long long b, int add) { \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, %" #w ", 0; " WGMMA(N) C##REGISTERS "}, %" #u ", %" #v           \
+                     ", p, 1, 1, 0, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                             \
+    }
+WGMMA_FROM_ZERO(64, 32, 32, 33, 34)
+WGMMA_FROM_ZERO(80, 40, 40, 41, 42)
+WGMMA_FROM_ZERO(96, 48, 48, 49, 50)
+WGMMA_FROM_ZERO(128, 64, 64, 65, 66)
+
+// c += a b, a from registers, b's rows one after the other (MN-major).
+#define WGMMA_ROWS(N, REGISTERS, u, v, w, x, y)                                                                      \
+    __device__ __forceinline__ void wgmma_rows(float (&c)[N / 8][4], const unsigned* a, unsigned long long b) {      \
+        asm volatile(ADD_WGMMA(N) C##REGISTERS "}, {%" #u ",%" #v ",%" #w ",%" #x "}, %" #y ", p, 1, 1, 1;}"        \
+                     : IN##REGISTERS(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                       \
+    }
+WGMMA_ROWS(32, 16, 16, 17, 18, 19, 20)
+WGMMA_ROWS(64, 32, 32, 33, 34, 35, 36)
+WGMMA_ROWS(96, 48, 48, 49, 50, 51, 52)
+WGMMA_ROWS(128, 64, 64, 65, 66, 67, 68)
+
+// The same with N columns and eight more, whose registers are the four behind those of c.
+#define WGMMA_MORE_ROWS(N, MORE, REGISTERS, q, r, s, t, u, v, w, x, y)                                                    \
     __device__ __forceinline__ void wgmma_rows(float (&c)[N / 8][4], float (&more)[4], const unsigned* a,            \
                                                unsigned long long b) {                                               \
-        asm volatile(WGMMA(MORE) C##REGISTERS ",%" #q ",%" #r ",%" #s ",%" #t "}, {%" #u ",%" #v ",%" #w ",%" #x       \
+        asm volatile(ADD_WGMMA(MORE) C##REGISTERS ",%" #q ",%" #r ",%" #s ",%" #t "}, {%" #u ",%" #v ",%" #w ",%" #x       \
                      "}, %" #y ", p, 1, 1, 1;}"                                                                      \
                      : IN##REGISTERS(c), FOUR(more) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));           \
     }
-WGMMA_ROWS(32, 40, 16, 16, 17, 18, 19, 20, 21, 22, 23, 24)
-WGMMA_ROWS(64, 72, 32, 32, 33, 34, 35, 36, 37, 38, 39, 40)
-WGMMA_ROWS(128, 136, 64, 64, 65, 66, 67, 68, 69, 70, 71, 72)
+WGMMA_MORE_ROWS(32, 40, 16, 16, 17, 18, 19, 20, 21, 22, 23, 24)
+WGMMA_MORE_ROWS(64, 72, 32, 32, 33, 34, 35, 36, 37, 38, 39, 40)
+WGMMA_MORE_ROWS(128, 136, 64, 64, 65, 66, 67, 68, 69, 70, 71, 72)
 #endif  // WARPGROUPS

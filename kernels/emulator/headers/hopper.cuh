@@ -28,22 +28,3 @@ inline unsigned pack(float x, float y) {
     return emu::float_to_half(x) | emu::float_to_half(y) << 16;
 }
 inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
-
-constexpr emu::Format ELEMENT = BFLOAT16 ? emu::Format::BFLOAT : emu::Format::HALF;
-template <int N>
-inline void product(float (&c)[N][4], unsigned long long a, unsigned long long b, int add, EMU_HERE) {
-    void* blocks[N];
-    for (int n = 0; n < N; n++) blocks[n] = c[n];
-    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, add != 0, false, false, nullptr, a, b, true, true, N, blocks});
-}
-template <int N> inline void product_rows(float (&c)[N][4], const unsigned* a, unsigned long long b, EMU_HERE) {
-    void* blocks[N];
-    for (int n = 0; n < N; n++) blocks[n] = c[n];
-    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, true, false, false, a, 0, b, true, false, N, blocks});
-}
-inline void product_rows(float (&c)[8][4], float (&more)[4], const unsigned* a, unsigned long long b, EMU_HERE) {
-    void* blocks[9];
-    for (int n = 0; n < 8; n++) blocks[n] = c[n];
-    blocks[8] = more;
-    emu::wgmma(EMU_SITE("wgmma"), {ELEMENT, false, true, false, false, a, 0, b, true, false, 9, blocks});
-}
