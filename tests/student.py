@@ -61,6 +61,6 @@ def student(folder, *names):
 
 def answered(path):
     """The report with every blank answered."""
-    lines = ["Answered." if line.startswith("> TODO:") else line for line in path.read_text().splitlines()]
+    lines = ["Answered." if line.startswith("> FILL IN:") else line for line in path.read_text().splitlines()]
     path.write_text("\n".join(lines) + "\n")
     return path

@@ -58,7 +58,7 @@ def _of_sections(text: str, form: str) -> Iterator[Lack]:
 
 def _of_blanks(text: str) -> Iterator[Lack]:
     for blank in document.blanks(text):
-        yield Lack(_at(text, blank.line), f"still to write: {blank.words}")
+        yield Lack(_at(text, blank.line), f"still to fill in: {blank.words}")
 
 
 def _of_blocks(text: str, contents: Contents) -> Iterator[Lack]:

@@ -5,7 +5,8 @@
     <!-- hw4: end -->
 
 The digits are a fingerprint of what stands between the marks: by it an edit there is noticed before it would be lost.
-A blank, which only a person can fill in, is a line `> TODO: question`; what lacks a record, a line `> MISSING: reason`.
+A blank, which only its author can fill in, is a line `> FILL IN: question`; what lacks a record, a line
+`> MISSING: reason`.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ MARK = re.compile(r"^<!-- hw4: .*", re.MULTILINE)
 PLACE = re.compile(r"^<!-- hw4: (\S+) -->$", re.MULTILINE)  # in a template: where a block goes
 STEPS = "<!-- hw4: new steps go above this line -->"
 MISSING = re.compile(r"^> MISSING: *(.*?)\s*$", re.MULTILINE)
-BLANK = re.compile(r"^> TODO: *(.*?)\s*$", re.MULTILINE)
+BLANK = re.compile(r"^> FILL IN: *(.*?)\s*$", re.MULTILINE)
 HEADING = re.compile(r"^#{1,3} +(.*?)\s*$", re.MULTILINE)  # those below are parts of a section
 IMAGE = re.compile(r'!\[((?:\\.|[^\]\\])*)\]\(<?([^)>"]*?)>?(?:\s+"[^"]*")?\)')
 FENCE = re.compile(r"^(```+|~~~+).*?^\1[ \t]*$", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MADE = "<!-- made by hw4 report -->"  # by which a page is known for one that may be replaced
 KINDS = {".svg": "svg+xml", ".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
-NOTES = re.compile(r"^(TODO|MISSING):\s*")
+NOTES = {"FILL IN": "blank", "MISSING": "missing"}  # how a note begins, and the class of its quote
+NOTE = re.compile(rf"^({'|'.join(NOTES)}):\s*")
 
 
 def page(text: str, folder: Path) -> str:
@@ -68,13 +69,13 @@ def _mark_up(tokens: "Sequence[Token]") -> None:
 
 
 def _mark_blank(quote: "Token", inside: "Sequence[Token]") -> None:
-    """A quote that begins with TODO or MISSING becomes a note of that kind."""
+    """A quote that begins with FILL IN or MISSING becomes a note of that kind."""
     text = inside[-1] if inside and inside[-1].type == "inline" else None
-    match = NOTES.match(text.content) if text else None
+    match = NOTE.match(text.content) if text else None
     if text and match and text.children:
-        quote.attrSet("class", match[1].lower())
+        quote.attrSet("class", NOTES[match[1]])
         first = text.children[0]
-        first.content = NOTES.sub("", first.content)
+        first.content = NOTE.sub("", first.content)
 
 
 def _only_picture(inline: "Token") -> "Token | None":

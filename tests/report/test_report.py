@@ -32,7 +32,7 @@ def test_the_report_has_the_sections_of_the_assignment_and_a_question_in_each(fi
     text = (finished / "report.md").read_text()
     assert headings(text) == SECTIONS
     for number in SECTIONS:
-        assert "> TODO: " in section(text, number) or number in ("1", "3", "4", "5"), number
+        assert "> FILL IN: " in section(text, number) or number in ("1", "3", "4", "5"), number
 
 
 def test_section_1_is_made_of_the_kernels_header_and_its_launches(finished):
@@ -88,7 +88,7 @@ def test_a_second_run_changes_no_byte_and_asks_for_no_kernel_again(hw4, mine):
 def test_new_records_reach_the_blocks_and_no_word_of_the_author_is_lost(hw4_here, mine):
     path = mine / "report.md"
     words = path.read_text().replace(
-        "> TODO: What limits the kernel, by these figures.", "Registers, I *think*.\r\n\n- one"
+        "> FILL IN: What limits the kernel, by these figures.", "Registers, I *think*.\r\n\n- one"
     )
     words = words.replace("### 3.c Others", "## My own section\n\n| a | b |\n| - | - |\n\n### 3.c Further charts")
     path.write_bytes(words.encode())
@@ -113,7 +113,7 @@ def test_a_block_that_was_deleted_stays_deleted(hw4_here, mine):
     ("old", "new", "words"),
     [
         ("29 of 30 cases AC", "All of my 30 cases AC", "was changed and would be lost: move it below"),
-        ("<!-- hw4: end -->\n\n> TODO: Why you", "> TODO: Why you", "a mark of hw4's has lost its other half"),
+        ("<!-- hw4: end -->\n\n> FILL IN: Why you", "> FILL IN: Why you", "a mark of hw4's has lost its other half"),
         ("<!-- hw4 report: form=assignment", "<!-- form=assignment", "is not a report that hw4 began"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_new_kernel_becomes_a_new_step_and_the_old_ones_keep_their_answers(hw4
     assert "Two rows a thread." in new
     assert "`./mine.cu` takes 7.5 ms on t28 (4, 16384, 64), 1.29 times as long as `flash`" in new
     assert text.count("Answered.") == before.count("Answered.")
-    assert text.count("> TODO:") == 5
+    assert text.count("> FILL IN:") == 5
 
 
 def test_programs_are_steps_where_no_kernel_was_measured(hw4_here, tmp_path):
@@ -237,7 +237,7 @@ def test_a_page_is_one_file_that_shows_markup_of_the_text_as_it_was_typed(hw4_he
     image = "![a photo, 3 ms](https://example.org/a.png)"
     (folder / "own.png").write_bytes(b"PNG")
     words = f"{attack}\n\n{image}\n\nBeside ![it](own.png) words <!-- and a note to myself -->"
-    (folder / "report.md").write_text(text.replace("> TODO: What you have learned.", words))
+    (folder / "report.md").write_text(text.replace("> FILL IN: What you have learned.", words))
     assert hw4_here("report", folder).returncode == 0
     page = (folder / "report.html").read_text()
     assert "&lt;script&gt;alert(1)" in page

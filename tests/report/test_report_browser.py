@@ -32,7 +32,7 @@ def test_the_page_fits_its_screen_and_shows_every_chart(report, width, scheme):
 
 def test_blanks_stand_out_and_numbers_stand_to_the_right(report):
     colour = "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor"
-    assert report.execute_script(colour, "blockquote.todo") != report.execute_script(colour, "body")
+    assert report.execute_script(colour, "blockquote.blank") != report.execute_script(colour, "body")
     assert report.execute_script("return getComputedStyle(document.querySelector('td.end')).textAlign") == "right"
     assert (
         report.execute_script("return [...document.querySelectorAll('p')].some(p => /hw4:|<!--/.test(p.textContent))")

@@ -32,9 +32,9 @@ def test_a_new_report_lacks_exactly_its_answers_and_nothing_is_written(check, mi
     status, lines = check()
     assert status == 1
     text = (mine / "report.md").read_text()
-    assert len(lines) == text.count("> TODO:")
-    assert all(re.match(r"line \d+ \(.+\): still to write: \S", line) for line in lines)
-    assert "line 104 (2): still to write: What limits the kernel, by these figures." in lines
+    assert len(lines) == text.count("> FILL IN:")
+    assert all(re.match(r"line \d+ \(.+\): still to fill in: \S", line) for line in lines)
+    assert "line 104 (2): still to fill in: What limits the kernel, by these figures." in lines
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
 
 
