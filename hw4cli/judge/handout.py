@@ -163,6 +163,7 @@ class Handout:
         return filled(
             "handout",
             title=escaped(self.standing.user),
+            tab=f"{escaped(self.standing.user)}: handout",
             facts="".join(f"<p>{escaped(fact)}</p>\n" for fact in self.facts()),
             sections="\n".join(filter(None, (self._problem(), self._groups(), self._build(), self._table()))),
         )

@@ -34,6 +34,7 @@ def page(
     return filled(
         "scoreboard",
         title=escaped(title),
+        tab=f"{escaped(title)}: scoreboard",
         facts=_facts(board, now),
         warning="" if private is None else f'<p class="warning">{WARNING}</p>\n',
         tiles="".join(

@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from string import Template
 from typing import Any
 
 from hw4cli import __version__
@@ -14,13 +13,12 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases
 from hw4cli.problem.verdict import TOLERANCE
-from hw4cli.resources import data_path
 from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
 from hw4cli.show.stories import stories, texts
 from hw4cli.stepper.plans import data as steps
-from hw4cli.text.page import escaped, policy
+from hw4cli.text.page import escaped, filled
 
 FIELDS = (
     *("record", "kernel", "tile", "case", "B", "N", "d", "dtype", "causal", "pass"),
@@ -31,22 +29,11 @@ EXAMPLE = Shape(2, 1000, 64)  # of the stepper: small, and its last tile of rows
 USUAL = 90  # compute capability
 
 
-class Page(Template):
-    """A template whose places are marked %%name: scripts have dollars of their own."""
-
-    delimiter = "%%"
-
-
 def page(records: Sequence[Record], title: str) -> str:
     """The whole page."""
     names = _names(records)
-    parts = {"stepper_style": _text("stepper.css"), "stepper_script": _text("stepper.js"), "version": __version__}
-    styled = Page(_text("lab.html")).safe_substitute(colours=_colours(names), dark=_dark(names), **parts)
-    return Page(styled).substitute(policy=policy(styled), title=escaped(title), data=_embedded(_data(records, names)))
-
-
-def _text(name: str) -> str:
-    return data_path(f"templates/{name}").read_text(encoding="utf-8")
+    data = _embedded(_data(records, names))
+    return filled("lab", escaped(title), style=_palette(names), data=data, version=__version__)
 
 
 def _names(records: Sequence[Record]) -> list[str]:
@@ -56,16 +43,12 @@ def _names(records: Sequence[Record]) -> list[str]:
     return list(dict.fromkeys([*VARIANTS, *seen, *programs]))
 
 
-def _colours(names: Sequence[str]) -> str:
-    """The style sheet's colours: of each name by its place, and of the cells of heat maps; those for light paper."""
-    own = (f"--c{place}: {light};" for place, (light, _) in enumerate(style.colours(names).values()))
-    return " ".join([*own, *(f"--h{step}: {colour};" for step, colour in enumerate(style.HEAT))])
-
-
-def _dark(names: Sequence[str]) -> str:
-    """The same colours for a dark page."""
-    own = (f"--c{place}: {dark};" for place, (_, dark) in enumerate(style.colours(names).values()))
-    return " ".join([*own, *(f"--h{step}: {colour};" for step, colour in enumerate(style.HEAT_DARK))])
+def _palette(names: Sequence[str]) -> str:
+    """The colours of each name, by its place, and of the cells of heat maps: for light paper, and for dark."""
+    colours = {f"--c{place}": pair for place, pair in enumerate(style.colours(names).values())}
+    colours |= {f"--h{step}": pair for step, pair in enumerate(zip(style.HEAT, style.HEAT_DARK, strict=True))}
+    light, dark = (" ".join(f"{name}: {pair[shade]};" for name, pair in colours.items()) for shade in (0, 1))
+    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
 def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:

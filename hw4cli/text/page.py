@@ -22,17 +22,26 @@ def escaped(text: object) -> str:
     return html.escape("".join(kept))
 
 
-SHARED = {"scoreboard": ("common", "board"), "leaderboard": ("common", "board")}  # files that several pages have
+# The templates that a page is made of, one behind the other, where these are not the common ones and its own.
+PARTS = {
+    "scoreboard": ("common", "board", "scoreboard"),
+    "leaderboard": ("common", "board", "leaderboard"),
+    "lab": ("lab", "stepper"),
+}
 
 
-def filled(name: str, title: str, **parts: str) -> str:
-    """The page templates/NAME.html, made whole: the head, the style and the script that it shares with other pages,
-    NAME.css, NAME.js if there is one, the policy for just these, and `title` and `parts`, which are HTML."""
-    files = *SHARED.get(name, ("common",)), name
-    style, script = ("".join(_text(f"{file}.{kind}") for file in files) for kind in ("css", "js"))
+def filled(name: str, title: str, tab: str = "", style: str = "", **parts: str) -> str:
+    """A page: the head that all have, and the markup, style and script of its templates. The policy lets in just these.
+
+    `title` and `parts` are HTML, put in where the markup has $title and so on; `tab` is what the browser's tab says, if
+    that is not the title; `style` comes before the templates' own.
+    """
+    files = PARTS.get(name, ("common", name))
+    markup, styles, script = ("".join(_text(f"{file}.{kind}") for file in files) for kind in ("html", "css", "js"))
+    style += styles
     own = f"<style>{style}</style>" + (f"<script>{script}</script>" if script else "")
-    start = Template(_text("head.html")).substitute(policy=policy(own), style=style, title=title, page=name)
-    return Template(_text(f"{name}.html")).substitute(start=start, script=script, title=title, **parts)
+    page = Template(_text("head.html") + markup)
+    return page.substitute(policy=policy(own), style=style, script=script, title=title, tab=tab or title, **parts)
 
 
 def _text(name: str) -> str:
