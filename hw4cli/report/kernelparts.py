@@ -28,6 +28,11 @@ def _no_kernel(material: Material) -> str:
     return missing(escaped(material.no_variant or f"the file of {material.kernel} is not here"))
 
 
+def _no_plan(material: Material) -> str:
+    """The same where kernel and case are needed, and one of them is not known."""
+    return missing("no case is known: name one with --case") if material.variant else _no_kernel(material)
+
+
 def idea(material: Material) -> str:
     """1.a: what the header says of the kernel."""
     story = material.story(material.kernel) if material.kernel else None
@@ -42,15 +47,18 @@ def idea(material: Material) -> str:
     return "\n\n".join([_sentence(about), *said])
 
 
+def _said(material: Material, label: str) -> list[str]:
+    """What the header says under a label, as a paragraph; nothing if it has no such label."""
+    story = material.story(material.kernel)
+    return [escaped(_sentence(story.labels[label]))] if story and label in story.labels else []
+
+
 def geometry(material: Material) -> str:
     """1.b: how the work is divided, in the header's words and in numbers."""
-    variant, shape = material.variant, material.shape
-    if not variant:
-        return _no_kernel(material)
-    if not shape:
-        return missing("no case is known: name one with --case")
-    story = material.story(material.kernel)
-    parts = [escaped(_sentence(story.labels["Geometry"]))] if story and "Geometry" in story.labels else []
+    shape = material.shape
+    if not material.variant or not shape:
+        return _no_plan(material)
+    parts = _said(material, "Geometry")
     try:
         plan = material.plan(shape)
     except MachineError as error:
@@ -86,16 +94,14 @@ def launch(material: Material) -> str:
     launches = [table(header, rows)] if rows else []
     own = material.point and material.point.figures.get("registers")
     registers = [f"`{material.kernel}` has {own:.0f} registers a thread there, by the record."] if own else []
-    return "\n\n".join([*launches, *registers, *lacking]) or missing("no case is known: name one with --case")
+    return "\n\n".join([*launches, *registers, *lacking]) or _no_plan(material)
 
 
 def sram(material: Material) -> str:
     """1.e: the shared memory of a block against what there is, and what keeps more blocks out."""
-    variant, shape = material.variant, material.shape
-    if not variant:
-        return _no_kernel(material)
-    if not shape:
-        return missing("no case is known: name one with --case")
+    shape = material.shape
+    if not material.variant or not shape:
+        return _no_plan(material)
     try:
         plan = material.plan(shape)
     except MachineError as error:
@@ -106,8 +112,7 @@ def sram(material: Material) -> str:
     for br, bc in dict.fromkeys([(own["BR"], own["BC"]), (own["BR"], 2 * own["BC"]), (2 * own["BR"], own["BC"])]):
         mark = " (chosen)" if (br, bc) == (own["BR"], own["BC"]) else ""
         rows.append([f"{br}x{bc}{mark}", *_fitting(material, shape, {"BR": br, "BC": bc})])
-    story, found = material.story(material.kernel), _occupancy(material, main)
-    said = [escaped(_sentence(story.labels["Shared"]))] if story and "Shared" in story.labels else []
+    found = _occupancy(material, main)
     limits = (
         f"On this GPU a block may have {props.shared_limit / 1024:.0f} KB of shared memory, and a multiprocessor has "
         f"{props.shared_sm / 1024:.0f} KB."
@@ -120,7 +125,7 @@ def sram(material: Material) -> str:
             f"{' and '.join(found.limited_by)}."
         ]
     header = ["B_r x B_c", "shared KB a block", "% of what a block may have", "blocks that fit the shared memory"]
-    return "\n\n".join([*said, limits, table(header, rows), *end])
+    return "\n\n".join([*_said(material, "Shared"), limits, table(header, rows), *end])
 
 
 def tiles(material: Material, figures: Figures) -> str:

@@ -152,6 +152,11 @@ def is_amd(gpu: str) -> bool:
     return "AMD" in gpu or "Radeon" in gpu or re.search(r"\bMI\d{2,}", gpu) is not None
 
 
+def function_of(kernel: str) -> str:
+    """What a profiler calls a kernel: its main function has the name of its file."""
+    return Path(kernel).name.removesuffix(".cu")
+
+
 def same_kernel(one: str, other: str) -> bool:
     """Whether two names are of one kernel: of files, whatever their folders."""
     own = is_own_kernel(one) and is_own_kernel(other)

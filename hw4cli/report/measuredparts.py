@@ -4,7 +4,7 @@ from typing import Any
 
 from hw4cli.problem.verdict import Verdict
 from hw4cli.report.document import missing, table
-from hw4cli.report.material import Material, comparable
+from hw4cli.report.material import Material, comparable, function_of
 from hw4cli.report.profile import DRAM, METRICS, NVPROF, Counters
 from hw4cli.report.steps import factor
 from hw4cli.scoring.record import Standing
@@ -75,8 +75,8 @@ def profile(material: Material) -> str:
 
 def _of_the_report(material: Material) -> list[Counters]:
     """The profiled launches of the report's kernel; all, where it was not profiled."""
-    stem = material.kernel.rpartition("/")[2].removesuffix(".cu")
-    own = [one for one in material.profile if stem and (one.kernel == stem or one.kernel.startswith(f"{stem}_"))]
+    name = function_of(material.kernel)
+    own = [one for one in material.profile if name and (one.kernel == name or one.kernel.startswith(f"{name}_"))]
     return own or list(material.profile)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.report.document import missing, table
-from hw4cli.report.material import Material
+from hw4cli.report.material import Material, function_of
 from hw4cli.report.profile import METRICS, Counters
 from hw4cli.resources import is_own_kernel
 from hw4cli.show.bars import SUM
@@ -158,7 +158,7 @@ def _sentence(step: Step) -> str:
     ratio = step.before.time / step.time
     words = f"{factor(ratio)} times as fast as" if ratio >= 1 else f"{factor(1 / ratio)} times as long as"
     if step.before.high >= step.low and step.high >= step.before.low:
-        words = "which cannot be told from the time of"
+        words = "as fast, within the intervals, as"
     total = factor(step.first.time / step.time)
     second = step.before.name == step.first.name
     also = "" if second else f", and {total} times as fast as `{step.first.name}`"
@@ -169,8 +169,7 @@ def _sentence(step: Step) -> str:
 
 def _counters(material: Material, name: str) -> Counters | None:
     """The profile of a step's kernel."""
-    stem = name.rpartition("/")[2].removesuffix(".cu")
-    return next((one for one in material.profile if one.kernel == stem), None)
+    return next((one for one in material.profile if one.kernel == function_of(name)), None)
 
 
 def factor(ratio: float) -> str:
