@@ -113,7 +113,7 @@ def run(
 
 
 def _name(text: str, option: str) -> str:
-    """A person's or team's name. InputError if it is none, or longer than a table has room for."""
+    """A person's or team's name. InputError if it is none, or too long for a table."""
     from hw4cli.leaderboard.entries import LONGEST_NAME
 
     name = " ".join(printable(text).split())

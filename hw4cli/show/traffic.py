@@ -20,7 +20,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Launch:
-    """What a profile tells of a function: its blocks, and the bytes of the GPU's memory that it read and wrote."""
+    """What a profile has of a function: its blocks, and the bytes of the GPU's memory that it read and wrote."""
 
     blocks: int
     read: int
