@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from helpers import run_hw4
 
-from hw4cli.leaderboard.entries import Entry, append
+from hw4cli.leaderboard.entries import RANKED, Entry, append
 from hw4cli.leaderboard.workload import PROGRAM, Workload
 
 T28 = Workload(4, 16384, 64)
@@ -18,7 +18,7 @@ ARABIC = "معاذ"
 def entry(user="ann", ms=10.0, spread=0.01, day=0, workload=T28, machine="NVIDIA H200", **facts):
     samples = tuple(ms + spread * k for k in (-2, -1, 0, 1, 2))
     date = START + timedelta(days=day)
-    given = {"program": "flash", "benchmark": samples, "ranked": samples, **facts}
+    given = {"program": "flash", "status": RANKED, "benchmark": samples, "ranked": samples, **facts}
     return Entry(user=user, workload=workload, machine=machine, date=date, **given)
 
 

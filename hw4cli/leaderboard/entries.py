@@ -29,25 +29,31 @@ LONGEST_NAME = 80  # letters of a user's name
 DIGITS = 6  # significant ones of a sample
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One submission. Samples are times in milliseconds: of the benchmark, and of the ranked run. `seed` is that of the
-    ranked run's data; `facts` are the machine's and the software's."""
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the stages found. Samples are times in milliseconds: of the benchmark, and of the ranked run. `seed` is that
+    of the ranked run's data; `facts` are the machine's and the software's."""
 
-    user: str
-    program: str
-    workload: Workload
     machine: str
-    date: datetime
-    status: str = RANKED
+    status: str = FAILED
     reason: str = ""
-    authors: tuple[str, ...] = ()
     sha256: str = ""
     seed: int | None = None
     max_error: float | None = None
     benchmark: tuple[float, ...] = ()
     ranked: tuple[float, ...] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry(Outcome):
+    """One submission: its outcome, and whose it is."""
+
+    user: str
+    program: str
+    workload: Workload
+    date: datetime
+    authors: tuple[str, ...] = ()
 
     @cached_property
     def times(self) -> Times:

@@ -91,7 +91,7 @@ def _board(board: Board) -> str:
     ]
     if led := board.leader():
         parts.append(f"<p><b>{_name(led[0].user)}</b> leads since {_time(led[1])}</p>")
-        parts += [progress(board.entries, "Times by the date of submission; the table below tells them"), KEYS]
+        parts += [progress(board.entries, "Times by the date of submission; the table below has them in numbers"), KEYS]
         parts.append(_table(board, every, best))
     if board.published:
         parts.append(_published(board))
@@ -118,7 +118,6 @@ def _table(board: Board, every: Sequence[Place], best: Sequence[Place]) -> str:
 def _row(board: Board, place: Place, own: Place | None, longest: float) -> str:
     entry, times = place.entry, place.entry.times
     ranks = _rank(place, "all") + (_rank(own, "own") if own else "")
-    rate = board.workload.tflops(times.mean)
     members = f"<small>{escaped(', '.join(entry.authors))}</small>" if entry.authors else ""
     return (
         f"<tr{'' if own else MORE}>"
@@ -128,7 +127,7 @@ def _row(board: Board, place: Place, own: Place | None, longest: float) -> str:
         f'<td class="ms">{milliseconds(times.mean)} <small>± {times.error:.2g}</small></td>'
         f'<td class="bar">{bar(times.mean, longest, times)}</td>'
         f"<td>{milliseconds(times.fastest)}</td><td>{milliseconds(times.slowest)}</td>"
-        f'<td>{"–" if rate is None else f"{rate:.1f}"}</td><td class="text">{_time(entry.date)}</td></tr>\n'
+        f'<td>{_rate(board, times.mean)}</td><td class="text">{_time(entry.date)}</td></tr>\n'
     )
 
 
@@ -140,20 +139,19 @@ def _rank(place: Place, kind: str) -> str:
 
 
 def _published(board: Board) -> str:
-    others = sorted(board.published, key=lambda one: one.ms)
-    longest = max(one.ms for one in others)
+    longest = max(one.ms for one in board.published)
 
     def row(one: Published) -> str:
-        rate, error = board.workload.tflops(one.ms), f" <small>± {one.error:g}</small>" if one.error else ""
+        error = f" <small>± {one.error:g}</small>" if one.error else ""
         return (
             f'<tr><th scope="row">{escaped(one.program)}<small>{escaped(one.source)}</small></th>'
             f'<td class="ms">{milliseconds(one.ms)}{error}</td><td class="bar">{bar(one.ms, longest)}</td>'
-            f"<td>{'–' if rate is None else f'{rate:.1f}'}</td></tr>\n"
+            f"<td>{_rate(board, one.ms)}</td></tr>\n"
         )
 
     heads = (("", "Program and source"), ("number", "Time, ms"), ("bar", ""), ("number", "TFLOP/s"))
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for kind, name in heads)
-    rows = "".join(map(row, others))
+    rows = "".join(map(row, board.published))
     return (
         f'<div class="scroll published" tabindex="0" role="region" aria-label="Published by others"><table>'
         f"<caption>{escaped(published_words(board))}</caption>"
@@ -216,6 +214,11 @@ def _id(board: Board) -> str:
 def _place(board: Board) -> str:
     timed = "time of the kernel" if board.workload.timed == KERNEL else "time of whole programs, from file to file"
     return f"{escaped(board.machine)} · {timed}"
+
+
+def _rate(board: Board, ms: float) -> str:
+    rate = board.workload.tflops(ms)
+    return "–" if rate is None else f"{rate:.1f}"
 
 
 def _name(user: str) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from hw4cli.leaderboard.entries import RANKED, Entry
 from hw4cli.leaderboard.published import PUBLISHED, Published
-from hw4cli.leaderboard.workload import Workload
+from hw4cli.leaderboard.workload import KERNEL, Workload
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Board:
-    """The ranked entries on a workload and a GPU, in the order of submission, and what others published of it."""
+    """The ranked entries on a workload and a GPU, in the order of submission, and what others published of it, the
+    fastest first."""
 
     workload: Workload
     machine: str
@@ -35,7 +36,7 @@ class Board:
     @property
     def title(self) -> str:
         """The workload, what is timed, and the GPU."""
-        timed = "" if self.workload.timed == "kernel" else ", whole programs"
+        timed = "" if self.workload.timed == KERNEL else ", whole programs"
         return f"{self.workload.words}{timed}, {self.machine}"
 
     def places(self, best_per_user: bool = False) -> list[Place]:
@@ -69,7 +70,12 @@ def boards(entries: Sequence[Entry], published: Sequence[Published] = PUBLISHED)
     latest = sorted(found, key=lambda key: max(entry.date for entry in found[key]), reverse=True)
     keys = dict.fromkeys([*latest, *others])
     return [
-        Board(*key, tuple(sorted(found.get(key, []), key=lambda e: e.date)), tuple(others.get(key, []))) for key in keys
+        Board(
+            *key,
+            tuple(sorted(found.get(key, []), key=lambda entry: entry.date)),
+            tuple(sorted(others.get(key, []), key=lambda one: one.ms)),
+        )
+        for key in keys
     ]
 
 

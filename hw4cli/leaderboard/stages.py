@@ -8,8 +8,8 @@ or its user have prepared.
 import json
 import secrets
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,7 +23,7 @@ from hw4cli.judge.identity import program_sha256
 from hw4cli.lab import endtoend
 from hw4cli.lab.bench import commit, kernel_implementation, prepare, take_samples
 from hw4cli.lab.times import Times
-from hw4cli.leaderboard.entries import FAILED, RANKED, rounded
+from hw4cli.leaderboard.entries import FAILED, RANKED, Outcome, rounded
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.generate import GenerationTask, check_space, make
 from hw4cli.problem.shape import Shape
@@ -36,21 +36,6 @@ RUNS = 10  # of a program, for the benchmark and for the ranked run
 STAGES = "test", "benchmark", "ranked"
 
 Say = Callable[[str, str], None]  # gets the stage and its outcome
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the stages found, as an Entry has it."""
-
-    machine: str
-    status: str = FAILED
-    reason: str = ""
-    sha256: str = ""
-    seed: int | None = None
-    max_error: float | None = None
-    benchmark: tuple[float, ...] = ()
-    ranked: tuple[float, ...] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,8 +53,8 @@ def kernel_stages(kernel: str, shape: Shape, seed: int, say: Say) -> Outcome:
     not one that can be launched; what fails later is the outcome."""
     gpu = Gpu()
     timer = GpuTimer(gpu)
-    facts = {**timer.machine(), **_software()}
-    start = Outcome(gpu.name, sha256=file_sha256(kernel_path(kernel)), facts={k: str(v) for k, v in facts.items()})
+    facts = {key: str(value) for key, value in {**timer.machine(), **_software()}.items()}
+    start = Outcome(machine=gpu.name, sha256=file_sha256(kernel_path(kernel)), facts=facts)
 
     def test() -> Run:
         return timed_kernel(timer, kernel, shape, seed, cold=None)
@@ -123,7 +108,7 @@ def program_stages(name: str, command: Sequence[str], case: Case, say: Say) -> O
     """
     machine = endtoend.machine()
     facts = {key: str(value) for key, value in {**machine, **_software()}.items() if value}
-    start = Outcome(machine["gpu"] or machine["cpu"], sha256=program_sha256(command), facts=facts)
+    start = Outcome(machine=machine["gpu"] or machine["cpu"], sha256=program_sha256(command), facts=facts)
     program = endtoend.Program(name, command)
     with TemporaryDirectory(prefix="hw4-leaderboard-", ignore_cleanup_errors=True) as folder:
         known = _made(replace(case, sha256=""), Path(folder))

@@ -1,6 +1,7 @@
 """Boards for a terminal, and as JSON."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from hw4cli.lab.times import milliseconds
@@ -35,11 +36,11 @@ def board_text(board: Board, best_per_user: bool, width: int | None, blocks: boo
         rows = [_cells(board, place) for place in places]
         text += wrapped(leader_words(board), width) + "\n" + plain(HEADER, rows, width, bars)
     if board.published:
-        others = sorted(board.published, key=lambda one: one.ms)
-        bars = Bars("time", shares([one.ms for one in others]), blocks, len(PUBLISHED_HEADER))
+        bars = Bars("time", shares([one.ms for one in board.published]), blocks, len(PUBLISHED_HEADER))
         text += wrapped(f"{published_words(board)}:", width) + "\n"
-        text += plain(PUBLISHED_HEADER, [_published_cells(board, one) for one in others], width, bars)
-        text += "".join(f"{wrapped(f'source: {one}', width)}\n" for one in dict.fromkeys(p.source for p in others))
+        text += plain(PUBLISHED_HEADER, [_published_cells(board, one) for one in board.published], width, bars)
+        sources = dict.fromkeys(one.source for one in board.published)
+        text += "".join(f"{wrapped(f'source: {source}', width)}\n" for source in sources)
     return text
 
 
@@ -54,7 +55,7 @@ def leader_words(board: Board) -> str:
     led = board.leader()
     if not led:
         return ""
-    return f"{led[0].user} leads since {led[1]:%Y-%m-%d %H:%M %Z}; {counted(len(board.entries), 'entry', 'entries')}"
+    return f"{led[0].user} leads since {_date(led[1])}; {counted(len(board.entries), 'entry', 'entries')}"
 
 
 def standing_words(entry: Entry, entries: Sequence[Entry]) -> str:
@@ -63,7 +64,7 @@ def standing_words(entry: Entry, entries: Sequence[Entry]) -> str:
     places = board.places()
     own = next(place for place in places if place.entry == entry)
     others = dict.fromkeys(p.entry.user for p in places if p.rank == own.rank and p.entry != entry)
-    tied = f", which the intervals do not tell from that of {', '.join(others)}" if others else ""
+    tied = f", shared with {', '.join(others)}: the intervals overlap" if others else ""
     return f"rank {own.text} of {len(places)} on {board.title}{tied}"
 
 
@@ -71,7 +72,7 @@ def history_text(user: str, entries: Sequence[Entry], width: int | None) -> str:
     """All submissions of a user, in the order of submission, those that were not ranked, too."""
     rows = [
         [
-            f"{entry.date:%Y-%m-%d %H:%M %Z}",
+            _date(entry.date),
             f"{entry.workload.words}, {entry.machine}",
             entry.program,
             milliseconds(entry.times.mean) if entry.status == RANKED else NONE,
@@ -120,13 +121,16 @@ def _figures(place: Place) -> dict[str, Any]:
 def _cells(board: Board, place: Place) -> list[str]:
     entry, times = place.entry, place.entry.times
     figures = [milliseconds(times.mean), f"{times.error:.2g}", milliseconds(times.fastest), milliseconds(times.slowest)]
-    date = f"{entry.date:%Y-%m-%d %H:%M %Z}"
-    return [f"{place.text:>4}", entry.user, entry.program, *figures, _rate(board, times.mean), date]
+    return [f"{place.text:>4}", entry.user, entry.program, *figures, _rate(board, times.mean), _date(entry.date)]
 
 
 def _published_cells(board: Board, one: Published) -> list[str]:
     error = f"{one.error:g}" if one.error else NONE
     return [milliseconds(one.ms), error, _rate(board, one.ms), one.program]
+
+
+def _date(date: datetime) -> str:
+    return f"{date:%Y-%m-%d %H:%M %Z}"
 
 
 def _rate(board: Board, ms: float) -> str:

@@ -65,11 +65,11 @@ def test_a_kernel_goes_through_three_stages_a_line_each_and_gets_its_rank(gpu, h
     folder_is_clean(tmp_path / "leaderboard", NAME)
 
 
-def test_two_that_the_intervals_do_not_tell_apart_share_a_rank(gpu, hw4_here):
+def test_two_whose_intervals_overlap_share_a_rank(gpu, hw4_here):
     hw4_here("leaderboard", "run", "flash", *SHAPE, "--user", "ann")
     result = hw4_here("leaderboard", "run", "flash", *SHAPE, "--user", "ben")
     assert result.stdout.splitlines()[-1].startswith("rank =1 of 2 on ")
-    assert result.stdout.endswith("from that of ann\n")
+    assert result.stdout.endswith(", shared with ann: the intervals overlap\n")
 
 
 def test_a_wrong_kernel_ends_in_its_first_stage_and_is_kept(gpu, hw4_here, tmp_path):
