@@ -8,6 +8,17 @@ from contextlib import contextmanager
 import pytest
 
 WIDTH, PHONE = 1280, 360
+# For scripts on colours: their numbers, one over another, and the contrast of two (WCAG), 1 to 21.
+COLOURS = """
+const numbers = text => text.match(/[\\d.]+/g).map(Number);
+const over = ([r, g, b, a = 1], below) => [r, g, b].map((c, i) => c * a + below[i] * (1 - a));
+const bright = color => color.map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+const contrast = (one, other) => {
+  const [low, high] = [bright(one), bright(other)].sort((a, b) => a - b);
+  return (high + .05) / (low + .05);
+};
+"""
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from browser import PHONE, find, opened, screen
+from browser import COLOURS, PHONE, find, opened, screen
 from labpage import at, choose, state, texts
 from records import row, written
 
@@ -60,20 +60,17 @@ def test_a_phone_scrolls_tables_and_code_but_not_the_page(lab, address, view):
 
 
 CONTRASTS = """
-const numbers = text => text.match(/[\\d.]+/g).map(Number);
-const bright = color => color.slice(0, 3).map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
-  .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
 const ground = element => { // of the nearest element behind it that has one
   for (; element; element = element.parentElement) {
     const color = numbers(getComputedStyle(element).backgroundColor);
     if (color.length < 4 || color[3] === 1) return color;
   }
 };
-const told = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-return [...document.body.querySelectorAll("*")].filter(one => told(one) && one.getClientRects().length).map(one => {
+const hasText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+return [...document.body.querySelectorAll("*")].filter(one => hasText(one) && one.getClientRects().length).map(one => {
   const style = getComputedStyle(one), ink = numbers(one.namespaceURI.endsWith("svg") ? style.fill : style.color);
-  const [low, high] = [bright(ink), bright(ground(one))].sort((a, b) => a - b);
-  return [one.textContent.slice(0, 40), (high + .05) / (low + .05)];
+  const ratio = contrast(ink.slice(0, 3), ground(one).slice(0, 3));
+  return [one.textContent.slice(0, 40), ratio];
 });
 """
 
@@ -84,7 +81,7 @@ def test_text_is_readable(lab, address, scheme):
     for view in (*VIEWS, "kernels&kernel=warp&diff=shared"):
         lab.get("about:blank")
         lab.get(f"{address}#view={view}")
-        found = lab.execute_script(CONTRASTS)
+        found = lab.execute_script(COLOURS + CONTRASTS)
         assert len(found) > 20
         assert [(name, round(ratio, 2)) for name, ratio in found if ratio < 4.5] == []
 

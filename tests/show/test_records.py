@@ -1,4 +1,4 @@
-"""Records as points: every committed one is read, a damaged one is told in one sentence."""
+"""Records as points: every committed one is read, of a damaged one the error is one sentence."""
 
 import json
 
@@ -54,9 +54,9 @@ def test_of_two_records_of_a_day_the_one_with_more_kernels_on_the_workload_count
 )
 def test_a_damaged_row_is_told(tmp_path, changes, words):
     path = written(tmp_path / "bad.json", row(), {**row(), **changes})
-    with pytest.raises(InputError, match=words) as told:
+    with pytest.raises(InputError, match=words) as raised:
         load(path)
-    assert str(told.value).startswith(f"{path} is a damaged record")
+    assert str(raised.value).startswith(f"{path} is a damaged record")
 
 
 def test_a_row_without_a_field_is_told_with_its_name(tmp_path):
