@@ -100,7 +100,7 @@ def bench(ctx: click.Context, /, end_to_end: bool, cases: str, form: str, output
 
     _check_options(ctx, end_to_end)
     if output:
-        check_place(output)
+        check_place(output, *map(Path, [*others["kernels"], *" ".join(others["programs"]).split()]))
     names = PROGRAMS_ONLY if end_to_end else KERNELS_ONLY
     run = _bench_programs if end_to_end else _bench_kernels
     return run(ctx=ctx, cases=cases, form=form, output=output, **{name: others[name] for name in names})

@@ -25,6 +25,6 @@ def lab(records: tuple[Path, ...], html: Path, title: str) -> None:
         from hw4cli.show.records import load
         from hw4cli.system.files import check_place, write_text
 
-    check_place(html)
+    check_place(html, *records)
     write_text(html, page([load(path) for path in records], title))
     click.echo(printable(f"wrote {html}"), err=True)

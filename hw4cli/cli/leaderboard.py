@@ -82,7 +82,7 @@ def run(
     who, members = _name(user, "--user"), tuple(_name(author, "--author") for author in authors)
     case = _case(case_name, shape)
     command, name = None, kernel or " ".join(str(program).split())
-    if program:
+    if program is not None:
         command, _ = program_command(program, ctx)
     entries.check_folder(folder)
 
@@ -166,7 +166,7 @@ def show(
         from hw4cli.text.bars import shows_blocks
 
     if html:
-        check_place(html)
+        check_place(html, folder / entries.NAME)
     found = entries.read(folder)
     boards = ranking.boards(found.entries)
     shown = [

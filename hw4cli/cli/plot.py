@@ -88,7 +88,7 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     form = output.suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise click.UsageError(f"{output} is no picture's name: let it end in .svg, .png or .pdf", ctx)
-    check_place(output)
+    check_place(output, *records)
     chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
     read: Callable[[Path], Any] = load_profile if kind == "traffic" else load
     content = render(DRAWN[kind]([read(path) for path in records], **chosen), form)

@@ -64,7 +64,7 @@ def report(
         from hw4cli.report.material import gathered
         from hw4cli.report.write import FORMS as FILES
         from hw4cli.report.write import check_page, settings_of, write_report
-        from hw4cli.system.files import check_place, write_text
+        from hw4cli.system.files import write_text
 
     path = folder / f"{FILES[form]}.md"
     kept = settings_of(path, form)
@@ -74,7 +74,7 @@ def report(
     html = path.with_suffix(".html")
     check_page(html, force)
     if pdf:
-        check_place(pdf)
+        printer.check_target(pdf)
     text = write_report(path, material, form, force)
     write_text(html, page.page(text, folder))
     _say(f"wrote {path}, {html}")

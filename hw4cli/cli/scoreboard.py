@@ -38,10 +38,13 @@ def scoreboard(
     Exit status 3 if a journal is damaged, so that results may be lost; these users have no score.
     """
     with Importing():
-        from hw4cli.scoring.pseudonyms import pseudonyms
-        from hw4cli.scoring.standings import anonymize, compute, read, recorded_rules, with_changes
+        from hw4cli.scoring.pseudonyms import NAME, pseudonyms
+        from hw4cli.scoring.standings import anonymize, compute, journal_paths, read, recorded_rules, with_changes
+        from hw4cli.system.files import check_place
         from hw4cli.terminal.ranking import print_board, report_lost
 
+    if html is not None:
+        check_place(html, *journal_paths(folder), folder / NAME)
     entries = read(folder)
     rules = with_changes(recorded_rules(entries), **wanted)
     standings = compute(entries, rules)

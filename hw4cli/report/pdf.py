@@ -5,11 +5,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from hw4cli.errors import MachineError
-from hw4cli.system.files import NewFile
+from hw4cli.errors import InputError, MachineError
+from hw4cli.system.files import NewFile, check_place
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SECONDS = 120.0  # that a browser may take
+MAGIC = b"%PDF"  # what a PDF file begins with
 
 
 def browser() -> str | None:
@@ -24,6 +25,20 @@ def check_browser(page: Path) -> None:
             "a PDF needs Chromium, which is not installed (Debian, Ubuntu: apt install chromium); any browser can "
             f"open {page} and print it"
         )
+
+
+def check_target(path: Path) -> None:
+    """Raise InputError unless a PDF file can be at a place, and replaces none but a PDF there."""
+    check_place(path)
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    if head and head != MAGIC:
+        raise InputError(f"{path} is no PDF, and would be replaced: choose another name")
 
 
 def print_page(page: Path, target: Path) -> None:
@@ -44,7 +59,7 @@ def print_page(page: Path, target: Path) -> None:
             raise MachineError(f"Chromium did not print {page} within {SECONDS:g} s") from None
         except OSError as error:
             raise MachineError(f"Chromium cannot be started: {error.strerror}") from None
-        if not printed.is_file() or not printed.read_bytes().startswith(b"%PDF"):
+        if not printed.is_file() or not printed.read_bytes().startswith(MAGIC):
             lines = [line for line in done.stderr.splitlines() if line.strip()]
             said = f": {lines[-1]}" if lines else ""
             raise MachineError(f"Chromium made no PDF of {page}{said}")

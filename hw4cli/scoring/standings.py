@@ -33,12 +33,17 @@ def read(folder: Path) -> list[UserJournal]:
 
     A journal that cannot be read is included, with its damage. InputError if there is no journal.
     """
+    return [read_one(path, str(path.relative_to(folder))) for path in journal_paths(folder)]
+
+
+def journal_paths(folder: Path) -> list[Path]:
+    """The files of these journals. InputError if there is none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is no folder: name the one that `hw4 judge --output` wrote")
     paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if _may_exist(path)]
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")
-    return [read_one(path, str(path.relative_to(folder))) for path in paths]
+    return paths
 
 
 def _may_exist(path: Path) -> bool:

@@ -134,9 +134,12 @@ def remove_orphans(folder: Path) -> None:
                     Path(entry.path).unlink()
 
 
-def check_place(path: Path) -> None:
-    """Raise InputError if a file cannot be at a place: before the work whose result goes there."""
+def check_place(path: Path, *inputs: Path) -> None:
+    """Raise InputError if a file cannot be at a place, or would replace one of the inputs: before the work whose result
+    goes there."""
     NewFile(path)
+    for one in inputs:
+        check_different(one, path)
 
 
 def make_folder(folder: Path) -> None:
@@ -164,5 +167,6 @@ def _write_error(error: OSError, path: Path) -> Hw4Error:
 
 def check_different(source: Path, target: Path) -> None:
     """Raise InputError if the output would replace the input."""
-    if target.exists() and target.samefile(source):
-        raise InputError(f"the output {target} is the input file itself: choose another name")
+    with suppress(OSError):  # where one of them does not exist
+        if target.samefile(source):
+            raise InputError(f"the output {target} is the input file itself: choose another name")

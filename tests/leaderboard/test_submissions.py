@@ -164,6 +164,7 @@ def test_mistakes_are_one_sentence_before_anything_runs(hw4_here, tmp_path):
     fails(hw4_here(*run, "flash", *SHAPE), 2, "--user")
     fails(hw4_here(*run, "flush", *SHAPE, "--user", "ann"), 2, "Did you mean 'flash'?")
     fails(hw4_here(*run, "--program", "./none", *SHAPE, "--user", "ann"), 2, "./none")
+    fails(hw4_here(*run, "--program", "", *SHAPE, "--user", "ann"), 2, "--program is empty")
     (tmp_path / "file").write_text("")
     fails(hw4_here(*run, "flash", *SHAPE, "--user", "ann", "--dir", "file"), 2, "file is no folder")
 
