@@ -1,5 +1,6 @@
 """How a kernel is launched: what that depends on, and the data that a kernel gives. No GPU is touched."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +17,32 @@ MAX_BLOCKS = 2**31 - 1
 class DeviceProperties:
     """What a launch depends on: compute capability (90 for 9.0), multiprocessors, and shared memory in bytes:
     what a block may use, and what a multiprocessor has for all its blocks; and whether warpgroups multiply there
-    (wgmma)."""
+    (wgmma).
+
+    A GPU of AMD's has an architecture such as gfx90a instead of a compute capability, which is 0: it has none of what
+    NVIDIA's GPUs gained over the years."""
 
     cc: int
     sms: int
     shared_limit: int
     shared_sm: int
     warpgroups: bool = False
+    gfx: str = ""
+
+    @property
+    def architecture(self) -> str:
+        """The architecture in words."""
+        return self.gfx or f"compute capability {self.cc / 10:.1f}"
+
+    @property
+    def vendor(self) -> str:
+        """Who makes the GPU."""
+        return "AMD" if self.gfx else "NVIDIA"
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a warp; AMD calls it a wavefront: 64 threads on GPUs for data centres (gfx9), 32 from gfx10 on."""
+        return 64 if re.fullmatch(r"gfx9\w\w", self.gfx) else 32
 
     @property
     def shared_reserved(self) -> int:
@@ -44,6 +64,12 @@ DEVICES = {
         (100, 148, 227, 228),
         (120, 170, 99, 100),
     )
+}
+
+# The same of AMD's: MI210, MI100, Radeon RX 6900 XT. All have 64 KB of shared memory (LDS) for a block.
+AMD_DEVICES = {
+    gfx: DeviceProperties(0, units, 64 << 10, per_unit << 10, gfx=gfx)
+    for gfx, units, per_unit in (("gfx90a", 104, 64), ("gfx908", 120, 64), ("gfx1030", 40, 128))
 }
 
 
@@ -150,7 +176,8 @@ class Variant:
         """
         if props.cc < self.least_cc:
             raise MachineError(
-                f"kernel {self.name} needs compute capability {self.least_cc / 10}, this GPU has {props.cc / 10}"
+                f"kernel {self.name} needs compute capability {self.least_cc / 10}, "
+                f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
             )
         chosen = {**(tile or self.tile(shape, props))}
         chosen.update(self.derived(shape, chosen, props))

@@ -52,7 +52,7 @@ inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return
 // Constant as a thread sees them: its compiler may keep them over a barrier.
 extern const uint3 threadIdx __asm__("hw4_threadIdx"), blockIdx __asm__("hw4_blockIdx");
 extern const dim3 blockDim __asm__("hw4_blockDim"), gridDim __asm__("hw4_gridDim");
-static const int warpSize = emu::lanes;
+#define warpSize (emu::lanes)  // as the launch has it
 
 // ---- Arithmetic
 

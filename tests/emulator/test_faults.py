@@ -6,7 +6,7 @@ import pytest
 from faults import FAULTS
 from tensor_faults import TENSOR_FAULTS
 
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.check import check_kernel
 from hw4cli.errors import InputError
@@ -33,7 +33,7 @@ def mistakes_of(fault, folder):
         mistakes = check_kernel(
             VARIANTS[fault.kernel],
             kernel_with(fault, folder),
-            props=DEVICES[fault.cc],
+            props=AMD_DEVICES["gfx90a"] if fault.lanes == 64 else DEVICES[fault.cc],
             shapes=[fault.shape],
             data=[fault.data],
             builds=[fault.build],

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import LONG, RANDOM_DATA, SHAPES, check_kernel
@@ -16,8 +16,11 @@ FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 80]
 SMALLEST, TAILS, BATCHES = Shape(2, 5, 4), Shape(1, 131, 64), Shape(3, 65, 36)
 
 
-def check(name, cc=80, **how):
-    return partial(check_kernel, VARIANTS[name], props=DEVICES[cc], **how)
+MI210 = "gfx90a"
+
+
+def check(name, gpu=80, **how):
+    return partial(check_kernel, VARIANTS[name], props={**DEVICES, **AMD_DEVICES}[gpu], **how)
 
 
 def on_tensor_cores(name, cc):
@@ -27,7 +30,12 @@ def on_tensor_cores(name, cc):
 
 CASES = {
     **{name: check(name) for name in FLOAT32},
-    **{f"{name}, warps of 64": check(name, shapes=[TAILS, BATCHES], lanes=[64]) for name in FLOAT32},
+    **{f"{name} on gfx90a": check(name, MI210, shapes=[TAILS, BATCHES], lanes=[64]) for name in FLOAT32},
+    # The keys in parts, which flash_combine puts together.
+    "flash on gfx90a, parts": check("flash", MI210, shapes=[LONG[0]], lanes=[64], data=[RANDOM_DATA], builds=[RACE]),
+    "warp on gfx90a, causal": check(
+        "warp", MI210, shapes=[Shape(1, 131, 32, causal=True)], lanes=[64], data=[RANDOM_DATA], builds=[RACE]
+    ),
     "flash 6.1, without asynchronous copies": check(
         "flash", 61, shapes=[SMALLEST, TAILS, Shape(1, 67, 128)], builds=[RACE]
     ),
