@@ -14,7 +14,20 @@ from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
     *("text", "system", "problem", "diagnosis", "compute", "device", "emulator", "stream", "arrays"),
-    *("runner", "scoring", "judge", "lab", "leaderboard", "stepper", "show", "report", "doctor", "terminal", "cli"),
+    *(
+        "runner",
+        "scoring",
+        "judge",
+        "lab",
+        "leaderboard",
+        "stepper",
+        "measure",
+        "show",
+        "report",
+        "doctor",
+        "terminal",
+        "cli",
+    ),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import
 

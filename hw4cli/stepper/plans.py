@@ -104,16 +104,20 @@ def _algorithm_1_regions(BR: int, BC: int, d: int) -> dict[str, int]:
 
 
 def _other_bytes(plan: Plan, shape: Shape) -> tuple[int, int]:
-    """Bytes that launches before and after the main one read and write: K and V become tiles, parts become O."""
-    layout, read, written = plan.layout, 0, 0
-    for launch in plan.launches:
-        if launch.symbol.endswith("_convert"):
-            read += 2 * FLOAT * shape.elements
-            written += layout.row_stats - layout.tiles
-        if launch.symbol.endswith("_combine"):
-            read += (layout.size - layout.row_stats) * _splits_with_keys(plan, shape) // (plan.splits * shape.N)
-            written += FLOAT * shape.elements
-    return read, written
+    """Bytes that launches before and after the main one read and write."""
+    helpers = [helper_bytes(launch.symbol, plan, shape) for launch in plan.launches]
+    return sum(read for read, _ in helpers), sum(written for _, written in helpers)
+
+
+def helper_bytes(symbol: str, plan: Plan, shape: Shape) -> tuple[int, int]:
+    """Bytes that a launch beside the main one reads and writes: K and V become tiles, parts become O. 0 of others."""
+    layout = plan.layout
+    if symbol.endswith("_convert"):
+        return 2 * FLOAT * shape.elements, layout.row_stats - layout.tiles
+    if symbol.endswith("_combine"):
+        parts = layout.size - layout.row_stats
+        return parts * _splits_with_keys(plan, shape) // (plan.splits * shape.N), FLOAT * shape.elements
+    return 0, 0
 
 
 def _splits_with_keys(plan: Plan, shape: Shape) -> int:

@@ -12,6 +12,7 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.measure.model import launch_models
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
 from hw4cli.show.labpage import page
@@ -47,13 +48,35 @@ def bytes_read(kernel, shape, folder):
     return ctypes.c_longlong.in_dll(ctypes.CDLL(str(library)), "moved").value
 
 
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """Of a kernel and a shape, what its main launch reads."""
+    found = {}
+
+    def count(kernel, shape):
+        if (kernel, shape) not in found:
+            found[kernel, shape] = bytes_read(kernel, shape, tmp_path_factory.mktemp(kernel))
+        return found[kernel, shape]
+
+    return count
+
+
 @pytest.mark.parametrize("mask", ["", "causal"])
 @pytest.mark.parametrize("kernel", READS)
-def test_a_kernel_reads_the_bytes_that_the_page_counts(chromium, tmp_path, kernel, mask):
+def test_a_kernel_reads_the_bytes_that_the_model_of_its_traffic_has(counted, kernel, mask):
+    shape = replace(SHAPE, causal=bool(mask))
+    plan = VARIANTS[kernel].plan(shape, DEVICES[80])
+    model = launch_models(plan, shape, DEVICES[80])[plan.main]
+    assert model.l2[0] == counted(kernel, shape)
+
+
+@pytest.mark.parametrize("mask", ["", "causal"])
+@pytest.mark.parametrize("kernel", READS)
+def test_a_kernel_reads_the_bytes_that_the_page_counts(chromium, tmp_path, counted, kernel, mask):
     record = load(written(tmp_path / "a.json", row(shape=(SHAPE.B, SHAPE.N, SHAPE.d))))
     (tmp_path / "lab.html").write_text(page([record], "a"))
     address = f"{(tmp_path / 'lab.html').as_uri()}#view=steps&cc=80&shape=1x300x64&kernel={kernel}&mask={mask}"
     with opened(chromium, address):
         said = int(find(chromium, "#bytes").get_attribute("data-moved").split(",")[4])
         said -= chromium.execute_script("return walk.other[0]")
-    assert said == bytes_read(kernel, replace(SHAPE, causal=bool(mask)), tmp_path)
+    assert said == counted(kernel, replace(SHAPE, causal=bool(mask)))

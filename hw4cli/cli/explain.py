@@ -1,0 +1,226 @@
+"""`hw4 explain`: a kernel's launches, traffic and limits, without running it."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.compute.plan import DeviceProperties, Plan
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.options import causal_option, format_option, shape_option
+from hw4cli.terminal.params import KernelName, complete_cases
+from hw4cli.text.words import columns, print_message, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.measure.explanation import LaunchFacts
+
+UNNAMED = "9.0"  # whose GPU is taken where there is none here
+
+
+@click.command()
+@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS]), metavar="KERNELS...")
+@click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
+@shape_option("A shape.")
+@causal_option("Causal attention: row i sees the keys 0 to i alone.")
+@click.option(
+    "--gpu", metavar="GPU", help="A GPU or compute capability, as in T4 or 7.5.  [default: the one here, or else H100]"
+)
+@format_option("table", "json", "csv")
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    /,
+    kernels: tuple[str, ...],
+    case: str | None,
+    shape: Shape | None,
+    causal: bool,
+    gpu: str | None,
+    form: str,
+) -> int:
+    """Show how KERNELS are launched for a case, what they move and compute, and what limits them. Needs no GPU.
+
+    Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate by
+    the data sheet (docs/explain.md). Example: hw4 explain flash split --case t28 --gpu T4
+    """
+    with Importing():
+        from hw4cli.device.kernelcheck import compiler_for
+        from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.measure.explanation import explain as explain_one
+        from hw4cli.measure.roofs import rates_of
+        from hw4cli.text import tables
+
+    chosen = chosen_shape(ctx, case, shape, causal)
+    variants = [kernel_named(name) for name in dict.fromkeys(kernels)]
+    name, props, model = chosen_gpu(gpu)
+    rates, source = rates_of(model, name)
+    try:
+        compiler = compiler_for(props.cc)
+    except MachineError:
+        compiler = None
+    records, code = [], 0
+    for place, variant in enumerate(variants):
+        try:
+            plan, facts, unknown = explain_one(variant, chosen, props, rates, compiler)
+        except MachineError as error:
+            print_message(error)
+            code = MachineError.exit_code
+            continue
+        if form == "table":
+            heading = f"{variant.name} on (B, N, d) = {chosen}: {name}, compute capability {props.cc / 10}, "
+            text = _text(f"{heading}{props.sms} multiprocessors", plan, facts, rates, source, unknown, chosen, props)
+            click.echo(("\n" if place else "") + text, nl=False)
+        tile = f"{plan.macros['BR']}x{plan.macros['BC']}"
+        records += [
+            {"kernel": variant.name, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()}
+            for fact in facts
+        ]
+    if form == "json":
+        click.echo(json.dumps(records, indent=1))
+    elif form == "csv":
+        flat = [{**row, "least_seconds": json.dumps(row["least_seconds"])} for row in records]
+        click.echo(tables.comma_separated(flat), nl=False)
+    return code
+
+
+def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, causal: bool) -> Shape:
+    """The shape of --case or --shape. Raises UsageError unless exactly one is given, InputError for an unknown case."""
+    if (case is None) == (shape is None):
+        raise click.UsageError("give one case (--case t28) or one shape (--shape 4,16384,64)", ctx)
+    if case is not None:
+        from hw4cli.problem import suite
+
+        found = suite.select([case])
+        if len(found) > 1:
+            raise click.UsageError(f"--case takes one case, and {case} are {len(found)}", ctx)
+        shape = found[0].shape
+    assert shape is not None
+    return replace(shape, causal=causal)
+
+
+def chosen_gpu(name: str | None) -> tuple[str, DeviceProperties, Any]:
+    """Name, properties and model of the GPU that is asked for, or else of the one here, or else of an H100.
+
+    Raises InputError for a GPU that is not known.
+    """
+    from hw4cli.measure.gpus import model_like, model_named
+
+    if name is not None:
+        model = model_named(name)
+        return model.name, model.props, model
+    from hw4cli.device.gpu import Gpu
+
+    try:
+        gpu = Gpu()
+    except MachineError:
+        model = model_named(UNNAMED)
+        return model.name, model.props, model
+    return gpu.name, gpu.props, model_like(gpu.name, gpu.props)
+
+
+def _text(
+    heading: str,
+    plan: Plan,
+    facts: "Sequence[LaunchFacts]",
+    rates: Mapping[str, float],
+    source: str,
+    unknown: str,
+    shape: Shape,
+    props: DeviceProperties,
+) -> str:
+    """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit."""
+    from hw4cli.measure.explanation import formula_tile, nearest
+    from hw4cli.measure.gpus import UNITS
+    from hw4cli.text import tables
+
+    width = columns(sys.stdout)
+    longest, needed, total = nearest(facts)
+    limits = [[name, f"{_rate(rates[name])} {UNITS[name]}/s", _ms(total[name])] for name in total]
+    BR, BC, d = plan.macros["BR"], plan.macros["BC"], shape.d
+    own, whole = formula_tile(d), formula_tile(d, props.shared_limit)
+    tile = (
+        f"tile {BR}x{BC} (rows x keys), keys in {plan.splits} part{'s' * (plan.splits > 1)}; the assignment's formula "
+        f"Bc = ceil(M/4d), Br = min(Bc, d) gives {own[0]}x{own[1]} for M = 48 KB of floats"
+    )
+    if whole != own:
+        tile += f", {whole[0]}x{whole[1]} for the {props.shared_limit >> 10} KB of a block here"
+    sentences = [tile, _nearest_sentence(longest, needed, total, rates, source)]
+    if unknown:
+        sentences.insert(0, f"{unknown}: without them, occupancy is that of threads and shared memory alone")
+    parts = [
+        f"{wrapped(heading, width)}\n",
+        tables.plain(*_launch_table(facts), width),
+        tables.plain(*_traffic_table(facts), width),
+        tables.plain(["limit", f"rate ({source})", "at least ms"], limits, width),
+        "".join(f"{wrapped(sentence, width)}\n" for sentence in filter(None, sentences)),
+    ]
+    return "\n".join(parts)
+
+
+def _launch_table(facts: "Sequence[LaunchFacts]") -> tuple[list[str], list[list[str]]]:
+    header = ["launch", "blocks", "threads", "registers", "spilled", "shared KB", "blocks/SM", "occupancy"]
+    lines = [
+        [
+            fact.symbol,
+            f"{fact.grid:,}",
+            str(fact.threads),
+            "-" if fact.registers is None else str(fact.registers),
+            "-" if fact.spilled_bytes is None else str(fact.spilled_bytes),
+            f"{fact.shared_bytes / 1024:.1f}",
+            str(fact.blocks),
+            f"{fact.occupancy:.0%}",
+            f"{fact.waves:,.2f}",
+            f"{fact.last_wave:.0%}",
+            ", ".join(fact.limited_by),
+        ]
+        for fact in facts
+    ]
+    return [*header, "waves", "last wave", "limited by"], lines
+
+
+def _traffic_table(facts: "Sequence[LaunchFacts]") -> tuple[list[str], list[list[str]]]:
+    header = ["launch", "DRAM read MB", "written", "L2 to SM MB", "SM to L2 MB", "shared GB", "GFLOP", "by", "Gexp"]
+
+    def line(fact: "LaunchFacts") -> list[str]:
+        model = fact.model
+        flops, by = (model.tensor_flops, "tensor") if model.tensor_flops else (model.ffma_flops, "FFMA")
+        return [
+            fact.symbol,
+            *(f"{moved / 1e6:,.1f}" for moved in model.dram),
+            *(["-", "-"] if model.l2 is None else [f"{moved / 1e6:,.1f}" for moved in model.l2]),
+            "-" if model.shared is None else f"{model.shared / 1e9:,.1f}",
+            f"{flops / 1e9:,.1f}" if flops else "-",
+            by if flops else "-",
+            f"{model.exponentials / 1e9:,.3f}" if model.exponentials else "-",
+            f"{model.tiles:,}" if model.tiles else "-",
+        ]
+
+    return [*header, "tiles"], [line(fact) for fact in facts]
+
+
+def _nearest_sentence(
+    longest: str, needed: float, total: Mapping[str, float], rates: Mapping[str, float], source: str
+) -> str:
+    from hw4cli.measure.gpus import UNITS
+
+    if not longest:
+        return ""
+    rate = f"{_rate(rates[longest])} {UNITS[longest]}/s"
+    words = f"nearest limit: {longest}, at least {_ms(needed)} ms at {rate} ({source})"
+    others = sorted((name for name in total if name != longest), key=lambda name: -total[name])
+    if others:
+        words += f"; then {others[0]}, {total[others[0]] / needed:.0%} of that"
+    return words
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.4g}"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.4g}"

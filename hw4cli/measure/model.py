@@ -1,0 +1,193 @@
+"""What each launch of a kernel moves and computes, by its plan: a model to put beside a profiler's counters.
+
+DRAM: what must move once, if the L2 cache holds whatever is read again. L2: what the blocks ask for, without what a
+multiprocessor's own cache, or a neighbour's request, saves kernels that load through it (LDG): there the model is an
+upper limit. What is written may still be in the L2 cache when a launch ends.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.plan import DeviceProperties, Plan
+from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
+from hw4cli.problem.shape import Shape
+from hw4cli.stepper.plans import helper_bytes
+from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
+
+Bytes = tuple[int, int]  # read, written
+WARP = 32
+
+
+@dataclass(frozen=True)
+class LaunchModel:
+    """What one launch moves and computes: bytes read and written of device memory and of the L2 cache (None: not
+    known), bytes of shared memory read and written, FLOPs on CUDA cores or on tensor cores as the tiles are computed,
+    exponentials, and tiles of BR x BC scores that are computed."""
+
+    symbol: str
+    dram: Bytes
+    l2: Bytes | None = None
+    shared: int | None = None
+    ffma_flops: int = 0
+    tensor_flops: int = 0
+    exponentials: int = 0
+    tiles: int = 0
+
+    @property
+    def amounts(self) -> dict[str, float | None]:
+        """What is asked of each resource of a GPU."""
+        return {
+            DRAM: sum(self.dram),
+            L2: sum(self.l2) if self.l2 else None,
+            SHARED: self.shared,
+            FFMA: self.ffma_flops,
+            TENSOR: self.tensor_flops,
+            EXP2: self.exponentials,
+        }
+
+
+@dataclass(frozen=True)
+class BlockKeys:
+    """The blocks of one batch, one number each: rows that there are, and keys that they visit."""
+
+    rows: Any
+    keys: Any
+
+    def tiles(self, BC: int) -> int:
+        """Tiles of BC keys that the blocks visit, all together."""
+        return int((-(-self.keys // BC)).sum())
+
+
+def launch_models(plan: Plan, shape: Shape, props: DeviceProperties) -> list[LaunchModel]:
+    """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused."""
+    try:
+        done = work(plan.variant, plan.macros, props.cc)
+    except KeyError:
+        done = None
+    if done and not done.fused:
+        return _unfused(plan, shape, done)
+    models = []
+    for index, launch in enumerate(plan.launches):
+        if index == plan.main:
+            models.append(_main(launch.symbol, plan, shape, done))
+        else:
+            moved = helper_bytes(launch.symbol, plan, shape)
+            models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None))
+    return models
+
+
+def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
+    """Rows and keys of the blocks of one batch, every split a block: kernels/schedule.cuh."""
+    BR, BC, splits, N = plan.macros["BR"], plan.macros["BC"], plan.splits, shape.N
+    row0, split = (axis.ravel() for axis in np.mgrid[0:N:BR, 0:splits].astype(np.int64))
+    rows = np.minimum(BR, N - row0)
+    if shape.causal:
+        end = np.minimum(N, row0 + BR)
+        own = ceil_div(ceil_div(end, BC), splits) * BC
+        return BlockKeys(rows, np.maximum(0, np.minimum(end, (split + 1) * own) - split * own))
+    tiles = ceil_div(N, BC)
+    first, last = tiles * split // splits * BC, np.minimum(N, tiles * (split + 1) // splits * BC)
+    return BlockKeys(rows, last - first)
+
+
+def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None) -> LaunchModel:
+    blocks, macros, B = blocks_of(plan, shape), plan.macros, shape.B
+    BC = macros["BC"]
+    sub = macros.get("SUB", BC)  # keys that are computed together
+    pairs = B * macros["BR"] * blocks.tiles(sub) * sub
+    converted = plan.layout.row_stats - plan.layout.tiles
+    keys_read = converted if any(x.symbol.endswith("_convert") for x in plan.launches) else 2 * FLOAT * shape.elements
+    written = FLOAT * shape.elements if plan.splits == 1 else plan.layout.size - plan.layout.row_stats
+    width = macros.get("WIDTH", shape.d)
+    tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
+    flops = (2 * width * (3 + 2 * macros["PV_PIECES"] - 1) if tensor else 0 if doubles else 4 * width) * pairs
+    return LaunchModel(
+        symbol,
+        (FLOAT * shape.elements + keys_read, written),
+        _moved(done.parts, blocks, plan, shape) if done else None,
+        _shared(plan, blocks, shape),
+        0 if tensor else flops,
+        flops if tensor else 0,
+        0 if doubles else int(pairs * _exponentials(plan)),
+        B * blocks.tiles(BC),
+    )
+
+
+def _exponentials(plan: Plan) -> float:
+    """Exponentials of a score, those by which O is scaled included: lanes that share a row each compute its factor."""
+    BC = plan.macros["BC"]
+    of_a_tile = {"smallbr": 1, "shared": 1, "warp": WARP, "float4": WARP // 2}
+    return 1 + of_a_tile.get(plan.variant, 0) / BC
+
+
+def _shared(plan: Plan, blocks: BlockKeys, shape: Shape) -> int | None:
+    """Bytes of shared memory that flash's threads or the products of warpgroups read and write, in whole accesses of
+    128 bytes, beside what asynchronous copies bring; None for other kernels: their instructions would have to be
+    counted."""
+    m = plan.macros
+    if plan.variant == "flash":
+        keys, outs = m["BC"] // 8, m["WIDTH"] // 8
+        scores = m["WIDTH"] * (4 + keys // 2)  # accesses of a warp: a column of Q, and of keys a quarter of a float4
+        values = m["BC"] * (4 + outs // 2) + 8 * keys  # P and V, and P's stores
+        tiles = blocks.tiles(m["BC"])
+        queries = len(blocks.rows) * m["BR"] * m["WIDTH"] * FLOAT
+        return shape.B * (tiles * (m["BR"] // WARP) * (scores + values) * 128 + queries)
+    if m.get("WARPGROUPS") and not m["INBLOCK"]:
+        keys = blocks.tiles(m["SUB"]) * m["SUB"]
+        return shape.B * 4 * 2 * m["WIDTH"] * keys * m["BR"] // 64  # K hi twice, K lo, V: by each group of 64 rows
+    return None
+
+
+def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:
+    """Bytes that all blocks read from the L2 cache, or write there."""
+    read = written = 0
+    left_out = SPLIT if plan.splits == 1 else ONE
+    for part in parts:
+        for phase in part.phases:
+            for move in phase.moves if phase.only != left_out else ():
+                moved = int(_amount(move, part.tiles, blocks, plan.macros, shape).sum())
+                if move.to == DEVICE:
+                    written += moved
+                else:
+                    read += moved
+    return shape.B * read, shape.B * written
+
+
+def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int], shape: Shape) -> Any:
+    """Bytes of a move by each block: in a loop over the tiles, of all from `ahead` on, else of that one alone."""
+    rows, BC, d = blocks.rows, macros["BC"], shape.d
+    keys = np.maximum(0, blocks.keys - move.ahead * BC)
+    if not loop:
+        keys = np.minimum(keys, BC)
+    tiles = ceil_div(keys, BC)
+    steps = tiles if loop else 1
+    value_blocks = ceil_div(macros["BR"] * d, macros["THREADS"])
+    of_unit = {
+        "rows*d": rows * d * steps,
+        "keys*d": keys * d,
+        "rows*keys": rows * keys,
+        "rows*N": rows * shape.N,
+        "rows": rows * steps,
+        "tile": tiles * BC * macros.get("WIDTH", d),
+        "keys*d*blocks": keys * d * value_blocks,
+    }
+    return sum(of_unit[unit] * size for unit, size in move.amount.items())
+
+
+def _unfused(plan: Plan, shape: Shape, done: Work) -> list[LaunchModel]:
+    """naive: its three launches, with the scores between them in device memory."""
+    blocks, E, S = blocks_of(plan, shape), FLOAT * shape.elements, FLOAT * shape.B * shape.N**2
+    pairs, tiles = shape.pairs, shape.B * blocks.tiles(plan.macros["BC"])
+    scores, softmax, values = (launch.symbol for launch in plan.launches)
+    first, second, *last = ((part,) for part in done.parts)
+    moved = [_moved(parts, blocks, plan, shape) for parts in (first, second, [part for one in last for part in one])]
+    flops = 2 * shape.d * pairs
+    return [
+        LaunchModel(scores, (2 * E, S), moved[0], 0, flops, tiles=tiles),
+        LaunchModel(softmax, (S, S), moved[1], 0, exponentials=2 * pairs),
+        LaunchModel(values, (S + E, E), moved[2], 0, flops),
+    ]

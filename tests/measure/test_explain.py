@@ -1,0 +1,131 @@
+"""`hw4 explain`: launches, traffic and limits without a GPU."""
+
+import csv
+import json
+
+import pytest
+from helpers import fits, on_a_terminal
+
+from hw4cli.measure.explanation import formula_tile
+from hw4cli.measure.gpus import MODELS, model_like, model_named
+from hw4cli.measure.roofs import path_of
+from hw4cli.problem.shape import Shape
+
+
+@pytest.fixture
+def no_gpu(monkeypatch, tmp_path):
+    """Neither a GPU nor measured roofs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+pytestmark = pytest.mark.usefixtures("no_gpu")
+
+
+def rows(result):
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_flash_is_explained_on_an_h100_as_it_was_measured_there(hw4):
+    main, combine = rows(hw4("explain", "flash", "--case", "t28", "--gpu", "H100", "--format", "json"))
+    assert (main["launch"], main["grid"], main["threads"], main["tile"]) == ("flash", 2048, 128, "128x32")
+    assert main["registers"] == 168
+    assert main["spilled_bytes"] == 0
+    assert main["blocks"] == 3
+    assert main["limited_by"] == ["registers", "shared memory"]
+    assert main["waves"] == pytest.approx(2048 / 396)
+    assert main["last_wave"] == pytest.approx((2048 - 5 * 396) / 396)
+    assert main["roof"] == "FFMA"
+    assert main["least_seconds"]["FFMA"] == pytest.approx(Shape(4, 16384, 64).flops / 61.84e12, rel=1e-3)
+    assert combine["launch"] == "flash_combine"
+    assert combine["dram_read_bytes"] == main["dram_written_bytes"]
+
+
+def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
+    result = hw4("explain", "split", "--case", "t28", "--gpu", "H100")
+    assert result.returncode == 0, result.stderr
+    assert "tile 128x128" in result.stdout
+    assert "gives 48x48 for M = 48 KB" in result.stdout
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("nearest limit: tensor cores, at least 0.55")
+    assert "989 TFLOP/s (data sheet)" in last
+
+
+def test_it_fits_a_terminal_of_60_columns(hw4):
+    code, shown = on_a_terminal(60, "explain", "flash", "naive", "--shape", "2,1000,64", "--causal", "--gpu", "7.5")
+    assert code == 0, shown
+    assert "causal" in shown
+    assert fits(shown, 60), shown
+
+
+def test_csv_has_a_line_for_each_launch(hw4):
+    result = hw4("explain", "naive", "flash", "--case", "t28", "--format", "csv")
+    assert [row["launch"] for row in csv.DictReader(result.stdout.splitlines())] == [
+        *("naive_scores", "naive_softmax", "naive_values"),
+        *("flash", "flash_combine"),
+    ]
+
+
+def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path):
+    source = hw4("new-kernel", "mine", "--from", "shared", "--dir", tmp_path)
+    assert source.returncode == 0, source.stderr
+    (row,) = rows(hw4("explain", tmp_path / "mine.cu", "--shape", "4,256,64", "--gpu", "8.0", "--format", "json"))
+    assert row["launch"] == "mine"
+    assert row["registers"] > 0
+    assert row["dram_read_bytes"] == 3 * 4 * 4 * 256 * 64
+    assert row["l2_to_sm_bytes"] is None
+
+
+def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4):
+    result = hw4("explain", "split", "flash", "--case", "t01", "--gpu", "T4")
+    assert result.returncode == 3
+    assert "kernel split needs compute capability 8.0" in result.stderr
+    assert "flash on (B, N, d)" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpu", "H100"], "give one case"),
+        (["--case", "t01", "--shape", "1,128,32"], "give one case"),
+        (["--case", "t01-t03"], "--case takes one case, and t01-t03 are 3"),
+        (["--case", "t01", "--gpu", "TNT2"], "there is no GPU 'TNT2' in the list"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
+    result = hw4("explain", "flash", *arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_roofs_that_were_measured_on_a_gpu_replace_those_of_its_data_sheet(hw4):
+    path = path_of("H100")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"kind": "roofs", "rates": {"FFMA": 50.0, "copy": 2900}}))
+    result = hw4("explain", "flash", "--case", "t28", "--gpu", "H100")
+    assert result.stdout.splitlines()[-1].startswith("nearest limit: FFMA, at least 5.498 ms at 50 TFLOP/s (measured)")
+    path.write_text("{")
+    assert "(data sheet)" in hw4("explain", "flash", "--case", "t28", "--gpu", "H100").stdout
+
+
+def test_the_assignments_formula_for_48_kb():
+    assert formula_tile(32) == (32, 96)
+    assert formula_tile(64) == (48, 48)
+    assert formula_tile(64, 16 << 10) == (16, 16)
+
+
+def test_a_gpu_is_found_by_the_name_that_the_driver_gives():
+    assert model_named("NVIDIA H100 80GB HBM3").name == "H100"
+    assert model_named("NVIDIA H100 PCIe").name == "H100 PCIe"
+    assert model_named("nvidia geforce gtx 1080").name == "GTX 1080"
+    assert model_named("6.1").name == "GTX 1080"
+    assert {model_named(model.name) for model in MODELS} == {*MODELS}
+
+
+def test_an_unknown_gpu_is_taken_for_one_of_its_compute_capability_with_its_own_multiprocessors():
+    props = model_named("8.9").props
+    found = model_like("NVIDIA Unheard Of", type(props)(89, 10, props.shared_limit, props.shared_sm))
+    assert (found.name, found.sms) == ("RTX 4090", 10)
+    assert found.rates["FFMA"] == pytest.approx(10 * 256 * 2.52 / 1e3)

@@ -1,0 +1,90 @@
+"""The model of what a kernel moves and computes, against a profile, and against counting."""
+
+import csv
+
+import pytest
+from helpers import ROOT
+
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.measure.model import blocks_of, launch_models
+from hw4cli.problem.shape import Shape
+
+PROFILED = Shape(16, 4096, 64)
+H200 = DEVICES[90]
+SECTOR, WAVEFRONT = 32, 128
+
+
+def models(kernel, shape, props=H200):
+    plan = VARIANTS[kernel].plan(shape, props)
+    return {model.symbol: model for model in launch_models(plan, shape, props)}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    with (ROOT / "benchmarks/h200-ncu.csv").open() as file:
+        return {
+            row["kernel"]: {name: cell for name, cell in row.items() if "__" in name} for row in csv.DictReader(file)
+        }
+
+
+def test_flash_moved_what_the_model_has_when_it_was_profiled(profile):
+    model, counters = models("flash", PROFILED)["flash"], profile["flash"]
+    assert int(counters["dram__bytes_read.sum"]) == pytest.approx(model.dram[0], rel=0.02)
+    assert SECTOR * int(counters["lts__t_sectors_op_read.sum"]) == pytest.approx(model.l2[0], rel=0.02)
+    wavefronts = int(counters["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
+    assert WAVEFRONT * wavefronts == pytest.approx(model.shared, rel=0.05)
+
+
+@pytest.mark.parametrize("kernel", ["smallbr", "shared", "warp", "float4"])
+def test_kernels_that_load_through_a_cache_ask_the_l2_for_no_more_than_the_model_has(profile, kernel):
+    for symbol, model in models(kernel, PROFILED).items():
+        assert int(profile[symbol]["dram__bytes_read.sum"]) == pytest.approx(model.dram[0], rel=0.02)
+        assert SECTOR * int(profile[symbol]["lts__t_sectors_op_read.sum"]) <= model.l2[0]
+
+
+@pytest.mark.parametrize("kernel", ["shared", "flash", "split"])
+@pytest.mark.parametrize("N", [128, 1000, 8192])
+def test_causal_blocks_visit_each_key_that_a_row_sees_and_less_than_a_tile_more(kernel, N):
+    shape = Shape(1, N, 64, causal=True)
+    plan = VARIANTS[kernel].plan(shape, H200)
+    blocks, BR = blocks_of(plan, shape), plan.macros["BR"]
+    for place, end in enumerate(min(row + BR, N) for row in range(0, N, BR)):
+        assert blocks.keys[place * plan.splits : (place + 1) * plan.splits].sum() == end
+
+
+@pytest.mark.parametrize("splits", [1, 3, 8])
+def test_splits_share_all_keys(splits):
+    shape = Shape(1, 1000, 64)
+    plan = VARIANTS["flash"].plan(shape, H200)
+    divided = blocks_of(type(plan)(plan.variant, plan.macros, plan.launches, plan.layout, splits), shape)
+    assert divided.keys.reshape(-1, splits).sum(axis=1).tolist() == [1000] * (len(divided.keys) // splits)
+
+
+def test_a_causal_kernel_computes_about_half_of_the_tiles_of_a_long_sequence_and_all_of_a_single_tile():
+    full, causal = (models("flash", Shape(1, 16384, 64, causal=mask))["flash"] for mask in (False, True))
+    assert causal.tiles / full.tiles == pytest.approx(0.5, abs=0.01)
+    assert causal.ffma_flops / full.ffma_flops == pytest.approx(0.5, abs=0.01)
+    alone = [models("split", Shape(4, 128, 64, causal=mask))["split"].tiles for mask in (False, True)]
+    assert alone[0] == alone[1]
+
+
+def test_flops_are_those_of_the_definition_where_tiles_are_whole_and_tensor_cores_multiply_as_often_as_they_must():
+    shape = Shape(4, 16384, 64)
+    assert models("flash", shape)["flash"].ffma_flops == shape.flops
+    assert models("split", shape)["split"].tensor_flops == 2 * shape.flops
+    assert models("exact", shape)["exact"].tensor_flops == 3 * shape.flops
+    naive = models("naive", shape)
+    assert naive["naive_scores"].ffma_flops + naive["naive_values"].ffma_flops == shape.flops
+
+
+def test_every_kernel_has_a_model_on_every_gpu_that_starts_it():
+    for name, variant in VARIANTS.items():
+        for props in DEVICES.values():
+            for shape in (Shape(2, 1, 4), Shape(3, 777, 36), Shape(1, 300, 128, causal=True), Shape(2, 128, 32)):
+                if props.cc < variant.least_cc:
+                    continue
+                plan = variant.plan(shape, props)
+                for model in launch_models(plan, shape, props):
+                    assert model.dram[0] > 0 or model.dram[1] > 0, (name, model)
+                    assert model.l2 is None or min(model.l2) > 0, (name, model)
