@@ -60,10 +60,10 @@ def run(
     user = confinement.check()
     hidden = [Path(folder) for folder in confinement.hidden]
     command = [_without_links(argument) for argument in command]
-    visible = sandbox.visible_paths(command, env, hidden)
+    visible = sandbox.visible_paths(command, env, hidden) if confinement.sandbox == "bwrap" else []
     full, gated = [*command, *files], confinement.sandbox != "none"
     if user or (confinement.sandbox == "bwrap" and os.geteuid() == 0):
-        _check_access(user or UNPRIVILEGED, Path(command[0]), visible if confinement.sandbox == "bwrap" else ())
+        _check_access(user or UNPRIVILEGED, Path(command[0]), visible)
     if gated:
         exists = (lambda path: sandbox.is_visible(path, visible)) if confinement.sandbox == "bwrap" else os.path.exists
         if problem := not_startable(command[0], exists):

@@ -53,8 +53,7 @@ class RunRequest:
         """Write the request into the run's root folder, for a step that may be on another machine: any process could
         read it on the step's command line. Raises as NewFile does."""
         path = Path(self.root) / REQUEST
-        write_text(path, json.dumps(asdict(self)))
-        path.chmod(0o600)
+        write_text(path, json.dumps(asdict(self)), mode=0o600)
         return path
 
     @classmethod

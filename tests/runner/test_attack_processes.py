@@ -19,9 +19,9 @@ CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 
 # Chains of processes: each forks its successor in a new session, and ends. Few, so that tests that run at the same time
-# can still start processes.
+# can still start processes; they end by themselves when processes_naming() has given up waiting for that.
 FORK_CHAINS = """
-end = time.monotonic() + 3
+end = time.monotonic() + 9
 ready, go = os.pipe()
 def flee():
     while time.monotonic() < end:

@@ -24,7 +24,7 @@ for place in ("/", "/etc", "/usr", "/tmp", "/dev/shm", "/proc"):
         found = libc.open_by_handle_at(there, ctypes.byref(handle), os.O_RDONLY)
         if found >= 0:
             steal(f"/proc/self/fd/{found}{answer}")
-            right("/found-by-handle")
+            right()
 """
 # How an unprivileged user gets privileges over mounts.
 OWN_NAMESPACE = """
@@ -44,12 +44,15 @@ steal(answer)
 """
 REMOUNT = f"""
 for place in {MOUNTS}:
+    if place in (os.getcwd(), "/tmp", "/dev/shm"):
+        continue
     libc.mount(None, place.encode(), None, 0x20 | 0x1000, None)
-    for name in ("escaped", "tmp/escaped"):
-        try:
-            open(os.path.join(place, name), "w").write("here")
-        except OSError:
-            pass
+    try:
+        open(os.path.join(place, "hw4-escaped"), "w").close()
+        os.remove(os.path.join(place, "hw4-escaped"))
+        right()
+    except OSError:
+        pass
 steal(answer)
 """
 BREAKOUTS = {
@@ -88,7 +91,6 @@ def test_no_breakout_from_the_sandbox_succeeds(arena, name):
         needs_bwrap(user)
         verdict, reason = arena.judged(BREAKOUTS[name], "bwrap", user)
         assert verdict is NA, (user, reason)
-    assert not list(Path("/").glob("*escaped*")) + list(Path("/").glob("found-by-handle"))
 
 
 def test_a_right_program_is_accepted_in_the_sandbox(arena):

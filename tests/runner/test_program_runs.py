@@ -132,18 +132,19 @@ def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
     assert decide(judged(cases, [contestant(body)])) == (AC, "")
 
 
-def test_the_judge_adds_little_to_a_short_program(cases, tmp_path):
-    """Less than 30 ms on an idle machine; the bound here holds on a busy one, too."""
+def test_the_judge_adds_five_milliseconds_at_most_to_a_small_case(cases, tmp_path):
+    """In a run that no other process of this machine delays: on a busy one, many are needed."""
     program = tmp_path / "copy"
     program.write_text(f"#!/bin/sh\ncp {cases[0].answer_path(cases[1])} $2\n")
     program.chmod(0o755)
-    added = []
-    for _ in range(20):
+
+    def added():
         start = time.monotonic()
         attempt = judged(cases, [program])
-        added.append(time.monotonic() - start - attempt.wall)
         assert decide(attempt)[0] is AC
-    assert sorted(added)[10] < 0.06
+        return time.monotonic() - start - attempt.wall
+
+    assert any(added() < 0.005 for _ in range(300))
 
 
 def test_a_programs_limits_do_not_stay_on_the_judge(cases, contestant):
