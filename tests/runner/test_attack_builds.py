@@ -23,6 +23,10 @@ BUILDS = {
     "says nothing and fails": (".SILENT:\nhw4:\n\texit 3\n", "make hw4 failed: make: *** [Makefile:3: hw4] Error 3"),
     "makes a loop of links": ("hw4:\n\tln -s hw4 hw4\n", "hw4 is a link that leads nowhere"),
     "makes links in a ring": ("hw4:\n\tln -s b hw4; ln -s hw4 b\n", "hw4 is a link that leads nowhere"),
+    "makes a link to a name too long": (
+        "hw4:\n\tln -s $$(head -c 300 /dev/zero | tr '\\0' a) hw4\n",
+        "what it built cannot be read: File name too long",
+    ),
     "makes a pipe": ("hw4:\n\tmkfifo hw4\n", "hw4 is no regular file"),
     "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is no regular file"),
     "shuts its folder": ("hw4:\n\ttouch hw4; chmod 0 .\n", "make hw4 made no hw4"),

@@ -56,10 +56,10 @@ while pid > 1 and b"hw4cli.runner.step" not in step:
     pid = int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
     step = open(f"/proc/{pid}/cmdline", "rb").read()
 for word in step.split(b"\\0"):
-    try: word += base64.urlsafe_b64decode(word + b"===")
+    texts = [word, open(word, "rb").read() if os.path.exists(word) else b""]
+    try: texts.append(base64.urlsafe_b64decode(word + b"==="))
     except ValueError: pass
-    if os.path.exists(word): word += open(word, "rb").read()
-    if answer.encode() in word: steal(answer)
+    if any(answer.encode() in text for text in texts): steal(answer)
 """
 
 

@@ -9,6 +9,7 @@ import time
 import pytest
 from helpers import ROOT, folder_is_clean, hw4_env, random_block, start_hw4, write_case
 
+from hw4cli.system import interrupts
 from hw4cli.system.importing import Importing
 
 
@@ -43,6 +44,18 @@ def test_the_first_lines_of_ours_import_nothing_that_python_has_not(tmp_path):
     script = "import sys; before = set(sys.modules); import hw4cli.entry; print(*set(sys.modules) - before)"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert set(found.stdout.split()) <= {"hw4cli", "hw4cli.entry", "hw4cli.system", "hw4cli.system.interrupts", "time"}
+
+
+def test_a_second_interrupt_does_not_disturb_the_clean_up_after_the_first(monkeypatch):
+    monkeypatch.setattr(interrupts, "_last", 0.0)
+    raised = []
+    for _ in range(2):
+        try:
+            interrupts._raise()
+            raised.append(False)
+        except KeyboardInterrupt:
+            raised.append(True)
+    assert raised == [True, False]
 
 
 @pytest.mark.parametrize("stops", [[signal.SIGINT] * 5, [signal.SIGTERM] * 5, [signal.SIGINT, signal.SIGTERM]])
