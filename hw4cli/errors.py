@@ -34,6 +34,10 @@ class KernelError(MachineError):
     exit_code = 2
 
 
+class CompileError(Exception):
+    """The compiler's message about a kernel's source or its options; who asked for the compilation puts it in words."""
+
+
 class BusyError(MachineError):
     """Another process has a lock that is needed; nothing was done."""
 

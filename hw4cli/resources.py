@@ -35,14 +35,15 @@ def kernel_path(name: str) -> Path:
     return Path(name) if is_own_kernel(name) else data_path("kernels") / f"{name}.cu"
 
 
-def kernel_source(name: str) -> str:
+def kernel_source(name: str, hip: bool = False) -> str:
     """The text of kernels/NAME.cu, or of a file PATH.cu of the user's own, with its local includes spliced in.
 
     A user's file finds headers beside itself, then the project's. NVRTC gets one text because cupy's cache of compiled
     kernels is keyed by the text it is given: a header that was only named would change without a recompilation.
     """
-    path = kernel_path(name)
-    return spliced(path, (path.parent, data_path("kernels")))
+    path, project = kernel_path(name), data_path("kernels")
+    # For AMD's GPUs, kernels/hip has other headers of the same names.
+    return spliced(path, (*([project / "hip"] if hip else []), path.parent, project))
 
 
 def spliced(path: Path, folders: Sequence[Path]) -> str:
@@ -73,4 +74,4 @@ def spliced(path: Path, folders: Sequence[Path]) -> str:
 
 def own_files() -> list[Path]:
     """The package's modules and kernels: all that makes hw4 compute what it computes."""
-    return sorted([*_PACKAGE.rglob("*.py"), *data_path("kernels").glob("*.cu*")])
+    return sorted([*_PACKAGE.rglob("*.py"), *data_path("kernels").glob("*.cu*"), *data_path("kernels/hip").iterdir()])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from hw4cli.device.kernelcheck import CheckedLaunch
 
 ALL = "all"
-ARCHITECTURES = {f"{cc / 10:.1f}": cc for cc in DEVICES}
+ARCHITECTURES = {**{f"{cc / 10:.1f}": props for cc, props in DEVICES.items()}, **AMD_DEVICES}
 BAR_DELAY = 1.0  # seconds: most checks are over by then
 
 
 class Architecture(OneOf):
-    """A compute capability such as 9.0; 90 and sm_90 are the same."""
+    """A compute capability such as 9.0; 90 and sm_90 are the same. Or an architecture of AMD's such as gfx90a."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The compute capability. BadParameter if it is none that is known."""
@@ -47,7 +47,8 @@ class Architecture(OneOf):
     multiple=True,
     type=Architecture([*ARCHITECTURES]),
     metavar="X.Y",
-    help="A compute capability to compile for; may be given several times.  [default: all that hw4 knows]",
+    help="A compute capability to compile for, or AMD's gfx90a, gfx908 or gfx1030; may be given several times.  "
+    "[default: all compute capabilities that hw4 knows]",
 )
 @shape_option("The shape that tiles and launches are for.  [default: 1,4096,64]")
 @causal_option("Check causal attention alone; else --run does so, too, with the kernels of the ladder.")
@@ -89,15 +90,15 @@ def check(
     if shape:
         shape = replace(shape, causal=causal)
     if execute:
-        chosen = [DEVICES[ARCHITECTURES[name]] for name in architectures or ["8.0"]]
+        chosen = [ARCHITECTURES[name] for name in architectures or ["8.0"]]
         return _execute(variants, chosen, shape, causal, form)
-    devices = [DEVICES[cc] for name, cc in ARCHITECTURES.items() if name in architectures or not architectures]
+    devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
     compilers, missing = {}, {}
     for props in devices:
         try:
-            compilers[props.cc] = compiler_for(props.cc)
+            compilers[props] = compiler_for(props)
         except MachineError as error:
-            missing[props.cc] = error
+            missing[_name(props)] = error
     if not compilers:
         raise next(iter(missing.values()))
     rows: list[CheckedLaunch] = []
@@ -105,8 +106,8 @@ def check(
     with Bar("compiling", progress, BAR_DELAY, wanted=True):
         for variant in variants:
             for props in devices:
-                if props.cc in compilers:
-                    rows += check_one(variant, props, shape or Shape(1, 4096, 64, causal), compilers[props.cc])
+                if props in compilers:
+                    rows += check_one(variant, props, shape or Shape(1, 4096, 64, causal), compilers[props])
                     progress.add(1)
     click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
@@ -133,10 +134,10 @@ def _execute(
                 else:
                     own = is_own_kernel(variant.name)  # it need not know the mask
                     shapes = ALL_CAUSAL if causal else ALL_FULL if own else (*ALL_FULL, *ALL_CAUSAL)
-                    mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes)
+                    mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes])
                     found += [(props, mistake) for mistake in mistakes]
                 progress.add(1)
-    records = [{"compute_capability": f"{props.cc / 10:.1f}", **mistake.record()} for props, mistake in found]
+    records = [{"compute_capability": _name(props), **mistake.record()} for props, mistake in found]
     if form == "json":
         click.echo(json.dumps(records, indent=1))
     elif form == "csv":
@@ -151,6 +152,10 @@ def _execute(
     return 1 if found else 0
 
 
+def _name(props: "DeviceProperties") -> str:
+    return props.gfx or f"{props.cc / 10:.1f}"
+
+
 def _formatted(rows: "Sequence[CheckedLaunch]", form: str, several: bool) -> str:
     from hw4cli.text import tables
 
@@ -162,16 +167,19 @@ def _formatted(rows: "Sequence[CheckedLaunch]", form: str, several: bool) -> str
     if not shown:
         return ""
     order = list(dict.fromkeys((row.kernel, row.symbol) for row in shown))
-    lines = [_cells(row, several) for row in sorted(shown, key=lambda row: order.index((row.kernel, row.symbol)))]
+    amd = any(row.accumulation_registers is not None for row in shown)
+    lines = [_cells(row, several, amd) for row in sorted(shown, key=lambda row: order.index((row.kernel, row.symbol)))]
     return tables.plain([*lines[0]], [[*line.values()] for line in lines], columns(sys.stdout))
 
 
-def _cells(row: "CheckedLaunch", several: bool) -> dict[str, str]:
-    """A row's cells by the titles of their columns; the kernel's name where there are several kernels."""
+def _cells(row: "CheckedLaunch", several: bool, amd: bool) -> dict[str, str]:
+    """A row's cells by the titles of their columns; the kernel's name where there are several kernels; the registers of
+    matrix cores where there is a GPU of AMD's."""
     shown = {
         "launch": row.symbol,
         "on": row.compute_capability,
         "registers": row.registers,
+        **({"accumulation": row.accumulation_registers} if amd else {}),
         "spilled": row.spilled_bytes,
         "shared KB": None if row.shared_bytes is None else f"{row.shared_bytes / 1024:.1f}",
         "threads": row.threads,
@@ -195,11 +203,11 @@ def _problems(rows: "Sequence[CheckedLaunch]", architectures: int) -> list[str]:
     ]
 
 
-def _not_compiled(missing: dict[int, MachineError]) -> list[str]:
+def _not_compiled(missing: dict[str, MachineError]) -> list[str]:
     """A sentence for each compiler that is missing, where others are there."""
     found: dict[str, list[str]] = {}
-    for cc, error in missing.items():
-        found.setdefault(str(error), []).append(f"{cc / 10:.1f}")
+    for name, error in missing.items():
+        found.setdefault(str(error), []).append(name)
     return [f"nothing was compiled for {_listed(on)}: {reason}" for reason, on in found.items()]
 
 

@@ -66,9 +66,11 @@ DEVICES = {
     )
 }
 
-# The same of AMD's: MI210, MI100, Radeon RX 6900 XT. All have 64 KB of shared memory (LDS) for a block.
+# The same of AMD's: MI210, MI100, Radeon RX 6900 XT. All have 64 KB of shared memory (LDS) for a block, of which HIP's
+# __syncthreads_or takes some.
+HIP_VOTES = 256
 AMD_DEVICES = {
-    gfx: DeviceProperties(0, units, 64 << 10, per_unit << 10, gfx=gfx)
+    gfx: DeviceProperties(0, units, (64 << 10) - HIP_VOTES, per_unit << 10, gfx=gfx)
     for gfx, units, per_unit in (("gfx90a", 104, 64), ("gfx908", 120, 64), ("gfx1030", 40, 128))
 }
 

@@ -1,4 +1,4 @@
-"""Messages of NVRTC and ptxas about a source, and the kernels in machine code."""
+"""Messages of NVRTC, ptxas and hiprtc about a source, and the kernels in machine code."""
 
 import re
 from collections.abc import Iterable
@@ -11,6 +11,8 @@ VERBOSE = "--ptxas-options=-v"  # makes the log show what each kernel uses
 
 # mine.cu(31): error: identifier "foo" is undefined, and below it the line of source.
 ERROR = re.compile(r"^(\S.*)\((\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (.*)\n?(.*)", re.MULTILINE)
+# mine.cu:31:9: error: use of undeclared identifier 'foo', as Clang has it, HIP's compiler.
+CLANGS_ERROR = re.compile(r"^(\S.*?):(\d+):\d+: (?:fatal )?error: (.*)\n?(.*)", re.MULTILINE)
 OTHER_ERROR = re.compile(r"\b(?:error|fatal) *: (.*)")
 USAGE = re.compile(
     r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads"
@@ -65,7 +67,7 @@ def first_error(log: str, kernel: str) -> str:
 
     `kernel` is the path of a user's file: errors in it, or in a header beside it, are shown with their path.
     """
-    match = ERROR.search(log)
+    match = ERROR.search(log) or CLANGS_ERROR.search(log)
     if not match:
         other = OTHER_ERROR.search(log)
         return _plain(other[1]) if other else (log.strip().splitlines() or ["the compiler gives no reason"])[0]

@@ -16,8 +16,8 @@ from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Va
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode
-from hw4cli.device.nvrtc import CompileError, UnknownArchitectureError
-from hw4cli.errors import KernelError, MachineError
+from hw4cli.device.nvrtc import UnknownArchitectureError
+from hw4cli.errors import CompileError, KernelError, MachineError
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel

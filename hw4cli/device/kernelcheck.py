@@ -1,14 +1,18 @@
-"""A kernel on an architecture, without a GPU: compiled by NVRTC, with its resources and occupancy."""
+"""A kernel on an architecture, without a GPU: compiled by NVRTC or hiprtc, with its resources and occupancy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from hw4cli.compute.plan import DeviceProperties, Variant
-from hw4cli.device.compilerlog import VERBOSE, first_error, missing_symbol, usage
+from hw4cli.compute.plan import DeviceProperties, Plan, Variant
+from hw4cli.device.compilerlog import VERBOSE, Usage, first_error, missing_symbol, usage
 from hw4cli.device.machinecode import OPTIONS
-from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, CompileError, Compiler, find
+from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, Compiler, find
 from hw4cli.device.occupancy import occupancy
-from hw4cli.errors import MachineError
+from hw4cli.errors import CompileError, MachineError
+from hw4cli.hip.codeobject import CodeResources, kernels_of
+from hw4cli.hip.hiprtc import OPTIONS as HIP_OPTIONS
+from hw4cli.hip.hiprtc import HipCompiler
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 
@@ -22,7 +26,7 @@ class CheckedLaunch:
     """
 
     kernel: str
-    compute_capability: str
+    compute_capability: str  # or AMD's architecture
     symbol: str | None = None
     registers: int | None = None
     spilled_bytes: int | None = None
@@ -32,10 +36,24 @@ class CheckedLaunch:
     occupancy: float | None = None
     limited_by: tuple[str, ...] = ()
     problem: str | None = None
+    accumulation_registers: int | None = None  # of `registers`, those of AMD's matrix cores
     wrong: bool = False  # the problem is the kernel's fault, not one of the architecture or of this machine
 
 
-def compiler_for(cc: int) -> Compiler:
+@dataclass(frozen=True)
+class Compiled:
+    """What a compiler made of a kernel for a GPU: a sentence on what is wrong with it, or what its launches use."""
+
+    used: Mapping[str, Usage | CodeResources]
+    wrong: str | None = None
+
+
+def compiler_for(props: DeviceProperties) -> Compiler | HipCompiler:
+    """The compiler for a GPU, which need not be here. MachineError, with what to install, if there is none."""
+    return HipCompiler(props.gfx) if props.gfx else _nvrtc_for(props.cc)
+
+
+def _nvrtc_for(cc: int) -> Compiler:
     """The newest NVRTC here that may know a compute capability. MachineError, with what to install, if there is none.
 
     It needs no driver: nothing is run.
@@ -54,9 +72,11 @@ def compiler_for(cc: int) -> Compiler:
     return compiler
 
 
-def check(variant: Variant, props: DeviceProperties, shape: Shape, compiler: Compiler) -> Iterator[CheckedLaunch]:
+def check(
+    variant: Variant, props: DeviceProperties, shape: Shape, compiler: Compiler | HipCompiler
+) -> Iterator[CheckedLaunch]:
     """Each launch of a kernel on a GPU; or one result with the problem."""
-    capability = f"{props.cc / 10:.1f}"
+    capability = props.gfx or f"{props.cc / 10:.1f}"
 
     def failed(problem: str, wrong: bool = True) -> Iterator[CheckedLaunch]:
         yield CheckedLaunch(variant.name, capability, problem=problem, wrong=wrong)
@@ -68,22 +88,17 @@ def check(variant: Variant, props: DeviceProperties, shape: Shape, compiler: Com
     except MachineError as error:
         words = str(error).removeprefix(f"kernel {variant.name} ").replace("this GPU has", "there are")
         return failed(words, wrong=False)
-    try:
-        source, options = kernel_source(variant.name), (*OPTIONS, *plan.options, VERBOSE)
-        code, log = compiler.build(source, variant.name, options, props.cc)
-    except CompileError as error:
-        return failed(f"does not compile: {first_error(str(error), variant.name)}")
-    if lacking := missing_symbol(code, [launch.symbol for launch in plan.launches]):
-        return failed(lacking)
-    used = usage(log)
+    compiled = _compiled(variant.name, plan, props, compiler)
+    if compiled.wrong:
+        return failed(compiled.wrong)
 
     def rows() -> Iterator[CheckedLaunch]:
         for launch in plan.launches:
-            if launch.symbol not in used:  # it was compiled to PTX, of which another compiler will make the code
+            if launch.symbol not in compiled.used:  # it was compiled to PTX, of which another compiler makes the code
                 too_old = f"compiles, but NVRTC {compiler.version} is too old to report more"
                 yield CheckedLaunch(variant.name, capability, launch.symbol, threads=launch.block, problem=too_old)
                 continue
-            mine = used[launch.symbol]
+            mine = compiled.used[launch.symbol]
             shared = mine.shared + launch.shared
             found = occupancy(props, mine.registers, shared, launch.block)
             problem = None
@@ -102,7 +117,22 @@ def check(variant: Variant, props: DeviceProperties, shape: Shape, compiler: Com
                 found.share,
                 found.limited_by,
                 problem,
+                mine.accumulation if isinstance(mine, CodeResources) else None,
                 wrong=problem is not None,
             )
 
     return rows()
+
+
+def _compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler) -> Compiled:
+    """A plan's kernels, compiled."""
+    source, symbols = kernel_source(name, hip=bool(props.gfx)), [launch.symbol for launch in plan.launches]
+    try:
+        if isinstance(compiler, HipCompiler):
+            kernels = kernels_of(compiler.compile(source, f"{Path(name).stem}.hip", (*HIP_OPTIONS, *plan.options)))
+            lacking = next((symbol for symbol in symbols if symbol not in kernels), None)
+            return Compiled(kernels, lacking and f"has no kernel {lacking}: it has {', '.join(kernels) or 'none'}")
+        code, log = compiler.build(source, name, (*OPTIONS, *plan.options, VERBOSE), props.cc)
+    except CompileError as error:
+        return Compiled({}, f"does not compile: {first_error(str(error), name)}")
+    return Compiled(usage(log), missing_symbol(code, symbols))

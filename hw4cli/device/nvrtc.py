@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import CompileError, MachineError
 
 NEWEST, OLDEST = 13, 12  # versions of CUDA whose NVRTC is looked for
 CUDA13_CC = 75  # the least compute capability that CUDA 13 knows
-
-
-class CompileError(Exception):
-    """NVRTC's message about a source or its options."""
 
 
 def find(driver: int, cc: int) -> Path | None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,15 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
+from hw4cli.errors import MachineError
+from hw4cli.hip.hiprtc import HipCompiler
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 
+try:
+    HIPRTC = HipCompiler("gfx90a")
+except MachineError:
+    HIPRTC = None
 NAIVE = (ROOT / "kernels/naive.cu").read_text()
 LAUNCHES = ["naive_scores", "naive_softmax", "naive_values"]
 
@@ -42,6 +49,20 @@ def line_of(path, text):
 
 def rows_of(result):
     return json.loads(result.stdout)
+
+
+@pytest.mark.skipif(not HIPRTC, reason="needs hiprtc")
+def test_an_architecture_of_amds_is_compiled_for_by_hip(hw4_here, mine):
+    result = hw4_here("check", mine(), "--arch", "gfx90a", "--arch", "9.0")
+    assert result.returncode == 0
+    titles, first, *_ = (re.split(r"  +", line.strip()) for line in result.stdout.splitlines())
+    assert titles[:5] == ["launch", "on", "registers", "accumulation", "spilled"]
+    assert first[0:2] == ["mine_scores", "9.0"]
+    assert re.search(r"mine_softmax +gfx90a +\d+ +0 +0 +0.0 +256 +8 +100%", result.stdout)
+    broken = mine(("float s = 0.0f;", "float s = nowhere;"))
+    line = line_of(broken, "float s = nowhere;")
+    fails(hw4_here("check", broken, "--arch", "gfx90a"), 1, f"{line}: use of undeclared identifier 'nowhere'")
+    fails(hw4_here("check", "split", "--arch", "gfx90a"), 1, "split needs compute capability 8.0")
 
 
 def test_a_row_for_each_launch_and_architecture_tells_what_it_uses(hw4_here):

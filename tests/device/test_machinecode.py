@@ -11,8 +11,8 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
-from hw4cli.device.nvrtc import CompileError, find
-from hw4cli.errors import MachineError
+from hw4cli.device.nvrtc import find
+from hw4cli.errors import CompileError, MachineError
 from hw4cli.problem.shape import Shape
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")

@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.occupancy import LIMITS, occupancy
 from hw4cli.problem.shape import Shape
@@ -58,3 +58,22 @@ def test_the_scarcest_resource_decides(cc, registers, shared, threads, blocks, l
 
 def test_every_gpu_that_is_planned_for_has_its_limits():
     assert LIMITS.keys() == DEVICES.keys()
+
+
+@pytest.mark.parametrize(
+    ("gfx", "registers", "shared", "threads", "blocks", "share", "limited_by"),
+    [
+        ("gfx90a", 64, 0, 256, 8, 1.0, ("threads", "registers")),
+        ("gfx90a", 65, 0, 256, 7, 7 / 8, ("registers",)),  # 72 of 512: 7 waves a SIMD
+        ("gfx90a", 128, 16 << 10, 256, 4, 0.5, ("registers", "shared memory")),
+        ("gfx90a", 512, 0, 64, 4, 1 / 8, ("registers",)),  # a wave has the whole SIMD
+        ("gfx90a", 32, 48 << 10, 128, 1, 1 / 16, ("shared memory",)),
+        ("gfx90a", 32, 64 << 10, 64, 1, 1 / 32, ("shared memory",)),
+        ("gfx90a", 32, (64 << 10) + 1, 64, 0, 0, ("shared memory",)),
+        ("gfx908", 84, 0, 256, 3, 0.3, ("registers",)),
+        ("gfx1030", 250, 16 << 10, 128, 4, 0.25, ("registers",)),  # waves of 32 lanes, 256 of 1,024 registers
+    ],
+)
+def test_the_scarcest_resource_decides_on_amds_gpus_too(gfx, registers, shared, threads, blocks, share, limited_by):
+    found = occupancy(AMD_DEVICES[gfx], registers, shared, threads)
+    assert (found.blocks, found.share, found.limited_by) == (blocks, share, limited_by)
