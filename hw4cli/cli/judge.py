@@ -167,12 +167,15 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
 
 def compile_kernels(command: list[str], env: dict[str, str] | None) -> None:
     """Run hw4 on a tiny file if no kernel is compiled yet, as a submission is built before its first case."""
-    from hw4cli.device.gpu import kernel_cache, nvidia_gpu_is_here
+    from hw4cli.device.gpu import nvidia_gpu_is_here
+    from hw4cli.device.machinecode import kernel_cache
+    from hw4cli.hip.device import amd_gpu_is_here
     from hw4cli.problem.arrays import random_input, write_input
     from hw4cli.problem.shape import Shape
 
     folder = kernel_cache()
-    if not nvidia_gpu_is_here() or folder is None or any(folder.glob("hw4-*.cubin")):
+    kept = "hw4-*.cubin" if nvidia_gpu_is_here() else "hw4-*.hsaco" if amd_gpu_is_here() else None
+    if kept is None or folder is None or any(folder.glob(kept)):
         return
     with tempfile.TemporaryDirectory(prefix="hw4-") as private:
         tiny = write_input(Path(private, "in"), random_input(Shape(1, 128, 64), seed=0))

@@ -43,7 +43,7 @@ def kernels(d: int, form: str) -> None:
     try:
         gpu = Gpu()
         timer, props, name = GpuTimer(gpu), gpu.props, gpu.name
-        _note(f"on {gpu.name}, compute capability {props.cc / 10:.1f}")
+        _note(f"on {gpu.name}, {props.architecture}")
     except MachineError as reason:
         timer, props, name = None, DEVICES[90], ""
         _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")

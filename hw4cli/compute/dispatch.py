@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, has_bound, suffices
 from hw4cli.compute.measured import FASTEST
-from hw4cli.compute.plan import DEVICES, DeviceProperties
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax
@@ -23,21 +23,25 @@ ASKED = "asked for"
 
 
 def ranking(props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
-    """The kernels that are worth trying, from fast to slow, and how that is known.
+    """The kernels that are worth trying, from fast to slow, and how that is known: measured, predicted by a rule for
+    GPUs that nobody measured, or unknown where not even the architecture is (docs/performance.md).
 
-    The rule for GPUs that were not measured: four fp16 products on tensor cores against two in float32 are a gain
-    where tensor cores add in float32 at full speed: from Ampere on, but not on GeForce cards, which halve it there.
+    The rule: four fp16 products on tensor cores against two in float32 are a gain where tensor cores add in float32 at
+    full speed: from Ampere on, but not on GeForce cards, which halve it there.
     """
-    capability = f"compute capability {props.cc / 10:.1f}"
+    capability = props.architecture
+    how = "predicted" if props.cc in DEVICES or props.gfx in AMD_DEVICES else "unknown, taken"
+    if props.gfx:
+        return _known((DEFAULT,)), f"{how} to be the fastest on {capability}"
     if sizes := FASTEST.get(props.cc):
         size = min((size for size in sizes if size >= d), default=max(sizes))
         beyond = f", not measured at d={d}" if d > size else ""
         return _known(sizes[size]), f"measured fastest on {capability} at d={size}{beyond}"
     if props.cc < 80:
-        return _known((DEFAULT,)), f"the fastest without fp16 mma.sync, on {capability}"
+        return _known((DEFAULT,)), f"{how} to be the fastest without fp16 mma.sync, on {capability}"
     if "GeForce" in gpu:
-        return _known((DEFAULT,)), "tensor cores are no gain on a GeForce"
-    return _known(("split", DEFAULT)), f"taken for the fastest on {capability}, not measured"
+        return _known((DEFAULT,)), f"{how} to be the fastest: tensor cores are no gain on a GeForce"
+    return _known(("split", DEFAULT)), f"{how} to be the fastest on {capability}, not measured"
 
 
 def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ USAGE = re.compile(
     r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads"
     r"(?:\n(?!.*Function properties).*)*?Used (\d+) registers(?:.*?, (\d+) bytes smem)?"
 )
-# A section of a kernel's constants in a cubin, or its beginning in PTX.
-ENTRY = re.compile(rb"\.nv\.constant0\.(\w+)\0|\.entry\s+(\w+)\s*\(")
+# A section of a kernel's constants in a cubin, its beginning in PTX, or its descriptor in a code object of AMD's.
+ENTRY = re.compile(rb"\.nv\.constant0\.(\w+)\0|\.entry\s+(\w+)\s*\(|\0(\w+)\.kd(?=\0)")
 TOO_MUCH_SHARED = re.compile(r"Entry function '(\w+)' uses too much shared data \((\w+) bytes, (\w+) max\)")
 UNDEFINED = re.compile(r"Unresolved extern function '(\w+)'")
 MANGLED = re.compile(r"_Z(\d+)(\w+)")  # the length of a name, the name, the types of its parameters
@@ -44,7 +44,7 @@ def usage(log: str) -> dict[str, Usage]:
 
 def entry_points(code: bytes) -> list[str]:
     """The kernels of machine code or PTX, sorted. C++ names are as the compiler mangles them."""
-    return sorted({(native or ptx).decode() for native, ptx in ENTRY.findall(code)})
+    return sorted({(native or ptx or amd).decode() for native, ptx, amd in ENTRY.findall(code)})
 
 
 def missing_symbol(code: bytes, symbols: Iterable[str], unlisted: Iterable[str] = ()) -> str | None:

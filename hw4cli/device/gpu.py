@@ -3,9 +3,8 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, ar
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
-from hw4cli.device.machinecode import Kernel, MachineCode
+from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.errors import CompileError, KernelError, MachineError
+from hw4cli.hip.device import NO_AMD_GPU, amd_gpu_is_here
+from hw4cli.hip.device import properties as amd_properties
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
@@ -46,28 +47,21 @@ class Gpu:
 
     def __init__(self) -> None:
         self.cupy = import_cupy()
-        if self.cupy.cuda.runtime.is_hip:  # a gfx90a would pass for compute capability 9.0
-            raise MachineError("no GPU can be used: this cupy is for AMD GPUs, on which hw4's kernels do not run yet")
+        runtime = self.cupy.cuda.runtime
+        is_here, nowhere = (amd_gpu_is_here, NO_AMD_GPU) if runtime.is_hip else (nvidia_gpu_is_here, NO_NVIDIA_GPU)
         try:
-            self.cupy.cuda.runtime.getDeviceCount()
+            runtime.getDeviceCount()
             device = self.cupy.cuda.Device()
-            attributes = device.attributes
-        except self.cupy.cuda.runtime.CUDARuntimeError as error:
+            facts = runtime.getDeviceProperties(device.id)
+            self.props = amd_properties(facts) if runtime.is_hip else _properties(device)
+        except runtime.CUDARuntimeError as error:
             # Without a driver, CUDA blames the driver's version.
-            why = _cuda_message(error) if nvidia_gpu_is_here() else NO_NVIDIA_GPU
+            why = _cuda_message(error) if is_here() else nowhere
             raise MachineError(f"no GPU can be used: {why}") from None
-        cc = int(device.compute_capability)
-        self.props = DeviceProperties(
-            cc=cc,
-            sms=attributes["MultiProcessorCount"],
-            shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
-            shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
-            warpgroups=cc == 90,
-        )
-        self.name: str = self.cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+        self.name: str = facts["name"].decode()
         in_memory = os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0")
-        driver = self.cupy.cuda.runtime.driverGetVersion()
-        self.code = MachineCode(cc, driver, None if in_memory else kernel_cache())
+        folder = None if in_memory else kernel_cache()
+        self.code = MachineCode(self.props.cc, runtime.driverGetVersion(), folder, gfx=self.props.gfx)
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
         self._variant = cache(_variant)  # a user's file is read once
         self._compiled = cache(self._compile)
@@ -177,6 +171,10 @@ class Gpu:
         memory = self._modules[plan.variant, plan.options].get_global(symbol)
         return self.cupy.ndarray(shape, np.int64, memptr=memory).get()
 
+    def machine_code(self, plan: Plan) -> bytes:
+        """A plan's compiled code."""
+        return self.code.get(kernel_of(plan))
+
     def functions(self, plan: Plan) -> tuple[Any, ...]:
         """The compiled functions of a plan, one a launch, compiled on first use."""
         return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
@@ -193,19 +191,30 @@ class Gpu:
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
                 self._absmax = module.get_function(ABSMAX)
             for function, (_, shared) in zip(functions, symbols, strict=True):
-                if shared > SHARED_DEFAULT:
+                if shared > SHARED_DEFAULT and not self.props.gfx:  # AMD's GPUs need not be asked, nor can be
                     function.max_dynamic_shared_size_bytes = shared
         except CompileError as error:
             from hw4cli.device.compilerlog import first_error
 
             own = is_own_kernel(variant) and not isinstance(error, UnknownArchitectureError)
             raise (KernelError if own else MachineError)(
-                f"kernel {variant} does not compile for compute capability {self.props.cc / 10}: "
-                f"{first_error(str(error), variant)}"
+                f"kernel {variant} does not compile for {self.props.architecture}: {first_error(str(error), variant)}"
             ) from None
         except (RuntimeError, ImportError, OSError) as error:
             raise MachineError(f"kernel {variant} cannot be loaded: {str(error).splitlines()[0]}") from None
         return functions
+
+
+def _properties(device: Any) -> DeviceProperties:
+    """Of an NVIDIA GPU."""
+    attributes, cc = device.attributes, int(device.compute_capability)
+    return DeviceProperties(
+        cc=cc,
+        sms=attributes["MultiProcessorCount"],
+        shared_limit=attributes.get("MaxSharedMemoryPerBlockOptin") or SHARED_DEFAULT,
+        shared_sm=attributes["MaxSharedMemoryPerMultiprocessor"],
+        warpgroups=cc == 90,
+    )
 
 
 def _variant(name: str) -> Variant:
@@ -235,10 +244,11 @@ def import_cupy() -> Any:
     except ImportError as error:
         if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
             raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
-        if not nvidia_gpu_is_here():
+        if not nvidia_gpu_is_here() and not amd_gpu_is_here():
             raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
+        extras = "'.[cuda13]' or '.[cuda12]'" if nvidia_gpu_is_here() else "'.[rocm7]'"
         raise MachineError(
-            "no GPU can be used: cupy is not installed (pip install '.[cuda13]' or '.[cuda12]', see docs/install.md)"
+            f"no GPU can be used: cupy is not installed (pip install {extras}, see docs/install.md)"
         ) from None
     except OSError as error:
         raise MachineError(f"cupy is installed but does not load: {error}") from None
@@ -269,22 +279,3 @@ def nvidia_gpu_is_here() -> bool:
 def _cuda_message(error: Exception) -> str:
     """CUDA's message, without the name of the exception."""
     return str(error).splitlines()[0]
-
-
-def kernel_cache() -> Path | None:
-    """The folder, made if need be, where compiled kernels are kept, ours and cupy's.
-
-    It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written; or None.
-    """
-    default = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
-    wanted = Path(os.environ.get("CUPY_CACHE_DIR") or default)
-    with suppress(OSError):
-        wanted.mkdir(parents=True, exist_ok=True)
-        if os.access(wanted, os.W_OK):
-            return wanted
-    with suppress(OSError):
-        private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
-        private.mkdir(mode=0o700, exist_ok=True)
-        if private.stat().st_uid == os.getuid() and not private.is_symlink():
-            return private
-    return None

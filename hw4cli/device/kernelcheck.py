@@ -10,8 +10,8 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, Compiler, find
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import CompileError, MachineError
+from hw4cli.hip import hiprtc
 from hw4cli.hip.codeobject import CodeResources, kernels_of
-from hw4cli.hip.hiprtc import OPTIONS as HIP_OPTIONS
 from hw4cli.hip.hiprtc import HipCompiler
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
@@ -50,7 +50,7 @@ class Compiled:
 
 def compiler_for(props: DeviceProperties) -> Compiler | HipCompiler:
     """The compiler for a GPU, which need not be here. MachineError, with what to install, if there is none."""
-    return HipCompiler(props.gfx) if props.gfx else _nvrtc_for(props.cc)
+    return HipCompiler(hiprtc.find(), props.gfx) if props.gfx else _nvrtc_for(props.cc)
 
 
 def _nvrtc_for(cc: int) -> Compiler:
@@ -129,9 +129,8 @@ def _compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler
     source, symbols = kernel_source(name, hip=bool(props.gfx)), [launch.symbol for launch in plan.launches]
     try:
         if isinstance(compiler, HipCompiler):
-            kernels = kernels_of(compiler.compile(source, f"{Path(name).stem}.hip", (*HIP_OPTIONS, *plan.options)))
-            lacking = next((symbol for symbol in symbols if symbol not in kernels), None)
-            return Compiled(kernels, lacking and f"has no kernel {lacking}: it has {', '.join(kernels) or 'none'}")
+            code = compiler.compile(source, f"{Path(name).stem}.cu", (*hiprtc.OPTIONS, *plan.options))
+            return Compiled(kernels_of(code), missing_symbol(code, symbols))
         code, log = compiler.build(source, name, (*OPTIONS, *plan.options, VERBOSE), props.cc)
     except CompileError as error:
         return Compiled({}, f"does not compile: {first_error(str(error), name)}")

@@ -1,4 +1,4 @@
-"""The kernels' machine code: compiled by NVRTC the first time, then read from a cache folder.
+"""The kernels' machine code: compiled by NVRTC or hiprtc the first time, then read from a cache folder.
 
 If one kernel is not in the cache, its companions usually are not, either: those that the assignment's other files need
 on this GPU. They are compiled at the same time, each in its own process, because within one process NVRTC compiles one
@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.hip import hiprtc
+from hw4cli.hip.hiprtc import HipCompiler
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import kernel_source, python_command
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 Kernel = tuple[str, tuple[str, ...]]  # a variant's name or a user's file, and the compiler's options for its macros
 OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space")
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
 DIGEST_BYTES = 32  # SHA-256, at the start of a file
 COMPANION_SECONDS = 1.0  # that a run waits at its end; no judge with a limit of 2 s should refuse a first run for it
 
@@ -31,16 +35,18 @@ COMPANION_SECONDS = 1.0  # that a run waits at its end; no judge with a limit of
 class MachineCode:
     """The machine code of kernels for one GPU and driver, cached in a folder, or not at all if `folder` is None."""
 
-    def __init__(self, cc: int, driver: int, folder: Path | None, library: Path | None = None) -> None:
-        self.cc, self.driver, self.folder = cc, driver, folder
-        self._library = library or find(driver, cc)
-        self._loaded: Compiler | None = None
+    def __init__(self, cc: int, driver: int, folder: Path | None, library: Path | None = None, gfx: str = "") -> None:
+        self.cc, self.driver, self.folder, self.gfx = cc, driver, folder, gfx
+        self._library = library or (hiprtc.find() if gfx else find(driver, cc))
+        self._loaded: Compiler | HipCompiler | None = None
         self._helpers: list[subprocess.Popen[bytes]] = []
 
     @property
-    def compiler(self) -> Compiler:
-        """NVRTC, loaded. Raises MachineError if it cannot be."""
-        self._loaded = self._loaded or Compiler(self._library, self.driver, self.cc)
+    def compiler(self) -> Compiler | HipCompiler:
+        """NVRTC, or hiprtc for a GPU of AMD's, loaded. Raises MachineError if it cannot be."""
+        if self._loaded is None:
+            amd = self.gfx
+            self._loaded = HipCompiler(self._library, amd) if amd else Compiler(self._library, self.driver, self.cc)
         return self._loaded
 
     def get(self, kernel: Kernel, companions: Callable[[], Iterable[Kernel]] = tuple) -> bytes:
@@ -78,7 +84,11 @@ class MachineCode:
     def compile(self, kernel: Kernel) -> bytes:
         """Compile a kernel, and put its code into the cache. Raises as `get` does."""
         name, options = kernel
-        code = self.compiler.compile(_source(name), f"{Path(name).stem}.cu", (*OPTIONS, *options), self.cc)
+        compiler, file = self.compiler, f"{Path(name).stem}.cu"
+        if isinstance(compiler, HipCompiler):
+            code = compiler.compile(self._source(name), file, (*hiprtc.OPTIONS, *options))
+        else:
+            code = compiler.compile(self._source(name), file, (*OPTIONS, *options), self.cc)
         if self.folder:
             self._keep(self._path(kernel), hashlib.sha256(code).digest() + code)
         return code
@@ -111,8 +121,10 @@ class MachineCode:
         else:
             compiler = self.compiler.version
         name, options = kernel
-        facts = json.dumps([_source(name), OPTIONS, options, self.cc, compiler])
-        return Path(self.folder or "") / f"hw4-{hashlib.sha256(facts.encode()).hexdigest()[:40]}.cubin"
+        facts = [self._source(name), OPTIONS, options, self.cc, compiler]
+        facts += [hiprtc.OPTIONS, self.gfx] if self.gfx else []
+        digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        return Path(self.folder or "") / f"hw4-{digest[:40]}.{'hsaco' if self.gfx else 'cubin'}"
 
     def missing(self, kernels: Iterable[Kernel]) -> list[Kernel]:
         """Those kernels, each once, whose code is not in the cache; none if there is no cache."""
@@ -122,8 +134,8 @@ class MachineCode:
         """Start a process that compiles a kernel into the cache. Raises OSError if it cannot be started."""
         import subprocess  # here, because it takes 6 ms
 
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}  # NVRTC would open the GPU, and does not need it
-        order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), *kernel])
+        env = {**os.environ, **NO_GPU}  # which the compiler would open, and does not need
+        order = json.dumps([self.cc, self.driver, str(self.folder), str(self._library or ""), self.gfx, *kernel])
         return subprocess.Popen(
             [*python_command("device.machinecode", "-I", "-S"), order], env=env, stderr=subprocess.DEVNULL
         )
@@ -134,12 +146,33 @@ class MachineCode:
             with suppress(OSError):  # then only this process compiles
                 self._helpers.append(self.start(kernel))
 
+    def _source(self, name: str) -> str:
+        """The text of a kernel, with the range check behind it."""
+        if self.gfx:
+            return f"{kernel_source(name, hip=True)}\n{kernel_source('absmax')}"
+        return f"{kernel_source(name)}\n{kernel_source('absmax')}"
 
-def _source(name: str) -> str:
-    return f"{kernel_source(name)}\n{kernel_source('absmax')}"
+
+def kernel_cache() -> Path | None:
+    """The folder, made if need be, where compiled kernels are kept, ours and cupy's.
+
+    It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written; or None.
+    """
+    default = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
+    wanted = Path(os.environ.get("CUPY_CACHE_DIR") or default)
+    with suppress(OSError):
+        wanted.mkdir(parents=True, exist_ok=True)
+        if os.access(wanted, os.W_OK):
+            return wanted
+    with suppress(OSError):
+        private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
+        private.mkdir(mode=0o700, exist_ok=True)
+        if private.stat().st_uid == os.getuid() and not private.is_symlink():
+            return private
+    return None
 
 
 def main() -> None:
     """Compile the kernel that this process's last argument names into the cache."""
-    cc, driver, folder, library, name, options = json.loads(sys.argv[-1])
-    MachineCode(cc, driver, Path(folder), Path(library) if library else None).compile((name, tuple(options)))
+    cc, driver, folder, library, gfx, name, options = json.loads(sys.argv[-1])
+    MachineCode(cc, driver, Path(folder), Path(library) if library else None, gfx).compile((name, tuple(options)))

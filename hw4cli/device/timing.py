@@ -9,6 +9,8 @@ from typing import Any
 
 from hw4cli.compute.plan import Plan
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.occupancy import occupancy
+from hw4cli.hip.codeobject import kernels_of
 from hw4cli.system.nvidia import THROTTLE_BITS
 
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory.
@@ -47,8 +49,6 @@ class GpuTimer:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self.cupy = gpu.cupy
-        attributes = self.cupy.cuda.Device().attributes
-        self._warps = attributes["MaxThreadsPerMultiProcessor"] // 32
         self._flushes = 1  # so many times the cache is overwritten before a sample
 
     def sample(self, work: Callable[[], object], cold: bool) -> Sample:
@@ -93,7 +93,12 @@ class GpuTimer:
     def resources(self, plan: Plan) -> Resources:
         """Registers, spills, shared memory and occupancy of a plan's main launch."""
         function, step = self.gpu.functions(plan)[plan.main], plan.launches[plan.main]
-        attributes = function.attributes
+        if self.gpu.props.gfx:  # HIP does not answer cupy's questions
+            used = kernels_of(self.gpu.machine_code(plan))[step.symbol]
+            shared = used.shared + step.shared
+            share = occupancy(self.gpu.props, used.registers, shared, step.block).share
+            return Resources(used.registers, used.spilled, shared, share)
+        attributes, warps = function.attributes, self.cupy.cuda.Device().attributes["MaxThreadsPerMultiProcessor"] // 32
         blocks = self.cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             function.kernel.ptr, step.block, step.shared
         )
@@ -101,7 +106,7 @@ class GpuTimer:
             registers=attributes["num_regs"],
             local_bytes=attributes["local_size_bytes"],
             shared_bytes=attributes["shared_size_bytes"] + step.shared,
-            occupancy=blocks * (step.block // 32) / self._warps,
+            occupancy=blocks * (step.block // 32) / warps,
         )
 
     def sgemm_tflops(self, size: int = 8192) -> float | None:
@@ -136,17 +141,28 @@ class GpuTimer:
 
     def machine(self) -> dict[str, Any]:
         """The GPU and the software that a record must name."""
-        runtime = self.cupy.cuda.runtime
+        runtime, props, compiler = self.cupy.cuda.runtime, self.gpu.props, self.gpu.code.compiler.version
+        toolkit = runtime.runtimeGetVersion()
+        if props.gfx:
+            versions = {"architecture": props.gfx, "hip": f"{toolkit // 10**7}.{toolkit // 10**5 % 100}"}
+            return {
+                "gpu": self.gpu.name,
+                **versions,
+                "multiprocessors": props.sms,
+                **self._software("hiprtc", compiler),
+            }
         driver = self._nvml(lambda nvml, _: nvml.nvmlSystemGetDriverVersion())
         return {
             "gpu": self.gpu.name,
-            "compute_capability": f"{self.gpu.props.cc / 10:.1f}",
-            "multiprocessors": self.gpu.props.sms,
+            "compute_capability": f"{props.cc / 10:.1f}",
+            "multiprocessors": props.sms,
             "driver": driver or f"CUDA {_version(runtime.driverGetVersion())}",
-            "cuda": _version(runtime.runtimeGetVersion()),
-            "nvrtc": self.gpu.code.compiler.version,
-            "cupy": self.cupy.__version__,
+            "cuda": _version(toolkit),
+            **self._software("nvrtc", compiler),
         }
+
+    def _software(self, compiler: str, version: str) -> dict[str, str]:
+        return {compiler: version, "cupy": self.cupy.__version__}
 
     def clocks(self) -> dict[str, Any]:
         """Clocks (MHz), temperature (°C), power (W) and throttle reasons now; empty without nvidia-ml-py."""

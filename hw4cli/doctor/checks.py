@@ -171,8 +171,8 @@ def compiler(facts: Mapping[str, Any]) -> list[Finding]:
         return [Finding("kernel", "warning", f"cupy and the GPU could not be asked: {facts['failed']}", NO_GPU_HERE)]
     if "no cupy" in facts:
         return [Finding("NVRTC", "missing", "no cupy to reach it"), Finding("kernel", "missing", facts["no cupy"])]
-    name = "hiprtc" if facts["hip"] else "NVRTC"
-    reinstall = "pip install --force-reinstall '.[cuda13]'   # or '.[cuda12]'"
+    name, wanted = ("hiprtc", "'.[rocm7]'") if facts["hip"] else ("NVRTC", "'.[cuda13]'   # or '.[cuda12]'")
+    reinstall = f"pip install --force-reinstall {wanted}"
     if "no NVRTC" in facts:
         lines = [Finding(name, "warning", facts["no NVRTC"], reinstall)]
     else:
@@ -186,7 +186,8 @@ def compiler(facts: Mapping[str, Any]) -> list[Finding]:
         return [*lines, Finding("kernel", "missing", f"not run: {facts['no GPU']}")]
     if "no kernel" in facts:
         return [*lines, Finding("kernel", "warning", facts["no kernel"], reinstall)]
-    error, what = facts["kernel error"], f"compiled and run on {facts['gpu']}, compute capability {facts['cc']}"
+    error, what = facts["kernel error"], f"compiled and run on {facts['gpu']}, {facts['architecture']}"
+    lines.append(Finding("kernel choice", "ok", facts["choice"]))
     if not error <= SAMPLE_ERROR:
         return [*lines, Finding("kernel", "warning", f"{what}: wrong by {error:.1e}", "make gpu-test")]
     return [*lines, Finding("kernel", "ok", f"{what}: right within {error:.1e}")]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.doctor.finding import Finding, UnansweredError, output_of
+from hw4cli.hip.device import amd_gpu_is_here
 
 # CUDA 13 dropped the drivers before 580 and the GPUs before Turing (its release notes); CUDA 12 needs driver 525.
 CUDA13_DRIVER, CUDA12_DRIVER, CUDA13_CC = 580, 525, 7.5
@@ -80,7 +81,7 @@ def cupy_fit(packages: dict[str, str], gpus: Sequence[NvidiaGpu]) -> list[Findin
     install = f"pip install '.[{extra}]'"
     found = ", ".join(f"{name} {version}" for name, version in packages.items())
     if not packages:
-        if gpus:
+        if gpus or amd_gpu_is_here():
             return [Finding("cupy", "warning", "none is installed: the GPU cannot be used", f"{install}   # {why}")]
         return [Finding("cupy", "missing", "none is installed; only needed with a GPU")]
     remove = f"pip uninstall -y {' '.join(packages)} && {install}"
@@ -88,9 +89,11 @@ def cupy_fit(packages: dict[str, str], gpus: Sequence[NvidiaGpu]) -> list[Findin
         return [Finding("cupy", "warning", f"{found} clash: only one may be installed", remove)]
     package = next(iter(packages))
     lines = [Finding("cupy", "ok", found)]
-    if not gpus and _for_amd(package):
+    if not gpus and _for_amd(package) and not amd_gpu_is_here():
         advice = f"pip uninstall -y {package}"
-        lines = [Finding("cupy", "warning", f"{found} is for AMD GPUs, on which hw4's kernels do not run yet", advice)]
+        lines = [Finding("cupy", "warning", f"{found} is for AMD GPUs, and there is none here", advice)]
+    elif not gpus and amd_gpu_is_here() and not _for_amd(package):
+        lines = [Finding("cupy", "warning", f"{found} does not fit: {why}", remove)]
     if gpus and _major(gpus[0].driver) < CUDA12_DRIVER:
         advice = f"update the NVIDIA driver to {CUDA12_DRIVER} or newer"
         lines = [Finding("cupy", "warning", f"{found}; the driver {gpus[0].driver} is too old for CUDA 12", advice)]
@@ -104,7 +107,9 @@ def _for_amd(package: str) -> bool:
 
 
 def wanted_extra(gpus: Sequence[NvidiaGpu]) -> tuple[str, str]:
-    """The extra to install for these GPUs, and why."""
+    """The extra to install for these GPUs, or for AMD's if there are none of NVIDIA's, and why."""
+    if not gpus and amd_gpu_is_here():
+        return "rocm7", "the GPU is one of AMD's, on which hw4 runs with ROCm 7"
     for gpu in gpus:
         if _major(gpu.driver) < CUDA13_DRIVER:
             return "cuda12", f"driver {gpu.driver} is older than {CUDA13_DRIVER}, which CUDA 13 needs"
@@ -119,7 +124,7 @@ def _major(version: str) -> int:
 
 
 def amd(root: Path = Path("/")) -> list[Finding]:
-    """The AMD GPUs that the kernel's driver shows, and whether programs may use them: hw4 itself cannot yet."""
+    """The AMD GPUs that the kernel's driver shows, and whether programs may use them."""
     kfd = root / "dev/kfd"
     if not kfd.exists():
         return [Finding("AMD GPU", "missing", "no /dev/kfd")]
@@ -132,9 +137,7 @@ def amd(root: Path = Path("/")) -> list[Finding]:
             versions.append(int(version[1]))
     names = [f"gfx{v // 10000}{v // 100 % 100:x}{v % 100:x}" for v in versions]
     lines = [Finding(f"AMD GPU {index}", "ok", name) for index, name in enumerate(names)]
-    if not lines:
-        return [Finding("AMD GPU", "missing", "/dev/kfd shows no GPU")]
-    return [*lines, Finding("hw4 on AMD", "missing", "its kernels do not run there yet; programs of your own may")]
+    return lines or [Finding("AMD GPU", "missing", "/dev/kfd shows no GPU")]
 
 
 def counters(path: Path = Path("/proc/driver/nvidia/params")) -> list[Finding]:

@@ -21,7 +21,7 @@ def python_version() -> list[Finding]:
 
 def cache() -> list[Finding]:
     """The folder of compiled kernels: its place, size and file system, and whether it can be written."""
-    from hw4cli.device.gpu import kernel_cache
+    from hw4cli.device.machinecode import kernel_cache
 
     name, advice = "kernel cache", 'export CUPY_CACHE_DIR="/tmp/$USER-cupy"'
     folder, wanted = kernel_cache(), os.environ.get("CUPY_CACHE_DIR")

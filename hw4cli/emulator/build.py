@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.device.gpu import kernel_cache
+from hw4cli.device.machinecode import kernel_cache
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced

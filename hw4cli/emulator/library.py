@@ -205,12 +205,18 @@ class Library:
         return status == 0
 
     def launch(
-        self, step: Launch, params: bytes, watched: Sequence[Watched], schedule: Schedule = FORWARDS, grid: int = 0
+        self,
+        step: Launch,
+        params: bytes,
+        watched: Sequence[Watched],
+        schedule: Schedule = FORWARDS,
+        grid: int = 0,
+        lanes: int = 32,
     ) -> tuple[bool, tuple[Finding, ...]]:
         """One launch with its argument's bytes, `grid` blocks if it is not 0; whether it ended, and what was found."""
         ordered = sorted(watched, key=lambda memory: memory.address)
         self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
-        finished = self._launch(replace(step, grid=grid or step.grid), _words(params), 32, schedule)
+        finished = self._launch(replace(step, grid=grid or step.grid), _words(params), lanes, schedule)
         return finished, self._findings()
 
     def stop(self) -> None:

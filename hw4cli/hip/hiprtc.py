@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,21 @@ OPTIONS = ("-std=c++17", "-O3", "-fgpu-flush-denormals-to-zero")
 NOT_THERE = "hiprtc, HIP's compiler as a library, does not load: install ROCm (Debian, Ubuntu: libamdhip64-dev)"
 
 
-def _places() -> Iterator[str]:
+def find() -> Path | None:
+    """The hiprtc of the ROCm that ROCM_HOME or ROCM_PATH names, or of /opt/rocm; None if it is not there, though the
+    loader may still find one."""
     roots = [os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm"]
-    folders = [Path(root, "lib") for root in roots if root]
-    yield from (str(folder / name) for folder in folders for name in NAMES if (folder / name).exists())
-    yield from NAMES
+    places = (Path(root, "lib", name) for root in roots if root for name in NAMES)
+    return next((place for place in places if place.is_file()), None)
 
 
 class HipCompiler:
-    """A loaded hiprtc for an architecture such as gfx90a. Raises MachineError if it cannot be loaded."""
+    """A loaded hiprtc for an architecture such as gfx90a. Raises MachineError if it cannot be loaded; `library` None:
+    the loader searches for it."""
 
-    def __init__(self, gfx: str) -> None:
+    def __init__(self, library: Path | None, gfx: str) -> None:
         self.gfx = gfx
-        self._library = _loaded()
+        self._library = _loaded([str(library)] if library else [*NAMES])
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._library.hiprtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
@@ -62,8 +63,8 @@ class HipCompiler:
             raise CompileError(self._message(code))
 
 
-def _loaded() -> Any:
-    for name in _places():
+def _loaded(names: list[str]) -> Any:
+    for name in names:
         try:
             library = ctypes.CDLL(name)
             library.hiprtcGetErrorString.restype = ctypes.c_char_p

@@ -18,10 +18,13 @@ from hw4cli.text.words import counted
 MACHINE = {  # of a record, and what the table of the system calls it
     "gpu": "GPU",
     "compute_capability": "compute capability",
+    "architecture": "architecture",
     "multiprocessors": "multiprocessors",
     "driver": "driver",
     "cuda": "CUDA",
     "nvrtc": "NVRTC",
+    "hip": "HIP",
+    "hiprtc": "hiprtc",
     "cpu": "CPU",
     "cores": "cores",
     "linux": "Linux",

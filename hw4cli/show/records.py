@@ -145,7 +145,7 @@ def load(path: Path) -> Record:
 def _facts(raw: dict[str, Any], path: Path) -> str:
     machine = raw["machine"]
     driver = [f"driver {machine['driver']}"] if machine.get("driver") else []
-    cuda = [f"CUDA {machine['cuda']}"] if machine.get("cuda") else []
+    cuda = [f"{name} {machine[key]}" for key, name in (("cuda", "CUDA"), ("hip", "HIP")) if machine.get(key)]
     where = [_machine(machine), *driver, *cuda, f"commit {raw.get('commit') or 'unknown'}"]
     return printable(", ".join([*where, str(raw.get("date", "")), path.name]))
 

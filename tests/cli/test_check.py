@@ -19,7 +19,7 @@ from hw4cli.hip.hiprtc import HipCompiler
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 
 try:
-    HIPRTC = HipCompiler("gfx90a")
+    HIPRTC = HipCompiler(None, "gfx90a")
 except MachineError:
     HIPRTC = None
 NAIVE = (ROOT / "kernels/naive.cu").read_text()

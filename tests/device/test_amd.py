@@ -1,59 +1,110 @@
-"""With a cupy for AMD GPUs, which the kernels do not run on yet: one sentence, never a kernel taken for NVIDIA's."""
+"""On an AMD GPU, which is not there: cupy for ROCm is a fake one, but HIP's compiler is real, and kernels execute on
+the CPU with 64 lanes."""
 
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from helpers import ROOT, definition, fails, random_block, read_output, write_case
 
+from hw4cli.errors import MachineError
+from hw4cli.hip import hiprtc
+from hw4cli.hip.device import properties
 from hw4cli.problem.shape import Shape
 
-SENTENCE = "no GPU can be used: this cupy is for AMD GPUs, on which hw4's kernels do not run yet"
-# All of it that can be seen before a kernel is compiled: a gfx90a says that its compute capability is 9.0.
-CUPY = """
-from types import SimpleNamespace
+try:
+    hiprtc.HipCompiler(hiprtc.find(), "gfx90a")
+except MachineError as reason:
+    pytestmark = pytest.mark.skip(reason=f"needs hiprtc: {reason}")
 
-__version__ = "14.2.0"
-attributes = {"MultiProcessorCount": 104, "MaxSharedMemoryPerMultiprocessor": 65536}
-cuda = SimpleNamespace(
-    Device=lambda: SimpleNamespace(id=0, compute_capability="90", attributes=attributes),
-    get_cuda_path=lambda: None,
-    nvrtc=SimpleNamespace(getVersion=lambda: (7, 0)),
-    runtime=SimpleNamespace(
-        is_hip=True,
-        CUDARuntimeError=RuntimeError,
-        getDeviceCount=lambda: 1,
-        getDeviceProperties=lambda _: {"name": b"AMD Instinct MI210"},
-    ),
-)
-"""
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A folder for compiled kernels, which these tests share."""
+    return tmp_path_factory.mktemp("kernels")
 
 
 @pytest.fixture
-def amd(tmp_path):
+def amd(tmp_path, cache):
     """The environment with that cupy."""
     package = tmp_path / "site/cupy/__init__.py"
     package.parent.mkdir(parents=True)
-    package.write_text(CUPY)
-    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path / "site")])}
+    package.write_text("from fakerocm import *\nfrom fakerocm import __version__\n")
+    path = [str(ROOT), str(ROOT / "tests"), str(tmp_path / "site")]
+    return {"PYTHONPATH": os.pathsep.join(path), "CUPY_CACHE_DIR": str(cache)}
 
 
-def test_the_gpu_alone_is_refused_in_one_sentence(hw4, tmp_path, amd):
-    source = write_case(tmp_path / "in", random_block(1, 8, 4))
-    fails(hw4("--device", "cuda", source, tmp_path / "out", env=amd), 3, SENTENCE)
+def test_a_file_is_computed_by_a_kernel_that_hip_compiled(hw4, tmp_path, amd, cache):
+    block = random_block(2, 131, 32)
+    source, target = write_case(tmp_path / "in", block), tmp_path / "out"
+    result = hw4("--device", "cuda", "--timing", source, target, env=amd)
+    assert result.returncode == 0, result.stderr
+    assert "2 batches by flash" in result.stderr + result.stdout
+    assert "preferred flash: predicted to be the fastest on gfx90a" in result.stderr + result.stdout
+    assert np.abs(read_output(target, Shape(2, 131, 32)) - definition(block)).max() < 1e-5
+    assert [path.suffix for path in cache.iterdir() if path.name.startswith("hw4-") and path.suffix == ".hsaco"]
+
+
+def test_scores_that_are_too_large_are_computed_in_float64(hw4, tmp_path, amd):
+    block = random_block(1, 40, 4)
+    block[0, :2] *= 1e18
+    result = hw4("--device", "cuda", write_case(tmp_path / "in", block), tmp_path / "out", env=amd)
+    assert (result.returncode, result.stderr.count("1 in float64")) == (0, 1)
+    assert np.isfinite(read_output(tmp_path / "out", Shape(1, 40, 4))).all()
+
+
+def test_a_kernel_for_nvidias_tensor_cores_is_refused_in_one_sentence(hw4, tmp_path, amd):
+    source = write_case(tmp_path / "in", random_block(1, 8, 32))
+    result = hw4("--device", "cuda", "--kernel", "split", source, tmp_path / "out", env=amd)
+    fails(result, 3, "kernel split needs compute capability 8.0, this GPU is gfx90a")
     assert not (tmp_path / "out").exists()
 
 
-def test_auto_says_so_and_computes_on_the_cpu(hw4, tmp_path, amd):
-    block = random_block(2, 30, 8)
-    result = hw4(write_case(tmp_path / "in", block), tmp_path / "out", env=amd)
-    assert (result.returncode, result.stderr) == (0, f"hw4: {SENTENCE}; using the CPU\n")
+def test_without_a_gpu_auto_says_so_and_computes_on_the_cpu(hw4, tmp_path, amd):
+    block, alone = random_block(2, 30, 8), {**amd, "FAKE_ROCM": "no GPU"}
+    source, sentence = write_case(tmp_path / "in", block), "no GPU can be used: there is no AMD GPU here"
+    fails(hw4("--device", "cuda", source, tmp_path / "out", env=alone), 3, sentence)
+    result = hw4(source, tmp_path / "out", env=alone)
+    assert (result.returncode, result.stderr) == (0, f"hw4: {sentence}; using the CPU\n")
     assert np.abs(read_output(tmp_path / "out", Shape(2, 30, 8)) - definition(block)).max() < 1e-5
 
 
-def test_the_doctor_gives_the_reason(hw4, amd):
+def test_the_doctor_compiles_and_runs_a_kernel_there(hw4, amd):
     document = json.loads(hw4("doctor", "--json", env=amd).stdout)
-    assert (document["runs"]["on"], document["runs"]["because"]) == ("cpu", SENTENCE)
-    (kernel,) = (line for line in document["findings"] if line["name"] == "kernel")
-    assert (kernel["state"], kernel["found"]) == ("missing", f"not run: {SENTENCE}")
+    lines = {line["name"]: line for line in document["findings"]}
+    assert (lines["hiprtc"]["state"], lines["kernel"]["state"]) == ("ok", "ok")
+    assert lines["kernel"]["found"].startswith("compiled and run on AMD Instinct MI210, gfx90a: right within")
+    assert document["runs"]["on"] == "gpu"
+
+
+def test_the_table_of_kernels_has_their_registers_and_occupancy(hw4, amd):
+    result = hw4("kernels", "--format", "json", env=amd)
+    assert result.returncode == 0, result.stderr
+    assert "on AMD Instinct MI210, gfx90a" in " ".join(result.stderr.split())
+    rows = {row["kernel"]: row for row in json.loads(result.stdout)}
+    assert rows["naive"]["registers"] > 0
+    assert 0 < rows["flash"]["occupancy"] < 1
+    assert (rows["split"]["tiles"], rows["split"]["registers"]) == (None, None)
+
+
+@pytest.mark.parametrize(("name", "lanes"), [(b"gfx90a:sramecc+:xnack-", 64), ("gfx1100", 32), (b"gfx942", 64)])
+def test_the_width_of_a_wavefront_is_the_architectures(name, lanes):
+    facts = {"gcnArchName": name, "multiProcessorCount": 8, "sharedMemPerBlock": 65536}
+    props = properties({**facts, "maxSharedMemoryPerMultiProcessor": 0})
+    assert (props.vendor, props.lanes, props.cc, props.shared_sm) == ("AMD", lanes, 0, 65536)
+    assert 48 << 10 <= props.shared_limit < 64 << 10
+
+
+def test_a_record_names_rocm_and_no_compute_capability(amd, tmp_path):
+    script = "from hw4cli.device.gpu import Gpu; from hw4cli.device.timing import GpuTimer; import json; " + (
+        "print(json.dumps(GpuTimer(Gpu()).machine()))"
+    )
+    env = {**os.environ, **amd}
+    told = json.loads(subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True).stdout)
+    assert {key: told[key] for key in ("gpu", "architecture", "hip", "multiprocessors")} == {
+        **{"gpu": "AMD Instinct MI210", "architecture": "gfx90a", "hip": "7.0", "multiprocessors": 104}
+    }
+    assert not told.keys() & {"compute_capability", "cuda", "nvrtc"}

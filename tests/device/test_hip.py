@@ -83,4 +83,4 @@ def test_what_does_not_compile_is_the_compilers_message():
 def test_without_rocm_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setattr("hw4cli.hip.hiprtc.NAMES", ("libhiprtc-none.so",))
     with pytest.raises(MachineError, match="install ROCm"):
-        HipCompiler("gfx90a")
+        HipCompiler(None, "gfx90a")

@@ -146,7 +146,7 @@ def test_two_cupys_clash_and_the_advice_removes_both(examined, tmp_path):
         (["cupy-cuda13x"], [H200, NvidiaGpu("GTX 1080", "580.1", "8192", 6.1)], "warning", "cuda12"),
         (["cupy-cuda12x"], [NvidiaGpu("GTX 1080", "470.1", "8192", 6.1)], "warning", "525"),
         (["cupy-rocm-7-0"], [H200], "warning", "cuda13"),
-        (["cupy-rocm-7-0"], [], "warning", "kernels do not run yet pip uninstall -y cupy-rocm-7-0"),
+        (["cupy-rocm-7-0"], [], "warning", "AMD GPUs, and there is none here pip uninstall -y cupy-rocm-7-0"),
         ([], [GTX_1080], "warning", "cuda12"),
         ([], [H200], "warning", "cuda13"),
         ([], [], "missing", "only needed with a GPU"),
@@ -268,10 +268,19 @@ def test_amd_gpus_are_told_by_their_architecture(tmp_path):
         folder = tmp_path / f"sys/class/kfd/kfd/topology/nodes/{node}"
         folder.mkdir(parents=True)
         (folder / "properties").write_text(f"simd_count 8\ngfx_target_version {version}\n")
-    *gpus, last = amd(tmp_path)
-    assert [line.found for line in gpus] == ["gfx90a", "gfx1151"]
-    assert (last.state, last.found.split(";")[0]) == ("missing", "its kernels do not run there yet")
+    gpus = amd(tmp_path)
+    assert [(line.state, line.found) for line in gpus] == [("ok", "gfx90a"), ("ok", "gfx1151")]
     assert amd(tmp_path / "nowhere")[0].state == "missing"
+
+
+def test_an_amd_gpu_wants_cupy_for_rocm(monkeypatch, tmp_path):
+    monkeypatch.setattr("hw4cli.doctor.drivers.amd_gpu_is_here", lambda: True)
+    (none,) = cupy_fit({}, [])
+    assert (none.state, none.advice.split("   ")[0]) == ("warning", "pip install '.[rocm7]'")
+    (wrong,) = cupy_fit({"cupy-cuda13x": "14.2.0"}, [])
+    assert wrong.advice.startswith("pip uninstall -y cupy-cuda13x && pip install '.[rocm7]'")
+    (right,) = cupy_fit({"cupy-rocm-7-0": "14.2.0"}, [])
+    assert right.state == "ok"
 
 
 def test_a_pipe_gets_plain_whole_lines(hw4):
@@ -296,7 +305,10 @@ def test_a_terminal_gets_80_columns_and_colour_unless_it_wants_none(extra):
     assert all(len(line) <= 80 or whole for line in plain.splitlines())
 
 
-FACTS = {"cupy": "14.2.0", "nvrtc": "13.2", "headers": "/cuda/include", "hip": False, "gpu": "NVIDIA H200", "cc": "9.0"}
+FACTS = {
+    **{"cupy": "14.2.0", "nvrtc": "13.2", "headers": "/cuda/include", "hip": False},
+    **{"gpu": "NVIDIA H200", "architecture": "compute capability 9.0", "choice": "split, measured fastest"},
+}
 
 
 @pytest.mark.parametrize(
