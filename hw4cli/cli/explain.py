@@ -60,7 +60,7 @@ def explain(
     name, props, model = chosen_gpu(gpu)
     rates, source = rates_of(model, name)
     try:
-        compiler = compiler_for(props.cc)
+        compiler = compiler_for(props)
     except MachineError:
         compiler = None
     records, code = [], 0
@@ -72,7 +72,7 @@ def explain(
             code = MachineError.exit_code
             continue
         if form == "table":
-            heading = f"{variant.name} on (B, N, d) = {chosen}: {name}, compute capability {props.cc / 10}, "
+            heading = f"{variant.name} on (B, N, d) = {chosen}: {name}, {props.architecture}, "
             text = _text(f"{heading}{props.sms} multiprocessors", plan, facts, rates, source, unknown, chosen, props)
             click.echo(("\n" if place else "") + text, nl=False)
         tile = f"{plan.macros['BR']}x{plan.macros['BC']}"

@@ -88,17 +88,17 @@ def check(
     except MachineError as error:
         words = str(error).removeprefix(f"kernel {variant.name} ").replace("this GPU has", "there are")
         return failed(words, wrong=False)
-    compiled = _compiled(variant.name, plan, props, compiler)
-    if compiled.wrong:
-        return failed(compiled.wrong)
+    made = compiled(variant.name, plan, props, compiler)
+    if made.wrong:
+        return failed(made.wrong)
 
     def rows() -> Iterator[CheckedLaunch]:
         for launch in plan.launches:
-            if launch.symbol not in compiled.used:  # it was compiled to PTX, of which another compiler makes the code
+            if launch.symbol not in made.used:  # it was compiled to PTX, of which another compiler makes the code
                 too_old = f"compiles, but NVRTC {compiler.version} is too old to report more"
                 yield CheckedLaunch(variant.name, capability, launch.symbol, threads=launch.block, problem=too_old)
                 continue
-            mine = compiled.used[launch.symbol]
+            mine = made.used[launch.symbol]
             shared = mine.shared + launch.shared
             found = occupancy(props, mine.registers, shared, launch.block)
             problem = None
@@ -124,7 +124,7 @@ def check(
     return rows()
 
 
-def _compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler) -> Compiled:
+def compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler) -> Compiled:
     """A plan's kernels, compiled."""
     source, symbols = kernel_source(name, hip=bool(props.gfx)), [launch.symbol for launch in plan.launches]
     try:

@@ -6,14 +6,11 @@ from typing import Any
 
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Variant
-from hw4cli.device.compilerlog import first_error, usage
-from hw4cli.device.nvrtc import CompileError
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.measure.gpus import seconds
 from hw4cli.measure.model import LaunchModel, launch_models
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import kernel_source
 
 
 @dataclass(frozen=True)
@@ -77,7 +74,7 @@ def explain(
 ) -> tuple[Plan, list[LaunchFacts], str]:
     """A kernel's plan for a shape, its launches, and why registers are not known, if they are not.
 
-    `compiler` is an NVRTC that compiles for the GPU, or None. Raises MachineError if the kernel cannot start there or
+    `compiler` is one that compiles for the GPU, or None. Raises MachineError if the kernel cannot start there or
     does not compile.
     """
     plan = variant.plan(shape, props)
@@ -110,20 +107,16 @@ def explain(
 
 
 def _compiled(variant: Variant, plan: Plan, props: DeviceProperties, compiler: Any) -> tuple[dict[str, Any], str]:
-    from hw4cli.device.compilerlog import VERBOSE
-    from hw4cli.device.machinecode import OPTIONS
+    from hw4cli.device.kernelcheck import compiled
 
     if compiler is None:
-        return {}, "there is no NVRTC here, CUDA's compiler as a library, to count registers"
-    try:
-        _, log = compiler.build(kernel_source(variant.name), variant.name, (*OPTIONS, *plan.options, VERBOSE), props.cc)
-    except CompileError as error:
-        raise MachineError(
-            f"kernel {variant.name} does not compile for compute capability {props.cc / 10}: "
-            f"{first_error(str(error), variant.name)}"
-        ) from None
-    used = usage(log)
-    return used, "" if used else f"NVRTC {compiler.version} is older than this GPU and does not count registers"
+        return {}, f"there is no compiler for {props.architecture} here to count registers"
+    made = compiled(variant.name, plan, props, compiler)
+    if made.wrong:
+        where = made.wrong.replace("does not compile:", f"does not compile for {props.architecture}:", 1)
+        raise MachineError(f"kernel {variant.name} {where}")
+    unknown = "" if made.used else f"NVRTC {compiler.version} is older than this GPU and does not count registers"
+    return dict(made.used), unknown
 
 
 def formula_tile(d: int, memory: int = SHARED_DEFAULT) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""What GPUs can do at best: rates of NVIDIA's data sheets and white papers, for a GPU that is not here to be measured.
+"""What GPUs can do at best: rates of their makers' data sheets and white papers, for a GPU that is not here to be
+measured.
 
 A data sheet's rate is that of the boost clock, and no program reaches all of it; `hw4 roofs` measures what one does.
 """
@@ -6,13 +7,14 @@ A data sheet's rate is that of the boost clock, and no program reaches all of it
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hw4cli.compute.plan import DEVICES, DeviceProperties
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.errors import InputError
 
 # Lanes of a multiprocessor, by compute capability: float32 FMA, exp2 (special function units); CUDA programming guide,
 # throughput of native arithmetic instructions.
 LANES = {61: (128, 32), 70: (64, 16), 75: (64, 16), 80: (64, 16), 86: (128, 16), 89: (128, 16), 90: (128, 16)}
 NEWEST_LANES = (128, 16)
+AMD_LANES = (64, 16)  # of a compute unit with CDNA 1 or 2 (AMD's instruction set reference): four SIMDs of 16 lanes
 SHARED_BYTES, L2_BYTES = 128, 64  # that a multiprocessor takes a clock: of shared memory, of the L2 cache
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"
@@ -32,16 +34,17 @@ class GpuModel:
     dram: float
     l2: float
     tensor: float | None = None
+    gfx: str = ""
 
     @property
     def props(self) -> DeviceProperties:
         """What a launch depends on."""
-        return replace(DEVICES[self.cc], sms=self.sms)
+        return replace(AMD_DEVICES[self.gfx] if self.gfx else DEVICES[self.cc], sms=self.sms)
 
     @property
     def rates(self) -> dict[str, float]:
         """The best rate of each resource in its unit of UNITS a second."""
-        fma, special = LANES.get(self.cc, NEWEST_LANES)
+        fma, special = AMD_LANES if self.gfx else LANES.get(self.cc, NEWEST_LANES)
         found = {
             DRAM: self.dram,
             L2: self.sms * L2_BYTES * self.clock,
@@ -67,19 +70,22 @@ MODELS = tuple(
         ("H100 PCIe", 90, 114, 1.755, 2000, 50, 756),
         ("B200", 100, 148, 1.850, 8000, 126, 2250),
         ("RTX 5090", 120, 170, 2.407, 1792, 96, 210),
+        ("MI210", 0, 104, 1.700, 1638, 8, None, "gfx90a"),
+        ("MI100", 0, 120, 1.502, 1229, 8, None, "gfx908"),
     )
 )
 NAMES = tuple(model.name for model in MODELS)
 
 
 def model_named(name: str) -> GpuModel:
-    """The GPU of a name, in any case and with more words around it ("NVIDIA H200"), or of a compute capability ("9.0").
+    """The GPU of a name, in any case and with more words around it ("NVIDIA H200"), or of a compute capability ("9.0")
+    or AMD's architecture ("gfx90a").
 
     Raises InputError if it is not known.
     """
     words = name.casefold()
     exact = [model for model in MODELS if model.name.casefold() == words]
-    if found := exact or [model for model in MODELS if words == f"{model.cc / 10:.1f}"]:
+    if found := exact or [model for model in MODELS if words == (model.gfx or f"{model.cc / 10:.1f}")]:
         return found[0]
     inside = [model for model in MODELS if model.name.casefold() in words]
     if inside:
@@ -95,8 +101,12 @@ def model_like(name: str, props: DeviceProperties) -> GpuModel:
     try:
         found = model_named(name)
     except InputError:
-        found = max((model for model in MODELS if model.cc <= max(props.cc, 61)), key=lambda model: model.cc)
-        found = next(model for model in MODELS if model.cc == found.cc)
+        if props.gfx:
+            alike = [model for model in MODELS if model.gfx == props.gfx]
+            return replace(alike[0] if alike else model_named("MI210"), sms=props.sms)
+        nvidia = [model for model in MODELS if not model.gfx]
+        found = max((model for model in nvidia if model.cc <= max(props.cc, 61)), key=lambda model: model.cc)
+        found = next(model for model in nvidia if model.cc == found.cc)
     return replace(found, sms=props.sms)
 
 

@@ -2,10 +2,13 @@
 
 import csv
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from helpers import fits, on_a_terminal
 
+from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.measure.explanation import formula_tile
 from hw4cli.measure.gpus import MODELS, model_like, model_named
 from hw4cli.measure.roofs import path_of
@@ -129,3 +132,12 @@ def test_an_unknown_gpu_is_taken_for_one_of_its_compute_capability_with_its_own_
     found = model_like("NVIDIA Unheard Of", type(props)(89, 10, props.shared_limit, props.shared_sm))
     assert (found.name, found.sms) == ("RTX 4090", 10)
     assert found.rates["FFMA"] == pytest.approx(10 * 256 * 2.52 / 1e3)
+
+
+def test_amds_gpus_are_explained_too(hw4, no_gpu):
+    result = hw4("explain", "flash", "--case", "t28", "--gpu", "mi210")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("flash on (B, N, d) = (4, 16384, 64): MI210, gfx90a, 104 multiprocessors")
+    assert re.search(r"FFMA +22.63 TFLOP/s +12.15", result.stdout)
+    assert model_like("AMD Instinct MI250X", AMD_DEVICES["gfx90a"]).name == "MI210"
+    assert model_like("AMD Radeon RX 7900", replace(AMD_DEVICES["gfx1030"], gfx="gfx1100", sms=48)).sms == 48
