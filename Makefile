@@ -24,6 +24,9 @@ PYTHON3 ?= python3
 NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(error \
 	there is no GPU here: name the architecture to build for, as in make hw4 NVCC_ARCH=sm_61))
 
+HIPCC ?= hipcc
+HIP_ARCH ?= gfx90a
+
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -49,9 +52,13 @@ cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 	$(hw4) gen t01-t30
 
 # The kernels' plans come from the package's own data, which any python3 of its versions can read: no package is needed.
-hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.cuh hw4cli/compute/*.py)  ## build ./hw4, flash and split as a plain native program
+hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4, flash and split as a plain native program
 	$(PYTHON3) -m hw4cli.compute.native build/native
 	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -Ibuild/native -o $@ $<
+
+hw4-amd: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/hip/* kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4-amd, flash as a plain native program for AMD's GPUs
+	$(PYTHON3) -m hw4cli.compute.native build/amd hip
+	$(HIPCC) -O3 -std=c++17 $(HIP_ARCH:%=--offload-arch=%) -fgpu-flush-denormals-to-zero -Ibuild/amd -o $@ -x hip $<
 
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
@@ -77,7 +84,7 @@ clean-cases:  ## remove the generated cases
 	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part testcases/.hw4-sums.json
 
 clean:  ## remove the environment, builds and caches (see clean-cases)
-	rm -f hw4
+	rm -f hw4 hw4-amd
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,4 +1,5 @@
-"""What `make hw4` compiles beside kernels/host/hw4.cu, made from the plans: `python3 -m hw4cli.compute.native FOLDER`.
+"""What `make hw4` compiles beside kernels/host/hw4.cu, made from the plans: `python3 -m hw4cli.compute.native FOLDER`;
+with `hip` behind FOLDER, what `make hw4-amd` compiles.
 
 FOLDER/plans.h has, for the architecture that is compiled for, the configurations of flash and of split: head size,
 lengths, tile, launches, shared memory; and the formulas for what depends on the file and the GPU. FOLDER/kernels.cuh
@@ -17,7 +18,7 @@ from hw4cli.compute import formulas
 from hw4cli.compute.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.compute.common import NO_LIMIT
 from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
-from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
 from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import HEAD_SIZES, Shape
@@ -34,6 +35,7 @@ TARGETS = {
     **{">= 1200": 120, ">= 900": 90, "== 870": 80, ">= 800": 86},
 }
 OLDEST = min(DEVICES)
+AMD = "gfx90a"  # whose plans all of AMD's architectures take: a block has as much shared memory on each
 HEAD = ("#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels.")
 
 
@@ -78,12 +80,12 @@ class Configuration:
         }
 
 
-def native_properties(cc: int) -> DeviceProperties:
-    """A GPU as the program sees it: warpgroups want an architecture of their own, sm_90a."""
-    return replace(DEVICES[cc], warpgroups=False)
+def native_properties(cc: int | str) -> DeviceProperties:
+    """A GPU as the program sees it: warpgroups want an architecture of their own, sm_90a. AMD's have a name."""
+    return AMD_DEVICES[cc] if isinstance(cc, str) else replace(DEVICES[cc], warpgroups=False)
 
 
-def configurations(cc: int, known: bool = True) -> list[Configuration]:
+def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
     """What the program has for a compute capability: flash for any length; split, if the architecture is `known`, where
     its error is proven small enough for the assignment's range and lengths, at any head size."""
     props = native_properties(cc)
@@ -113,7 +115,7 @@ def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int
     return [*first, *second]
 
 
-def plans_h() -> str:
+def plans_h(hip: bool = False) -> str:
     """The formulas, and each architecture's configurations, as plain C++."""
     members = configurations(90)[0].numbers
     lines = [
@@ -127,7 +129,7 @@ def plans_h() -> str:
         f"constexpr float LARGEST[3] = {{{', '.join(map(str, TYPICAL))}}};  // the range in which split is proven"
     ]
     lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]
-    for directive, cc, known in _targets():
+    for directive, cc, known in _targets(hip):
         lines += [directive, "constexpr Configuration CONFIGURATIONS[] = {"]
         for entry in configurations(cc, known):
             lines.append(f"    {{{', '.join(map(str, entry.numbers.values()))}}},  // {entry.name}")
@@ -135,13 +137,13 @@ def plans_h() -> str:
     return "\n".join([*lines, "#endif", ""])
 
 
-def kernels_cuh() -> str:
+def kernels_cuh(hip: bool = False) -> str:
     """A kernel for each configuration, in a namespace of its own; its launches, as the configurations are ordered."""
     lines = ["#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels."]
     lines.append(
         "struct Kernels { const void *convert, *rows, *combine; };  // launched before; always; if there are splits"
     )
-    for directive, cc, known in _targets():
+    for directive, cc, known in _targets(hip):
         lines.append(directive)
         found = configurations(cc, known)
         for entry in found:
@@ -160,7 +162,10 @@ def kernels_cuh() -> str:
     return "\n".join([*lines, "#endif", ""])
 
 
-def _targets() -> Iterator[tuple[str, int, bool]]:
+def _targets(hip: bool) -> Iterator[tuple[str, int | str, bool]]:
+    if hip:
+        yield "#ifdef __HIP__", AMD, False
+        return
     word = "#if"
     for condition, cc in TARGETS.items():
         yield f"{word} __CUDA_ARCH_LIST__ {condition}", cc, condition == f"== {cc}0"
@@ -230,14 +235,14 @@ def _expression(node: ast.expr) -> str:
             raise NotImplementedError(ast.unparse(node))
 
 
-def write(folder: Path) -> None:
-    """Put all that `make hw4` includes into a folder. Raises OSError."""
+def write(folder: Path, hip: bool = False) -> None:
+    """Put all that `make hw4`, or `make hw4-amd`, includes into a folder. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "plans.h").write_text(plans_h(), encoding="utf-8")
-    (folder / "kernels.cuh").write_text(kernels_cuh(), encoding="utf-8")
-    for kernel in ("flash", "split"):
-        (folder / f"{kernel}.cuh").write_text(kernel_source(kernel), encoding="utf-8")
+    (folder / "plans.h").write_text(plans_h(hip), encoding="utf-8")
+    (folder / "kernels.cuh").write_text(kernels_cuh(hip), encoding="utf-8")
+    for kernel in ("flash",) if hip else ("flash", "split"):
+        (folder / f"{kernel}.cuh").write_text(kernel_source(kernel, hip), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), hip=sys.argv[2:] == ["hip"])

@@ -14,14 +14,14 @@ struct Four { float v[4]; };
 
 typedef float Vector4 __attribute__((ext_vector_type(4)));
 __device__ __forceinline__ Four load_shared(unsigned from) {
-    const Vector4 x = *(const LDS Vector4*)from;
+    const Vector4 x = *(const LDS Vector4*)(size_t)from;
     return {{x[0], x[1], x[2], x[3]}};
 }
 __device__ __forceinline__ void store_shared(unsigned to, float a, float b, float c, float d) {
-    *(LDS Vector4*)to = Vector4{a, b, c, d};
+    *(LDS Vector4*)(size_t)to = Vector4{a, b, c, d};
 }
 __device__ __forceinline__ void store_shared(unsigned to, float4 x) { store_shared(to, x.x, x.y, x.z, x.w); }
-__device__ __forceinline__ void store_shared(unsigned to, float a) { *(LDS float*)to = a; }
+__device__ __forceinline__ void store_shared(unsigned to, float a) { *(LDS float*)(size_t)to = a; }
 
 // A wavefront's lanes work in step: what must not happen is that the compiler moves loads and stores across this.
 __device__ __forceinline__ void order_wavefront() {

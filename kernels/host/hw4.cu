@@ -6,6 +6,7 @@
 //
 // Build: make hw4, or python3 -m hw4cli.compute.native build/native, which needs no package, and then
 //        nvcc -O3 -std=c++17 -arch=native -Ibuild/native -o hw4 kernels/host/hw4.cu
+//        For AMD's GPUs: make hw4-amd, which compiles the same text by hipcc (gpu.h has the names).
 // Exit status: 0 all right, 2 wrong usage or a bad file, 3 the machine cannot.
 
 #include <cerrno>
@@ -16,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "gpu.h"
 #include "../params.cuh"
 #include "launches.cuh"
 #include "kernels.cuh"
@@ -95,7 +97,7 @@ char* compute(int configuration, const Input& input, Arrays on_gpu) {
     p.scale = (float)(1 / std::sqrt((double)input.d));
     const auto launch = [&](const void* kernel, long long blocks, long long threads, long long shared) {
         if (!blocks) return;
-        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared), "loading a kernel");
+        check(allow_shared_memory(kernel, (int)shared), "loading a kernel");
         void* arguments[] = {&p};
         check(cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), arguments, shared, nullptr),
               "launching a kernel");
@@ -142,7 +144,7 @@ void write_output(const char* path, const float* o, size_t elements) {
 int main(int count, char** words) {
     for (int n = 1; n < count; n++)
         if (!std::strcmp(words[n], "--causal"))
-            fail(BAD_FILE, "this program computes attention without a mask: the Python program hw4 has --causal");
+            fail(BAD_FILE, "%s", "this program computes attention without a mask: the Python program hw4 has --causal");
     if (count != 3) fail(BAD_FILE, "wrong usage: %s INPUTFILE OUTPUTFILE", words[0]);
     const auto start = std::chrono::steady_clock::now();
     const Input input = read_input(words[1]);

@@ -1,10 +1,16 @@
 """GPUs that CUDA 13 no longer knows, the GTX 1080 (6.1) and the V100 (7.0): what NVRTC 12 makes of the kernels."""
 
+import os
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
 from hw4cli.compute.launch import ABSMAX_CHUNK
+from hw4cli.compute.native import write
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
@@ -57,3 +63,36 @@ def test_a_gtx_1080_needs_no_more_shared_memory_than_any_block_may_have():
     for name in FLOAT32:
         plans = [VARIANTS[name].plan(shape, DEVICES[61]) for shape in shapes]
         assert max(launch.shared for plan in plans for launch in plan.launches) <= 48 << 10
+
+
+@pytest.fixture(scope="module")
+def nvcc12():
+    """The nvcc of a CUDA 12: NVCC12 names it, or it is on PATH or where CUDA's installer puts it."""
+    places = [os.environ.get("NVCC12"), shutil.which("nvcc"), *map(str, Path("/usr/local").glob("cuda-12*/bin/nvcc"))]
+    for place in filter(None, places):
+        version = subprocess.run([place, "--version"], capture_output=True, text=True, check=False).stdout
+        if re.search(r"release 12\.", version):
+            return place
+    pytest.skip("needs the nvcc of a CUDA 12 (NVCC12=...): no Python package has it, and CUDA 13 has no 6.1")
+
+
+def test_make_hw4_builds_for_a_gtx_1080(nvcc12, tmp_path):
+    shutil.copytree(ROOT, tmp_path / "tree", ignore=shutil.ignore_patterns(".*", "build", "testcases", "benchmarks"))
+    command = ["make", "hw4", "NVCC_ARCH=sm_61", f"NVCC={nvcc12}"]
+    result = subprocess.run(command, cwd=tmp_path / "tree", capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert subprocess.run([tmp_path / "tree/hw4"], capture_output=True, check=False).returncode == 2
+
+
+def test_the_native_programs_kernels_compile_for_a_gtx_1080_without_spills(tmp_path):
+    """What of `make hw4 NVCC_ARCH=sm_61` runs on the GPU, by NVRTC 12, where no nvcc of CUDA 12 can be had."""
+    write(tmp_path)
+    shutil.copy(ROOT / "kernels/params.cuh", tmp_path)
+    kernels = re.sub(
+        r"const Kernels KERNELS\[\] = \{.*?\};", "", (tmp_path / "kernels.cuh").read_text(), flags=re.DOTALL
+    )
+    source = '#include "params.cuh"\n' + kernels
+    options = ("-std=c++17", "--ptxas-options=-v", "-D__CUDA_ARCH_LIST__=610", f"-I{tmp_path}")
+    _, log = Compiler(LIBRARY, 12000, 61).build(source, "kernels.cu", options, 61)
+    spills = [(int(out), int(back)) for _, out, back, _ in FIGURES.findall(log)]
+    assert spills == [(0, 0)] * 4  # flash and what puts its parts together, for two head sizes
