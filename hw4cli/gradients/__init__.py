@@ -1,0 +1,1 @@
+"""Gradients of attention: dQ, dK and dV, the same bits in every run."""
