@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hw4cli.errors import Hw4Error as Hw4Error
     from hw4cli.errors import InputError as InputError
     from hw4cli.errors import MachineError as MachineError
+    from hw4cli.gradients.backward import attention_backward as attention_backward
     from hw4cli.problem.arrays import compare as compare
     from hw4cli.problem.arrays import random_input as random_input
     from hw4cli.problem.arrays import read_input as read_input
@@ -32,6 +33,7 @@ _MODULES = {
     "MachineError": "errors",
     "Shape": "problem.shape",
     "attention": "arrays.attention",
+    "attention_backward": "gradients.backward",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
     "random_input": "problem.arrays",

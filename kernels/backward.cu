@@ -32,6 +32,7 @@ constexpr int CHUNKS = WIDTH / 4;                             // of four columns
 constexpr int DOWN = BR / OWN, ACROSS = BC / STREAMED;        // threads over owned rows, and over streamed ones
 constexpr int SUM_ACROSS = ACROSS < CHUNKS ? ACROSS : CHUNKS;  // threads over the columns of a sum: dQ, dK, dV
 constexpr int SUM_DOWN = THREADS / SUM_ACROSS, SUM_ROWS = BR / SUM_DOWN, SUM_CHUNKS = CHUNKS / SUM_ACROSS;
+constexpr int UNROLLED = THREADS > 32 ? 2 : 1;  // a single warp has no registers left for more
 static_assert(DOWN * ACROSS == THREADS && DOWN % 4 == 0 && ACROSS % 8 == 0, "a warp is 4 threads down and 8 across");
 static_assert(SUM_DOWN * SUM_ROWS == BR && SUM_CHUNKS * SUM_ACROSS == CHUNKS, "the sums divide evenly among the threads");
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ Place place(int warps_across) {
 __device__ __forceinline__ void multiply(Scores& S, const float4* own, const float4* streamed) {
     const Place at = place(ACROSS / 8);
     UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++) S[i][j] = 0;
-#pragma unroll 2
+#pragma unroll UNROLLED
     for (int c = 0; c < CHUNKS; c++) {
         float4 a[OWN], b[STREAMED];
         UNROLL for (int i = 0; i < OWN; i++) a[i] = own[chunk_at<CHUNKS>(at.down + i * DOWN, c)];
@@ -94,7 +95,7 @@ __device__ __forceinline__ void show(float4* shown, const Scores& X) {
 // sum += X times the streamed rows.
 __device__ __forceinline__ void accumulate(Sums& sum, const float4* shown, const float4* streamed) {
     const int across = threadIdx.x % SUM_ACROSS, down = threadIdx.x / SUM_ACROSS;
-#pragma unroll 2
+#pragma unroll UNROLLED
     for (int c = 0; c < BC / 4; c++) {
         float4 a[SUM_ROWS];
         UNROLL for (int i = 0; i < SUM_ROWS; i++) a[i] = shown[chunk_at<BC / 4>(down + i * SUM_DOWN, c)];
@@ -148,7 +149,7 @@ struct Tiles {
           shown(streamed2 + BC * CHUNKS) {}
 };
 
-extern "C" __global__ void LAUNCH_BOUNDS backward_dq(const BackwardParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const BackwardParams p) {
     extern __shared__ float4 memory[];
     const Tiles tile(memory);
     const int row_blocks = ceil_div(p.Nq, BR), head = blockIdx.x / row_blocks, batch = head / p.heads, in_batch = head % p.heads;
@@ -181,7 +182,7 @@ extern "C" __global__ void LAUNCH_BOUNDS backward_dq(const BackwardParams p) {
     store(dQ, rows_of(p.dq, batch, in_batch, row0), p.dq.row, p.Nq - row0, p.scale);
 }
 
-extern "C" __global__ void LAUNCH_BOUNDS backward_dkdv(const BackwardParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const BackwardParams p) {
     extern __shared__ float4 memory[];
     const Tiles tile(memory);
     const int key_blocks = ceil_div(p.Nk, BR), kv = blockIdx.x / key_blocks, batch = kv / p.kv_heads, kv_head = kv % p.kv_heads;

@@ -57,13 +57,13 @@ def attention(
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
     operands = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v)))
-    work = _workload(operands, causal, align)
-    factor = _checked_scale(scale, work)
+    work = workload_of(operands, causal, align)
+    factor = checked_scale(scale, work)
     _check_kernel(kernel, work, operands[0], max_error, bounds)
     like_q = operands[0]
     result = empty_like(like_q, like_q.array.shape) if out is None else out
     o = operand("out", result, layout)
-    _check_like(o, like_q, "q")
+    check_like(o, like_q, "q")
     if o.shape != like_q.shape:
         raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
@@ -74,12 +74,13 @@ def attention(
     return (result, lse) if return_lse else result
 
 
-def _workload(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
+def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
+    """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together."""
     q, k, v = operands
     if q.dtype not in DTYPES:
         raise TypeError(f"q is {q.dtype}: give float16, bfloat16 or float32")
     for other in (k, v):
-        _check_like(other, q, "q")
+        check_like(other, q, "q")
     if k.shape != v.shape:
         raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {k.shape} and {v.shape}")
     (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q.shape, k.shape
@@ -98,7 +99,7 @@ def _workload(operands: tuple[Operand, ...], causal: bool, align: str) -> Worklo
     return Workload(q.dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
 
 
-def _check_like(other: Operand, first: Operand, name: str) -> None:
+def check_like(other: Operand, first: Operand, name: str) -> None:
     """Raise TypeError or ValueError unless both are of one library and element type, on one device."""
     if other.library != first.library:
         raise TypeError(f"{name} is an array of {first.library}, {other.name} of {other.library}: give all of one")
@@ -108,7 +109,8 @@ def _check_like(other: Operand, first: Operand, name: str) -> None:
         raise ValueError(f"{name} is on {first.place}, {other.name} on {other.place}: bring them together")
 
 
-def _checked_scale(scale: float | None, work: Workload) -> float:
+def checked_scale(scale: float | None, work: Workload) -> float:
+    """The scores' factor. Raises ValueError unless it is a positive number."""
     if scale is None:
         return work.scale
     if not 0 < scale < math.inf:
@@ -128,7 +130,7 @@ def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bound
         raise NotImplementedError("max_error is for float32: no bound of the error of 16-bit attention is known yet")
 
 
-def _check_rows(x: Operand) -> None:
+def check_rows(x: Operand) -> None:
     """Raise ValueError unless the kernel can read, or write, rows in chunks of 16 bytes."""
     d = x.shape[3]
     chunk = 4 if x.dtype == FLOAT32 else 8
@@ -153,7 +155,7 @@ def _compute(
     bounds: tuple[float, float, float] | None,
 ) -> None:
     for x in operands:
-        _check_rows(x)
+        check_rows(x)
     q = operands[0]
     address = 0 if lse is None else lse.data_ptr() if hasattr(lse, "data_ptr") else lse.data.ptr
     q_at, k_at, v_at, o_at = (x.matrix for x in operands)

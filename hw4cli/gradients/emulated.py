@@ -11,7 +11,7 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import FORWARDS, Library, Schedule, Watched
 from hw4cli.emulator.report import Finding
-from hw4cli.gradients.plan import NAME, Gradients, Tile, arguments, plan
+from hw4cli.gradients.plan import NAME, Arrays, Tile, arguments, plan
 from hw4cli.resources import kernel_path
 
 
@@ -51,7 +51,7 @@ def run_backward(
     made = zip(("dQ", "dK", "dV"), results, strict=True)
     watched = [Watched(*ctypes_span(x), False, name) for name, x in given]
     watched += [Watched(*ctypes_span(x), True, name) for name, x in made]
-    at = Gradients(*map(matrix, (q, k, v, o, do, *results)), lse.ctypes.data, delta.ctypes.data)
+    at = Arrays(tuple(map(matrix, (q, k, v, o, do, *results))), lse.ctypes.data, delta.ctypes.data)
     passed = arguments(work, at, scale or work.scale)
     findings: tuple[Finding, ...] = ()
     for step in planned.launches:

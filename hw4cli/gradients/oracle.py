@@ -9,10 +9,10 @@ def exact_gradients(
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of attention, in float64, where O has the gradient dO.
 
-    The arrays are NumPy's or CuPy's (which then needs cuBLAS): do and q (batch, heads, Nq, d), k and v (batch, kv_heads,
-    Nk, d); heads is a multiple of kv_heads. `causal`: row i sees the keys 0 to i + offset. Scores (batch, heads, Nq, Nk)
-    are held at once. From the chain rule: dV = Pᵀ dO; dP = dO Vᵀ; dS = P (dP - the row's sum of P dP); dQ = scale dS K;
-    dK = scale dSᵀ Q (Dao et al., FlashAttention, 2022, appendix B.2).
+    The arrays are NumPy's or CuPy's (which then needs cuBLAS): do and q (batch, heads, Nq, d), k and v (batch,
+    kv_heads, Nk, d); heads is a multiple of kv_heads. `causal`: row i sees the keys 0 to i + offset. Scores (batch,
+    heads, Nq, Nk) are held at once. By the chain rule: dV = Pᵀ dO; dP = dO Vᵀ; dS = P (dP - the row's sum of P dP);
+    dQ = scale dS K; dK = scale dSᵀ Q (Dao et al., FlashAttention, 2022, appendix B.2).
     """
     xp = sys.modules[type(q).__module__.split(".")[0]]
     group = q.shape[1] // k.shape[1]

@@ -42,17 +42,11 @@ TILES = {
 }
 
 
-class Gradients(NamedTuple):
-    """Where the operands and the results lie, strides in elements; LSE and delta are contiguous (batch, heads, Nq)."""
+class Arrays(NamedTuple):
+    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE and of
+    delta, both contiguous (batch, heads, Nq)."""
 
-    q: Matrix
-    k: Matrix
-    v: Matrix
-    o: Matrix
-    do: Matrix
-    dq: Matrix
-    dk: Matrix
-    dv: Matrix
+    matrices: tuple[Matrix, ...]
     lse: int
     delta: int
 
@@ -86,8 +80,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
     return Plan(NAME, macros, launches)
 
 
-def arguments(work: Workload, arrays: Gradients, scale: float) -> bytes:
+def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
     """The one argument of each launch."""
-    members = [number for m in arrays[:8] for number in (m.data, m.batch, m.head, m.row)]
+    members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
     return _LAYOUT.pack(*members, arrays.lse, arrays.delta, *sizes, scale)

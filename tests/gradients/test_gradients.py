@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from halves import numbers, rounded
 
+from hw4cli import attention, attention_backward
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.emulator.library import Schedule
 from hw4cli.gradients.emulated import run_backward
 from hw4cli.gradients.oracle import exact_gradients
-from hw4cli.gradients.plan import TILES, Tile
+from hw4cli.gradients.plan import TILES
 
 
 def forward(q, k, v, causal=False, offset=0, scale=None):
@@ -95,7 +96,9 @@ def test_smaller_tiles_give_the_same_answers(tile):
 
 def test_every_order_of_threads_gives_the_same_bits():
     work = Workload(FLOAT32, 1, 2, 1, 70, 70, 32, True)
-    first, *others = (assert_right(work, schedule=Schedule(*how)) for how in (("forward",), ("reverse",), ("random", 5)))
+    first, *others = (
+        assert_right(work, schedule=Schedule(*how)) for how in (("forward",), ("reverse",), ("random", 5))
+    )
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
@@ -107,3 +110,40 @@ def test_gradients_are_right_with_64_lanes_to_a_warp():
 def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
     """Scores of thousands are rounded by 2^-12 in float32, and so are the weights."""
     assert_right(Workload(FLOAT32, 1, 1, 1, 64, 64, 32), factor, allowed)
+
+
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_arrays_on_the_cpu_have_gradients_of_their_own_type(dtype, layout):
+    def laid(x):
+        return x if layout == "BHND" else np.ascontiguousarray(x.swapaxes(1, 2))
+
+    do, q, k, v = (laid(x.astype(dtype)) for x in operands(Workload(FLOAT32, 2, 4, 2, 33, 50, 16)))
+    o, lse = attention(q, k, v, causal=True, return_lse=True, layout=layout)
+    got = attention_backward(do, q, k, v, o, lse, causal=True, layout=layout)
+    expected = exact_gradients(*map(laid, (do, q, k, v)), causal=True, offset=17)
+    for one, right, like in zip(got, expected, (q, k, v), strict=True):
+        assert one.dtype == dtype and one.shape == like.shape
+        np.testing.assert_allclose(laid(one), right, atol=4e-3 if dtype == np.float16 else 5e-6)
+
+
+def test_rows_without_keys_have_no_gradient():
+    do, q, k, v = (x.astype(np.float32) for x in operands(Workload(FLOAT32, 1, 1, 1, 9, 4, 8)))
+    o, lse = attention(q, k, v, causal=True, return_lse=True)
+    dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=True)
+    assert not dq[:, :, :5].any() and np.isfinite(dk).all() and dv.any()
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence():
+    do, q, k, v = (x.astype(np.float32) for x in operands(Workload(FLOAT32, 1, 2, 2, 9, 9, 8)))
+    o, lse = attention(q, k, v, return_lse=True)
+    with pytest.raises(ValueError, match=r"do has shape \(1, 2, 8, 8\): give that of q, \(1, 2, 9, 8\)"):
+        attention_backward(do[:, :, :8], q, k, v, o, lse)
+    with pytest.raises(ValueError, match=r"lse has shape \(2, 9\): give \(batch, heads, Nq\), here \(1, 2, 9\)"):
+        attention_backward(do, q, k, v, o, lse[0])
+    with pytest.raises(TypeError, match="lse is float64 of numpy on the CPU: give what attention returned"):
+        attention_backward(do, q, k, v, o, lse.astype(np.float64))
+    with pytest.raises(ValueError, match="lse is not contiguous"):
+        attention_backward(do, q, k, v, o, np.asfortranarray(lse))
+    with pytest.raises(TypeError, match="q is float32, o float16"):
+        attention_backward(do, q, k, v, o.astype(np.float16), lse)

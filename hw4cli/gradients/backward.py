@@ -1,0 +1,106 @@
+"""Gradients of attention of arrays: checks them, and computes dQ, dK and dV where they are."""
+
+import functools
+import threading
+from typing import Any
+
+from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
+from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, operand, stream_of
+from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload
+from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.gradients.oncpu import backward_on_cpu
+from hw4cli.gradients.ongpu import BackwardOnGpu
+from hw4cli.gradients.plan import Arrays
+
+
+def attention_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    *,
+    causal: bool = False,
+    align: str = BOTTOM_RIGHT,
+    scale: float | None = None,
+    layout: str = "BHND",
+) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
+
+    q, k, v, causal, align, scale and layout are what `attention` was given; o and lse what it returned with
+    return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Elements are float16, bfloat16
+    or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
+    the same bits in every run. Nothing is copied, and GPUs are not waited for.
+
+    Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
+    algorithm 4, in two passes without atomic operations (kernels/backward.cu).
+
+    >>> import numpy as np
+    >>> from hw4cli import attention
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8)).astype(np.float32)
+    >>> o, lse = attention(q, k, v, causal=True, return_lse=True)
+    >>> dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=True)
+    >>> bool(np.allclose(dv.sum(axis=2), do.sum(axis=2), atol=1e-5))  # each row's weights add up to 1
+    True
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+    given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
+    work = workload_of(given[:3], causal, align)
+    factor = checked_scale(scale, work)
+    like_q = given[0]
+    for other in given[3:]:
+        check_like(other, like_q, "q")
+        if other.shape != like_q.shape:
+            raise ValueError(f"{other.name} has shape {tuple(other.array.shape)}: give that of q, {tuple(q.shape)}")
+    log_sums = _checked_lse(lse, work, like_q)
+    results = tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
+    made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
+    if like_q.library == NUMPY:
+        backward_on_cpu(work, given, lse, made, factor)
+    else:
+        _compute(work, given, log_sums, made, factor)
+    return results[0], results[1], results[2]
+
+
+def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
+    """The LSE as an operand. Raises TypeError or ValueError unless it is what `attention` returned."""
+    wanted = (work.batch, work.heads, work.Nq)
+    if getattr(lse, "ndim", None) != 3 or tuple(lse.shape) != wanted:
+        raise ValueError(f"lse has shape {tuple(getattr(lse, 'shape', ()))}: give (batch, heads, Nq), here {wanted}")
+    found = operand("lse", lse[..., None], "BHND")
+    if (found.library, found.dtype, found.device) != (like_q.library, FLOAT32, like_q.device):
+        raise TypeError(f"lse is {found.dtype} of {found.library} on {found.place}: give what attention returned")
+    batch, heads, rows, _ = found.strides
+    if (heads, rows) != (work.Nq if work.heads > 1 else 0, 1 if work.Nq > 1 else 0) or (
+        work.batch > 1 and batch != work.heads * work.Nq
+    ):
+        raise ValueError("lse is not contiguous: give what attention returned")
+    return found
+
+
+def _compute(work: Workload, given: tuple[Operand, ...], lse: Operand, made: tuple[Operand, ...], scale: float) -> None:
+    for x in (*given, *made):
+        check_rows(x)
+    cupy = import_cupy()
+    with cupy.cuda.Device(lse.device):
+        backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
+        with stream:
+            delta = cupy.ndarray((work.batch, work.heads, work.Nq), "float32")
+        matrices = tuple(x.matrix for x in (*given, *made))
+        backward.launch(work, Arrays(matrices, lse.address, delta.data.ptr), scale, stream)
+
+
+_OPENING = threading.Lock()
+
+
+@functools.cache
+def _open(device: int) -> BackwardOnGpu:
+    return BackwardOnGpu(Gpu())
+
+
+def _opened(device: int) -> BackwardOnGpu:
+    """The kernels on the current device, opened once."""
+    with _OPENING:
+        return _open(device)
