@@ -75,7 +75,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
         import torch
 
         if torch.is_grad_enabled():
-            raise ValueError(f"{name} requires a gradient, which is not computed: give {name}.detach()")
+            raise ValueError(f"{name} requires a gradient: give {name}.detach(), and see attention_backward")
 
 
 def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None) -> Any:

@@ -1,15 +1,21 @@
 """Gradients: the oracle against finite differences, and the kernels, executed on the CPU, against the oracle."""
 
+import re
+
 import numpy as np
 import pytest
 from halves import numbers, rounded
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.kernelcheck import compiler_for
+from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
 from hw4cli.gradients.emulated import run_backward
 from hw4cli.gradients.oracle import exact_gradients
-from hw4cli.gradients.plan import TILES
+from hw4cli.gradients.plan import TILES, plan
+from hw4cli.resources import kernel_source
 
 
 def forward(q, k, v, causal=False, offset=0, scale=None):
@@ -147,3 +153,13 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         attention_backward(do, q, k, v, o, np.asfortranarray(lse))
     with pytest.raises(TypeError, match="q is float32, o float16"):
         attention_backward(do, q, k, v, o.astype(np.float16), lse)
+
+
+@pytest.mark.parametrize("cc", [61, 75, 86, 90])
+def test_no_register_spills(cc):
+    compiler = compiler_for(cc)
+    for dtype, d in ((FLOAT16, 32), (FLOAT32, 64), (FLOAT32, 128)):
+        work = Workload.square(dtype, 1, 4, 1024, d, True)
+        options = (*OPTIONS, *plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
+        _, log = compiler.build(kernel_source("backward"), "backward.cu", options, cc)
+        assert re.findall(r"(\d+) bytes spill", log) == 6 * ["0"], log
