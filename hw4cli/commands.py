@@ -14,6 +14,7 @@ COMMANDS = {
     "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, in turns.',
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "explain": "Show how KERNELS are launched for a case, what they move and compute, and what limits them.",
+    "profile": "Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.",
     "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
     "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",

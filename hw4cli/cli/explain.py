@@ -3,8 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,14 +12,13 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
+from hw4cli.terminal.launches import chosen_gpu, chosen_shape, launch_table, traffic_table
 from hw4cli.terminal.options import causal_option, format_option, shape_option
 from hw4cli.terminal.params import KernelName, complete_cases
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.measure.explanation import LaunchFacts
-
-UNNAMED = "9.0"  # whose GPU is taken where there is none here
 
 
 @click.command()
@@ -88,41 +86,6 @@ def explain(
     return code
 
 
-def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, causal: bool) -> Shape:
-    """The shape of --case or --shape. Raises UsageError unless exactly one is given, InputError for an unknown case."""
-    if (case is None) == (shape is None):
-        raise click.UsageError("give one case (--case t28) or one shape (--shape 4,16384,64)", ctx)
-    if case is not None:
-        from hw4cli.problem import suite
-
-        found = suite.select([case])
-        if len(found) > 1:
-            raise click.UsageError(f"--case takes one case, and {case} are {len(found)}", ctx)
-        shape = found[0].shape
-    assert shape is not None
-    return replace(shape, causal=causal)
-
-
-def chosen_gpu(name: str | None) -> tuple[str, DeviceProperties, Any]:
-    """Name, properties and model of the GPU that is asked for, or else of the one here, or else of an H100.
-
-    Raises InputError for a GPU that is not known.
-    """
-    from hw4cli.measure.gpus import model_like, model_named
-
-    if name is not None:
-        model = model_named(name)
-        return model.name, model.props, model
-    from hw4cli.device.gpu import Gpu
-
-    try:
-        gpu = Gpu()
-    except MachineError:
-        model = model_named(UNNAMED)
-        return model.name, model.props, model
-    return gpu.name, gpu.props, model_like(gpu.name, gpu.props)
-
-
 def _text(
     heading: str,
     plan: Plan,
@@ -154,53 +117,12 @@ def _text(
         sentences.insert(0, f"{unknown}: without them, occupancy is that of threads and shared memory alone")
     parts = [
         f"{wrapped(heading, width)}\n",
-        tables.plain(*_launch_table(facts), width),
-        tables.plain(*_traffic_table(facts), width),
+        tables.plain(*launch_table(facts), width),
+        tables.plain(*traffic_table(facts), width),
         tables.plain(["limit", f"rate ({source})", "at least ms"], limits, width),
         "".join(f"{wrapped(sentence, width)}\n" for sentence in filter(None, sentences)),
     ]
     return "\n".join(parts)
-
-
-def _launch_table(facts: "Sequence[LaunchFacts]") -> tuple[list[str], list[list[str]]]:
-    header = ["launch", "blocks", "threads", "registers", "spilled", "shared KB", "blocks/SM", "occupancy"]
-    lines = [
-        [
-            fact.symbol,
-            f"{fact.grid:,}",
-            str(fact.threads),
-            "-" if fact.registers is None else str(fact.registers),
-            "-" if fact.spilled_bytes is None else str(fact.spilled_bytes),
-            f"{fact.shared_bytes / 1024:.1f}",
-            str(fact.blocks),
-            f"{fact.occupancy:.0%}",
-            f"{fact.waves:,.2f}",
-            f"{fact.last_wave:.0%}",
-            ", ".join(fact.limited_by),
-        ]
-        for fact in facts
-    ]
-    return [*header, "waves", "last wave", "limited by"], lines
-
-
-def _traffic_table(facts: "Sequence[LaunchFacts]") -> tuple[list[str], list[list[str]]]:
-    header = ["launch", "DRAM read MB", "written", "L2 to SM MB", "SM to L2 MB", "shared GB", "GFLOP", "by", "Gexp"]
-
-    def line(fact: "LaunchFacts") -> list[str]:
-        model = fact.model
-        flops, by = (model.tensor_flops, "tensor") if model.tensor_flops else (model.ffma_flops, "FFMA")
-        return [
-            fact.symbol,
-            *(f"{moved / 1e6:,.1f}" for moved in model.dram),
-            *(["-", "-"] if model.l2 is None else [f"{moved / 1e6:,.1f}" for moved in model.l2]),
-            "-" if model.shared is None else f"{model.shared / 1e9:,.1f}",
-            f"{flops / 1e9:,.1f}" if flops else "-",
-            by if flops else "-",
-            f"{model.exponentials / 1e9:,.3f}" if model.exponentials else "-",
-            f"{model.tiles:,}" if model.tiles else "-",
-        ]
-
-    return [*header, "tiles"], [line(fact) for fact in facts]
 
 
 def _nearest_sentence(

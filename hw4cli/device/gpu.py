@@ -186,7 +186,7 @@ class Gpu:
             code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
             if is_own_kernel(variant):
                 _check_symbols(variant, code, [name for name, _ in symbols])
-            with _as_file(code) as path:
+            with as_file(code) as path:
                 module = self._modules[variant, options] = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
                 self._absmax = module.get_function(ABSMAX)
@@ -255,7 +255,7 @@ def import_cupy() -> Any:
 
 
 @contextmanager
-def _as_file(code: bytes) -> Iterator[str]:
+def as_file(code: bytes) -> Iterator[str]:
     """A path from which machine code can be loaded, new each time: cupy takes what has the same path for the same."""
     with tempfile.NamedTemporaryFile(prefix="hw4-", suffix=".cubin", buffering=0) as file:
         file.write(code)

@@ -60,6 +60,7 @@ class LaunchFacts:
             "l2_to_sm_bytes": read,
             "sm_to_l2_bytes": written,
             "shared_bytes_moved": model.shared,
+            "shared_bytes_of_tensor_cores": model.operands,
             "ffma_flops": model.ffma_flops,
             "tensor_flops": model.tensor_flops,
             "exponentials": model.exponentials,

@@ -15,7 +15,8 @@ from hw4cli.errors import InputError
 LANES = {61: (128, 32), 70: (64, 16), 75: (64, 16), 80: (64, 16), 86: (128, 16), 89: (128, 16), 90: (128, 16)}
 NEWEST_LANES = (128, 16)
 AMD_LANES = (64, 16)  # of a compute unit with CDNA 1 or 2 (AMD's instruction set reference): four SIMDs of 16 lanes
-SHARED_BYTES, L2_BYTES = 128, 64  # that a multiprocessor takes a clock: of shared memory, of the L2 cache
+# Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
+SHARED_BYTES, L2_BYTES = 128, 32
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"
 UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
@@ -65,8 +66,8 @@ MODELS = tuple(
         ("RTX 3090", 86, 82, 1.695, 936, 6, 71),
         ("RTX 4090", 89, 128, 2.520, 1008, 72, 165),
         ("L40S", 89, 142, 2.520, 864, 96, 362),
-        ("H100", 90, 132, 1.830, 3350, 50, 989),
-        ("H200", 90, 132, 1.830, 4800, 50, 989),
+        ("H100", 90, 132, 1.980, 3350, 50, 989),
+        ("H200", 90, 132, 1.980, 4800, 50, 989),
         ("H100 PCIe", 90, 114, 1.755, 2000, 50, 756),
         ("B200", 100, 148, 1.850, 8000, 126, 2250),
         ("RTX 5090", 120, 170, 2.407, 1792, 96, 210),
@@ -95,19 +96,22 @@ def model_named(name: str) -> GpuModel:
     )
 
 
-def model_like(name: str, props: DeviceProperties) -> GpuModel:
-    """The GPU that is called so, or else the first of its compute capability or the next older one, with as many
-    multiprocessors as there are."""
+def model_for(name: str, cc: int, gfx: str = "") -> GpuModel:
+    """The GPU that is called so, or else the first of a compute capability, or of the next older one; of AMD's, the
+    first of an architecture, or an MI210."""
     try:
-        found = model_named(name)
+        return model_named(name)
     except InputError:
-        if props.gfx:
-            alike = [model for model in MODELS if model.gfx == props.gfx]
-            return replace(alike[0] if alike else model_named("MI210"), sms=props.sms)
-        nvidia = [model for model in MODELS if not model.gfx]
-        found = max((model for model in nvidia if model.cc <= max(props.cc, 61)), key=lambda model: model.cc)
-        found = next(model for model in nvidia if model.cc == found.cc)
-    return replace(found, sms=props.sms)
+        if gfx:
+            alike = [model for model in MODELS if model.gfx == gfx]
+            return alike[0] if alike else model_named("MI210")
+        older = [model for model in MODELS if not model.gfx and model.cc <= max(cc, MODELS[0].cc)]
+        return next(model for model in older if model.cc == older[-1].cc)
+
+
+def model_like(name: str, props: DeviceProperties) -> GpuModel:
+    """The same with as many multiprocessors as there are."""
+    return replace(model_for(name, props.cc, props.gfx), sms=props.sms)
 
 
 def seconds(amounts: Mapping[str, float | None], rates: Mapping[str, float]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """What each launch of a kernel moves and computes, by its plan: a model to put beside a profiler's counters.
 
-DRAM: what must move once, if the L2 cache holds whatever is read again. L2: what the blocks ask for, without what a
-multiprocessor's own cache, or a neighbour's request, saves kernels that load through it (LDG): there the model is an
-upper limit. What is written may still be in the L2 cache when a launch ends.
+DRAM: what must move once, if the L2 cache holds whatever is read again; what is written may still be there when a
+launch ends. L2: what the blocks ask for; where blocks of one multiprocessor ask for the same, its own cache may save a
+part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ import numpy as np
 
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
+from hw4cli.compute.tensor import HALF
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.plans import helper_bytes
@@ -25,13 +26,14 @@ WARP = 32
 @dataclass(frozen=True)
 class LaunchModel:
     """What one launch moves and computes: bytes read and written of device memory and of the L2 cache (None: not
-    known), bytes of shared memory read and written, FLOPs on CUDA cores or on tensor cores as the tiles are computed,
-    exponentials, and tiles of BR x BC scores that are computed."""
+    known), bytes of shared memory that threads read and write, and that tensor cores read, FLOPs on CUDA cores or on
+    tensor cores as the tiles are computed, exponentials, and tiles of BR x BC scores that are computed."""
 
     symbol: str
     dram: Bytes
     l2: Bytes | None = None
     shared: int | None = None
+    operands: int = 0
     ffma_flops: int = 0
     tensor_flops: int = 0
     exponentials: int = 0
@@ -43,7 +45,7 @@ class LaunchModel:
         return {
             DRAM: sum(self.dram),
             L2: sum(self.l2) if self.l2 else None,
-            SHARED: self.shared,
+            SHARED: (self.shared or 0) + self.operands,
             FFMA: self.ffma_flops,
             TENSOR: self.tensor_flops,
             EXP2: self.exponentials,
@@ -110,6 +112,7 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None) -> LaunchMod
         (FLOAT * shape.elements + keys_read, written),
         _moved(done.parts, blocks, plan, shape) if done else None,
         _shared(plan, blocks, shape),
+        _operands(plan, blocks, shape),
         0 if tensor else flops,
         flops if tensor else 0,
         0 if doubles else int(pairs * _exponentials(plan)),
@@ -125,21 +128,25 @@ def _exponentials(plan: Plan) -> float:
 
 
 def _shared(plan: Plan, blocks: BlockKeys, shape: Shape) -> int | None:
-    """Bytes of shared memory that flash's threads or the products of warpgroups read and write, in whole accesses of
-    128 bytes, beside what asynchronous copies bring; None for other kernels: their instructions would have to be
-    counted."""
+    """Bytes of shared memory that flash's threads read and write, in whole accesses of 128 bytes, beside what
+    asynchronous copies bring; None for other kernels, whose instructions would have to be counted."""
+    if plan.variant != "flash":
+        return None
     m = plan.macros
-    if plan.variant == "flash":
-        keys, outs = m["BC"] // 8, m["WIDTH"] // 8
-        scores = m["WIDTH"] * (4 + keys // 2)  # accesses of a warp: a column of Q, and of keys a quarter of a float4
-        values = m["BC"] * (4 + outs // 2) + 8 * keys  # P and V, and P's stores
-        tiles = blocks.tiles(m["BC"])
-        queries = len(blocks.rows) * m["BR"] * m["WIDTH"] * FLOAT
-        return shape.B * (tiles * (m["BR"] // WARP) * (scores + values) * 128 + queries)
-    if m.get("WARPGROUPS") and not m["INBLOCK"]:
-        keys = blocks.tiles(m["SUB"]) * m["SUB"]
-        return shape.B * 4 * 2 * m["WIDTH"] * keys * m["BR"] // 64  # K hi twice, K lo, V: by each group of 64 rows
-    return None
+    keys, outs = m["BC"] // 8, m["WIDTH"] // 8
+    scores = m["WIDTH"] * (4 + keys // 2)  # accesses of a warp: a column of Q, and of keys a quarter of a float4
+    values = m["BC"] * (4 + outs // 2) + 8 * keys  # P and V, and P's stores
+    queries = len(blocks.rows) * m["BR"] * m["WIDTH"] * FLOAT
+    return shape.B * (blocks.tiles(m["BC"]) * (m["BR"] // WARP) * (scores + values) * 128 + queries)
+
+
+def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
+    """Bytes of shared memory that the products of warpgroups read: K hi twice, K lo and V, by each group of 64 rows."""
+    m = plan.macros
+    if not m.get("WARPGROUPS") or m["INBLOCK"]:
+        return 0
+    keys = blocks.tiles(m["SUB"]) * m["SUB"]
+    return shape.B * 4 * HALF * m["WIDTH"] * keys * m["BR"] // 64
 
 
 def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:
@@ -187,7 +194,7 @@ def _unfused(plan: Plan, shape: Shape, done: Work) -> list[LaunchModel]:
     moved = [_moved(parts, blocks, plan, shape) for parts in (first, second, [part for one in last for part in one])]
     flops = 2 * shape.d * pairs
     return [
-        LaunchModel(scores, (2 * E, S), moved[0], 0, flops, tiles=tiles),
+        LaunchModel(scores, (2 * E, S), moved[0], 0, ffma_flops=flops, tiles=tiles),
         LaunchModel(softmax, (S, S), moved[1], 0, exponentials=2 * pairs),
-        LaunchModel(values, (S + E, E), moved[2], 0, flops),
+        LaunchModel(values, (S + E, E), moved[2], 0, ffma_flops=flops),
     ]

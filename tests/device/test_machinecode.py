@@ -177,11 +177,11 @@ def test_no_compiler_is_one_sentence(monkeypatch, library, driver, words):
 
 def test_no_two_kernels_are_loaded_from_the_same_path():
     """cupy keeps modules by path: the second kernel would be the first."""
-    from hw4cli.device.gpu import _as_file
+    from hw4cli.device.gpu import as_file
 
-    with _as_file(b"one") as first:
+    with as_file(b"one") as first:
         assert Path(first).read_bytes() == b"one"
-    with _as_file(b"two") as second:
+    with as_file(b"two") as second:
         assert Path(second).read_bytes() == b"two"
     assert first != second
     assert not Path(second).exists()

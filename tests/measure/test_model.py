@@ -7,6 +7,8 @@ from helpers import ROOT
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.measure.counters import read_launches
+from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import blocks_of, launch_models
 from hw4cli.problem.shape import Shape
 
@@ -36,11 +38,39 @@ def test_flash_moved_what_the_model_has_when_it_was_profiled(profile):
     assert WAVEFRONT * wavefronts == pytest.approx(model.shared, rel=0.05)
 
 
-@pytest.mark.parametrize("kernel", ["smallbr", "shared", "warp", "float4"])
-def test_kernels_that_load_through_a_cache_ask_the_l2_for_no_more_than_the_model_has(profile, kernel):
+RECORDINGS = {  # of an H100: the shape, and the kernels
+    "h100-ncu": (PROFILED, ("shared", "warp", "float4", "flash", "split", "exact", "float64")),
+    "h100-ncu-t28": (Shape(4, 16384, 64), ("flash", "split", "exact")),
+    "h100-ncu-t12": (Shape(9600, 128, 64), ("split", "flash")),
+}
+
+
+def counted(name):
+    """Of each launch of a recording, MB by what moved them."""
+    tool, launches = read_launches((ROOT / f"benchmarks/{name}.csv").read_text())
+    return {one.kernel: {metric.name: value_of(metric, tool, one.values) for metric in MOVED} for one in launches}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_kernels_move_what_the_model_has_between_the_l2_cache_and_the_multiprocessors(name):
+    (shape, kernels), found = RECORDINGS[name], counted(name)
+    for model in (model for kernel in kernels for model in models(kernel, shape).values()):
+        assert found[model.symbol]["l2_to_l1"] * 1e6 == pytest.approx(model.l2[0], rel=0.02), model.symbol
+        assert found[model.symbol]["dram_read"] * 1e6 == pytest.approx(model.dram[0], rel=0.16), model.symbol
+        if model.symbol == "flash":
+            assert found["flash"]["shared_traffic"] * 1e6 == pytest.approx(model.shared, rel=0.02)
+
+
+@pytest.mark.parametrize("kernel", ["naive", "smallbr"])
+def test_where_blocks_side_by_side_share_tiles_the_model_is_an_upper_limit(kernel):
+    found = counted("h100-ncu")
     for symbol, model in models(kernel, PROFILED).items():
-        assert int(profile[symbol]["dram__bytes_read.sum"]) == pytest.approx(model.dram[0], rel=0.02)
-        assert SECTOR * int(profile[symbol]["lts__t_sectors_op_read.sum"]) <= model.l2[0]
+        assert found[symbol]["l2_to_l1"] * 1e6 <= model.l2[0], symbol
+
+
+def test_what_is_written_has_left_the_l2_cache_where_it_does_not_fit():
+    (shape, _), found = RECORDINGS["h100-ncu-t12"], counted("h100-ncu-t12")
+    assert found["split"]["dram_written"] * 1e6 == pytest.approx(models("split", shape)["split"].dram[1], rel=0.05)
 
 
 @pytest.mark.parametrize("kernel", ["shared", "flash", "split"])

@@ -1,0 +1,247 @@
+"""`hw4 profile`: a profiler's metrics of kernels or of a program, beside a model."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.launches import chosen_shape, launch_table
+from hw4cli.terminal.options import (
+    FILE,
+    causal_option,
+    folder_option,
+    format_option,
+    shape_option,
+    split_command,
+)
+from hw4cli.terminal.params import KernelName, OneOf, complete_cases, complete_command
+from hw4cli.text.words import columns, print_message, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.measure.model import LaunchModel
+    from hw4cli.measure.profile import ProfiledLaunch
+    from hw4cli.measure.profilers import ProfiledGpu
+
+SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.measure.metrics, which completion need not import
+TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is profiled at once: its name for the heading, the command, and the model of its launches."""
+
+    what: str
+    target: list[str]
+    models: "tuple[LaunchModel, ...]" = ()
+
+
+def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
+    words = value.split(",") if value else []
+    if not all(word.strip().isdecimal() and 0 < int(word) < 2**31 for word in words):
+        raise click.BadParameter(f"{value!r} is no list of N, as in 512,1024,2048", ctx, param)
+    return [int(word) for word in words]
+
+
+@click.command()
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS]), metavar="[KERNELS]...")
+@click.option(
+    "--program",
+    metavar="COMMAND",
+    shell_complete=complete_command,
+    help="Profile a command that takes INPUTFILE OUTPUTFILE, all its launches.",
+)
+@click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
+@shape_option("A shape, for kernels.")
+@causal_option("Causal attention, for kernels.")
+@click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
+@folder_option("Where the cases are, for --program (see hw4 gen).")
+@click.option(
+    "--set", "sets", multiple=True, type=OneOf(SETS), help="Which metrics; may be given again.  [default: assignment]"
+)
+@click.option("--tool", type=OneOf([*TOOLS]), help="The profiler.  [default: the one that the GPU needs]")
+@click.option("--srun", metavar="OPTIONS", help="Profile by srun with these options, as in '-p nvidia --gres=gpu:1'.")
+@format_option("table", "nvprof", "json", "csv")
+@click.option("--output", type=FILE, help="Write the profile there as JSON, too.")
+@click.option("--log", type=FILE, help="Write the profiler's own table there, which `hw4 report` reads.")
+@click.pass_context
+def profile(
+    ctx: click.Context,
+    /,
+    kernels: tuple[str, ...],
+    program: str | None,
+    case: str | None,
+    shape: Shape | None,
+    causal: bool,
+    sweep: list[int],
+    folder: Path,
+    sets: tuple[str, ...],
+    tool: str | None,
+    srun: str | None,
+    form: str,
+    output: Path | None,
+    log: Path | None,
+) -> int:
+    """Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.
+
+    \b
+    --set is
+    assignment  occupancy, SM efficiency, shared and global throughput
+    memory      time, busy units, hit rates, bytes at each level
+    steps       25 metrics: conflicts, instructions, rates, stalls
+    stalls      why warps wait, in shares
+
+    Names and units are nvprof's, whichever tool counts. Of a kernel, the bytes that its plan should move stand beside
+    those that it moved. Example: hw4 profile flash --case t28 --set memory
+    """
+    with Importing():
+        from hw4cli.measure.profilers import ClosedCountersError, find_gpu, find_tool, profile_text, tool_for
+        from hw4cli.system.files import check_place, write_text
+
+    if bool(kernels) == bool(program):
+        raise click.UsageError("name kernels, or a program by --program", ctx)
+    if program and (shape or causal or sweep):
+        raise click.UsageError("--shape, --causal and --sweep go with kernels: a program reads a case's file", ctx)
+    if log and len(sweep) > 1:
+        raise click.UsageError("--log takes one profile, and a --sweep is several", ctx)
+    for path in filter(None, (output, log)):
+        check_place(path)
+    chosen = chosen_shape(ctx, case, shape, causal)
+    prefix = ["srun", *split_command(srun, "--srun", ctx)] if srun else []
+    command = split_command(program, "--program", ctx) if program else []
+    gpu = find_gpu(prefix)
+    name = TOOLS[tool] if tool else tool_for(gpu)
+    found = find_tool(name, prefix)
+    asked = sets or ("assignment",)
+    records = []
+    with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
+        jobs = (
+            [_program_job(command, str(case), folder, Path(place))]
+            if program
+            else _kernel_jobs(kernels, chosen, sweep, case, gpu)
+        )
+        for job in jobs:
+            from hw4cli.measure.counters import read_launches
+            from hw4cli.measure.profile import counters_of, profiled, record
+
+            counters = counters_of(asked, name, bool(job.models))
+            try:
+                text = profile_text(name, found, counters, job.target, from_start=bool(program), prefix=prefix)
+            except ClosedCountersError as reason:
+                print_message(reason)
+                _print_static(kernels, [chosen], gpu)
+                return ClosedCountersError.exit_code
+            if log:
+                write_text(log, text)
+            launches = profiled(name, read_launches(text)[1], asked, job.models)
+            if not launches:
+                raise MachineError(f"{found} counted no kernel of {job.what}: does it run on the GPU?")
+            _show(job.what, launches, name, gpu, form)
+            records.append(record(name, gpu.name, job.what, launches))
+    _publish(records, form, output)
+    return 0
+
+
+def _program_job(command: Sequence[str], case: str, folder: Path, place: Path) -> Job:
+    from hw4cli.problem import suite
+
+    (found,) = suite.select([case])
+    source = found.input_path(folder).resolve()
+    if not source.is_file():
+        raise MachineError(f"{folder} lacks {case}: run `hw4 gen {case} --no-answers`")
+    return Job(f"{' '.join(command)} on {case}", [*command, str(source), str((place / "output").resolve())])
+
+
+def _kernel_jobs(
+    kernels: Sequence[str], shape: Shape, sweep: Sequence[int], case: str | None, gpu: "ProfiledGpu"
+) -> list[Job]:
+    """A job for each N, of all kernels. InputError for a wrong file, MachineError where the GPU cannot run one."""
+    from hw4cli.device.ownkernel import kernel_named
+    from hw4cli.measure.gpus import model_for
+    from hw4cli.measure.model import launch_models
+    from hw4cli.measure.target import arguments
+    from hw4cli.problem import suite
+    from hw4cli.resources import python_command
+
+    props = model_for(gpu.name, gpu.cc).props
+    seed = suite.cases()[case].seed if case else 0
+    names = list(dict.fromkeys(kernels))
+    jobs = []
+    for one in [replace(shape, N=N) for N in sweep] or [shape]:
+        one.check("--sweep" if sweep else "--shape")
+        plans = [kernel_named(name).plan(one, props) for name in names]
+        models = tuple(model for plan in plans for model in launch_models(plan, one, props))
+        own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in names], one, seed)
+        target = [*python_command("measure.target", "-P"), own]
+        jobs.append(Job(f"{', '.join(names)} on (B, N, d) = {one}", target, models))
+    return jobs
+
+
+def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu", form: str) -> None:
+    """Print a profile for people, or in nvprof's form, with the sentence on the launch that takes longest."""
+    from hw4cli.measure.profile import longest
+    from hw4cli.measure.profileforms import model_table, nvprof_form, table
+
+    width = columns(sys.stdout)
+    if form == "nvprof":
+        click.echo(nvprof_form(launches, gpu.name), nl=False)
+    if form != "table":
+        return
+    click.echo(wrapped(f"{what}: {gpu.name}, {tool}", width) + "\n")
+    click.echo(table(launches, width))
+    if beside := model_table(launches, width):
+        click.echo(beside)
+    last = longest(launches, tool)
+    if last and last.sentence:
+        click.echo(wrapped(f"{last.kernel}: {last.sentence}", width))
+
+
+def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> None:
+    """Print records as JSON or CSV; write them to `output`, if given."""
+    from hw4cli.system.files import write_text
+    from hw4cli.text import tables
+
+    document = json.dumps(records[0] if len(records) == 1 else records, indent=1) + "\n"
+    if form == "json":
+        click.echo(document, nl=False)
+    elif form == "csv":
+        flat = [
+            {"of": one["of"], "launch": number, "kernel": launch["kernel"], **metric}
+            for one in records
+            for number, launch in enumerate(one["launches"])
+            for metric in launch["metrics"]
+        ]
+        click.echo(tables.comma_separated(flat), nl=False)
+    if output:
+        write_text(output, document)
+
+
+def _print_static(kernels: Sequence[str], shapes: Sequence[Shape], gpu: "ProfiledGpu") -> None:
+    """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
+    from hw4cli.device.kernelcheck import compiler_for
+    from hw4cli.device.ownkernel import kernel_named
+    from hw4cli.measure.explanation import explain
+    from hw4cli.measure.gpus import model_for
+    from hw4cli.text import tables
+
+    props = model_for(gpu.name, gpu.cc).props
+    try:
+        compiler = compiler_for(props)
+    except MachineError:
+        compiler = None
+    facts = [
+        fact
+        for name in dict.fromkeys(kernels)
+        for shape in shapes
+        for fact in explain(kernel_named(name), shape, props, {}, compiler)[1]
+    ]
+    if facts:
+        click.echo(tables.plain(*launch_table(facts), columns(sys.stdout)), nl=False)

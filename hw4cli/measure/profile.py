@@ -1,0 +1,142 @@
+"""What a profile says: metrics of each launch, beside the model of the kernel's plan, and the nearest limit."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hw4cli.measure.counters import Launch
+from hw4cli.measure.metrics import (
+    BUSY,
+    DURATION,
+    GMMA,
+    MOVED,
+    SETS,
+    STALLS,
+    Metric,
+    value_of,
+)
+from hw4cli.measure.model import LaunchModel
+
+SCHEMA = 1
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Row:
+    """A metric of a launch: its value, and what the model has; None where there is none. `asked`: it is of a set that
+    was asked for, and not there for the model's sake alone."""
+
+    metric: Metric
+    value: float | None
+    model: float | None = None
+    asked: bool = True
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured by model."""
+        return self.value / self.model if self.value is not None and self.model else None
+
+
+@dataclass(frozen=True)
+class ProfiledLaunch:
+    """A launch with its metrics, and the sentence on its nearest limit."""
+
+    launch: Launch
+    rows: tuple[Row, ...]
+    sentence: str
+
+    @property
+    def kernel(self) -> str:
+        """The function's name."""
+        return self.launch.kernel
+
+
+def counters_of(names: Sequence[str], tool: str, with_model: bool) -> list[str]:
+    """What a tool must be asked for, for sets of metrics, the model's bytes, and the sentence on limits."""
+    chosen = [metric for name in names for metric in SETS[name]]
+    chosen += [*(MOVED if with_model else ()), DURATION, *BUSY, *STALLS, GMMA]
+    return list(dict.fromkeys(counter for metric in chosen for counter in metric.counters(tool)))
+
+
+def profiled(
+    tool: str, launches: Sequence[Launch], names: Sequence[str], models: Sequence[LaunchModel] = ()
+) -> list[ProfiledLaunch]:
+    """The launches with the metrics of some sets. `models` are those of launches in their order, where it is known."""
+    chosen = list(dict.fromkeys(metric for name in names for metric in SETS[name]))
+    waiting = list(models)
+    found = []
+    for launch in launches:
+        place = next((n for n, model in enumerate(waiting) if model.symbol == launch.kernel), None)
+        model = waiting.pop(place) if place is not None else None
+        moved = [metric for metric in MOVED if metric not in chosen] if model else []
+        rows = [
+            Row(metric, value_of(metric, tool, launch.values), _of_model(metric, model), metric in chosen)
+            for metric in (*chosen, *moved)
+        ]
+        found.append(ProfiledLaunch(launch, tuple(rows), limit_sentence(tool, launch)))
+    return found
+
+
+def _of_model(metric: Metric, model: LaunchModel | None) -> float | None:
+    """What a model has of a metric, in its unit."""
+    if model is None or metric not in MOVED:
+        return None
+    read, written = model.l2 or (None, None)
+    amount = (*model.dram, read, written, model.shared)[MOVED.index(metric)]
+    return amount / MB if amount else None
+
+
+def limit_sentence(tool: str, launch: Launch) -> str:
+    """The busiest resource of a launch, how far it is from its peak, and the largest stall; "" if neither is known."""
+    known = {metric.name: value_of(metric, tool, launch.values) for metric in BUSY}
+    busy = sorted(((value, name) for name, value in known.items() if value is not None), reverse=True)
+    words = []
+    if busy:
+        value, name = busy[0]
+        words.append(f"nearest limit: {name} at {value:.0f} % of the peak, {max(0.0, 100 - value):.0f} % away")
+        words += [f"then {name} at {value:.0f} %" for value, name in busy[1:2]]
+    reasons = [metric for metric in (*STALLS, GMMA) if metric.name != "stall_not_selected"]  # which is no wait
+    stalls = [(value_of(metric, tool, launch.values) or 0.0, metric.name) for metric in reasons]
+    if stalls and max(stalls)[0] > 0:
+        share, name = max(stalls)
+        words.append(f"largest stall: {name.removeprefix('stall_').replace('_', ' ')}, {share:.0f} % of all")
+    return "; ".join(words)
+
+
+def longest(launches: Sequence[ProfiledLaunch], tool: str) -> ProfiledLaunch | None:
+    """The launch that takes the longest; the first, where times are not known."""
+
+    def duration(one: ProfiledLaunch) -> float:
+        return value_of(DURATION, tool, one.launch.values) or 0.0
+
+    return max(launches, key=duration, default=None)
+
+
+def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -> dict[str, Any]:
+    """A profile as JSON has it."""
+    return {
+        "schema": SCHEMA,
+        "kind": "profile",
+        "tool": tool,
+        "gpu": gpu,
+        "of": what,
+        "launches": [
+            {
+                "kernel": one.kernel,
+                "count": one.launch.count,
+                "metrics": [
+                    {
+                        "name": row.metric.name,
+                        "unit": row.metric.unit,
+                        "value": row.value,
+                        "model": row.model,
+                        "ratio": row.ratio,
+                        "asked": row.asked,
+                    }
+                    for row in one.rows
+                ],
+                "sentence": one.sentence,
+            }
+            for one in launches
+        ],
+    }

@@ -1,0 +1,99 @@
+"""The GPU and the shape that a command is asked for, and its tables of a kernel's launches."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.compute.plan import DeviceProperties
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+
+if TYPE_CHECKING:
+    from hw4cli.measure.explanation import LaunchFacts
+
+UNNAMED = "9.0"  # whose GPU is taken where there is none here
+Table = tuple[list[str], list[list[str]]]  # header and lines
+
+
+def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, causal: bool) -> Shape:
+    """The shape of --case or --shape. Raises UsageError unless exactly one is given, InputError for an unknown case."""
+    if (case is None) == (shape is None):
+        raise click.UsageError("give one case (--case t28) or one shape (--shape 4,16384,64)", ctx)
+    if case is not None:
+        from hw4cli.problem import suite
+
+        found = suite.select([case])
+        if len(found) > 1:
+            raise click.UsageError(f"--case takes one case, and {case} are {len(found)}", ctx)
+        shape = found[0].shape
+    assert shape is not None
+    return replace(shape, causal=causal)
+
+
+def chosen_gpu(name: str | None) -> tuple[str, DeviceProperties, Any]:
+    """Name, properties and model of the GPU that is asked for, or else of the one here, or else of an H100.
+
+    Raises InputError for a GPU that is not known.
+    """
+    from hw4cli.measure.gpus import model_like, model_named
+
+    if name is not None:
+        model = model_named(name)
+        return model.name, model.props, model
+    from hw4cli.device.gpu import Gpu
+
+    try:
+        gpu = Gpu()
+    except MachineError:
+        model = model_named(UNNAMED)
+        return model.name, model.props, model
+    return gpu.name, gpu.props, model_like(gpu.name, gpu.props)
+
+
+def launch_table(facts: "Sequence[LaunchFacts]") -> Table:
+    """Resources, occupancy and waves of each launch."""
+    header = ["launch", "blocks", "threads", "registers", "spilled", "shared KB", "blocks/SM", "occupancy"]
+    lines = [
+        [
+            fact.symbol,
+            f"{fact.grid:,}",
+            str(fact.threads),
+            "-" if fact.registers is None else str(fact.registers),
+            "-" if fact.spilled_bytes is None else str(fact.spilled_bytes),
+            f"{fact.shared_bytes / 1024:.1f}",
+            str(fact.blocks),
+            f"{fact.occupancy:.0%}",
+            f"{fact.waves:,.2f}",
+            f"{fact.last_wave:.0%}",
+            ", ".join(fact.limited_by),
+        ]
+        for fact in facts
+    ]
+    return [*header, "waves", "last wave", "limited by"], lines
+
+
+def traffic_table(facts: "Sequence[LaunchFacts]") -> Table:
+    """What each launch moves and computes, by the model."""
+    header = ["launch", "DRAM read MB", "written", "L2 to SM MB", "SM to L2 MB", "shared GB", "GFLOP", "by", "Gexp"]
+
+    def line(fact: "LaunchFacts") -> list[str]:
+        model = fact.model
+        flops, by = (model.tensor_flops, "tensor") if model.tensor_flops else (model.ffma_flops, "FFMA")
+        return [
+            fact.symbol,
+            *(f"{moved / 1e6:,.1f}" for moved in model.dram),
+            *(["-", "-"] if model.l2 is None else [f"{moved / 1e6:,.1f}" for moved in model.l2]),
+            _gb(model.shared, model.operands),
+            f"{flops / 1e9:,.1f}" if flops else "-",
+            by if flops else "-",
+            f"{model.exponentials / 1e9:,.3f}" if model.exponentials else "-",
+            f"{model.tiles:,}" if model.tiles else "-",
+        ]
+
+    return [*header, "tiles"], [line(fact) for fact in facts]
+
+
+def _gb(by_threads: int | None, by_tensor_cores: int) -> str:
+    return f"{((by_threads or 0) + by_tensor_cores) / 1e9:,.1f}" if by_threads or by_tensor_cores else "-"
