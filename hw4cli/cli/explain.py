@@ -43,8 +43,9 @@ def explain(
 ) -> int:
     """Show how KERNELS are launched for a case, what they move and compute, and what limits them. Needs no GPU.
 
-    Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate by
-    the data sheet (docs/explain.md). Example: hw4 explain flash split --case t28 --gpu T4
+    Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate:
+    the one that `hw4 roofs` measured on this GPU, or the data sheet's (docs/explain.md).
+    Example: hw4 explain flash split --case t28 --gpu T4
     """
     with Importing():
         from hw4cli.device.kernelcheck import compiler_for

@@ -20,7 +20,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "tiles": (),
     "error": (),
     "programs": (),
-    "roofline": (),
+    "roofline": ("roofs",),
     "traffic": ("shape",),
 }
 # What is asked for, and which no record holds.
@@ -47,6 +47,7 @@ class Kind(OneOf):
 @click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
 @click.option("--case", metavar="CASE", help="ladder: on which case.  [default: the one with the most kernels]")
 @shape_option("traffic: the shape that was profiled.")
+@click.option("--roofs", type=FILE, help="roofline: below these roofs, a record of `hw4 roofs --output`.")
 @click.option(
     "--over",
     type=OneOf(["N", "cases"]),
@@ -68,8 +69,8 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     roofline  rates below measured roofs: copy and SGEMM
     traffic   bytes of the GPU's memory, measured and modelled
 
-    For traffic, RECORDS are CSV files of Nsight Compute's counters. Needs matplotlib. The same records make the same
-    file. Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
+    For traffic, RECORDS are CSV files of Nsight Compute's counters (hw4 profile --log). Needs matplotlib. The same
+    records make the same file. Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
     """
     for name, value in options.items():
         if value is not None and name not in KINDS[kind]:
@@ -79,6 +80,7 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     if kind == "traffic" and not options["shape"]:
         raise click.UsageError("traffic needs --shape B,N,d, the shape that was profiled", ctx)
     with Importing():
+        from hw4cli.measure.roofs import read as read_roofs
         from hw4cli.show.draw import FORMATS, render
         from hw4cli.show.kinds import KINDS as DRAWN
         from hw4cli.show.records import load
@@ -88,8 +90,10 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     form = output.suffix.removeprefix(".").lower()
     if form not in FORMATS:
         raise click.UsageError(f"{output} is no picture's name: let it end in .svg, .png or .pdf", ctx)
-    check_place(output, *records)
+    check_place(output, *records, *filter(None, (options["roofs"],)))
     chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
+    if path := chosen.get("roofs"):
+        chosen["roofs"] = read_roofs(path)
     read: Callable[[Path], Any] = load_profile if kind == "traffic" else load
     content = render(DRAWN[kind]([read(path) for path in records], **chosen), form)
     with NewFile(output) as file:

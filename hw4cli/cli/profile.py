@@ -94,9 +94,9 @@ def profile(
 
     \b
     --set is
-    assignment  occupancy, SM efficiency, shared and global throughput
-    memory      time, busy units, hit rates, bytes at each level
-    steps       25 metrics: conflicts, instructions, rates, stalls
+    assignment  occupancy, SM efficiency, throughputs
+    memory      time, busy units, hit rates, bytes moved
+    steps       25 metrics: conflicts, rates, stalls
     stalls      why warps wait, in shares
 
     Names and units are nvprof's, whichever tool counts. Of a kernel, the bytes that its plan should move stand beside

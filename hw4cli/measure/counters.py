@@ -33,7 +33,7 @@ class Launch:
     values: dict[str, float] = field(default_factory=dict)
     extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
     count: int = 1
-    device: str = ""
+    grid: str = ""  # as Nsight Compute writes it: (512, 1, 1)
 
 
 Cells = Mapping[str, str]
@@ -79,7 +79,7 @@ def _add(found: dict[str, Launch], cells: Iterator[tuple[Cells, str, float]], na
     """Add counters to the launches that they are of: those of one number, else of one kernel's name."""
     for row, counter, value in cells:
         kernel = _symbol(row.get(name, ""))
-        launch = found.setdefault(f"{row.get(number, '')} {kernel}", Launch(kernel, device=row.get("Device", "")))
+        launch = found.setdefault(f"{row.get(number, '')} {kernel}", Launch(kernel, grid=row.get("Grid Size", "")))
         launch.values[counter] = value
 
 
@@ -127,7 +127,7 @@ def _add_nvprof(found: dict[str, Launch], rows: Sequence[Cells], name: str) -> N
         average = number(row.get("Avg", ""), "")
         if not counter or average is None:
             continue
-        launch = found.setdefault(kernel, Launch(kernel, device=row.get("Device", "")))
+        launch = found.setdefault(kernel, Launch(kernel))
         launch.values[counter] = average
         launch.count = int(number(row.get("Invocations", ""), "") or 1)
         low, high = (number(row.get(column, ""), "") for column in ("Min", "Max"))

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.measure.gpus import UNITS, GpuModel
+from hw4cli.measure.gpus import TENSOR, UNITS, GpuModel
 from hw4cli.system.files import write_text
 
 SCHEMA = 1
 MEASURED, DATA_SHEET = "measured", "data sheet"
+
+
+def unit_of(name: str) -> str:
+    """The unit of a rate: that of a resource, or TFLOP/s of one of the tensor cores' paths ("wgmma fp16")."""
+    return f"{UNITS.get(name, UNITS[TENSOR])}/s"
 
 
 def folder() -> Path:
@@ -42,10 +47,26 @@ def kept(gpu: str) -> dict[str, Any] | None:
     return None
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The record of a file. Raises InputError if it cannot be read, or is none of roofs."""
+    try:
+        return checked(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path} is no JSON file") from None
+
+
 def checked(record: Any, where: str) -> dict[str, Any]:
     """A record of roofs, read from JSON. Raises InputError if it is none."""
     rates = record.get("rates") if isinstance(record, dict) and record.get("kind") == "roofs" else None
-    if not isinstance(rates, dict) or not all(isinstance(rate, (int, float)) and rate > 0 for rate in rates.values()):
+    machine = record.get("machine") if isinstance(record, dict) else None
+    named = isinstance(machine, dict) and isinstance(machine.get("gpu"), str)
+    if (
+        not named
+        or not isinstance(rates, dict)
+        or not all(isinstance(rate, (int, float)) and rate > 0 for rate in rates.values())
+    ):
         raise InputError(f"{where} is no record of roofs: make one with `hw4 roofs --output`")
     return dict(record)
 

@@ -1,10 +1,12 @@
 """Pictures of kernels over N, or from case to case: times, rates, speed-ups, and the measured roofs above them."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.measure.gpus import DRAM, FFMA, TENSOR
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import Point, Record, by_setting, ladder_place, latest
 from hw4cli.text.words import counted
@@ -55,12 +57,16 @@ def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
     return _picture(title, comparable, "speed-up, ×", lambda p: ratios[id(p)], over, rules=rules, log=True)
 
 
-def roofline(records: Sequence[Record]) -> Picture:
-    """Rates over FLOPs for each byte of Q, K, V and O, below the roofs that the records measured."""
+def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) -> Picture:
+    """Rates over FLOPs for each byte of Q, K, V and O, below the roofs that the records measured; with `roofs`, a
+    record of `hw4 roofs`, below those."""
     if len(gpus(records)) > 1:
         raise InputError(f"a roofline is of one GPU, but these records are of {' and '.join(gpus(records))}")
-    copies = [r.copy_gb_per_s for r in records if r.copy_gb_per_s]
-    gemms = [r.sgemm_tflops for r in records if r.sgemm_tflops]
+    if roofs and roofs["machine"]["gpu"] != records[0].gpu:
+        raise InputError(f"the roofs are of {roofs['machine']['gpu']}, but the records of {records[0].gpu}")
+    rates = roofs["rates"] if roofs else {}
+    copies = [rates[DRAM]] if DRAM in rates else [r.copy_gb_per_s for r in records if r.copy_gb_per_s]
+    gemms = [rates[FFMA]] if FFMA in rates else [r.sgemm_tflops for r in records if r.sgemm_tflops]
     points = [p for p in latest(records) if p.tile is None and p.figures["gb_per_s"]]
     if not (copies and gemms and points):
         lacking = "kernels" if not points else "a copy's GB/s" if not copies else "cuBLAS's TFLOP/s"
@@ -75,14 +81,18 @@ def roofline(records: Sequence[Record]) -> Picture:
         Series(name, tuple(sorted((mark(p) for p in points if p.kernel == name), key=lambda m: (m.at, m.value))))
         for name in dict.fromkeys(p.kernel for p in points)
     )
+    tensor = rates.get(TENSOR)
     rules = (
-        Rule(f"cuBLAS SGEMM {roof:.0f} TFLOP/s", roof),
+        Rule(f"{FFMA if FFMA in rates else 'cuBLAS SGEMM'} {roof:.0f} TFLOP/s", roof),
+        *([Rule(f"{TENSOR} {tensor:.0f} TFLOP/s", tensor)] if tensor else []),
         Rule(f"copy {1000 * slope:,.0f} GB/s", 4 * max(p.tflops for p in points), slope),
     )
     panel = Panel(
         "scatter", short_gpu(records[0].gpu), series, "rate, TFLOP/s", "FLOP per byte of Q, K, V and O", True, rules
     )
     note = "kernels on tensor cores are not below SGEMM's roof, which is float32's; both roofs are measured"
+    if roofs:
+        note = "roofs measured by hw4 roofs; split takes twice the products that are counted, exact three times"
     return Picture("Roofline", (panel,), *measured(holding(records, points), note))
 
 

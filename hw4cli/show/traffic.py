@@ -8,6 +8,8 @@ from pathlib import Path
 from hw4cli.compute.plan import DEVICES, Plan
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
+from hw4cli.measure.counters import read_launches
+from hw4cli.measure.metrics import NCU
 from hw4cli.problem.shape import Shape
 from hw4cli.show.picture import Mark, Panel, Picture, Series
 from hw4cli.text.words import printable
@@ -36,12 +38,20 @@ class Profile:
 
 
 def load_profile(path: Path) -> Profile:
-    """A CSV file of Nsight Compute's counters with at least the columns COLUMNS, a line for each launch.
+    """A CSV file of Nsight Compute's counters: its own table (ncu --csv --page raw, hw4 profile --log), or one with at
+    least the columns COLUMNS, a line for each launch.
 
     InputError if it is none, or one of its lines is damaged.
     """
     launches: dict[str, Launch] = {}
     try:
+        tool, own = read_launches(path.read_text(encoding="utf-8"))
+        if tool == NCU and own and own[0].grid:
+            rows = [
+                {"grid": one.grid, **{name: f"{one.values.get(name, -1):.0f}" for name in COLUMNS[2:]}} for one in own
+            ]
+            found = {one.kernel: _launch(row, f"{path}, {one.kernel}") for one, row in zip(own, rows, strict=True)}
+            return Profile(printable(path.name), found)
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
             lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]

@@ -106,7 +106,7 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
 def test_roofs_that_were_measured_on_a_gpu_replace_those_of_its_data_sheet(hw4):
     path = path_of("H100")
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"kind": "roofs", "rates": {"FFMA": 50.0, "copy": 2900}}))
+    path.write_text(json.dumps({"kind": "roofs", "machine": {"gpu": "H100"}, "rates": {"FFMA": 50.0}}))
     result = hw4("explain", "flash", "--case", "t28", "--gpu", "H100")
     assert result.stdout.splitlines()[-1].startswith("nearest limit: FFMA, at least 5.498 ms at 50 TFLOP/s (measured)")
     path.write_text("{")

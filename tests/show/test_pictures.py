@@ -1,6 +1,9 @@
 """Pictures as data: what is drawn is what was measured, and nothing is drawn that was not."""
 
+import json
+
 import pytest
+from helpers import ROOT
 from records import COMMITTED, committed, row, written
 
 from hw4cli.cli.plot import KINDS as OFFERED
@@ -107,6 +110,22 @@ def test_roofs_are_measured_or_there_is_no_roofline():
         roofline([committed("h200-flash")])
     with pytest.raises(InputError, match="a roofline is of one GPU"):
         roofline([record, committed("h100-split")])
+
+
+def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_path):
+    roofs = json.loads((ROOT / "benchmarks/roofs/h100.json").read_text())
+    (panel,) = roofline([committed("h100-flash")], roofs).panels
+    flat, tensor, slanted = panel.rules
+    assert [flat.value, tensor.value, 1000 * slanted.slope] == [
+        roofs["rates"][x] for x in ("FFMA", "tensor cores", "DRAM")
+    ]
+    assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
+    with pytest.raises(InputError, match="the roofs are of NVIDIA H100"):
+        roofline([committed("h200-split")], roofs)
+    options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg", "--roofs")
+    assert hw4(*options, ROOT / "benchmarks/roofs/h100.json").returncode == 0
+    result = hw4(*options, ROOT / "benchmarks/h100-flash.json")
+    assert (result.returncode, "is no record of roofs" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"traffic"}))  # which is made from profiles

@@ -26,6 +26,13 @@ def test_what_a_kernel_reads_is_what_the_model_says_where_nothing_is_read_twice(
     assert read["naive"] > 3 * model["naive"], "it reads its scores again and again"
 
 
+def test_nsight_computes_own_table_is_read_too():
+    found = marks(traffic([load_profile(ROOT / "benchmarks/h100-ncu.csv")], SHAPE))
+    read, model = found["read", False], found["read", True]
+    assert list(read) == ["naive", "smallbr", "shared", "warp", "float4", "flash", "split", "exact", "float64"]
+    assert read["split"] == pytest.approx(model["split"], rel=0.01)
+
+
 def test_launches_of_a_kernel_are_added():
     flash = marks(traffic([load_profile(PROFILE)], SHAPE))["written", False]["flash"]
     assert flash == pytest.approx((16858368 + 4553728) / 1e6)

@@ -1,0 +1,112 @@
+"""`hw4 roofs` and what goes by its record; the kernels compile for every GPU."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import pytest
+from helpers import ROOT
+
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.compilerlog import VERBOSE, entry_points, usage
+from hw4cli.device.kernelcheck import compiler_for
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.errors import InputError
+from hw4cli.measure import roofkernels
+from hw4cli.measure.gpus import model_for
+from hw4cli.measure.roofkernels import KERNELS, SOURCE, options
+from hw4cli.measure.roofs import checked, keep, kept, path_of, rates_of
+from hw4cli.resources import kernel_source
+
+RECORD = ROOT / "benchmarks/roofs/h100.json"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("cc", DEVICES)
+def test_every_kernel_of_a_gpu_compiles_for_it_and_spills_nothing(cc):
+    props = DEVICES[cc]
+    flags = (*OPTIONS, *options(props), VERBOSE)
+    code, log = compiler_for(props).build(kernel_source(SOURCE), "roofs", flags, cc)
+    wanted = {kernel.symbol for kernel in KERNELS if kernel.runs_on(props)}
+    assert wanted <= {*entry_points(code)}
+    assert sum(used.spilled for used in usage(log).values()) == 0
+
+
+class FakeTimer:
+    """A GPU on which a launch takes a nanosecond for each round and thread."""
+
+    def __init__(self, props):
+        self.launches = []
+        buffer = SimpleNamespace(data=SimpleNamespace(memset=lambda *_: None), nbytes=0)
+        self.gpu = SimpleNamespace(props=props, empty=lambda shape: buffer)
+
+    def copy_gb_per_s(self):
+        return 1000.0
+
+    def milliseconds(self, work, cold):
+        self.launches.clear()
+        work()
+        (grid, threads, rounds) = self.launches[0]
+        return grid * threads * rounds * 1e-6
+
+
+@pytest.mark.parametrize("cc", [61, 80, 90])
+def test_a_rate_is_what_all_threads_do_by_the_time_of_the_launch(monkeypatch, cc):
+    timer = FakeTimer(DEVICES[cc])
+
+    def functions(gpu, kernels):
+        def launch(grid, block, arguments, shared_mem):
+            timer.launches.append((grid[0], block[0], int(arguments[1])))
+
+        return {kernel.symbol: launch for kernel in kernels}
+
+    monkeypatch.setattr(roofkernels, "_functions", functions)
+    rates = roofkernels.measured_rates(timer)
+    assert rates["DRAM"] == 1000
+    assert rates["FFMA"] == pytest.approx(2 * 8 * 16 * 1e9 / 1e12)  # of a thread and round, in a nanosecond
+    assert rates["shared memory"] == pytest.approx(16 * 16)
+    assert ("tensor cores" in rates) == (cc >= 80)
+    assert ("wgmma fp16" in rates) == (cc == 90)
+
+
+def test_the_record_of_an_h100_is_near_its_data_sheet():
+    record = checked(json.loads(RECORD.read_text()), "it")
+    sheet = model_for(record["machine"]["gpu"], 90).rates
+    for name in ("DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"):
+        assert 0.85 < record["rates"][name] / sheet[name] < 1.05, name
+
+
+def test_a_kept_record_is_found_again_by_its_gpus_name_and_a_damaged_one_is_none():
+    record = json.loads(RECORD.read_text())
+    gpu = record["machine"]["gpu"]
+    assert kept(gpu) is None
+    assert rates_of(model_for(gpu, 90), gpu)[1] == "data sheet"
+    assert keep(record) == path_of(gpu)
+    rates, source = rates_of(model_for(gpu, 90), gpu)
+    assert (rates["FFMA"], source) == (record["rates"]["FFMA"], "measured")
+    path_of(gpu).write_text(json.dumps({**record, "rates": {"FFMA": -1}}))
+    assert kept(gpu) is None
+    with pytest.raises(InputError, match="is no record of roofs"):
+        checked([], "it")
+
+
+def test_what_is_known_of_a_gpu_is_shown_without_one(hw4):
+    result = hw4("roofs", "--gpu", "T4")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("T4, data sheet\n")
+    rows = [*csv.DictReader(hw4("roofs", "--gpu", "T4", "--format", "csv").stdout.splitlines())]
+    assert {row["roof"]: (row["rate"], row["unit"]) for row in rows}["DRAM"] == ("320", "GB/s")
+    assert json.loads(hw4("roofs", "--gpu", "7.5", "--format", "json").stdout)["rates"]["tensor cores"] == 65
+
+
+def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(hw4, tmp_path):
+    result = hw4("roofs")
+    assert result.returncode == 3
+    assert result.stderr.startswith("hw4: no GPU can be used")
+    result = hw4("roofs", "--gpu", "T4", "--output", tmp_path / "a")
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
