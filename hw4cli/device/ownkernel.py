@@ -15,6 +15,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError, os_error
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel, kernel_source
+from hw4cli.system.reading import read_regular
 
 LIKE = re.compile(r"^//[ \t]*Like:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 TILE = re.compile(r"^//[ \t]*Tile:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
@@ -39,7 +40,7 @@ def _read(name: str) -> Variant:
     if any(letter in '"\\' or not letter.isprintable() for letter in Path(name).name):
         raise InputError(f"the compiler takes no file called {Path(name).name!r}: give it a name of letters and digits")
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        text = read_regular(Path(name)).decode()
         source = kernel_source(name)
     except FileNotFoundError:
         raise InputError(f"there is no file {name}") from None

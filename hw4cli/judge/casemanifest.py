@@ -15,6 +15,7 @@ from hw4cli.errors import InputError
 from hw4cli.problem.checksums import Stamp
 from hw4cli.problem.suite import Case
 from hw4cli.system.files import write_text
+from hw4cli.system.reading import read_json
 
 NAME = "cases.json"
 SECRET_FOLDER = "secret"  # beside the manifest: the cases with secret seeds
@@ -54,7 +55,7 @@ class CaseManifest:
         the other kind of seeds or of answers."""
         path = output / NAME
         try:
-            document = json.loads(path.read_bytes())
+            document = read_json(path)
             entries = {name: _entry(e) for name, e in document["cases"].items()}
             manifest = cls(path, document["secret"] is True, entries, document.get("causal") is True)
             if document["schema"] != SCHEMA:
@@ -63,7 +64,7 @@ class CaseManifest:
             return cls(path, secret, causal=causal)
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}") from None
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             raise InputError(f"{path} is damaged: restore it, or judge into another --output") from None
         if manifest.secret != secret:
             kind = "secret seeds: give" if manifest.secret else "the suite's seeds: leave out"

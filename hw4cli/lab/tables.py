@@ -1,10 +1,10 @@
 """The records of `hw4 bench` as rows of tables: the README's results come from here, too."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.system.reading import read_json
 
 SCHEMA = 1  # of the records
 TIMELINE = "timeline"  # the kind of a record of blocks
@@ -101,7 +101,7 @@ def table(timed: list[dict[str, Any]], programs: bool) -> tuple[list[str], list[
 def read_record(path: Path) -> dict[str, Any]:
     """A record that `hw4 bench` wrote. InputError if the file is missing, is none, or is one of another schema."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

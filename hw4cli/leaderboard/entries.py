@@ -20,6 +20,7 @@ from hw4cli.lab.times import Times
 from hw4cli.leaderboard.workload import KERNEL, PROGRAM, WORD, Workload
 from hw4cli.scoring import journal
 from hw4cli.system.files import make_folder
+from hw4cli.system.reading import read_regular
 from hw4cli.text.dates import parse_timestamp
 
 SCHEMA = 1
@@ -84,7 +85,7 @@ def read(folder: Path) -> Entries:
     path = folder / NAME
     found = Entries(path)
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except FileNotFoundError:
         raise InputError(f"{folder} holds no leaderboard: `hw4 leaderboard run` begins one") from None
     except OSError as error:

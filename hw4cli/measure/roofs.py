@@ -11,6 +11,7 @@ from typing import Any
 from hw4cli.errors import InputError
 from hw4cli.measure.gpus import TENSOR, UNITS, GpuModel
 from hw4cli.system.files import write_text
+from hw4cli.system.reading import read_json
 
 SCHEMA = 1
 MEASURED, DATA_SHEET = "measured", "data sheet"
@@ -43,14 +44,14 @@ def keep(record: Mapping[str, Any]) -> Path:
 def kept(gpu: str) -> dict[str, Any] | None:
     """The record that was kept of a GPU; None if there is none, or if it is damaged."""
     with suppress(OSError, ValueError, InputError):
-        return checked(json.loads(path_of(gpu).read_text(encoding="utf-8")), "it")
+        return checked(read_json(path_of(gpu)), "it")
     return None
 
 
 def read(path: Path) -> dict[str, Any]:
     """The record of a file. Raises InputError if it cannot be read, or is none of roofs."""
     try:
-        return checked(json.loads(path.read_text(encoding="utf-8")), str(path))
+        return checked(read_json(path), str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:

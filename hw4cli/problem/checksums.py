@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.problem.casefile import open_regular
 from hw4cli.system.files import write_text
+from hw4cli.system.reading import read_json
 
 RECORD = ".hw4-sums.json"
 SCHEMA = 1
@@ -122,11 +123,11 @@ def _read(folder: Path) -> Tables:
     """The tables of a folder's checksum file, without damaged entries."""
     tables: Tables = {"hashed": {}, "answers": {}}
     try:
-        found = json.loads((folder / RECORD).read_bytes())
+        found = read_json(folder / RECORD)
         if found["schema"] == SCHEMA:
             for table, is_sound in (("hashed", _is_hashed), ("answers", _is_answer)):
                 tables[table] = {name: entry for name, entry in found[table].items() if is_sound(entry)}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass
     return tables
 

@@ -23,6 +23,7 @@ from hw4cli.problem.checksums import SHA256
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
 from hw4cli.system.files import NewFile
+from hw4cli.system.reading import read_regular
 from hw4cli.text.progress import Advance
 
 DAY = 86400.0  # seconds: no limit is longer
@@ -62,7 +63,7 @@ def cases() -> dict[str, Case]:
 def read(path: Path) -> dict[str, Case]:
     """The cases of a suite's file, in its order. InputError, with the place, if anything in it is wrong."""
     try:
-        table = tomllib.loads(path.read_bytes().decode())
+        table = tomllib.loads(read_regular(path).decode())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except RecursionError:

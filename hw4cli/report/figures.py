@@ -14,6 +14,7 @@ from hw4cli.show import bars, curves
 from hw4cli.show.picture import Mark, Panel, Picture, Series, short_gpu
 from hw4cli.show.records import Point
 from hw4cli.system.files import NewFile, make_folder
+from hw4cli.system.reading import read_regular
 from hw4cli.text.tables import escaped
 
 FOLDER = "figures"
@@ -71,8 +72,8 @@ def write(folder: Path, pictures: dict[str, bytes]) -> None:
 def is_current(folder: Path, name: str, picture: Picture) -> bool:
     """Whether the file of a picture is there and was drawn from the same data."""
     try:
-        return picture.digest() in (folder / FOLDER / f"{name}.svg").read_text(encoding="utf-8")
-    except (OSError, ValueError):
+        return picture.digest().encode() in read_regular(folder / FOLDER / f"{name}.svg")
+    except OSError:
         return False
 
 

@@ -1,6 +1,5 @@
 """What a report is made of: the records, the judging and the profile in a folder, and the kernel that it is about."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from hw4cli.scoring import journal, standings
 from hw4cli.scoring.record import Standing
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
 from hw4cli.show.stories import Story, stories, story_of, texts
+from hw4cli.system.reading import read_json, read_regular
 from hw4cli.text.words import printable
 
 
@@ -140,7 +140,7 @@ class Material:
         if known or not is_own_kernel(kernel):
             return known
         try:
-            text = Path(_file_in(self.folder, kernel)).read_text(encoding="utf-8")
+            text = read_regular(Path(_file_in(self.folder, kernel))).decode()
         except (OSError, ValueError):
             return None
         name = Path(kernel).stem
@@ -208,8 +208,8 @@ def _files(folder: Path, ending: str) -> list[Path]:
 def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
     """A record; None for JSON that is none, such as the judge's results."""
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        found = read_json(path)
+    except (OSError, ValueError):
         problems.append(f"{path.relative_to(folder)} cannot be read as JSON")
         return None
     if not isinstance(found, dict) or "rows" not in found or "machine" not in found:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.report import document, figures
+from hw4cli.system.reading import read_regular
 from hw4cli.text.page import escaped, filled
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def page(text: str, folder: Path) -> str:
 def is_ours(path: Path) -> bool:
     """Whether there is no file at a place, or one that hw4 made and may replace."""
     try:
-        return MADE.encode() in path.read_bytes()
+        return MADE.encode() in read_regular(path)
     except FileNotFoundError:
         return True
     except OSError as error:
@@ -105,7 +106,7 @@ def _image(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options:
     path = Path(env["folder"]) / name
     kind = KINDS.get(path.suffix.lower())
     try:
-        data = base64.b64encode(path.read_bytes()).decode() if kind else ""
+        data = base64.b64encode(read_regular(path)).decode() if kind else ""
     except (OSError, ValueError):
         data = ""
     shown = f'<span class="missing">There is no picture {escaped(name)}.</span>'

@@ -8,6 +8,7 @@ from statistics import fmean
 from hw4cli.errors import InputError
 from hw4cli.measure.counters import Launch, read_launches
 from hw4cli.measure.metrics import ASSIGNMENT, NVPROF, value_of
+from hw4cli.system.reading import read_regular
 from hw4cli.text.words import printable
 
 METRICS = ASSIGNMENT
@@ -30,7 +31,7 @@ def read_profile(path: Path, name: str) -> list[Counters]:
     """The kernels of a profiler's CSV file, called `name`; none if the file is no profiler's. InputError if it cannot
     be read."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(path).decode(errors="replace")
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     tool, launches = read_launches(text)

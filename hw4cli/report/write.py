@@ -14,6 +14,7 @@ from hw4cli.report.steps import LEAST, Step, ladder_table, statistics, steps, st
 from hw4cli.resources import data_path
 from hw4cli.show.draw import render
 from hw4cli.system.files import write_text
+from hw4cli.system.reading import read_regular
 from hw4cli.text.tables import escaped
 
 FORMS = {"assignment": "report", "worklog": "worklog"}  # and their files' names
@@ -80,7 +81,7 @@ def _step(step: Step) -> str:
 def read(path: Path) -> str | None:
     """A report's text as its bytes are, line ends included; None if there is none. InputError if it is no text."""
     try:
-        return path.read_bytes().decode()
+        return read_regular(path).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -18,6 +18,7 @@ from typing import Any
 from hw4cli.errors import InputError
 from hw4cli.scoring.journalfields import HEADER, REQUIRED, RUN, wrong_fields
 from hw4cli.scoring.record import Attempt
+from hw4cli.system.reading import read_regular
 
 SCHEMA = 1
 NAME = "journal.jsonl"
@@ -81,7 +82,7 @@ def run_line(key: str, attempt: Attempt) -> dict[str, Any]:
 def read(path: Path) -> Journal:
     """A journal's content. InputError if it cannot be read, or has another schema."""
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = read_regular(path).split(b"\n")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     journal = Journal()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hw4cli.errors import InputError
 from hw4cli.system.files import write_text
+from hw4cli.system.reading import read_json
 
 NAME = "pseudonyms.json"
 SCHEMA = 1
@@ -61,7 +62,7 @@ def _new_name(taken: set[str]) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        document = json.loads(path.read_bytes())
+        document = read_json(path)
         names: dict[str, str] = document["names"]
         if document["schema"] != SCHEMA or not all(isinstance(name, str) for name in names.values()):
             raise ValueError
@@ -70,5 +71,5 @@ def _read(path: Path) -> dict[str, str]:
         return {}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise InputError(f"{path} is damaged: restore it, or remove it for new pseudonyms") from None

@@ -47,11 +47,14 @@ def journal_paths(folder: Path) -> list[Path]:
 
 
 def _may_exist(path: Path) -> bool:
-    """Whether it is a file, or may be one: an error is reported when it is read."""
+    """Whether anything has this name, or may have it: whatever cannot be read is reported when it is read."""
     try:
-        return path.is_file()
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
         return True
+    return True
 
 
 def read_one(path: Path, name: str) -> UserJournal:

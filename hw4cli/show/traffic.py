@@ -1,6 +1,7 @@
 """The picture of a profile: bytes that each kernel moved to and from the GPU's memory, and those of a model."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from hw4cli.measure.counters import read_launches
 from hw4cli.measure.metrics import NCU
 from hw4cli.problem.shape import Shape
 from hw4cli.show.picture import Mark, Panel, Picture, Series
+from hw4cli.system.reading import read_regular
 from hw4cli.text.words import printable
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"  # Nsight Compute's names
@@ -45,20 +47,20 @@ def load_profile(path: Path) -> Profile:
     """
     launches: dict[str, Launch] = {}
     try:
-        tool, own = read_launches(path.read_text(encoding="utf-8"))
+        text = read_regular(path).decode()
+        tool, own = read_launches(text)
         if tool == NCU and own and own[0].grid:
             rows = [
                 {"grid": one.grid, **{name: f"{one.values.get(name, -1):.0f}" for name in COLUMNS[2:]}} for one in own
             ]
             found = {one.kernel: _launch(row, f"{path}, {one.kernel}") for one, row in zip(own, rows, strict=True)}
             return Profile(printable(path.name), found)
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if lacking:
-                raise InputError(f"{path} is no CSV file of counters: it has no column {lacking[0]}")
-            for number, row in enumerate(reader, 2):
-                launches[row["kernel"]] = _launch(row, f"{path}, line {number}")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if lacking:
+            raise InputError(f"{path} is no CSV file of counters: it has no column {lacking[0]}")
+        for number, row in enumerate(reader, 2):
+            launches[row["kernel"]] = _launch(row, f"{path}, line {number}")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):

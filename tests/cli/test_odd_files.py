@@ -1,0 +1,113 @@
+"""A pipe, a device, a huge or a deeply nested file where a command reads a record, say: one sentence."""
+
+import os
+
+import pytest
+from boards import RIGHT, write
+from helpers import ROOT, run_hw4
+from leaderboards import entry
+from student import student
+
+from hw4cli.leaderboard.entries import append
+
+RECORD = ROOT / "benchmarks" / "h100-flash.json"
+
+
+def leaderboard(folder):
+    folder.mkdir()
+    append(folder, entry())
+    return folder / "leaderboard.jsonl"
+
+
+def journal(folder):
+    write(folder / "ann", RIGHT, user="ann")
+    return folder / "ann" / "journal.jsonl"
+
+
+def pseudonyms(folder):
+    journal(folder)
+    return folder / "pseudonyms.json"
+
+
+def report(folder):
+    student(folder)
+    return folder / "report.md"
+
+
+def file(name):
+    return lambda folder: folder / name
+
+
+# How the file comes to be where the command reads it, and the command: {} is the file, {folder} its folder.
+PLACES = {
+    "a record for a page": (file("record.json"), "lab {} --html {folder}/page.html"),
+    "a record for a picture": (file("record.json"), "plot rate {} -o {folder}/picture.svg"),
+    "a profile for a picture": (file("counters.csv"), "plot traffic {} --shape 1,32768,32 -o {folder}/picture.svg"),
+    "an older record": (file("record.json"), "bench flash --cases t01 --compare {}"),
+    "a kernel to check": (file("mine.cu"), "check {} --arch 8.0"),
+    "a report": (report, "report {folder}"),
+    "a leaderboard": (leaderboard, "leaderboard show --dir {folder}"),
+    "pseudonyms": (pseudonyms, "scoreboard {folder} --anonymous"),
+}
+
+
+def fails_in_one_sentence(line, path, statuses=(2,)):
+    result = run_hw4(*line.format(path, folder=path.parent).split(), timeout=60)
+    assert result.returncode in statuses, result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert path.name in result.stderr
+    return result.stderr
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, place):
+    make, line = PLACES[place]
+    path = make(tmp_path / "mine")
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    assert "it is no regular file" in fails_in_one_sentence(line, path)
+
+
+def test_an_endless_device_is_refused(tmp_path):
+    path = tmp_path / "zero.json"
+    path.symlink_to("/dev/zero")
+    assert "it is no regular file" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
+
+
+def test_a_file_too_large_for_a_record_is_refused(tmp_path):
+    path = tmp_path / "huge.json"
+    with path.open("wb") as huge:
+        huge.truncate(10 << 30)
+    assert "it is larger than 256 MB" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
+
+
+@pytest.mark.parametrize("place", ["a record for a page", "a record for a picture", "an older record"])
+def test_a_record_that_is_nested_too_deeply_is_refused(tmp_path, place):
+    path = tmp_path / "record.json"
+    path.write_text("[" * 100_000)
+    assert "is not a record of hw4 bench" in fails_in_one_sentence(PLACES[place][1], path)
+
+
+def test_a_journal_that_is_a_pipe_loses_nobody_elses_results(tmp_path):
+    path = journal(tmp_path)
+    write(tmp_path / "ben", RIGHT, user="ben")
+    path.unlink()
+    os.mkfifo(path)
+    result = run_hw4("scoreboard", tmp_path, timeout=60)
+    assert result.returncode == 3
+    assert "ben" in result.stdout
+    assert "ann/journal.jsonl: it is no regular file" in result.stdout
+
+
+def test_odd_files_in_a_reports_folder_are_named_and_passed_over(tmp_path):
+    folder = student(tmp_path / "mine")
+    (folder / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(folder / "picture.svg")
+    assert run_hw4("report", folder, timeout=60).returncode == 0
+    path = folder / "report.md"
+    path.write_text(path.read_text() + "\n![a pipe](picture.svg)\n")
+    result = run_hw4("report", folder, timeout=60)
+    assert result.returncode == 0
+    assert "deep.json cannot be read as JSON" in result.stderr
+    assert "There is no picture picture.svg" in (folder / "report.html").read_text()
