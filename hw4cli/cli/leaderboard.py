@@ -75,6 +75,7 @@ def run(
     if (case_name is None) == (shape is None):
         raise click.UsageError("name a case (--case t28) or give a shape (--shape 4,16384,64), and not both", ctx)
     with Importing():
+        from hw4cli.device.ownkernel import kernel_named
         from hw4cli.leaderboard import entries, stages, workload
         from hw4cli.leaderboard.tables import standing_words
         from hw4cli.runner.gpulock import gpu_lock
@@ -84,6 +85,8 @@ def run(
     command, name = None, kernel or " ".join(str(program).split())
     if program is not None:
         command, _ = program_command(program, ctx)
+    elif kernel:
+        kernel_named(kernel)  # or a wrong file would be found after the GPU was waited for
     entries.check_folder(folder)
 
     def say(stage: str, outcome: str) -> None:
@@ -195,6 +198,6 @@ def show(
         write_text(html, page(boards, found.entries, title, best_per_user, datetime.now().astimezone()))
         click.echo(printable(f"wrote {html}"), err=True)
     if found.damaged:
-        places = ", ".join(map(str, found.damaged))
-        print_message(f"{found.path} is damaged in line {places}: what stood there is not shown")
+        places = f"line{'s' * (len(found.damaged) > 1)} {', '.join(map(str, found.damaged))}"
+        print_message(f"{found.path} is damaged in {places}: what stood there is not shown")
     return MachineError.exit_code if found.damaged else 0

@@ -73,7 +73,7 @@ def verify(
 
     Exit status 0 if every element is a number within the tolerance, 1 if not.
     """
-    causal = causal or answer.with_suffix("").suffix == CAUSAL
+    causal = causal or Path(answer.stem).suffix == CAUSAL
     found = _verified(output, answer, source, replace(shape, causal=causal) if shape else None, tolerance, causal)
     if as_json:
         click.echo(json.dumps(_document(found, tolerance), indent=1, allow_nan=False))

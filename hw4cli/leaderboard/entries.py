@@ -86,6 +86,8 @@ def read(folder: Path) -> Entries:
     found = Entries(path)
     try:
         lines = read_regular(path).split(b"\n")
+    except NotADirectoryError:
+        raise InputError(f"{folder} is no folder: name the one with the leaderboard") from None
     except FileNotFoundError:
         raise InputError(f"{folder} holds no leaderboard: `hw4 leaderboard run` begins one") from None
     except OSError as error:

@@ -124,6 +124,8 @@ def select(words: Iterable[str]) -> list[Case]:
     chosen: set[str] = set() if words else set(order)
     for word in filter(None, re.split(r"[,\s]+", " ".join(words))):
         first, dash, last = word.partition("-")
+        if dash and not (first and last):
+            raise InputError(f"the range of cases {word} lacks its {'end' if first else 'start'}")
         last = last if dash else first
         for name in (first, last):
             if name not in order:

@@ -84,6 +84,8 @@ def read(path: Path) -> str | None:
         return read_regular(path).decode()
     except FileNotFoundError:
         return None
+    except NotADirectoryError:
+        raise InputError(f"{path.parent} is no folder: name the one with your records") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in UTF-8: byte {error.start} is none of it") from None
     except OSError as error:

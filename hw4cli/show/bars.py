@@ -26,7 +26,8 @@ def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
                 found.append(((len(points), points[0].B * points[0].N ** 2), record, points))
     if not found:
         where = f"kernels on {case}" if case else "kernels"
-        raise InputError(f"no record here holds times of {where}: make one with `hw4 bench all --cases t28 --output`")
+        again = f"hw4 bench all --cases {case or 't28'} --output"
+        raise InputError(f"no record here holds times of {where}: make one with `{again}`")
     _, record, points = max(found, key=lambda one: one[0])
     points = sorted(points, key=lambda p: ladder_place(p.kernel))
     first = points[0]

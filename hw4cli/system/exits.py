@@ -181,6 +181,8 @@ def _out_of_reach(program: str) -> str | None:
         return "it is a link that leads nowhere" if path.is_symlink() else "there is no such file"
     if stat.S_ISDIR(mode):
         return "it is a folder"
+    if not stat.S_ISREG(mode):
+        return "it is no regular file"
     if not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
         return f"it is not executable ({_advice(path)})"
     if os.statvfs(path).f_flag & os.ST_NOEXEC:
@@ -224,7 +226,7 @@ def _refused(path: Path, error: OSError) -> str:
 
 def _first_bytes(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            return file.read(256)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # not waiting for a pipe's writer
+            return file.read(256) or b""
     except OSError:
         return b""

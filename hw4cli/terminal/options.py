@@ -16,11 +16,10 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import IMPORT_PATH
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.params import FOLDER, Number, OneOf, complete_cases
+from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
 from hw4cli.text.dates import due_date
 
-# A file's name; whether it can be read or written is checked where that is done, with a message of hw4's.
-FILE = click.Path(readable=False, path_type=Path)
+FILE = FileName(readable=False, path_type=Path)
 DAY = 86400  # seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -5,6 +5,7 @@ Completion must be quick: nothing heavy is imported for it.
 
 import glob
 import math
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -88,7 +89,17 @@ class KernelName(OneOf):
         return items(found) if found else items([incomplete], "file")
 
 
-class FolderName(click.Path):
+class FileName(click.Path):
+    """A file's name; the command checks whether it can be read or written, with a message of hw4's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. BadParameter if it has no letters: a Path of none is the current folder."""
+        if not os.fspath(value):
+            self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FolderName(FileName):
     """A folder's name; the command checks whether it exists."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":

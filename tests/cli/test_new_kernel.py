@@ -94,6 +94,8 @@ def mine(hw4_here, tmp_path):
         (["--kernel", "./mine.cu", "--device", "cpu", "in", "out"], "is for the GPU and does not go with --device cpu"),
         (["--kernel", "./mine.cu", "--max-error", "1e-3", "in", "out"], "no bound of its error is known"),
         (["bench", "./none.cu", "--cases", "t01"], "there is no file ./none.cu"),
+        (["leaderboard", "run", "./none.cu", "--case", "t01", "--user", "ann"], "there is no file ./none.cu"),
+        (["leaderboard", "run", "./empty.cu", "--case", "t01", "--user", "ann"], "does not state how it is launched"),
         (["bench", "naive", "./empty.cu", "--cases", "t01"], "does not state how it is launched"),
     ],
 )

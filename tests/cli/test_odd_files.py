@@ -1,16 +1,24 @@
-"""A pipe, a device, a huge or a deeply nested file where a command reads a record, say: one sentence."""
+"""A pipe, a device, a huge or a deeply nested file, no name or a folder where a command takes a file: one sentence."""
 
 import os
 
+import click
 import pytest
 from boards import RIGHT, write
-from helpers import ROOT, run_hw4
+from helpers import ROOT, fails, random_block, run_hw4, write_case
 from leaderboards import entry
 from student import student
 
+from hw4cli.cli import cli
+from hw4cli.commands import COMMANDS
 from hw4cli.leaderboard.entries import append
 
 RECORD = ROOT / "benchmarks" / "h100-flash.json"
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory):
+    return write_case(tmp_path_factory.mktemp("case") / "in", random_block(1, 8, 4))
 
 
 def leaderboard(folder):
@@ -111,3 +119,41 @@ def test_odd_files_in_a_reports_folder_are_named_and_passed_over(tmp_path):
     assert result.returncode == 0
     assert "deep.json cannot be read as JSON" in result.stderr
     assert "There is no picture picture.svg" in (folder / "report.html").read_text()
+
+
+def paths_of(command, *names):
+    """Each file or folder among the parameters of a command and of its subcommands."""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from paths_of(inner, *names, name)
+    yield from ((*names, param.name, param) for param in command.params if isinstance(param.type, click.Path))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_empty_name_is_taken_for_the_current_folder(name):
+    """Path("") is ".": a script's variable that is not set would scatter files there."""
+    for *_, param in paths_of(cli.get_command(None, name)):
+        with pytest.raises(click.BadParameter, match="the name is empty"):
+            param.type.convert("", param, None)
+
+
+def test_an_empty_name_is_one_sentence(hw4_here, case, tmp_path):
+    before = set(tmp_path.iterdir())
+    fails(hw4_here("judge", "t01", "--output", ""), 2, "Invalid value for '--output': the name is empty")
+    fails(hw4_here(case, ""), 2, "Invalid value for 'OUTPUTFILE': the name is empty")
+    assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("answer", [".", "/", ".."])
+def test_a_folder_is_no_answer(hw4_here, case, answer):
+    fails(hw4_here("verify", case, answer), 2, f"{answer} is not a file")
+
+
+@pytest.mark.parametrize("command", [("leaderboard", "show", "--dir"), ("report",)])
+def test_a_file_is_no_folder(hw4_here, tmp_path, command):
+    (tmp_path / "file").touch()
+    fails(hw4_here(*command, "file"), 2, "file is no folder")
+
+
+@pytest.mark.parametrize("word", ["t01-", "-t03", "t01,t05-"])
+def test_a_range_of_cases_without_an_end_is_named(hw4_here, word):
+    fails(hw4_here("gen", "--", word), 2, "lacks its")

@@ -6,6 +6,7 @@ import platform
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from boards import RIGHT
@@ -45,6 +46,11 @@ def test_a_program_that_is_not_a_file_is_refused_with_the_cause(tmp_path, monkey
     assert program_problem(sys.executable) is None
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     (tmp_path / "mine").chmod(0o755)
+    os.mkfifo("pipe.py")
+    assert program_problem("./pipe.py").endswith("it is no regular file")
+    Path("pipe.py").chmod(0o755)
+    problem = start_problem("./pipe.py", PermissionError(errno.EACCES, "Permission denied"))
+    assert problem == "./pipe.py cannot be started: Permission denied"
     assert program_problem("mine").endswith("it is not on PATH; the file in this folder is ./mine")
     assert program_problem("./mine") is None
 
