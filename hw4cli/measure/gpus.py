@@ -14,7 +14,10 @@ from hw4cli.errors import InputError
 # throughput of native arithmetic instructions.
 LANES = {61: (128, 32), 70: (64, 16), 75: (64, 16), 80: (64, 16), 86: (128, 16), 89: (128, 16), 90: (128, 16)}
 NEWEST_LANES = (128, 16)
-AMD_LANES = (64, 16)  # of a compute unit with CDNA 1 or 2 (AMD's instruction set reference): four SIMDs of 16 lanes
+# Of AMD's compute units: four SIMDs of 16 lanes, which on CDNA 2 do two products each at once (v_pk_fma_f32: the
+# compiler takes it for nine of ten products of flash). That is also the rate of its fp32 matrix cores.
+AMD_LANES = {"gfx90a": (128, 16)}
+OTHER_AMD_LANES = (64, 16)
 # Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
 SHARED_BYTES, L2_BYTES = 128, 32
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
@@ -45,7 +48,9 @@ class GpuModel:
     @property
     def rates(self) -> dict[str, float]:
         """The best rate of each resource in its unit of UNITS a second."""
-        fma, special = AMD_LANES if self.gfx else LANES.get(self.cc, NEWEST_LANES)
+        fma, special = LANES.get(self.cc, NEWEST_LANES)
+        if self.gfx:
+            fma, special = AMD_LANES.get(self.gfx, OTHER_AMD_LANES)
         found = {
             DRAM: self.dram,
             L2: self.sms * L2_BYTES * self.clock,

@@ -75,7 +75,7 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties) -> list[Lau
     models = []
     for index, launch in enumerate(plan.launches):
         if index == plan.main:
-            models.append(_main(launch.symbol, plan, shape, done))
+            models.append(_main(launch.symbol, plan, shape, done, props))
         else:
             moved = helper_bytes(launch.symbol, plan, shape)
             models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None))
@@ -96,7 +96,7 @@ def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
     return BlockKeys(rows, last - first)
 
 
-def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None) -> LaunchModel:
+def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: DeviceProperties) -> LaunchModel:
     blocks, macros, B = blocks_of(plan, shape), plan.macros, shape.B
     BC = macros["BC"]
     sub = macros.get("SUB", BC)  # keys that are computed together
@@ -111,7 +111,7 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None) -> LaunchMod
         symbol,
         (FLOAT * shape.elements + keys_read, written),
         _moved(done.parts, blocks, plan, shape) if done else None,
-        _shared(plan, blocks, shape),
+        _shared(plan, blocks, shape, props),
         _operands(plan, blocks, shape),
         0 if tensor else flops,
         flops if tensor else 0,
@@ -127,9 +127,10 @@ def _exponentials(plan: Plan) -> float:
     return 1 + of_a_tile.get(plan.variant, 0) / BC
 
 
-def _shared(plan: Plan, blocks: BlockKeys, shape: Shape) -> int | None:
+def _shared(plan: Plan, blocks: BlockKeys, shape: Shape, props: DeviceProperties) -> int | None:
     """Bytes of shared memory that flash's threads read and write, in whole accesses of 128 bytes, beside what
-    asynchronous copies bring; None for other kernels, whose instructions would have to be counted."""
+    asynchronous copies bring; None for other kernels, whose instructions would have to be counted. On AMD's GPUs no two
+    lanes share an access, where on NVIDIA's neighbours do."""
     if plan.variant != "flash":
         return None
     m = plan.macros
@@ -137,7 +138,8 @@ def _shared(plan: Plan, blocks: BlockKeys, shape: Shape) -> int | None:
     scores = m["WIDTH"] * (4 + keys // 2)  # accesses of a warp: a column of Q, and of keys a quarter of a float4
     values = m["BC"] * (4 + outs // 2) + 8 * keys  # P and V, and P's stores
     queries = len(blocks.rows) * m["BR"] * m["WIDTH"] * FLOAT
-    return shape.B * (blocks.tiles(m["BC"]) * (m["BR"] // WARP) * (scores + values) * 128 + queries)
+    access = 256 if props.gfx else 128
+    return shape.B * (blocks.tiles(m["BC"]) * (m["BR"] // WARP) * (scores + values) * access + queries)
 
 
 def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 from hw4cli.problem.verdict import Verdict
 from hw4cli.report.document import missing, table
 from hw4cli.report.material import Material, comparable, function_of
-from hw4cli.report.profile import DRAM, METRICS, NVPROF, Counters
+from hw4cli.report.profile import DRAM, METRICS, NVPROF, ROCPROF, Counters
 from hw4cli.report.steps import factor
 from hw4cli.scoring.record import Standing
 from hw4cli.scoring.results import suite_share
@@ -54,7 +54,7 @@ def about(material: Material) -> str:
 
 def profile(material: Material) -> str:
     """Section 2: the six metrics of each kernel that was profiled, and the traffic of device memory."""
-    if not material.profile:
+    if all(one.tool == ROCPROF for one in material.profile):
         return missing(
             "no profile is here: save a CSV of ncu (--csv --page raw) or nvprof (--csv --log-file) with the six metrics"
         )
@@ -79,8 +79,9 @@ def profile(material: Material) -> str:
 def _of_the_report(material: Material) -> list[Counters]:
     """The profiled launches of the report's kernel; all, where it was not profiled."""
     name = function_of(material.kernel)
-    own = [one for one in material.profile if name and (one.kernel == name or one.kernel.startswith(f"{name}_"))]
-    return own or list(material.profile)
+    known = [one for one in material.profile if one.tool != ROCPROF]  # that is for section 4
+    own = [one for one in known if name and (one.kernel == name or one.kernel.startswith(f"{name}_"))]
+    return own or known
 
 
 def _figure(one: Counters, key: str) -> str:

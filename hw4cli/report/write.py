@@ -6,7 +6,7 @@ from pathlib import Path
 from string import Template
 
 from hw4cli.errors import InputError, os_error
-from hw4cli.report import document, figures, kernelparts, measuredparts
+from hw4cli.report import amdparts, document, figures, kernelparts, measuredparts
 from hw4cli.report.figures import Figures
 from hw4cli.report.material import Material
 from hw4cli.report.page import is_ours
@@ -58,6 +58,7 @@ TEXTS = {
     "profile": measuredparts.profile,
     "system": measuredparts.system,
     "gpus": measuredparts.two_gpus,
+    "amd": amdparts.experiments,
     "headroom": measuredparts.headroom,
 }
 PARTS = {"structure": structure, "step": statistics}  # the blocks of a step
