@@ -13,8 +13,8 @@ from hw4cli.text.words import printable
 
 METRICS = ASSIGNMENT
 DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-# Of rocprofv3's counters, what the six do not have: the share of a wavefront's lanes that work, and that of cycles of LDS
-# which bank conflicts take.
+# Of rocprofv3's counters, what the six do not have: the share of a wavefront's lanes that work, and that of the cycles
+# of shared memory which bank conflicts take.
 LANES, CONFLICTS = "VALUUtilization", "SQ_LDS_BANK_CONFLICT"
 __all__ = ["CONFLICTS", "DRAM", "LANES", "METRICS", "NVPROF", "ROCPROF", "Counters", "read_profile"]
 
