@@ -6,7 +6,8 @@ import time
 
 import numpy as np
 
-from hw4cli.stream.scheduler import Files, Stream
+from hw4cli.stream.layout import Files
+from hw4cli.stream.scheduler import Stream
 from hw4cli.stream.timeline import Timeline
 
 PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
@@ -37,6 +38,13 @@ class Moody:
     def batches(self):
         return self.layout.group
 
+    @property
+    def rows(self):
+        return self.layout.rows or self.shape.N
+
+    def use(self):
+        self.pause("use")
+
     def slot_count(self, wanted):
         return min(wanted, self.most or wanted)
 
@@ -47,33 +55,52 @@ class Moody:
     def new_slot(self):
         return MoodySlot(self)
 
+    def new_keys(self):
+        return MoodyMemory(8 * self.shape.N * self.shape.d)
 
-class MoodySlot:
-    def __init__(self, device):
-        self.device = device
-        self.batch = 12 * device.shape.N * device.shape.d
-        self.space = np.zeros(device.layout.group * self.batch, np.uint8)
-        self.filled, self.again = 0, False
-        self.lock = threading.Lock()
+
+class MoodyMemory:
+    """K and V of a batch."""
+
+    def __init__(self, size):
+        self.space, self.filled, self.lock = np.zeros(size, np.uint8), 0, threading.Lock()
 
     def copy_in(self, buffer, offset):
-        self.device.pause("copy in")
         self.space[offset : offset + len(buffer)] = buffer
         with self.lock:
             self.filled += len(buffer)
-            self.again = False
 
-    def start(self, batches, kernel):
+
+class MoodySlot(MoodyMemory):
+    def __init__(self, device):
+        self.device = device
+        self.batch = 12 * device.shape.N * device.shape.d
+        super().__init__(device.layout.group * self.batch)
+        self.again = False
+
+    def copy_in(self, buffer, offset):
+        self.device.pause("copy in")
+        super().copy_in(buffer, offset)
+        self.again = False
+
+    def start(self, part, kernel, keys):
         self.device.pause("start")
-        self.device.computed.append((kernel, batches))
+        self.device.computed.append((kernel, part.batches))
+        size = part.batches * self.batch if keys is None else part.rows * 4 * self.device.shape.d
         if not self.again:
-            assert self.filled == batches * self.batch, "started before all pieces were in, or with a stranger's"
+            assert self.filled == size, "started before all pieces were in, or with a stranger's"
         self.filled, self.again = 0, False
-        thirds = self.space[: batches * self.batch].reshape(batches, 3, -1)
-        self.result = (thirds[:, 0] + PLUS[kernel]).reshape(-1)
+        if keys is None:
+            self.result = (self.space[:size].reshape(part.batches, 3, -1)[:, 0] + PLUS[kernel]).reshape(-1)
+        else:
+            assert keys.filled % len(keys.space) == 0, "started before K and V were in"
+            self.result = self.space[:size] + PLUS[kernel] + keys.space[0] + keys.space[-1]
+            self.keys = keys, keys.space.copy()
 
     def finish(self):
         self.device.pause("finish")
+        if keys := getattr(self, "keys", None):
+            assert np.array_equal(keys[0].space, keys[1]), "K and V were overwritten while they were in use"
         self.again = True  # until new pieces come in, a start is a repetition
         return 1.0, 2.0, 3.0
 
@@ -82,7 +109,7 @@ class MoodySlot:
         buffer[:] = self.result[offset : offset + len(buffer)]
 
 
-def run(shape, layout, device, source=None, choose=lambda *_: "fast", read=None, write=None):
+def run(shape, layout, device, source=None, choose=lambda *_: "fast", note_read=lambda *_: None):
     """Stream random bytes through a device; returns the input and the output."""
     size = 12 * shape.elements
     source = np.random.default_rng(0).integers(0, 256, size, np.uint8) if source is None else source
@@ -90,15 +117,22 @@ def run(shape, layout, device, source=None, choose=lambda *_: "fast", read=None,
 
     def copy_from(buffer, offset):
         device.pause("read")
+        note_read(len(buffer), offset)
         buffer[:] = source[offset : offset + len(buffer)]
 
     def copy_to(buffer, offset):
         device.pause("write")
         target[offset : offset + len(buffer)] = buffer
 
-    stream = Stream(shape, layout, device, Files(read or copy_from, write or copy_to), "fast", choose, Timeline())
+    stream = Stream(shape, layout, device, Files(copy_from, copy_to), "fast", choose, Timeline())
     stream.run()
     return source, target
+
+
+def expected_of_rows(shape, source, plus=1):
+    """What a device computes by ranges of rows: Q, plus the first byte of K and the last one of V."""
+    thirds = source.reshape(shape.B, 3, -1)
+    return (thirds[:, 0] + thirds[:, 1, :1] + thirds[:, 2, -1:] + np.uint8(plus)).reshape(-1)
 
 
 def expected(shape, source, plus=1):

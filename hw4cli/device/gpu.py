@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, arguments, block_matrices
+from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, Matrices, arguments, block_matrices
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
@@ -86,25 +86,29 @@ class Gpu:
             if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
                 raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
         n, _, N, d = inputs.shape
-        shape, scratch = Shape(n, N, d), self.cupy.ndarray(plan.scratch, np.uint8)
+        shape = Shape(n, N, d)
+        return self.launch(plan, shape, block_matrices(shape, inputs.data.ptr, outputs.data.ptr))
+
+    def launch(self, plan: Plan, shape: Shape, matrices: Matrices) -> Any:
+        """Launch a plan on Q, K, V and O, which lie where `matrices` has them; does not wait. Returns the scratch."""
+        scratch = self.cupy.ndarray(plan.scratch, np.uint8)
         if plan.finds_absmax:
             scratch.data.memset_async(0, ABSMAX_BYTES)
-        matrices = block_matrices(shape, inputs.data.ptr, outputs.data.ptr)
         passed = arguments(plan, shape, matrices, scratch.data.ptr)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
             function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
         return scratch
 
-    def absmax_of(self, plan: Plan, scratch: Any, inputs: Any) -> Any:
+    def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:
         """The largest |element| of Q, K and V as three uint32 on the GPU, by the plan that ran or else now.
 
-        Does not wait.
+        `keys` are K and V (2, N, d), where `inputs` are rows of Q alone. Does not wait.
         """
         if plan.finds_absmax:
             return scratch[:12].view(np.uint32)
         largest = self.cupy.ndarray(3, np.uint32)
-        self.absmax(inputs, largest)
+        self.absmax(inputs, largest, keys)
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
@@ -125,15 +129,18 @@ class Gpu:
             self.compute(plan, inputs, outputs)
             return outputs.get()  # type: ignore[no-any-return]
 
-    def absmax(self, inputs: Any, largest: Any) -> None:
-        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait.
+    def absmax(self, inputs: Any, largest: Any, keys: Any = None) -> None:
+        """The largest |element| of Q, K, V, as the bits of three floats; arrays as absmax_of has them. Does not wait.
 
         Any plan must have been compiled before: its module has this kernel, too.
         """
-        n, _, N, d = inputs.shape
         largest.data.memset_async(0, largest.nbytes)
-        blocks = 3 * n * ceil_div(N * d, ABSMAX_CHUNK)
-        self._absmax((blocks,), (ABSMAX_THREADS,), (inputs, largest, np.int64(N * d)))
+        matrices = 3 * inputs.shape[0] if keys is None else 1
+        for array, first, count in ((inputs, largest, matrices), (keys, largest[1:], 2)):
+            if array is not None:
+                part = array.size // count
+                grid = (count * ceil_div(part, ABSMAX_CHUNK),)
+                self._absmax(grid, (ABSMAX_THREADS,), (array, first, np.int64(part)))
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""

@@ -159,15 +159,19 @@ class Library:
         schedule: Schedule = FORWARDS,
         watched: bool = True,
         lse: bool = False,
+        rows: tuple[int, int] | None = None,
     ) -> Outcome:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has.
 
-        `lse` asks for each row's log of the sum of exp(score), too.
+        `lse` asks for each row's log of the sum of exp(score), too. `rows`: so many rows from one on are computed.
         """
         memory = Memory(inputs, plan, watched, lse)
         self._watch(memory.arrays)
-        shape = Shape(memory.n, memory.N, memory.d)
-        params = _words(arguments(plan, shape, memory.matrices, memory.scratch, memory.lse))
+        first, count = rows or (0, memory.N)
+        shape = Shape(memory.n, memory.N, memory.d).with_rows(first, count)
+        q, k, v, o = memory.matrices
+        q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
+        params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse))
         finished = True
         for step in plan.launches:
             finished = self._launch(step, params, lanes, schedule)

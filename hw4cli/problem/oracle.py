@@ -44,22 +44,24 @@ def exact_attention(block: Floats, advance: Advance | None = None, causal: bool 
         p = np.exp(s, out=s)
         out[:] = (p @ v) / p.sum(axis=2, keepdims=True)
 
-    return in_parallel(task, block, max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
+    return in_parallel(task, (len(block), *block.shape[2:]), max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
 
 
 def in_parallel(
     task: Callable[[slice, slice, Floats], None],
-    block: Floats,
+    sizes: tuple[int, ...],
     rows: int,
     advance: Advance | None,
     stop: threading.Event | None = None,
 ) -> Floats:
     """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
 
+    `sizes` are those of the result: batches, rows, columns.
+
     On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
     check_memory(workers() * WORKER_BYTES)
-    n, _, N, d = block.shape
+    n, N, d = sizes
     out = np.empty((n, N, d), FLOAT32)
     batch_step = max(1, min(rows // N, -(-n // workers())))
     spans = list(product(_spans(n, batch_step), _spans(N, rows)))

@@ -17,6 +17,7 @@ class Shape:
     """The size of a case: B batches of N rows (queries, keys and values) of d columns.
 
     `causal`: row i sees the keys 0 to i alone. Files do not say so: who runs them does.
+    `first_row`, `rows`: of each batch, only so many rows of Q from that one on are computed; by default all.
 
     >>> Shape(2, 128, 64).flops
     8388608
@@ -28,6 +29,8 @@ class Shape:
     N: int
     d: int
     causal: bool = False
+    first_row: int = 0
+    rows: int | None = None
 
     @classmethod
     def of(cls, block: Any, causal: bool = False) -> "Shape":
@@ -47,6 +50,11 @@ class Shape:
     def sizes(self) -> tuple[int, int, int]:
         """B, N and d, which a file's header has."""
         return self.B, self.N, self.d
+
+    @property
+    def query_rows(self) -> int:
+        """The rows of Q that are computed of each batch; the keys are always N."""
+        return self.N if self.rows is None else self.rows
 
     @property
     def elements(self) -> int:
@@ -81,6 +89,10 @@ class Shape:
     def with_batches(self, B: int) -> "Shape":
         """The same with another number of batches."""
         return replace(self, B=B)
+
+    def with_rows(self, first: int, rows: int) -> "Shape":
+        """The same, but only so many rows of Q are computed, from that one on."""
+        return replace(self, first_row=first, rows=rows)
 
     def check(self, where: str) -> None:
         """Raise InputError, naming `where`, unless hw4 computes this shape."""

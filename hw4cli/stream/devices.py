@@ -10,49 +10,67 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute.dispatch import Choice, candidates
+from hw4cli.compute.launch import Matrix
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
-from hw4cli.device.gpu import Gpu
+from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.problem.casefile import FLOAT32, Floats, absmax
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Shape
 from hw4cli.resources import is_own_kernel
-from hw4cli.stream.scheduler import Bytes
-from hw4cli.stream.tiled import tiled_attention
+from hw4cli.stream.layout import Bytes, Layout
+from hw4cli.stream.tiled import tiled_attention, tiled_rows
 from hw4cli.stream.timeline import Timeline
+from hw4cli.stream.work import Part
 from hw4cli.text.progress import Advance
 
 BUDGET = 1 << 30  # bytes of GPU memory that slots may take together, unless a single one needs more
 
 
-class CudaSlot:
-    """Memory on the GPU for one group, and a CUDA stream for its copies and launches."""
+class CudaMemory:
+    """Memory on a GPU, and a CUDA stream for copies to it and for launches."""
 
-    def __init__(self, device: "CudaDevice") -> None:
-        gpu, shape = device.gpu, device.group
-        self._device, self._cupy = device, gpu.cupy
-        self._inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
-        self._outputs = gpu.empty((shape.B, shape.N, shape.d))
-        self._largest: Any = None  # absmax of the last launch, on the GPU
-        self._stream = gpu.cupy.cuda.Stream(non_blocking=True)
-        self._began, self._ended = gpu.cupy.cuda.Event(), gpu.cupy.cuda.Event()
+    def __init__(self, device: "CudaDevice", shape: tuple[int, ...]) -> None:
+        self._device, self._cupy = device, device.gpu.cupy
+        self.array = device.gpu.empty(shape)
+        self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     def copy_in(self, buffer: Bytes, offset: int) -> None:
         """Copy a piece in, and wait for this copy alone."""
         runtime = self._cupy.cuda.runtime
-        done = self._cupy.cuda.Event(disable_timing=True)
-        to, size = self._inputs.data.ptr + offset, len(buffer)
-        runtime.memcpyAsync(to, buffer.ctypes.data, size, runtime.memcpyHostToDevice, self._stream.ptr)
-        done.record(self._stream)
-        done.synchronize()
+        to, size = self.array.data.ptr + offset, len(buffer)
+        with self._device.translated_errors():
+            done = self._cupy.cuda.Event(disable_timing=True)
+            runtime.memcpyAsync(to, buffer.ctypes.data, size, runtime.memcpyHostToDevice, self._stream.ptr)
+            done.record(self._stream)
+            done.synchronize()
 
-    def start(self, batches: int, kernel: str) -> None:
+
+class CudaSlot(CudaMemory):
+    """Memory on the GPU for one part."""
+
+    def __init__(self, device: "CudaDevice") -> None:
+        shape = device.group
+        one = (shape.query_rows, shape.d)
+        super().__init__(device, one if device.by_rows else (shape.B, 3, *one))
+        self._outputs = device.gpu.empty((shape.B, *one))
+        self._largest: Any = None  # absmax of the last launch, on the GPU
+        self._began, self._ended = self._cupy.cuda.Event(), self._cupy.cuda.Event()
+
+    def start(self, part: Part, kernel: str, keys: Any) -> None:
         """Launch the kernel, and the range check if the kernel has none of its own, after the copies."""
-        plan, gpu = self._device.plan(kernel, batches), self._device.gpu
-        inputs, outputs = self._inputs[:batches], self._outputs[:batches]
+        plan, gpu = self._device.plan(kernel, part), self._device.gpu
         with self._stream, gpu.translated_errors(plan, self._device.group):
             self._began.record()
-            scratch = gpu.compute(plan, inputs, outputs)
-            self._largest = gpu.absmax_of(plan, scratch, inputs)
+            if keys is None:
+                inputs, outputs = self.array[: part.batches], self._outputs[: part.batches]
+                scratch = gpu.compute(plan, inputs, outputs)
+                self._largest = gpu.absmax_of(plan, scratch, inputs)
+            else:
+                shape = self._device.shape_of(part)
+                addresses = (self.array, keys.array[0], keys.array[1], self._outputs)
+                q, k, v, o = (Matrix(array.data.ptr, 0, 0, shape.d) for array in addresses)
+                scratch = gpu.launch(plan, shape, (q, k, v, o))
+                self._largest = gpu.absmax_of(plan, scratch, self.array[: part.rows], keys.array)
             self._ended.record()
 
     def finish(self) -> AbsMax:
@@ -66,30 +84,44 @@ class CudaSlot:
         """Copy a part of the output out."""
         runtime, size = self._cupy.cuda.runtime, len(buffer)
         source = self._outputs.data.ptr + offset
-        runtime.memcpyAsync(buffer.ctypes.data, source, size, runtime.memcpyDeviceToHost, self._stream.ptr)
-        self._stream.synchronize()
+        with self._device.translated_errors():
+            runtime.memcpyAsync(buffer.ctypes.data, source, size, runtime.memcpyDeviceToHost, self._stream.ptr)
+            self._stream.synchronize()
         self._device.progress.add(size)
 
 
 class CudaDevice:
-    """The GPU with a kernel of the ladder or "auto", for groups of up to `group` batches.
+    """A GPU with a kernel of the ladder or "auto", for groups of batches, or ranges of rows, as a layout has them.
 
-    `choice` records which kernel computes a group. Raises MachineError if there is no such GPU.
+    `choice` records which kernel computes a part. Raises MachineError if there is no such GPU.
     """
 
-    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
+    def __init__(
+        self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline, number: int = 0
+    ) -> None:
+        self.number = number
+        self.use()
         self.gpu = Gpu()
-        self.group = shape.with_batches(group)
+        self.by_rows = layout.rows < shape.N and not is_own_kernel(kernel)  # which may take Nq and Nk for the same
+        self.group = (
+            shape.with_batches(1).with_rows(0, layout.rows) if self.by_rows else shape.with_batches(layout.group)
+        )
+        self._runs = min(2, shape.B)  # batches whose K and V are there at once, if they are cut into ranges of rows
         self._timeline, self.progress = timeline, timeline.progress
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
         self._asked = kernel, max_error
         self.gpu.companions = self._companions
         with timeline("compile"):
-            self._plan = self.plan(self.choice.first, group)
+            self._plan = self.gpu.plan(self.choice.first, self.group)
             while self.group.B > 1 and self._slot_bytes() > self._free_bytes():
                 self.group = shape.with_batches(self.group.B // 2)
-                self._plan = self.plan(self.choice.first, self.group.B)
+                self._plan = self.gpu.plan(self.choice.first, self.group)
+
+    def use(self) -> None:
+        """Make this GPU the current one of this thread."""
+        if self.number:  # the first GPU is every thread's at first
+            import_cupy().cuda.Device(self.number).use()
 
     def _companions(self) -> Iterable[Plan]:
         """The plans that the assignment's other files start with on this GPU, if this file starts with one of them."""
@@ -109,12 +141,25 @@ class CudaDevice:
         """The batches of a group: fewer than asked for where their scratch would not fit."""
         return self.group.B
 
-    def plan(self, kernel: str, batches: int) -> Plan:
-        """The launches of a kernel for so many batches."""
-        return self.gpu.plan(kernel, self.group.with_batches(batches))
+    @property
+    def rows(self) -> int:
+        """The rows of a batch that are computed together."""
+        return self.group.query_rows
+
+    def shape_of(self, part: Part) -> Shape:
+        """What a part computes."""
+        if self.by_rows:
+            return self.group.with_rows(part.row, part.rows)
+        return self.group.with_batches(part.batches)
+
+    def plan(self, kernel: str, part: Part) -> Plan:
+        """The launches of a kernel for a part."""
+        return self.gpu.plan(kernel, self.shape_of(part))
 
     def slot_count(self, wanted: int) -> int:
-        """As many slots as are wanted and fit the budget, or one."""
+        """As many slots as are wanted and fit the budget, or one; of ranges of rows, two at least."""
+        if self.by_rows:
+            return min(wanted, 2 if self._free_bytes() < wanted * self._slot_bytes() else wanted)
         return max(1, min(wanted, self._free_bytes() // self._slot_bytes()))
 
     def _free_bytes(self) -> int:
@@ -122,7 +167,8 @@ class CudaDevice:
         return min(BUDGET, free)
 
     def _slot_bytes(self) -> int:
-        return 4 * 4 * self.group.elements + self._plan.scratch
+        matrices = 2 if self.by_rows else 4
+        return matrices * 4 * self.group.B * self.group.query_rows * self.group.d + self._plan.scratch
 
     def buffer(self, size: int) -> Bytes:
         """Pinned memory: the GPU copies from and to it directly, five times as fast."""
@@ -134,6 +180,11 @@ class CudaDevice:
         """A new slot; MachineError if the GPU has not enough memory."""
         with self.translated_errors():
             return CudaSlot(self)
+
+    def new_keys(self) -> CudaMemory:
+        """Memory for K and V of one batch; MachineError if the GPU has not enough."""
+        with self.translated_errors():
+            return CudaMemory(self, (2, self.group.N, self.group.d))
 
     def finish(self) -> None:
         """Wait until the kernels for the next runs are compiled."""
@@ -152,34 +203,45 @@ class CudaDevice:
         self._timeline.add("kernel", now - seconds, now)
 
 
-class CpuSlot:
-    """A group in the host's memory, computed by `finish`."""
+class CpuMemory:
+    """Arrays in the host's memory."""
 
-    def __init__(self, device: "CpuDevice", group: Shape, timeline: Timeline) -> None:
-        self._device = device
-        self._inputs = np.empty((group.B, 3, group.N, group.d), FLOAT32)
-        self._outputs = np.empty(0, np.uint8)
-        self._batches, self._kernel, self._timeline = 0, "", timeline
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.array = np.empty(shape, FLOAT32)
 
     def copy_in(self, buffer: Bytes, offset: int) -> None:
         """Copy a piece to its place."""
-        self._inputs.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
+        self.array.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
 
-    def start(self, batches: int, kernel: str) -> None:
+
+class CpuSlot(CpuMemory):
+    """A part in the host's memory, computed by `finish`."""
+
+    def __init__(self, device: "CpuDevice", shape: tuple[int, ...], timeline: Timeline) -> None:
+        super().__init__(shape)
+        self._device, self._timeline = device, timeline
+        self._outputs = np.empty(0, np.uint8)
+        self._part, self._kernel = Part(0, 0, 0, 0), ""
+        self._keys: CpuMemory | None = None
+
+    def start(self, part: Part, kernel: str, keys: Any) -> None:
         """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
-        self._batches, self._kernel = batches, kernel
+        self._part, self._kernel, self._keys = part, kernel, keys
 
     def finish(self) -> AbsMax:
         """Compute, unless absmax, found before, needs another kernel: then the caller starts that one."""
-        block = self._inputs[: self._batches]
-        largest = absmax(block)
+        part, keys = self._part, self._keys
+        block = self.array[: part.rows if keys else part.batches]
+        largest = _absmax_of_rows(block, keys.array) if keys else absmax(block)
         needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
         if needed == self._kernel:
-            row_bytes = 4 * block.shape[3]
+            row_bytes = 4 * block.shape[-1]
             with self._timeline("kernel"):
-                result = self._device.attention(
-                    block, self._kernel, lambda rows: self._timeline.progress.add(rows * row_bytes)
-                )
+                advance = lambda rows: self._timeline.progress.add(rows * row_bytes)  # noqa: E731
+                if keys:
+                    result = self._device.attention_of_rows(block, keys.array, part.row, self._kernel, advance)
+                else:
+                    result = self._device.attention(block, self._kernel, advance)
             self._outputs = result.reshape(-1).view(np.uint8)
         return largest
 
@@ -188,18 +250,33 @@ class CpuSlot:
         buffer[:] = self._outputs[offset : offset + len(buffer)]
 
 
-class CpuDevice:
-    """The CPU, for groups of up to `group` batches. Two slots: one is read while the other is computed."""
+def _absmax_of_rows(queries: Floats, keys: Floats) -> AbsMax:
+    """The largest |element| of some rows of Q, and of K and V; NaN where there is one."""
+    q, k, v = (float(np.maximum(matrix.max(), -matrix.min())) for matrix in (queries, *keys))
+    return q, k, v
 
-    def __init__(self, choice: Choice, shape: Shape, group: int, timeline: Timeline) -> None:
+
+class CpuDevice:
+    """The CPU, for groups of batches, or ranges of rows, as a layout has them. Two slots: one is read while the other
+    is computed."""
+
+    def __init__(self, choice: Choice, shape: Shape, layout: Layout, timeline: Timeline) -> None:
         self.choice = choice
         self.cancelled = threading.Event()
-        self._group, self._timeline = shape.with_batches(group), timeline
+        self._shape, self._timeline, self._layout = shape, timeline, layout
 
     @property
     def batches(self) -> int:
         """The batches of a group."""
-        return self._group.B
+        return self._layout.group
+
+    @property
+    def rows(self) -> int:
+        """The rows of a batch that are computed together."""
+        return self._layout.rows
+
+    def use(self) -> None:
+        """Any thread may."""
 
     def slot_count(self, wanted: int) -> int:
         """At most two slots."""
@@ -211,12 +288,22 @@ class CpuDevice:
 
     def new_slot(self) -> CpuSlot:
         """A new slot."""
-        return CpuSlot(self, self._group, self._timeline)
+        shape = self._shape
+        by_rows = self.rows < shape.N
+        return CpuSlot(self, (self.rows, shape.d) if by_rows else (self.batches, 3, shape.N, shape.d), self._timeline)
+
+    def new_keys(self) -> CpuMemory:
+        """Memory for K and V of one batch."""
+        return CpuMemory((2, self._shape.N, self._shape.d))
 
     def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
         """O of a block (n, 3, N, d); `advance` is given the rows done. Raises CancelledError after `cancel`."""
-        dtype = np.float64 if kernel == FALLBACK else np.float32
-        return tiled_attention(block, dtype, self.cancelled, advance, self._group.causal)
+        return tiled_attention(block, _wide(kernel), self.cancelled, advance, self._shape.causal)
+
+    def attention_of_rows(self, queries: Floats, keys: Floats, first: int, kernel: str, advance: Advance) -> Floats:
+        """The same of some rows of Q (rows, d), from the row `first` on, with K and V (2, N, d)."""
+        offset = first if self._shape.causal else None
+        return tiled_rows(queries[None], keys[:1], keys[1:], _wide(kernel), self.cancelled, advance, offset)
 
     def finish(self) -> None:
         """There is nothing to wait for."""
@@ -224,3 +311,7 @@ class CpuDevice:
     def cancel(self) -> None:
         """End a running computation within a tile's time."""
         self.cancelled.set()
+
+
+def _wide(kernel: str) -> Any:
+    return np.float64 if kernel == FALLBACK else np.float32

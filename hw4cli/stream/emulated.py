@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
 from hw4cli.stream.devices import CpuDevice
+from hw4cli.stream.layout import Layout
 from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 
@@ -31,9 +33,11 @@ class EmulatedDevice(CpuDevice):
     Raises InputError if the shape would take too long, MachineError if there is no C++ compiler.
     """
 
-    def __init__(self, kernel: str, max_error: float | None, shape: Shape, group: int, timeline: Timeline) -> None:
+    def __init__(self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline) -> None:
         kernels, why = candidates(kernel, EMULATED, "", shape.d)
-        super().__init__(Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, group, timeline)
+        super().__init__(
+            Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, replace(layout, rows=shape.N), timeline
+        )
         self._libraries: dict[str, tuple[Plan, Library]] = {}
         self._one_at_a_time = threading.Lock()
         first = self.choice.first
@@ -62,7 +66,7 @@ class EmulatedDevice(CpuDevice):
     def _library(self, kernel: str) -> tuple[Plan, Library]:
         """A kernel's plan for one batch, and its shared object, compiled on first use."""
         if kernel not in self._libraries:
-            plan = kernel_named(kernel).plan(self._group.with_batches(1), EMULATED)
+            plan = kernel_named(kernel).plan(self._shape.with_batches(1), EMULATED)
             path = shared_object(kernel_path(kernel), plan.macros, EMULATED.cc, 32, PLAIN)
             library = Library(path)
             library.add_as(EMULATED.cc)

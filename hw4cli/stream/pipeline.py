@@ -11,12 +11,13 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.resources import is_own_kernel
-from hw4cli.stream.scheduler import Device, Files, Stream, choose_layout
+from hw4cli.stream.layout import Device, Files, Layout, choose_layout
+from hw4cli.stream.scheduler import Stream
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.files import NewFile, check_different
 
-# Opens a device for a file's shape and so many batches a group.
-OpenDevice = Callable[[Shape, int, Timeline], tuple[Device, Choice]]
+# Opens a device for a file's shape and layout.
+OpenDevice = Callable[[Shape, Layout, Timeline], tuple[Device, Choice]]
 Notify = Callable[[str], None]  # shows the user a sentence
 
 
@@ -43,8 +44,8 @@ def run(
         check_different(source, target)
         layout = choose_layout(shape, cores)
         with new as output:
-            device, choice = open_device(shape, layout.group, timeline)
-            layout = replace(layout, group=device.batches)
+            device, choice = open_device(shape, layout, timeline)
+            layout = replace(layout, group=device.batches, rows=device.rows)
             gc.enable()  # the command disables it while it imports
             timeline.started("start")
 
@@ -66,11 +67,11 @@ def run(
 def cpu(max_error: float | None) -> OpenDevice:
     """The CPU as a device."""
 
-    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.devices import CpuDevice
 
         choice = on_cpu(shape.d, shape.N, max_error)
-        return CpuDevice(choice, shape, group, timeline), choice
+        return CpuDevice(choice, shape, layout, timeline), choice
 
     return open_device
 
@@ -78,10 +79,10 @@ def cpu(max_error: float | None) -> OpenDevice:
 def emulated(kernel: str, max_error: float | None) -> OpenDevice:
     """A GPU that is emulated on the CPU, as a device, for small files."""
 
-    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.emulated import EmulatedDevice
 
-        device = EmulatedDevice(kernel, max_error, shape, group, timeline)
+        device = EmulatedDevice(kernel, max_error, shape, layout, timeline)
         return device, device.choice
 
     return open_device
@@ -90,10 +91,10 @@ def emulated(kernel: str, max_error: float | None) -> OpenDevice:
 def cuda(kernel: str, max_error: float | None) -> OpenDevice:
     """The GPU as a device, with a kernel of the ladder or "auto". Opening raises MachineError if there is none."""
 
-    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.devices import CudaDevice
 
-        device = CudaDevice(kernel, max_error, shape, group, timeline)
+        device = CudaDevice(kernel, max_error, shape, layout, timeline)
         return device, device.choice
 
     return open_device
@@ -102,13 +103,13 @@ def cuda(kernel: str, max_error: float | None) -> OpenDevice:
 def auto(kernel: str, max_error: float | None, notify: Notify) -> OpenDevice:
     """The GPU if there is one that works, else the CPU; then `notify` gets the reason."""
 
-    def open_device(shape: Shape, group: int, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         try:
-            return cuda(kernel, max_error)(shape, group, timeline)
+            return cuda(kernel, max_error)(shape, layout, timeline)
         except MachineError as reason:
             if is_own_kernel(kernel):  # the user wants this kernel, not only the answer
                 raise
             notify(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
-            return cpu(max_error)(shape, group, timeline)
+            return cpu(max_error)(shape, layout, timeline)
 
     return open_device

@@ -2,19 +2,24 @@
 
     file --read--> reader's buffer --copy in--> slot --compute--> slot --copy out--> writer's buffer --write--> file
 
-A *group* is as many batches as one launch computes; its input is one stretch of the input file, its output one stretch
-of the output file. A *piece* is as much of a group's input as a reader's buffer holds, so that a single large batch,
-too, is copied while it is read. A *slot* is what a device needs for one group: memory for its input and output, and a
-queue of copies and launches. Group g uses slot g mod S, of S slots. A slot goes through four states, again and again:
+A *part* is what one launch computes: a group of batches, or, of a large batch, a range of rows (hw4cli/stream/work.py).
+A *piece* is as much of a part's input as a reader's buffer holds, so that a single large batch, too, is copied while it
+is read. A *slot* is what a device needs for one part: memory for its input and output, and a queue of copies and
+launches. The parts that a device computes are numbered as it takes them: part n uses slot n mod S, of S slots. A slot
+goes through four states, again and again:
 
-    FREE       a reader brings the first piece of the slot's next group  -> FILLING
+    FREE       a reader brings the first piece of the slot's next part   -> FILLING
     FILLING    the last piece is in: that reader starts the computation  -> COMPUTING
     COMPUTING  a writer takes the slot and waits for the result          -> DRAINING
-    DRAINING   the writer has written all of it                          -> FREE, for group g + S
+    DRAINING   the writer has written all of it                          -> FREE, for part n + S
 
-There is no deadlock: pieces are taken in the file's order, so the oldest group that is not yet written is either held
-by a writer, or all its pieces are with readers whose slot is free; and every wait ends when any stage has failed. The
-first failure, Ctrl-C included, stops all threads and is raised where `Stream.run` was called.
+The parts of a large batch share its K and V, which are read once, before the parts: parts in a row that need the same
+ones form a *run*. Run k has memory k mod 2, so that the next batch's are read while this one's are in use; the memory
+is free when a later run has begun and all parts of this one are computed.
+
+There is no deadlock: parts are taken, and pieces read, in order, so the oldest part that is not yet written is either
+held by a writer, or all its pieces are with readers that wait for nothing younger; and every wait ends when any stage
+has failed. The first failure, Ctrl-C included, stops all threads and is raised where `Stream.run` was called.
 """
 
 import threading
@@ -22,137 +27,95 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.stream.layout import Bytes, Device, Files, Layout, Slot
 from hw4cli.stream.timeline import Timeline
-
-Bytes = NDArray[np.uint8]
-
-
-class Slot(Protocol):
-    """A device's memory for one group. Its methods are called in order; only copy_in is called by several threads."""
-
-    def copy_in(self, buffer: Bytes, offset: int) -> None:
-        """Copy a piece of input to its place in the slot; the buffer is free again on return. Called concurrently."""
-
-    def start(self, batches: int, kernel: str) -> None:
-        """Start computing the group's output by a kernel; does not wait."""
-
-    def finish(self) -> AbsMax:
-        """Wait for the computation; the largest |element| of Q, of K and of V in the group, NaN if there is one."""
-
-    def copy_out(self, offset: int, buffer: Bytes) -> None:
-        """Fill a buffer from the output, starting at an offset."""
-
-
-class Device(Protocol):
-    """A GPU, or the CPU, as something that computes groups."""
-
-    @property
-    def batches(self) -> int:
-        """How many batches a group has: as many as were asked for, or as many as fit its memory."""
-
-    def slot_count(self, wanted: int) -> int:
-        """How many slots to make: as many as wanted, or as many as fit its memory."""
-
-    def buffer(self, size: int) -> Bytes:
-        """Memory of the host for `size` bytes, as the device copies it best."""
-
-    def new_slot(self) -> Slot:
-        """A new slot."""
-
-    def finish(self) -> None:
-        """Wait for what was started besides the groups (compilations)."""
-
-    def cancel(self) -> None:
-        """End running computations soon, if that is possible; their results are not used."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a file is streamed: batches a group, bytes a piece, and how many slots, readers and writers."""
-
-    group: int
-    piece: int
-    slots: int
-    readers: int
-    writers: int
-
-
-# Measured on an H200 with 16 cores, page cache warm: one thread reads 9 GB/s into pinned memory, four read 33 and eight
-# 55; yet four readers finish t13 3 % sooner than eight, which pin twice the memory (0.3 s a GB) and compete
-# with the start of Python. Pieces of 2 to 8 MB are equally fast. Two writers reach 5.8 GB/s, more reach no more.
-# Groups of 32 MB keep any GPU busy, and four of them fit any GPU.
-GROUP_BYTES, PIECE_BYTES, SMALLEST_PIECE = 32 << 20, 2 << 20, 1 << 20
-SLOTS, READERS, WRITERS = 4, 4, 2
+from hw4cli.stream.work import Part, Work
 
 GRACE = 5.0  # seconds after a failure in which threads may end; one that cannot (a dead file server) is left behind
 
-
-def choose_layout(shape: Shape, cores: int) -> Layout:
-    """The layout for a file of this shape on a machine with so many cores."""
-    batch = 3 * 4 * shape.N * shape.d
-    group = min(shape.B, max(1, GROUP_BYTES // batch))
-    readers = min(READERS, max(2, cores))
-    piece = max(SMALLEST_PIECE, min(PIECE_BYTES, shape.input_bytes // (2 * readers)))
-    groups = -(-shape.B // group)
-    pieces = -(-shape.B * batch // piece)
-    return Layout(group, piece, min(SLOTS, groups), min(readers, pieces), min(WRITERS, groups))
-
-
-@dataclass(frozen=True)
-class Files:
-    """Where the bytes come from and go to: functions of (buffer, offset behind the header), called concurrently."""
-
-    read: Callable[[Bytes, int], None]
-    write: Callable[[Bytes, int], None]
-
-
-# From a group's first batch, number of batches and absmax, the kernel that must compute it. It may depend on
+# From a part's first batch, number of batches and absmax, the kernel that must compute it. It may depend on
 # nothing else, so that the output does not depend on timing. May raise, for values that no kernel takes.
 Choose = Callable[[int, int, AbsMax], str]
+RUNS = 2  # of parts with the same K and V, for which there is memory
+
+
+@dataclass
+class _Run:
+    """Parts in a row with the same K and V."""
+
+    number: int
+    batch: int
+    missing: int  # bytes of K and V that are not yet in
+    ended: bool = False  # another run has begun
+    uncomputed: int = 0
+    waiting: list["_Task"] = field(default_factory=list)  # whose rows of Q are in, but not K and V
+
+
+@dataclass
+class _Task:
+    """A part that this device computes."""
+
+    number: int
+    part: Part
+    missing: int  # bytes that are not yet in the slot
+    run: _Run | None
+    kernel: str = ""
+
+
+_Piece = tuple[_Task | _Run, int, int, int]  # of what, offset in the file, offset in its memory, bytes
 
 
 class Stream:
-    """One run of the pipeline over a file.
+    """One device's run of the pipeline over a file: over all of its parts, or over those that `work` gives worker
+    `number`.
 
-    Groups start with the kernel `first`, before their absmax is known. Where two groups in a row needed another
-    one, the next groups start with that one: if a whole file is out of range, few groups are computed twice.
+    Parts start with the kernel `first`, before their absmax is known. Where two parts in a row needed another one, the
+    next parts start with that one: if a whole file is out of range, few parts are computed twice.
     """
 
     def __init__(
-        self, shape: Shape, layout: Layout, device: Device, files: Files, first: str, choose: Choose, timeline: Timeline
+        self,
+        shape: Shape,
+        layout: Layout,
+        device: Device,
+        files: Files,
+        first: str,
+        choose: Choose,
+        timeline: Timeline,
+        work: Work | None = None,
+        number: int = 0,
     ) -> None:
         self.shape, self.layout, self.device, self.files = shape, layout, device, files
-        self.choose, self.timeline = choose, timeline
-        self._guess = self._last_needed = first  # kernels: groups start with one, the last finished group needed one
-        self._started = [first] * -(-shape.B // layout.group)  # the kernel that each group started with
-        self._batch_in, self._batch_out = 3 * 4 * shape.N * shape.d, 4 * shape.N * shape.d
-        self._groups = -(-shape.B // layout.group)
+        self.choose, self.timeline, self.number = choose, timeline, number
+        self.work = work or Work([layout.parts(shape)])
+        self._guess = self._last_needed = first  # kernels: parts start with one, the last finished part needed one
+        self._row, self._matrix = 4 * shape.d, 4 * shape.d * shape.N
+        device.use()
         self._slots = [device.new_slot() for _ in range(device.slot_count(layout.slots))]
-        self._turn = list(range(len(self._slots)))  # the group whose turn it is in each slot
-        self._missing = [self._batches(g) * self._batch_in for g in range(self._groups)]  # bytes not yet in the slot
+        self._turn = list(range(len(self._slots)))  # the part whose turn it is in each slot
+        by_rows = bool(layout.rows) and layout.rows < shape.N
+        self._keys = [device.new_keys() for _ in range(RUNS if by_rows and shape.B > 1 else 1)] if by_rows else []
+        self._run_turn = list(range(len(self._keys)))  # the run whose turn it is in each memory for K and V
         self._pieces = self._all_pieces()
-        self._computing: deque[int] = deque()
-        self._left = self._groups  # groups not yet taken by a writer
+        self._computing: deque[_Task] = deque()
+        self._untaken = 0  # parts that no writer has taken yet
+        self._all_read = False
         self._ended = 0  # threads that did their part
         self._an_end: SimpleQueue[None] = SimpleQueue()  # gets an entry as each thread ends
         self._error: BaseException | None = None
         self._changed = threading.Condition()
 
     def run(self) -> None:
-        """Stream the whole file; raises the first error of any stage.
+        """Stream until there is no more part to take; raises the first error of any stage.
 
-        Ctrl-C is raised in this thread, between any two of its steps. So it takes no lock before it has failed, waits
-        for a queue, whose `get` is a single step, and leaves it to the threads to count themselves.
+        Ctrl-C is raised in the main thread, between any two of its steps. So it takes no lock before it has failed,
+        waits for a queue, whose `get` is a single step, and leaves it to the threads to count themselves.
         """
-        work = [self._read_pieces] * self.layout.readers + [self._write_groups] * self.layout.writers
+        work = [self._read_pieces] * self.layout.readers + [self._write_parts] * self.layout.writers
         threads = [threading.Thread(target=self._guarded, args=(stage,), daemon=True) for stage in work]
         try:
             for thread in threads:
@@ -162,7 +125,7 @@ class Stream:
                 with suppress(Empty):
                     self._an_end.get(timeout=0.1)
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
         deadline = time.monotonic() + GRACE
         for thread in threads:
             if thread.ident:  # else it never started
@@ -175,14 +138,16 @@ class Stream:
             if self._error is not None:
                 return  # started too late: `run` may not wait for this thread
         try:
+            self.device.use()
             stage()
         except BaseException as error:
-            self._fail(error)
+            self.fail(error)
         with self._changed:
             self._ended += 1
         self._an_end.put(None)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End all threads; `run` raises the error, if it is the first."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -193,83 +158,134 @@ class Stream:
         self._changed.wait_for(lambda: self._error is not None or ready())
         return self._error is None
 
-    def _batches(self, group: int) -> int:
-        return min(self.layout.group, self.shape.B - group * self.layout.group)
+    def _all_pieces(self) -> Iterator[_Piece]:
+        """Takes parts, and yields their pieces, in order."""
+        run, tasks, runs = None, 0, 0
+        while (part := self.work.take(self.number)) is not None:
+            begin = 3 * self._matrix * part.first
+            if part.rows == self.shape.N:
+                begin, size, needed = begin, 3 * self._matrix * part.batches, None
+            else:
+                if run is None or run.batch != part.first:
+                    self._end(run)
+                    run, runs = _Run(runs, part.first, 2 * self._matrix), runs + 1
+                    yield from self._cut(run, begin + self._matrix, 2 * self._matrix)
+                begin, size, needed = begin + self._row * part.row, self._row * part.rows, run
+                run.uncomputed += 1
+            task, tasks = _Task(tasks, part, size, needed), tasks + 1
+            self._untaken += 1
+            yield from self._cut(task, begin, size)
+        self._all_read = True
+        self._changed.notify_all()
 
-    def _all_pieces(self) -> Iterator[tuple[int, int, int]]:
-        """(group, offset in it, bytes) of every piece, in the file's order."""
-        for group in range(self._groups):
-            size = self._batches(group) * self._batch_in
-            for offset in range(0, size, self.layout.piece):
-                yield group, offset, min(self.layout.piece, size - offset)
+    def _cut(self, what: _Task | _Run, begin: int, size: int) -> Iterator[_Piece]:
+        for offset in range(0, size, self.layout.piece):
+            yield what, begin + offset, offset, min(self.layout.piece, size - offset)
+
+    def _end(self, run: _Run | None) -> None:
+        """No further part needs the run's K and V; called with the lock."""
+        if run:
+            run.ended = True
+            self._free(run)
+
+    def _free(self, run: _Run) -> None:
+        """Give the run's memory to a later one, if all is computed; called with the lock."""
+        if run.ended and not run.uncomputed:
+            self._run_turn[run.number % len(self._keys)] = run.number + len(self._keys)
+            self._changed.notify_all()
 
     def _read_pieces(self) -> None:
         buffer = self.device.buffer(self.layout.piece)
         while self._error is None:
             with self._changed:
-                group, offset, size = next(self._pieces, (-1, 0, 0))
-            if group < 0:
+                what, begin, offset, size = next(self._pieces, (None, 0, 0, 0))
+            if what is None:
                 return
             piece = buffer[:size]
             with self.timeline("read"):
-                self.files.read(piece, group * self.layout.group * self._batch_in + offset)
-            slot, number = self._slot_of(group)
+                self.files.read(piece, begin)
+            memory, turns = (self._slots, self._turn) if isinstance(what, _Task) else (self._keys, self._run_turn)
+            place, wanted = what.number % len(memory), what.number
             with self._changed:
-                if not self._wait(lambda number=number, group=group: self._turn[number] == group):  # type: ignore[misc]
+                if not self._wait(lambda t=turns, p=place, n=wanted: t[p] == n):  # type: ignore[misc]
                     return
             with self.timeline("copy in"):
-                slot.copy_in(piece, offset)
-            with self._changed:
-                self._missing[group] -= size
-                if self._missing[group]:
-                    continue
-            self._started[group] = self._guess
-            slot.start(self._batches(group), self._started[group])
-            with self._changed:
-                self._computing.append(group)
-                self._changed.notify_all()
+                memory[place].copy_in(piece, offset)
+            for task in self._ready(what, size):
+                self._start(task)
 
-    def _write_groups(self) -> None:
-        size = min(self.layout.piece, self._batches(0) * self._batch_out)
-        buffer = self.device.buffer(size)
+    def _ready(self, what: _Task | _Run, size: int) -> list[_Task]:
+        """Count bytes that have come in; the tasks that have all of theirs now."""
+        with self._changed:
+            what.missing -= size
+            if what.missing:
+                return []
+            if isinstance(what, _Run):
+                ready, what.waiting = what.waiting, []
+                return ready
+            if what.run and what.run.missing:
+                what.run.waiting.append(what)
+                return []
+            return [what]
+
+    def _start(self, task: _Task) -> None:
+        task.kernel = self._guess
+        self._launch(task, task.kernel)
+        with self._changed:
+            self._computing.append(task)
+            self._changed.notify_all()
+
+    def _launch(self, task: _Task, kernel: str) -> None:
+        keys = self._keys[task.run.number % len(self._keys)] if task.run else None
+        self._slots[task.number % len(self._slots)].start(task.part, kernel, keys)
+
+    def _write_parts(self) -> None:
+        most = self.layout.group * self._matrix if not self._keys else self.layout.rows * self._row
+        buffer = self.device.buffer(min(self.layout.piece, most))
         while self._error is None:
             with self._changed:
-                if self._left == 0:
+                if not self._wait(lambda: bool(self._computing) or (self._all_read and not self._untaken)):
                     return
-                self._left -= 1
-                if not self._wait(lambda: bool(self._computing)):
+                if not self._computing:
                     return
-                group = self._computing.popleft()
-            slot, number = self._slot_of(group)
-            self._finish(slot, group)
-            self._drain(slot, group, buffer)
+                task = self._computing.popleft()
+                self._untaken -= 1
+                if not self._untaken:
+                    self._changed.notify_all()
+            slot = self._slots[task.number % len(self._slots)]
+            self._finish(slot, task)
+            if not self._drain(slot, task.part, buffer):
+                return
+            self.work.done(self.number, task.part)
             with self._changed:
-                self._turn[number] += len(self._slots)
+                self._turn[task.number % len(self._slots)] += len(self._slots)
                 self._changed.notify_all()
 
-    def _slot_of(self, group: int) -> tuple[Slot, int]:
-        number = group % len(self._slots)
-        return self._slots[number], number
-
-    def _finish(self, slot: Slot, group: int) -> None:
-        """Wait for a group's result; compute it again if its absmax needs another kernel."""
-        batches = self._batches(group)
-        needed = self.choose(group * self.layout.group, batches, slot.finish())
+    def _finish(self, slot: Slot, task: _Task) -> None:
+        """Wait for a part's result; compute it again if its absmax needs another kernel."""
+        needed = self.choose(task.part.first, task.part.batches, slot.finish())
         with self._changed:
             if needed == self._last_needed:
                 self._guess = needed
             self._last_needed = needed
-        if needed != self._started[group]:
-            slot.start(batches, needed)
+        if needed != task.kernel:
+            self._launch(task, needed)
             slot.finish()
+        if task.run:
+            with self._changed:
+                task.run.uncomputed -= 1
+                self._free(task.run)
 
-    def _drain(self, slot: Slot, group: int, buffer: Bytes) -> None:
-        total = self._batches(group) * self._batch_out
+    def _drain(self, slot: Slot, part: Part, buffer: Bytes) -> bool:
+        """Write a part's output; whether all of it was written."""
+        begin, total = self._matrix * part.first + self._row * part.row, part.batches * part.rows * self._row
         for offset in range(0, total, len(buffer)):
             if self._error is not None:
-                return
-            part = buffer[: total - offset]
+                return False
+            some = buffer[: total - offset]
             with self.timeline("copy out"):
-                slot.copy_out(offset, part)
+                slot.copy_out(offset, some)
             with self.timeline("write"):
-                self.files.write(part, group * self.layout.group * self._batch_out + offset)
+                self.files.write(some, begin + offset)
+        self.files.written(part)
+        return True

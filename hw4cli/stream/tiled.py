@@ -36,31 +36,46 @@ def tiled_attention(
     (1, 4, 8)
     """
     Shape.of(block)
+    q, k, v = (block[:, part] for part in range(3))
+    return tiled_rows(q, k, v, dtype, stop, advance, 0 if causal else None)
+
+
+def tiled_rows(
+    queries: Floats,
+    keys: Floats,
+    values: Floats,
+    dtype: Any = np.float32,
+    stop: threading.Event | None = None,
+    advance: Advance | None = None,
+    causal_offset: int | None = None,
+) -> Floats:
+    """The same of rows of Q (B, rows, d) with K and V (B, N, d), in three arrays; rows that begin at a multiple of 1024
+    have the same bits as in the whole. With `causal_offset`, row i sees the keys up to i + causal_offset alone."""
     stop = stop or threading.Event()
-    wide = block.astype(dtype, copy=False)
+    causal, first = causal_offset is not None, causal_offset or 0
+    wide_q, wide_k, wide_v = (array.astype(dtype, copy=False) for array in (queries, keys, values))
 
     def task(batches: slice, rows: slice, out: Floats) -> None:
-        q, k, v = (wide[batches, part] for part in range(3))
-        q = q[:, rows] * dtype(block.shape[3] ** -0.5)
+        q, k, v = wide_q[batches, rows] * dtype(queries.shape[2] ** -0.5), wide_k[batches], wide_v[batches]
         m = np.full((*q.shape[:2], 1), -np.inf, dtype)
         l = np.zeros_like(m)  # noqa: E741
         o = np.zeros_like(q)
-        end = rows.stop if causal else k.shape[1]
+        end = min(first + rows.stop, k.shape[1]) if causal else k.shape[1]
         for start in range(0, end, KEYS):
             if stop.is_set():
                 raise CancelledError
-            keys = slice(start, min(start + KEYS, end))
-            s = q @ k[:, keys].swapaxes(1, 2)
-            if causal and keys.stop > rows.start + 1:  # the tile crosses the diagonal
-                s[:, np.arange(start, keys.stop) > np.arange(rows.start, rows.stop)[:, None]] = -np.inf
+            some = slice(start, min(start + KEYS, end))
+            s = q @ k[:, some].swapaxes(1, 2)
+            if causal and some.stop > first + rows.start + 1:  # the tile crosses the diagonal
+                s[:, np.arange(start, some.stop) > np.arange(rows.start, rows.stop)[:, None] + first] = -np.inf
             m_new = np.maximum(m, s.max(axis=2, keepdims=True))
             s -= m_new
             p = np.exp(s, out=s)
             rescale = np.exp(m - m_new)
             l = l * rescale + p.sum(axis=2, keepdims=True)  # noqa: E741
             o *= rescale
-            o += p @ v[:, keys]
+            o += p @ v[:, some]
             m = m_new
         out[:] = o / l
 
-    return in_parallel(task, block, QUERIES, advance, stop)
+    return in_parallel(task, queries.shape, QUERIES, advance, stop)

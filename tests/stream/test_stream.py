@@ -1,15 +1,16 @@
 """The streaming pipeline on a device that is slow and moody: every byte arrives, computed by the right kernel."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moody import PLUS, Moody, expected, run
+from moody import PLUS, Moody, expected, expected_of_rows, run
 
 from hw4cli.problem.shape import Shape
-from hw4cli.stream.scheduler import GROUP_BYTES, PIECE_BYTES, Layout, choose_layout
+from hw4cli.stream.layout import GROUP_BYTES, PIECE_BYTES, Layout, choose_layout
 from hw4cli.stream.timeline import union
 
 pytestmark = pytest.mark.timeout(60)
@@ -32,6 +33,24 @@ def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, layout, slo
     device = Moody(shape, layout, delay=0.001 if slow else 0, slots=slots)
     source, target = run(shape, layout, device)
     assert np.array_equal(target, expected(shape, source))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    B=st.integers(1, 5),
+    N=st.integers(2, 20),
+    rows=st.integers(1, 19),
+    layout=layouts,
+    slots=st.integers(1, 3),
+    slow=st.booleans(),
+)
+def test_large_batches_are_computed_by_ranges_of_rows_that_share_k_and_v(B, N, rows, layout, slots, slow):
+    shape, layout = Shape(B, N, 4), replace(layout, group=1, rows=min(rows, N - 1))
+    device = Moody(shape, layout, delay=0.001 if slow else 0, slots=slots)
+    read = []
+    source, target = run(shape, layout, device, note_read=lambda size, offset: read.append(size))
+    assert np.array_equal(target, expected_of_rows(shape, source))
+    assert sum(read) == len(source), "each byte is read once"
 
 
 def answer(shape, layout, source, kernels):

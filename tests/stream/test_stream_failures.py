@@ -12,7 +12,7 @@ from moody import Moody, run
 
 from hw4cli.problem.shape import Shape
 from hw4cli.stream import scheduler
-from hw4cli.stream.scheduler import Layout
+from hw4cli.stream.layout import Layout
 
 pytestmark = pytest.mark.timeout(60)
 
