@@ -15,7 +15,7 @@ from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
 from hw4cli.terminal.options import FILE, causal_option
-from hw4cli.terminal.params import KernelName, Number, OneOf
+from hw4cli.terminal.params import Gpus, KernelName, Number, OneOf
 from hw4cli.text.words import columns, wrapped
 
 BAR_DELAY = 2.0  # seconds: most runs are over by then
@@ -47,6 +47,12 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     help="The largest error of an element that is allowed.  [default: 0.004, proven]",
 )
 @causal_option("Let row i see the keys 0 to i alone.")
+@click.option(
+    "--gpus",
+    type=Gpus(),
+    metavar="GPUS",
+    help="Compute on several of this node's GPUs: all, count:N for the first N, or ids:0,2 for those numbers.",
+)
 @click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
@@ -58,6 +64,7 @@ def run(
     kernel: str,
     max_error: float | None,
     causal: bool,
+    gpus: str | None,
     timing: bool,
     quiet: bool,
 ) -> None:
@@ -68,6 +75,8 @@ def run(
     """
     if device == "cpu" and kernel != "auto":
         raise click.UsageError(f"--kernel {kernel} is for the GPU and does not go with --device cpu", ctx)
+    if gpus and device in WITHOUT_GPU:
+        raise click.UsageError(f"--gpus {gpus} does not go with --device {device}", ctx)
     # hw4 spreads batches over the cores itself; NumPy's BLAS would start as many threads again for each.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # imports make many objects and no garbage: this saves 10 ms
@@ -99,13 +108,14 @@ def run(
         "cpu": pipeline.cpu(max_error),
         "emulate": pipeline.emulated(kernel, max_error),
     }
+    members = pipeline.several(kernel, max_error, gpus) if gpus else pipeline.alone(devices[device])
     started = time.perf_counter()
     with bar:
-        shape, choice = pipeline.run(inputfile, outputfile, devices[device], workers(), timeline, notify, causal)
+        shape, summary = pipeline.run(inputfile, outputfile, members, workers(), timeline, notify, causal)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
     if timing:
         width = columns(sys.stderr)
         click.echo(timeline.table(width), err=True)
-        click.echo(wrapped(choice.summary(), width, " " * 8, first=""), err=True)
+        click.echo(wrapped(summary, width, " " * 8, first=""), err=True)

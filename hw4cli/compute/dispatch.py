@@ -9,6 +9,7 @@ file gives the same bytes, whatever ran when.
 import math
 import threading
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, has_bound, suffices
 from hw4cli.compute.measured import FASTEST
@@ -76,7 +77,9 @@ class Choice:
     N: int
     props: DeviceProperties
     allowed: float | None = None
-    used: dict[str, tuple[int, float]] = field(default_factory=dict)  # by kernel: batches answered, the worst bound
+    used: dict[str, tuple[Fraction, float]] = field(
+        default_factory=dict
+    )  # by kernel: batches answered, the worst bound
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -103,16 +106,21 @@ class Choice:
             )
         return kernel or last
 
-    def note(self, kernel: str, batches: int, found: AbsMax) -> None:
-        """Record that a kernel answers so many batches. Any thread may call."""
+    def note(self, kernel: str, batches: Fraction | int, found: AbsMax) -> None:
+        """Record that a kernel answers so many batches, or so much of one. Any thread may call."""
+        worst = self._bound(kernel, found)
         with self._lock:
-            count, worst = self.used.get(kernel, (0, 0.0))
-            self.used[kernel] = count + batches, max(worst, self._bound(kernel, found))
+            count, known = self.used.get(kernel, (Fraction(0), 0.0))
+            self.used[kernel] = count + batches, max(known, worst)
+
+    def record_in(self, other: "Choice") -> None:
+        """Record in another one, from now on: that of a device that computes the same file."""
+        self.used, self._lock = other.used, other._lock
 
     def summary(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
         if not has_bound(self.kernels[0]):
-            batches = _batches(sum(count for count, _ in self.used.values()))
+            batches = _batches(sum(count for _, count, _ in self._in_order()))
             return (
                 f"kernel: {batches} by {self.kernels[0]}, {self.why}; no bound of its error is known: "
                 "`hw4 verify OUTPUT ANSWER` compares what it wrote with an answer"
@@ -125,7 +133,7 @@ class Choice:
     def exceptions_sentence(self) -> str | None:
         """One sentence if batches needed a more exact kernel than was to be expected, else None."""
         usual = self.kernels.index(self.kernels[0] if self.why == ASKED else self.first)
-        others = [(name, count) for name, count, _ in self._in_order() if self.kernels.index(name) > usual]
+        others = [(name, count) for name, count, _ in self._in_order() if name in self.kernels[usual + 1 :]]
         if not others:
             return None
         counts = " and ".join(f"{count:,} in {name}" for name, count in others)
@@ -142,7 +150,9 @@ class Choice:
         return bound(kernel, found, self.d, self.N, self.props)
 
     def _in_order(self) -> list[tuple[str, int, float]]:
-        return [(kernel, *self.used[kernel]) for kernel in self.kernels if kernel in self.used]
+        """Kernels that answered, batches, the worst bound; last, those that only another device has."""
+        names = dict.fromkeys((*(kernel for kernel in self.kernels if kernel in self.used), *self.used))
+        return [(name, math.ceil(self.used[name][0]), self.used[name][1]) for name in names]
 
 
 def on_cpu(d: int, N: int, allowed: float | None) -> Choice:

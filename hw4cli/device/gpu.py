@@ -56,7 +56,7 @@ class Gpu:
             self.props = amd_properties(facts) if runtime.is_hip else _properties(device)
         except runtime.CUDARuntimeError as error:
             # Without a driver, CUDA blames the driver's version.
-            why = _cuda_message(error) if is_here() else nowhere
+            why = cuda_message(error) if is_here() else nowhere
             raise MachineError(f"no GPU can be used: {why}") from None
         self.name: str = facts["name"].decode()
         in_memory = os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0")
@@ -170,7 +170,7 @@ class Gpu:
                 f"with kernel {plan.variant}: {needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
             ) from None
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise MachineError(f"the GPU failed in kernel {plan.variant}: {_cuda_message(error)}") from None
+            raise MachineError(f"the GPU failed in kernel {plan.variant}: {cuda_message(error)}") from None
 
     def read(self, plan: Plan, symbol: str, shape: tuple[int, ...]) -> Any:
         """A global array of int64 of a plan's compiled code, as a NumPy array of this shape; waits for the GPU."""
@@ -283,6 +283,6 @@ def nvidia_gpu_is_here() -> bool:
     return any(map(os.path.exists, DEVICE_FILES))
 
 
-def _cuda_message(error: Exception) -> str:
+def cuda_message(error: Exception) -> str:
     """CUDA's message, without the name of the exception."""
     return str(error).splitlines()[0]

@@ -15,7 +15,7 @@ from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
-from hw4cli.stream.devices import CpuDevice
+from hw4cli.stream.cpudevice import CpuDevice
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance

@@ -4,6 +4,7 @@ import gc
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
@@ -12,63 +13,74 @@ from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import AbsMax, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout
-from hw4cli.stream.scheduler import Stream
+from hw4cli.stream.scheduler import Choose
+from hw4cli.stream.team import Member, Notify, OpenDevice, Team
 from hw4cli.stream.timeline import Timeline
+from hw4cli.stream.work import Part
 from hw4cli.system.files import NewFile, check_different
 
-# Opens a device for a file's shape and layout.
-OpenDevice = Callable[[Shape, Layout, Timeline], tuple[Device, Choice]]
-Notify = Callable[[str], None]  # shows the user a sentence
+Members = Callable[[], list[Member]]  # finds the devices that are to compute a file, the first of which is opened first
 
 
 def run(
     source: Path,
     target: Path,
-    open_device: OpenDevice,
+    members: Members,
     cores: int,
     timeline: Timeline,
     notify: Notify,
     causal: bool = False,
-) -> tuple[Shape, Choice]:
-    """Compute the input file's attention, or causal attention, into the output file; return the shape and the kernels
-    that were used.
+) -> tuple[Shape, str]:
+    """Compute the input file's attention, or causal attention, into the output file; return the shape, and which
+    kernels and devices computed it.
 
-    The device is opened after the input's header and the output's folder have been checked. `notify` gets a sentence
-    when groups needed a more exact kernel. Raises InputError and MachineError; then, as on Ctrl-C, the old output is
-    untouched.
+    Devices are opened after the input's header and the output's folder have been checked. `notify` gets a sentence
+    when parts needed a more exact kernel, or a device failed. Raises InputError and MachineError; then, as on Ctrl-C,
+    the old output is untouched.
     """
     with InputFile(source) as inputs:
         shape = replace(inputs.shape, causal=causal)
         timeline.progress.total = shape.output_bytes
         new = NewFile(target)
         check_different(source, target)
-        layout = choose_layout(shape, cores)
         with new as output:
-            device, choice = open_device(shape, layout, timeline)
-            layout = replace(layout, group=device.batches, rows=device.rows)
+            layout = choose_layout(shape, cores)
+            team = Team(members(), shape, layout, timeline)
             gc.enable()  # the command disables it while it imports
             timeline.started("start")
-
-            def choose(first: int, batches: int, found: AbsMax) -> str:
-                if not all(map(math.isfinite, found)):
-                    inputs.check_finite(first, first + batches)
-                kernel = choice.kernel_for(found)
-                choice.note(kernel, batches, found)
-                return kernel
-
-            files = Files(inputs.read, output.write_at)
-            Stream(shape, layout, device, files, choice.first, choose, timeline).run()
-        if sentence := choice.exceptions_sentence():
+            team.compute(team.parts(), Files(inputs.read, output.write_at), chooser(inputs), notify)
+        if sentence := team.choice.exceptions_sentence():
             notify(sentence)
-    device.finish()
-    return shape, choice
+    team.finish()
+    return shape, team.summary()
+
+
+def chooser(inputs: InputFile) -> Callable[[Choice], Choose]:
+    """How each part of a file gets its kernel, by the choice that goes with a device."""
+
+    def choose_by(choice: Choice) -> Choose:
+        def choose(part: Part, found: AbsMax) -> str:
+            if not all(map(math.isfinite, found)):
+                inputs.check_finite(part.first, part.first + part.batches)
+            kernel = choice.kernel_for(found)
+            choice.note(kernel, Fraction(part.batches * part.rows, inputs.shape.N), found)
+            return kernel
+
+        return choose
+
+    return choose_by
+
+
+def alone(open_device: OpenDevice) -> Members:
+    """A single device."""
+    return lambda: [Member("", 1.0, open_device)]
 
 
 def cpu(max_error: float | None) -> OpenDevice:
     """The CPU as a device."""
 
     def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
-        from hw4cli.stream.devices import CpuDevice
+        from hw4cli.stream.cpudevice import CpuDevice
 
         choice = on_cpu(shape.d, shape.N, max_error)
         return CpuDevice(choice, shape, layout, timeline), choice
@@ -88,16 +100,28 @@ def emulated(kernel: str, max_error: float | None) -> OpenDevice:
     return open_device
 
 
-def cuda(kernel: str, max_error: float | None) -> OpenDevice:
-    """The GPU as a device, with a kernel of the ladder or "auto". Opening raises MachineError if there is none."""
+def cuda(kernel: str, max_error: float | None, number: int = 0) -> OpenDevice:
+    """A GPU as a device, with a kernel of the ladder or "auto". Opening raises MachineError if there is none."""
 
     def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
-        from hw4cli.stream.devices import CudaDevice
+        from hw4cli.stream.cudadevice import CudaDevice
 
-        device = CudaDevice(kernel, max_error, shape, layout, timeline)
+        device = CudaDevice(kernel, max_error, shape, layout, timeline, number)
         return device, device.choice
 
     return open_device
+
+
+def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, processes: int = 1) -> Members:
+    """The GPUs that `gpus` names, as `--gpus` does, or this process's stretch of them, of several on this node."""
+
+    def members() -> list[Member]:
+        from hw4cli.stream.gpus import chosen, count_here, of_process, speed
+
+        numbers = of_process(chosen(gpus, count_here()), place, processes)
+        return [Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number)) for number in numbers]
+
+    return members
 
 
 def auto(kernel: str, max_error: float | None, notify: Notify) -> OpenDevice:

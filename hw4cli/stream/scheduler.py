@@ -37,9 +37,9 @@ from hw4cli.stream.work import Part, Work
 
 GRACE = 5.0  # seconds after a failure in which threads may end; one that cannot (a dead file server) is left behind
 
-# From a part's first batch, number of batches and absmax, the kernel that must compute it. It may depend on
-# nothing else, so that the output does not depend on timing. May raise, for values that no kernel takes.
-Choose = Callable[[int, int, AbsMax], str]
+# From a part and its absmax, the kernel that must compute it. It may depend on nothing else, so that the output does
+# not depend on timing. May raise, for values that no kernel takes.
+Choose = Callable[[Part, AbsMax], str]
 RUNS = 2  # of parts with the same K and V, for which there is memory
 
 
@@ -263,7 +263,7 @@ class Stream:
 
     def _finish(self, slot: Slot, task: _Task) -> None:
         """Wait for a part's result; compute it again if its absmax needs another kernel."""
-        needed = self.choose(task.part.first, task.part.batches, slot.finish())
+        needed = self.choose(task.part, slot.finish())
         with self._changed:
             if needed == self._last_needed:
                 self._guess = needed

@@ -7,8 +7,8 @@ computes it, whatever else that one computes.
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 from hw4cli.problem.shape import Shape
@@ -26,6 +26,11 @@ class Part:
     batches: int
     row: int
     rows: int
+
+    def cut(self, batches: int) -> Iterator["Part"]:
+        """The same in parts of so many batches at most."""
+        for first in range(self.first, self.first + self.batches, batches):
+            yield replace(self, first=first, batches=min(batches, self.first + self.batches - first))
 
 
 def rows_of_a_part(shape: Shape) -> int:
@@ -128,6 +133,11 @@ class Work:
         with self._changed:
             self._changed.wait_for(lambda: self._given_up or not self._undone or self._richest() is not None)
             return not self._given_up and self._undone > 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all parts are done."""
+        return not self._undone
 
     @property
     def shares(self) -> list[int]:

@@ -99,6 +99,29 @@ class FileName(click.Path):
         return super().convert(value, param, ctx)
 
 
+class Gpus(click.ParamType[str]):
+    """Some of a node's GPUs: all, count:N or ids:0,2."""
+
+    name = "gpus"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The words. BadParameter if they are no such choice."""
+        kind, _, numbers = str(value).partition(":")
+        known = [int(number) for number in numbers.split(",") if number.isdecimal()]
+        right = {
+            "all": value == "all",
+            "count": numbers.isdecimal() and known[0] > 0,
+            "ids": bool(known) and numbers == ",".join(map(str, dict.fromkeys(known))),
+        }
+        if not right.get(kind):
+            self.fail(f"{value!r} is not all, count:N such as count:2, or ids:LIST such as ids:0,2", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+        """The ways to choose."""
+        return items(word for word in ("all", "count:2", "ids:0,1") if word.startswith(incomplete))
+
+
 class FolderName(FileName):
     """A folder's name; the command checks whether it exists."""
 

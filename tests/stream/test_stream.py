@@ -65,7 +65,7 @@ def test_only_the_groups_that_need_it_are_computed_again():
     shape, layout = Shape(10, 3, 4), Layout(group=3, piece=64, slots=2, readers=2, writers=2)
     needs = ["fast", "slow", "fast", "slowest"]
     device = Moody(shape, layout)
-    source, target = run(shape, layout, device, choose=lambda first, batches, found: needs[first // 3])
+    source, target = run(shape, layout, device, choose=lambda part, found: needs[part.first // 3])
     assert np.array_equal(target, answer(shape, layout, source, needs))
     assert sorted(device.computed) == [("fast", 1), ("fast", 3), ("fast", 3), ("fast", 3), ("slow", 3), ("slowest", 1)]
 
@@ -80,7 +80,7 @@ def test_only_the_groups_that_need_it_are_computed_again():
 def test_each_groups_answer_is_its_own_kernels_whatever_ran_before_and_when(needs, slots, writers, seed):
     shape, layout = Shape(2 * len(needs), 3, 4), Layout(group=2, piece=64, slots=slots, readers=3, writers=writers)
     device = Moody(shape, layout, delay=0.001, seed=seed)
-    source, target = run(shape, layout, device, choose=lambda first, batches, found: needs[first // 2])
+    source, target = run(shape, layout, device, choose=lambda part, found: needs[part.first // 2])
     assert np.array_equal(target, answer(shape, layout, source, needs))
     assert len(device.computed) <= 2 * len(needs)
 
@@ -97,7 +97,7 @@ def test_a_file_that_needs_another_kernel_throughout_is_not_computed_twice():
 def test_one_group_in_a_file_that_needs_another_kernel_changes_nothing_for_the_others():
     shape, layout = Shape(40, 3, 4), Layout(group=1, piece=1 << 20, slots=3, readers=2, writers=1)
     device = Moody(shape, layout, delay=0.001)
-    run(shape, layout, device, choose=lambda first, *_: "slow" if first == 7 else "fast")
+    run(shape, layout, device, choose=lambda part, *_: "slow" if part.first == 7 else "fast")
     assert len(device.computed) == 41
 
 

@@ -1,7 +1,5 @@
-"""The devices that groups of batches stream through: a GPU, and the CPU."""
+"""A GPU as a device that parts stream through."""
 
-import math
-import threading
 import time
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -12,16 +10,15 @@ import numpy as np
 from hw4cli.compute.dispatch import Choice, candidates
 from hw4cli.compute.launch import Matrix
 from hw4cli.compute.plan import Plan
-from hw4cli.compute.variants import FALLBACK, VARIANTS
-from hw4cli.device.gpu import Gpu, import_cupy
-from hw4cli.problem.casefile import FLOAT32, Floats, absmax
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import Gpu, cuda_message, import_cupy
+from hw4cli.errors import MachineError
+from hw4cli.problem.casefile import FLOAT32
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Bytes, Layout
-from hw4cli.stream.tiled import tiled_attention, tiled_rows
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part
-from hw4cli.text.progress import Advance
 
 BUDGET = 1 << 30  # bytes of GPU memory that slots may take together, unless a single one needs more
 
@@ -99,7 +96,7 @@ class CudaDevice:
     def __init__(
         self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline, number: int = 0
     ) -> None:
-        self.number = number
+        self._cupy, self._number = import_cupy(), number
         self.use()
         self.gpu = Gpu()
         self.by_rows = layout.rows < shape.N and not is_own_kernel(kernel)  # which may take Nq and Nk for the same
@@ -120,8 +117,12 @@ class CudaDevice:
 
     def use(self) -> None:
         """Make this GPU the current one of this thread."""
-        if self.number:  # the first GPU is every thread's at first
-            import_cupy().cuda.Device(self.number).use()
+        if not self._number:  # the first GPU is every thread's at first
+            return
+        try:
+            self._cupy.cuda.Device(self._number).use()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise MachineError(f"the GPU cannot be used: {cuda_message(error)}") from None
 
     def _companions(self) -> Iterable[Plan]:
         """The plans that the assignment's other files start with on this GPU, if this file starts with one of them."""
@@ -201,117 +202,3 @@ class CudaDevice:
         """Record that a kernel ran for so long and ended now."""
         now = time.perf_counter()
         self._timeline.add("kernel", now - seconds, now)
-
-
-class CpuMemory:
-    """Arrays in the host's memory."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.array = np.empty(shape, FLOAT32)
-
-    def copy_in(self, buffer: Bytes, offset: int) -> None:
-        """Copy a piece to its place."""
-        self.array.reshape(-1).view(np.uint8)[offset : offset + len(buffer)] = buffer
-
-
-class CpuSlot(CpuMemory):
-    """A part in the host's memory, computed by `finish`."""
-
-    def __init__(self, device: "CpuDevice", shape: tuple[int, ...], timeline: Timeline) -> None:
-        super().__init__(shape)
-        self._device, self._timeline = device, timeline
-        self._outputs = np.empty(0, np.uint8)
-        self._part, self._kernel = Part(0, 0, 0, 0), ""
-        self._keys: CpuMemory | None = None
-
-    def start(self, part: Part, kernel: str, keys: Any) -> None:
-        """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
-        self._part, self._kernel, self._keys = part, kernel, keys
-
-    def finish(self) -> AbsMax:
-        """Compute, unless absmax, found before, needs another kernel: then the caller starts that one."""
-        part, keys = self._part, self._keys
-        block = self.array[: part.rows if keys else part.batches]
-        largest = _absmax_of_rows(block, keys.array) if keys else absmax(block)
-        needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
-        if needed == self._kernel:
-            row_bytes = 4 * block.shape[-1]
-            with self._timeline("kernel"):
-                advance = lambda rows: self._timeline.progress.add(rows * row_bytes)  # noqa: E731
-                if keys:
-                    result = self._device.attention_of_rows(block, keys.array, part.row, self._kernel, advance)
-                else:
-                    result = self._device.attention(block, self._kernel, advance)
-            self._outputs = result.reshape(-1).view(np.uint8)
-        return largest
-
-    def copy_out(self, offset: int, buffer: Bytes) -> None:
-        """Copy a part of the output."""
-        buffer[:] = self._outputs[offset : offset + len(buffer)]
-
-
-def _absmax_of_rows(queries: Floats, keys: Floats) -> AbsMax:
-    """The largest |element| of some rows of Q, and of K and V; NaN where there is one."""
-    q, k, v = (float(np.maximum(matrix.max(), -matrix.min())) for matrix in (queries, *keys))
-    return q, k, v
-
-
-class CpuDevice:
-    """The CPU, for groups of batches, or ranges of rows, as a layout has them. Two slots: one is read while the other
-    is computed."""
-
-    def __init__(self, choice: Choice, shape: Shape, layout: Layout, timeline: Timeline) -> None:
-        self.choice = choice
-        self.cancelled = threading.Event()
-        self._shape, self._timeline, self._layout = shape, timeline, layout
-
-    @property
-    def batches(self) -> int:
-        """The batches of a group."""
-        return self._layout.group
-
-    @property
-    def rows(self) -> int:
-        """The rows of a batch that are computed together."""
-        return self._layout.rows
-
-    def use(self) -> None:
-        """Any thread may."""
-
-    def slot_count(self, wanted: int) -> int:
-        """At most two slots."""
-        return min(2, wanted)
-
-    def buffer(self, size: int) -> Bytes:
-        """Plain memory."""
-        return np.empty(size, np.uint8)
-
-    def new_slot(self) -> CpuSlot:
-        """A new slot."""
-        shape = self._shape
-        by_rows = self.rows < shape.N
-        return CpuSlot(self, (self.rows, shape.d) if by_rows else (self.batches, 3, shape.N, shape.d), self._timeline)
-
-    def new_keys(self) -> CpuMemory:
-        """Memory for K and V of one batch."""
-        return CpuMemory((2, self._shape.N, self._shape.d))
-
-    def attention(self, block: Floats, kernel: str, advance: Advance) -> Floats:
-        """O of a block (n, 3, N, d); `advance` is given the rows done. Raises CancelledError after `cancel`."""
-        return tiled_attention(block, _wide(kernel), self.cancelled, advance, self._shape.causal)
-
-    def attention_of_rows(self, queries: Floats, keys: Floats, first: int, kernel: str, advance: Advance) -> Floats:
-        """The same of some rows of Q (rows, d), from the row `first` on, with K and V (2, N, d)."""
-        offset = first if self._shape.causal else None
-        return tiled_rows(queries[None], keys[:1], keys[1:], _wide(kernel), self.cancelled, advance, offset)
-
-    def finish(self) -> None:
-        """There is nothing to wait for."""
-
-    def cancel(self) -> None:
-        """End a running computation within a tile's time."""
-        self.cancelled.set()
-
-
-def _wide(kernel: str) -> Any:
-    return np.float64 if kernel == FALLBACK else np.float32

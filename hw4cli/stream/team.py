@@ -1,0 +1,168 @@
+"""Several devices that compute one file together: each streams parts of it, and they share what is left."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import ParamSpec, TypeVar
+
+from hw4cli.compute.dispatch import Choice
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.stream.layout import Device, Files, Layout
+from hw4cli.stream.scheduler import GRACE, Choose, Stream
+from hw4cli.stream.timeline import Timeline
+from hw4cli.stream.work import Part, Work, stretches
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# Opens a device for a file's shape and layout.
+OpenDevice = Callable[[Shape, Layout, Timeline], tuple[Device, Choice]]
+Notify = Callable[[str], None]  # shows the user a sentence
+
+
+@dataclass(frozen=True)
+class Member:
+    """A device that may compute a share: its name in messages, its speed beside the others', and how it is opened."""
+
+    name: str
+    speed: float
+    open: OpenDevice
+
+
+class Team:
+    """Devices that compute parts of a file at the same time; a single one, too.
+
+    The first is opened at once; its Choice records what all use. The others are opened while it works, and join. One
+    that fails leaves its parts to the others. Raises what the file, the values or the last device raise.
+    """
+
+    def __init__(self, members: Sequence[Member], shape: Shape, layout: Layout, timeline: Timeline) -> None:
+        self._members, self._shape, self._timeline = members, shape, timeline
+        self._device, self.choice = members[0].open(shape, layout, timeline)
+        self._layout = replace(layout, group=self._device.batches, rows=self._device.rows)
+        self._opened = [self._device]
+        self._streams: list[Stream] = []
+        self._failed: list[str] = []
+        self._error: BaseException | None = None
+        self._an_end: SimpleQueue[None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self.work = Work([])
+
+    def parts(self) -> list[Part]:
+        """All parts of the file."""
+        return self._layout.parts(self._shape)
+
+    def compute(self, parts: Sequence[Part], files: Files, chooser: Callable[[Choice], Choose], notify: Notify) -> None:
+        """Compute parts of the file, which may be fewer than all. Groups are cut where the device's are smaller."""
+        mine = [piece for part in parts for piece in part.cut(self._layout.group)]
+        speeds = [member.speed for member in self._members]
+        self.work = Work(stretches(mine, self._shape, speeds))
+        self._files, self._chooser, self._notify = files, chooser, notify
+        if len(self._members) == 1:
+            self._stream(0, self._device, self.choice, files).run()
+            return
+        self._files = Files(self._not_the_devices(files.read), self._not_the_devices(files.write), files.written)
+        threads = [
+            threading.Thread(target=self._take_part, args=(number,), daemon=True) for number in range(len(speeds))
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            while not self.work.finished and self._error is None:
+                with suppress(Empty):  # a short timeout, for Ctrl-C that comes just before `get`
+                    self._an_end.get(timeout=0.1)
+        except BaseException as error:
+            self._end(error)
+        if self._error:
+            deadline = time.monotonic() + GRACE + 1
+            for thread in threads:
+                if thread.ident:
+                    thread.join(max(0.0, deadline - time.monotonic()))
+            raise self._error
+
+    def finish(self) -> None:
+        """Wait for what the devices do besides."""
+        for device in self._opened:
+            device.finish()
+
+    def summary(self) -> str:
+        """Which kernels computed, and, of several devices, which one how many parts."""
+        if len(self._members) == 1:
+            return self.choice.summary()
+        counts = zip(self._members, self.work.shares, strict=True)
+        return f"{self.choice.summary()}; parts: {', '.join(f'{count:,} by {one.name}' for one, count in counts)}"
+
+    def _take_part(self, number: int) -> None:
+        try:
+            device, choice = self._joined(number)
+            while True:
+                self._stream(number, device, choice, self._files).run()
+                if not self.work.wait_for_more():
+                    return
+        except MachineError as error:
+            if self._error is None:
+                self._go_on_without(number, error)
+        except BaseException as error:
+            self._end(error)
+        finally:
+            self._an_end.put(None)
+
+    def _joined(self, number: int) -> tuple[Device, Choice]:
+        if number == 0:
+            return self._device, self.choice
+        device, choice = self._members[number].open(self._shape, self._layout, self._timeline)
+        if device.batches < self._layout.group:
+            raise MachineError(
+                f"it has memory for {device.batches} batches, where the others take {self._layout.group}"
+            )
+        choice.record_in(self.choice)
+        with self._lock:
+            self._opened.append(device)
+        return device, choice
+
+    def _stream(self, number: int, device: Device, choice: Choice, files: Files) -> Stream:
+        choose = self._not_the_devices(self._chooser(choice))
+        first = choice.first
+        stream = Stream(self._shape, self._layout, device, files, first, choose, self._timeline, self.work, number)
+        with self._lock:
+            self._streams.append(stream)
+        if self._error:
+            raise self._error
+        return stream
+
+    def _go_on_without(self, number: int, error: MachineError) -> None:
+        """Leave a device's parts to the others, if there are others."""
+        name = self._members[number].name
+        self.work.leave(number)
+        with self._lock:
+            self._failed.append(name)
+            alone = len(self._failed) == len(self._members)
+        if alone:
+            self._end(error)
+        elif not self.work.finished:
+            self._notify(f"{name} failed, and the others compute its share: {error}")
+
+    def _not_the_devices(self, function: Callable[P, R]) -> Callable[P, R]:
+        """The same function; if it raises, no device has failed, and all of them end."""
+
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except BaseException as error:
+                self._end(error)
+                raise
+
+        return guarded
+
+    def _end(self, error: BaseException) -> None:
+        with self._lock:
+            self._error = self._error or error
+            streams = list(self._streams)
+        self.work.give_up()
+        for stream in streams:
+            stream.fail(error)
+        self._an_end.put(None)
