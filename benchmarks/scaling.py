@@ -10,7 +10,6 @@ some rows right beside float64.
 
 import argparse
 import json
-import os
 import re
 import statistics
 import struct
@@ -160,7 +159,6 @@ def main() -> None:
         "kind": "scaling",
         "commit": commit(),
         "machine": machine(),
-        "cores": os.cpu_count(),
     }
     with tempfile.TemporaryDirectory(prefix="hw4-scaling-", dir=options.folder) as name:
         folder = Path(name)

@@ -48,6 +48,9 @@ class Moody:
     def slot_count(self, wanted):
         return min(wanted, self.most or wanted)
 
+    def key_count(self, wanted):
+        return min(wanted, self.most or wanted)
+
     def buffer(self, size):
         self.pause("buffer")
         return np.full(size, 0xEE, np.uint8)

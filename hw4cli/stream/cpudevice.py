@@ -96,6 +96,10 @@ class CpuDevice:
         """At most two slots."""
         return min(2, wanted)
 
+    def key_count(self, wanted: int) -> int:
+        """As many as are wanted."""
+        return wanted
+
     def buffer(self, size: int) -> Bytes:
         """Plain memory."""
         return np.empty(size, np.uint8)

@@ -103,7 +103,6 @@ class CudaDevice:
         self.group = (
             shape.with_batches(1).with_rows(0, layout.rows) if self.by_rows else shape.with_batches(layout.group)
         )
-        self._runs = min(2, shape.B)  # batches whose K and V are there at once, if they are cut into ranges of rows
         self._timeline, self.progress = timeline, timeline.progress
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
@@ -162,6 +161,11 @@ class CudaDevice:
         if self.by_rows:
             return min(wanted, 2 if self._free_bytes() < wanted * self._slot_bytes() else wanted)
         return max(1, min(wanted, self._free_bytes() // self._slot_bytes()))
+
+    def key_count(self, wanted: int) -> int:
+        """As many as are wanted and leave memory for two slots, or one."""
+        free = self.gpu.cupy.cuda.runtime.memGetInfo()[0] - 2 * self._slot_bytes()
+        return max(1, min(wanted, free // (2 * 4 * self.group.N * self.group.d)))
 
     def _free_bytes(self) -> int:
         free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0]

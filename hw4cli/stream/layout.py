@@ -53,6 +53,9 @@ class Device(Protocol):
     def slot_count(self, wanted: int) -> int:
         """How many slots to make: as many as wanted, or as many as fit its memory."""
 
+    def key_count(self, wanted: int) -> int:
+        """For how many batches to make memory for K and V: as many as wanted, or as many as fit its memory."""
+
     def buffer(self, size: int) -> Bytes:
         """Memory of the host for `size` bytes, as the device copies it best."""
 

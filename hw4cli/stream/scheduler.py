@@ -98,7 +98,8 @@ class Stream:
         self._slots = [device.new_slot() for _ in range(device.slot_count(layout.slots))]
         self._turn = list(range(len(self._slots)))  # the part whose turn it is in each slot
         by_rows = bool(layout.rows) and layout.rows < shape.N
-        self._keys = [device.new_keys() for _ in range(RUNS if by_rows and shape.B > 1 else 1)] if by_rows else []
+        runs = device.key_count(min(RUNS, shape.B)) if by_rows else 0
+        self._keys = [device.new_keys() for _ in range(runs)]
         self._run_turn = list(range(len(self._keys)))  # the run whose turn it is in each memory for K and V
         self._pieces = self._all_pieces()
         self._computing: deque[_Task] = deque()

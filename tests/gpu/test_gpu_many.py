@@ -1,0 +1,84 @@
+"""Large batches, which are computed by ranges of rows; and several GPUs on one file."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import fails, random_block, read_output, write_case
+
+from hw4cli.compute.bounds import SAFE
+from hw4cli.problem.shape import Shape
+from hw4cli.stream.gpus import count_here
+
+pytestmark = pytest.mark.usefixtures("gpu")
+LARGE = Shape(2, 98304, 64)  # 75 MB a batch: two ranges of rows
+HOLD = "import cupy, sys, time\nwith cupy.cuda.Device(1):\n    free = cupy.cuda.runtime.memGetInfo()[0]\n"
+HOLD += "    held = cupy.cuda.alloc(free - (20 << 20))\nprint('held', flush=True)\nsys.stdin.read()"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    block = random_block(LARGE.B, LARGE.N, LARGE.d)
+    return write_case(tmp_path_factory.mktemp("large") / "in", block), block
+
+
+def worst(block, outputs, causal):
+    """The largest error of some rows of each batch and range."""
+    rows = np.array([0, 1, 65535, 65536, 65537, 98303])
+    errors = []
+    for (q, k, v), o in zip(block.astype(np.float64), outputs, strict=True):
+        s = q[rows] @ k.T / 8
+        if causal:
+            s[np.arange(len(k)) > rows[:, None]] = -np.inf
+        p = np.exp(s - s.max(axis=1, keepdims=True))
+        errors.append(np.abs(p @ v / p.sum(axis=1, keepdims=True) - o[rows]).max())
+    return max(errors)
+
+
+@pytest.mark.parametrize("options", [(), ("--causal",), ("--kernel", "flash"), ("--kernel", "warp", "--causal")])
+def test_a_large_batch_is_right_in_all_ranges_of_rows(hw4, large, tmp_path, options):
+    source, block = large
+    result = hw4("--device", "cuda", source, tmp_path / "out", "--timing", *options)
+    assert result.returncode == 0, result.stderr
+    assert "kernel: 2 batches by" in result.stderr
+    assert worst(block, read_output(tmp_path / "out", LARGE), "--causal" in options) < SAFE
+
+
+def test_more_gpus_than_there_are_is_one_sentence(hw4, large, tmp_path):
+    fails(hw4(large[0], tmp_path / "out", "--gpus", "count:99"), 3, "--gpus count:99: here", "CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture
+def two_gpus():
+    if count_here() < 2:
+        pytest.skip("there is one GPU")
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("shape", [LARGE, Shape(3000, 256, 64), Shape(9, 8192, 64), Shape(2, 128, 32)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_several_gpus_write_the_bytes_of_one(hw4, tmp_path, shape, causal):
+    source = write_case(tmp_path / "in", random_block(shape.B, shape.N, shape.d))
+    options = ["--timing", *["--causal"] * causal]
+    for gpus in ("ids:0", "all", "ids:1,0"):
+        result = hw4(source, tmp_path / gpus, "--gpus", gpus, *options)
+        assert result.returncode == 0, result.stderr
+        assert (tmp_path / gpus).read_bytes() == (tmp_path / "ids:0").read_bytes()
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_without_memory_leaves_its_share_to_the_others(hw4, large, tmp_path):
+    hog = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert hog.stdout.readline() == "held\n"
+        result = hw4(
+            large[0], tmp_path / "out", "--gpus", "all", "--kernel", "warp"
+        )  # slow: the second GPU gets its turn
+    finally:
+        hog.stdin.close()
+        hog.wait()
+    assert result.returncode == 0
+    [line] = result.stderr.splitlines()
+    assert "GPU 1 failed, and the others compute its share: " in line
+    assert worst(large[1], read_output(tmp_path / "out", LARGE), causal=False) < SAFE
