@@ -6,8 +6,10 @@ import time
 
 import numpy as np
 
+from hw4cli.errors import MachineError
 from hw4cli.stream.layout import Files
 from hw4cli.stream.scheduler import Stream
+from hw4cli.stream.team import Member, Team
 from hw4cli.stream.timeline import Timeline
 
 PLUS = {"fast": np.uint8(1), "slow": np.uint8(2), "slowest": np.uint8(3)}
@@ -17,9 +19,9 @@ class Moody:
     """A device whose "attention" is the first third of a batch, plus 1 by the kernel "fast", 2 by "slow" and 3 by
     "slowest", after random delays; watches its own use."""
 
-    def __init__(self, shape, layout, delay=0.0, fail=None, slots=None, seed=0):
+    def __init__(self, shape, layout, delay=0.0, fail=None, slots=None, seed=0, error=OSError):
         self.shape, self.layout, self.delay, self.fail, self.most = shape, layout, delay, fail, slots
-        self.random = random.Random(seed)
+        self.random, self.error = random.Random(seed), error
         self.computed = []  # (kernel, batches) of each start
         self.cancelled = threading.Event()
 
@@ -29,7 +31,7 @@ class Moody:
         if self.fail and self.fail[0] == stage:
             self.fail = (stage, self.fail[1] - 1)
             if self.fail[1] < 0:
-                raise OSError(f"{stage} failed")
+                raise self.error(f"{stage} failed")
 
     def cancel(self):
         self.cancelled.set()
@@ -110,6 +112,51 @@ class MoodySlot(MoodyMemory):
     def copy_out(self, offset, buffer):
         self.device.pause("copy out")
         buffer[:] = self.result[offset : offset + len(buffer)]
+
+
+class Chosen:
+    """A choice of kernels that is always the same."""
+
+    first = "fast"
+
+    def record_in(self, other):
+        pass
+
+
+def run_team(shape, layout, devices, speeds=None, fail=None, opening=lambda number: None):
+    """Stream random bytes through several devices; returns the input, the output, what was said, and the team.
+
+    `fail`: the file's "read" or "write" that raises, and after how many. `opening` is called before one is opened.
+    """
+    size = 12 * shape.elements
+    source = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    target, said, counts = np.zeros(size // 3, np.uint8), [], {"read": 0, "write": 0}
+
+    def counted(stage):
+        counts[stage] += 1
+        if fail and fail[0] == stage and counts[stage] > fail[1]:
+            raise MachineError(f"the file's {stage} failed")
+
+    def read(buffer, offset):
+        counted("read")
+        buffer[:] = source[offset : offset + len(buffer)]
+
+    def write(buffer, offset):
+        counted("write")
+        target[offset : offset + len(buffer)] = buffer
+
+    def opened(number):
+        def open_device(*_):
+            opening(number)
+            return devices[number], Chosen()
+
+        return open_device
+
+    speeds = speeds or [1.0] * len(devices)
+    members = [Member(f"GPU {number}", speed, opened(number)) for number, speed in enumerate(speeds)]
+    team = Team(members, shape, layout, Timeline())
+    team.compute(team.parts(), Files(read, write), lambda choice: lambda part, found: "fast", said.append)
+    return source, target, said, team
 
 
 def run(shape, layout, device, source=None, choose=lambda *_: "fast", note_read=lambda *_: None):

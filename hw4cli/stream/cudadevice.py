@@ -164,7 +164,7 @@ class CudaDevice:
 
     def key_count(self, wanted: int) -> int:
         """As many as are wanted and leave memory for two slots, or one."""
-        free = self.gpu.cupy.cuda.runtime.memGetInfo()[0] - 2 * self._slot_bytes()
+        free: int = self.gpu.cupy.cuda.runtime.memGetInfo()[0] - 2 * self._slot_bytes()
         return max(1, min(wanted, free // (2 * 4 * self.group.N * self.group.d)))
 
     def _free_bytes(self) -> int:
