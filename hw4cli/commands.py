@@ -34,5 +34,7 @@ def wants_gpu(arguments: list[str]) -> bool:
     """Whether a command line computes, as `hw4 IN OUT` does, and not only on the CPU."""
     if not arguments or arguments[0] in OWN_OPTIONS or (arguments[0] in COMMANDS and arguments[0] != "run"):
         return False
+    if any(argument.startswith("--srun") for argument in arguments):
+        return False  # others compute
     without = {f"{option}{name}" for name in WITHOUT_GPU for option in ("", "--device=")}
-    return not {*without, "-h", "--help"} & set(arguments)
+    return not {*without, "-h", "--help", "--ranks"} & set(arguments)  # which GPU is a rank's shows later

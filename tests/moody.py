@@ -40,10 +40,6 @@ class Moody:
     def batches(self):
         return self.layout.group
 
-    @property
-    def rows(self):
-        return self.layout.rows or self.shape.N
-
     def use(self):
         self.pause("use")
 
@@ -155,7 +151,7 @@ def run_team(shape, layout, devices, speeds=None, fail=None, opening=lambda numb
     speeds = speeds or [1.0] * len(devices)
     members = [Member(f"GPU {number}", speed, opened(number)) for number, speed in enumerate(speeds)]
     team = Team(members, shape, layout, Timeline())
-    team.compute(team.parts(), Files(read, write), lambda choice: lambda part, found: "fast", said.append)
+    team.compute(layout.parts(shape), Files(read, write), lambda choice: lambda part, found: "fast", said.append)
     return source, target, said, team
 
 

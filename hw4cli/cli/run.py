@@ -5,18 +5,27 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli import __version__
 from hw4cli.commands import WITHOUT_GPU
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import Hw4Error
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, causal_option
+from hw4cli.terminal.options import FILE, causal_option, split_command
 from hw4cli.terminal.params import Gpus, KernelName, Number, OneOf
 from hw4cli.text.words import columns, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.nodes.place import Place
+    from hw4cli.problem.shape import Shape
+    from hw4cli.stream.pipeline import Job
+    from hw4cli.stream.team import Notify
 
 BAR_DELAY = 2.0  # seconds: most runs are over by then
 
@@ -53,35 +62,35 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     metavar="GPUS",
     help="Compute on several of this node's GPUs: all, count:N for the first N, or ids:0,2 for those numbers.",
 )
+@click.option(
+    "--srun",
+    metavar="OPTIONS",
+    help="Compute on the nodes that srun gives with these options: '-N4 --gpus-per-node=8 --exclusive'. Each process "
+    "computes a share, on its GPUs.",
+)
+@click.option("--resume", is_flag=True, help="With --srun: go on with what a run that was interrupted has written.")
+@click.option(
+    "--ranks",
+    is_flag=True,
+    help="This process is one of several that srun, torchrun or mpirun started: compute its share of the file.",
+)
+@click.option("--step", is_flag=True, hidden=True)  # with --ranks: --srun started it
 @click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
-def run(
-    ctx: click.Context,
-    inputfile: Path,
-    outputfile: Path,
-    device: str,
-    kernel: str,
-    max_error: float | None,
-    causal: bool,
-    gpus: str | None,
-    timing: bool,
-    quiet: bool,
-) -> None:
+def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, quiet: bool, **options: Any) -> None:
     """Compute attention: read INPUTFILE, write OUTPUTFILE.
 
     This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is complete; until
     then, and after any error, an older OUTPUTFILE stays as it was.
     """
-    if device == "cpu" and kernel != "auto":
-        raise click.UsageError(f"--kernel {kernel} is for the GPU and does not go with --device cpu", ctx)
-    if gpus and device in WITHOUT_GPU:
-        raise click.UsageError(f"--gpus {gpus} does not go with --device {device}", ctx)
+    _check_together(ctx, timing=timing, **options)
+    device, kernel, max_error = options["device"], options["kernel"], options["max_error"]
     # hw4 spreads batches over the cores itself; NumPy's BLAS would start as many threads again for each.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()  # imports make many objects and no garbage: this saves 10 ms
     with Importing():
-        if device not in WITHOUT_GPU:
+        if device not in WITHOUT_GPU and not options["ranks"] and not options["srun"]:
             from hw4cli.device.context import make_context
 
             make_context()
@@ -96,22 +105,23 @@ def run(
             raise click.UsageError(f"--max-error does not go with {kernel}: no bound of its error is known", ctx)
 
     timeline = Timeline()
-    bar = Bar("computing", timeline.progress, BAR_DELAY, wanted=not quiet)
+    bar = Bar("computing", timeline.progress, BAR_DELAY, wanted=not quiet and not options["ranks"])
 
     def notify(sentence: str) -> None:
         if not quiet:
             bar.print_message(sentence)
 
-    devices = {
-        "auto": pipeline.auto(kernel, max_error, notify),
-        "cuda": pipeline.cuda(kernel, max_error),
-        "cpu": pipeline.cpu(max_error),
-        "emulate": pipeline.emulated(kernel, max_error),
-    }
-    members = pipeline.several(kernel, max_error, gpus) if gpus else pipeline.alone(devices[device])
     started = time.perf_counter()
-    with bar:
-        shape, summary = pipeline.run(inputfile, outputfile, members, workers(), timeline, notify, causal)
+    if options["ranks"]:
+        _compute_share(inputfile, outputfile, timeline, notify, workers(), options)
+        return
+    if options["srun"]:
+        with bar:
+            shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, options)
+    else:
+        job = _job(options, workers(), notify)
+        with bar:
+            shape, summary = pipeline.run(inputfile, outputfile, job, timeline, notify)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
@@ -119,3 +129,83 @@ def run(
         width = columns(sys.stderr)
         click.echo(timeline.table(width), err=True)
         click.echo(wrapped(summary, width, " " * 8, first=""), err=True)
+
+
+def _check_together(ctx: click.Context, device: str, kernel: str, gpus: str | None, **options: Any) -> None:
+    """Raise UsageError for options that do not go together."""
+    problems = {
+        f"--kernel {kernel} is for the GPU and does not go with --device cpu": device == "cpu" and kernel != "auto",
+        f"--gpus {gpus} does not go with --device {device}": gpus and device in WITHOUT_GPU,
+        "--resume goes with --srun": options["resume"] and not options["srun"],
+        "--ranks does not go with --srun, which starts the ranks itself": options["ranks"] and options["srun"],
+        "--timing is of a single process, and does not go with --srun and --ranks": options["timing"]
+        and (options["srun"] or options["ranks"]),
+    }
+    for problem, is_one in problems.items():
+        if is_one:
+            raise click.UsageError(problem, ctx)
+
+
+def _job(options: dict[str, Any], cores: int, notify: "Notify", place: "Place | None" = None) -> "Job":
+    """How the file is computed, by these options, in this process, which has this place among several."""
+    from hw4cli.stream import pipeline
+
+    device, kernel, max_error, gpus = (options[name] for name in ("device", "kernel", "max_error", "gpus"))
+    if device not in WITHOUT_GPU and (gpus or place):
+        of_node = (place.local, place.local_size) if place else (0, 1)
+        members = pipeline.several(kernel, max_error, gpus or "all", *of_node)
+    else:
+        devices = {
+            "auto": pipeline.auto(kernel, max_error, notify),
+            "cuda": pipeline.cuda(kernel, max_error),
+            "cpu": pipeline.cpu(max_error),
+            "emulate": pipeline.emulated(kernel, max_error),
+        }
+        members = pipeline.alone(devices[device])
+    # A kernel of the user's own may take the rows of Q and of K for as many.
+    return pipeline.Job(members, cores, options["causal"], whole_batches=is_own_kernel(kernel) or device == "emulate")
+
+
+def _deciding(options: dict[str, Any]) -> list[object]:
+    """What decides about the output's bytes."""
+    kernel = options["kernel"]
+    text = Path(kernel).read_text(encoding="utf-8", errors="replace") if is_own_kernel(kernel) else ""
+    return [__version__, text, *(options[name] for name in ("device", "kernel", "max_error", "causal"))]
+
+
+def _compute_share(
+    source: Path, target: Path, timeline: Timeline, notify: "Notify", cores: int, options: dict[str, Any]
+) -> None:
+    """Do what one of several processes does; the first one completes the output, unless --srun will."""
+    with Importing():
+        from hw4cli.nodes.place import place
+        from hw4cli.nodes.rank import complete_when_whole, compute_share
+
+    here = place(by_slurm=options["step"])
+
+    def note(sentence: str) -> None:
+        notify(f"{here}: {sentence}")
+
+    try:
+        joint = compute_share(
+            source, target, _job(options, cores, note, here), _deciding(options), timeline, note, here
+        )
+        if here.rank == 0 and not options["step"]:
+            complete_when_whole(joint, note)
+    except Hw4Error as error:
+        raise type(error)(f"{here} failed: {error}") from None
+
+
+def _compute_by_slurm(
+    ctx: click.Context, source: Path, target: Path, timeline: Timeline, options: dict[str, Any]
+) -> "Shape":
+    """Have srun's processes compute the file."""
+    with Importing():
+        from hw4cli.nodes.launch import compute_by_slurm
+
+    words = split_command(options["srun"], "--srun", ctx)
+    given = {f"--{name.replace('_', '-')}": options[name] for name in ("device", "kernel", "max_error", "gpus")}
+    passed = [f"{name}={value}" for name, value in given.items() if value is not None]
+    passed += ["--causal"] * options["causal"]
+    go_on, progress = options["resume"], timeline.progress
+    return compute_by_slurm(source, target, words, passed, _deciding(options), go_on, progress)

@@ -45,7 +45,7 @@ def run_step(
     """
     command = [*launcher, *python_command("runner.step", "-P"), str(request.write())]
     with tempfile.TemporaryFile() as output:
-        code, lines = _run_launcher(command, {**env, **SRUN_EXIT_CODES}, output, say)
+        code, lines = run_launcher(command, {**env, **SRUN_EXIT_CODES}, output, say)
         output.seek(0)
         reports = [line for line in output.read().decode(errors="replace").splitlines() if MARK in line]
     if len(reports) == 1:
@@ -68,7 +68,7 @@ def run_in_allocation(options: Sequence[str], arguments: Sequence[str]) -> int:
         if not LEVEL.match(line):
             print(printable(line), file=sys.stderr, flush=True)
 
-    code, _ = _run_launcher(command, {**os.environ, **SRUN_EXIT_CODES}, None, pass_on, every_line=True)
+    code, _ = run_launcher(command, {**os.environ, **SRUN_EXIT_CODES}, None, pass_on, every_line=True)
     levels = [found[2] for line in lines if (found := LEVEL.match(line)) and not HW4_EXIT.search(line)]
     # srun itself may end with 2 or 130, too, and with 1 after a fatal error.
     if code in HW4_EXIT_CODES and not (levels and code > 1) and "fatal" not in levels:
@@ -141,7 +141,7 @@ def _slurm(*command: str, script: str | None = None) -> str:
     return result.stdout.decode(errors="replace")
 
 
-def _run_launcher(
+def run_launcher(
     command: Sequence[str],
     env: Mapping[str, str],
     output: IO[bytes] | None,

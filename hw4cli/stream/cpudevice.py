@@ -84,11 +84,6 @@ class CpuDevice:
         """The batches of a group."""
         return self._layout.group
 
-    @property
-    def rows(self) -> int:
-        """The rows of a batch that are computed together."""
-        return self._layout.rows
-
     def use(self) -> None:
         """Any thread may."""
 
@@ -107,8 +102,8 @@ class CpuDevice:
     def new_slot(self) -> CpuSlot:
         """A new slot."""
         shape = self._shape
-        by_rows = self.rows < shape.N
-        return CpuSlot(self, (self.rows, shape.d) if by_rows else (self.batches, 3, shape.N, shape.d), self._timeline)
+        rows = self._layout.rows
+        return CpuSlot(self, (rows, shape.d) if rows < shape.N else (self.batches, 3, shape.N, shape.d), self._timeline)
 
     def new_keys(self) -> CpuMemory:
         """Memory for K and V of one batch."""

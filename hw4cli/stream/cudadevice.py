@@ -99,7 +99,7 @@ class CudaDevice:
         self._cupy, self._number = import_cupy(), number
         self.use()
         self.gpu = Gpu()
-        self.by_rows = layout.rows < shape.N and not is_own_kernel(kernel)  # which may take Nq and Nk for the same
+        self.by_rows = layout.rows < shape.N
         self.group = (
             shape.with_batches(1).with_rows(0, layout.rows) if self.by_rows else shape.with_batches(layout.group)
         )
@@ -140,11 +140,6 @@ class CudaDevice:
     def batches(self) -> int:
         """The batches of a group: fewer than asked for where their scratch would not fit."""
         return self.group.B
-
-    @property
-    def rows(self) -> int:
-        """The rows of a batch that are computed together."""
-        return self.group.query_rows
 
     def shape_of(self, part: Part) -> Shape:
         """What a part computes."""

@@ -2,7 +2,6 @@
 
 import threading
 from concurrent.futures import CancelledError
-from dataclasses import replace
 
 import numpy as np
 
@@ -35,9 +34,7 @@ class EmulatedDevice(CpuDevice):
 
     def __init__(self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline) -> None:
         kernels, why = candidates(kernel, EMULATED, "", shape.d)
-        super().__init__(
-            Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, replace(layout, rows=shape.N), timeline
-        )
+        super().__init__(Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, layout, timeline)
         self._libraries: dict[str, tuple[Plan, Library]] = {}
         self._one_at_a_time = threading.Lock()
         first = self.choice.first

@@ -43,10 +43,6 @@ class Device(Protocol):
     def batches(self) -> int:
         """How many batches a group has: as many as were asked for, or as many as fit its memory."""
 
-    @property
-    def rows(self) -> int:
-        """How many rows of a batch are computed together: as many as were asked for, or all."""
-
     def use(self) -> None:
         """Let this thread use the device: each thread calls it once, at first."""
 
@@ -97,9 +93,12 @@ GROUP_BYTES, PIECE_BYTES, SMALLEST_PIECE = 32 << 20, 2 << 20, 1 << 20
 SLOTS, READERS, WRITERS = 4, 4, 2
 
 
-def choose_layout(shape: Shape, cores: int) -> Layout:
-    """The layout for a file of this shape on a machine with so many cores; group and rows depend on the shape alone."""
-    batch, rows = 3 * 4 * shape.N * shape.d, rows_of_a_part(shape)
+def choose_layout(shape: Shape, cores: int, whole_batches: bool = False) -> Layout:
+    """The layout for a file of this shape on a machine with so many cores; group and rows depend on the shape alone.
+
+    `whole_batches`: no batch is cut into ranges of rows, however large it is.
+    """
+    batch, rows = 3 * 4 * shape.N * shape.d, shape.N if whole_batches else rows_of_a_part(shape)
     group = min(shape.B, max(1, GROUP_BYTES // batch))
     readers = min(READERS, max(2, cores))
     piece = max(SMALLEST_PIECE, min(PIECE_BYTES, shape.input_bytes // (2 * readers)))

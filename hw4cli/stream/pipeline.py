@@ -2,8 +2,8 @@
 
 import gc
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,37 +22,53 @@ from hw4cli.system.files import NewFile, check_different
 Members = Callable[[], list[Member]]  # finds the devices that are to compute a file, the first of which is opened first
 
 
-def run(
-    source: Path,
-    target: Path,
-    members: Members,
-    cores: int,
-    timeline: Timeline,
-    notify: Notify,
-    causal: bool = False,
-) -> tuple[Shape, str]:
-    """Compute the input file's attention, or causal attention, into the output file; return the shape, and which
-    kernels and devices computed it.
+@dataclass(frozen=True)
+class Job:
+    """How a file is computed: its devices; on how many cores; causal or not; `whole_batches`, if no batch may be cut
+    into ranges of rows."""
+
+    members: Members
+    cores: int
+    causal: bool = False
+    whole_batches: bool = False
+
+    def parts(self, inputs: InputFile) -> tuple[Shape, list[Part]]:
+        """The shape of a file that is computed so, and its parts."""
+        shape = replace(inputs.shape, causal=self.causal)
+        return shape, choose_layout(shape, self.cores, self.whole_batches).parts(shape)
+
+
+def run(source: Path, target: Path, job: Job, timeline: Timeline, notify: Notify) -> tuple[Shape, str]:
+    """Compute the input file's attention into the output file; return the shape, and which kernels and devices computed
+    it.
 
     Devices are opened after the input's header and the output's folder have been checked. `notify` gets a sentence
     when parts needed a more exact kernel, or a device failed. Raises InputError and MachineError; then, as on Ctrl-C,
     the old output is untouched.
     """
     with InputFile(source) as inputs:
-        shape = replace(inputs.shape, causal=causal)
-        timeline.progress.total = shape.output_bytes
         new = NewFile(target)
         check_different(source, target)
+        shape, parts = job.parts(inputs)
         with new as output:
-            layout = choose_layout(shape, cores)
-            team = Team(members(), shape, layout, timeline)
-            gc.enable()  # the command disables it while it imports
-            timeline.started("start")
-            team.compute(team.parts(), Files(inputs.read, output.write_at), chooser(inputs), notify)
-        if sentence := team.choice.exceptions_sentence():
-            notify(sentence)
+            team = compute(inputs, parts, Files(inputs.read, output.write_at), job, timeline, notify)
     team.finish()
     return shape, team.summary()
+
+
+def compute(
+    inputs: InputFile, parts: Sequence[Part], files: Files, job: Job, timeline: Timeline, notify: Notify
+) -> Team:
+    """Compute some parts of a file; the devices that did."""
+    shape = replace(inputs.shape, causal=job.causal)
+    timeline.progress.total = sum(part.batches * part.rows for part in parts) * 4 * shape.d
+    team = Team(job.members(), shape, choose_layout(shape, job.cores, job.whole_batches), timeline)
+    gc.enable()  # the command disables it while it imports
+    timeline.started("start")
+    team.compute(parts, files, chooser(inputs), notify)
+    if sentence := team.choice.exceptions_sentence():
+        notify(sentence)
+    return team
 
 
 def chooser(inputs: InputFile) -> Callable[[Choice], Choose]:

@@ -43,7 +43,7 @@ class Team:
     def __init__(self, members: Sequence[Member], shape: Shape, layout: Layout, timeline: Timeline) -> None:
         self._members, self._shape, self._timeline = members, shape, timeline
         self._device, self.choice = members[0].open(shape, layout, timeline)
-        self._layout = replace(layout, group=self._device.batches, rows=self._device.rows)
+        self._layout = replace(layout, group=self._device.batches)
         self._opened = [self._device]
         self._streams: list[Stream] = []
         self._failed: list[str] = []
@@ -51,10 +51,6 @@ class Team:
         self._an_end: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()
         self.work = Work([])
-
-    def parts(self) -> list[Part]:
-        """All parts of the file."""
-        return self._layout.parts(self._shape)
 
     def compute(self, parts: Sequence[Part], files: Files, chooser: Callable[[Choice], Choose], notify: Notify) -> None:
         """Compute parts of the file, which may be fewer than all. Groups are cut where the device's are smaller."""

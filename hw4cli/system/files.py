@@ -35,27 +35,27 @@ class NewFile:
         self.path, self._mode = path, mode
         try:
             # A link stays: the file that it leads to is replaced.
-            self._target = _behind_links(path)
-            kind = self._target.lstat().st_mode
+            self.target = _behind_links(path)
+            kind = self.target.lstat().st_mode
         except FileNotFoundError:
             kind = stat.S_IFREG
         except OSError as error:
             raise InputError(f"{path} is no place for a file: {error.strerror}") from None
         if stat.S_ISDIR(kind):
             raise InputError(f"{path} is a directory, but the output must be a file")
-        if not stat.S_ISREG(kind) and self._target != NULL:
+        if not stat.S_ISREG(kind) and self.target != NULL:
             raise InputError(f"{path} is a device or a pipe, but the output must be a regular file")
-        if not self._target.parent.is_dir():
-            raise InputError(f"the folder {self._target.parent} of the output {path} does not exist")
+        if not self.target.parent.is_dir():
+            raise InputError(f"the folder {self.target.parent} of the output {path} does not exist")
 
     def __enter__(self) -> Self:
-        folder = self._target.parent
-        self._part = self._target
-        private = self._mode is not None or self._target.exists()
+        folder = self.target.parent
+        self._part = self.target
+        private = self._mode is not None or self.target.exists()
         flags, mode = os.O_WRONLY | os.O_CLOEXEC, 0o600 if private else 0o666
-        if self._target != NULL:
+        if self.target != NULL:
             remove_orphans(folder)
-            head = os.fsencode(self._target.name)[:HEAD_BYTES].decode(errors="ignore")
+            head = os.fsencode(self.target.name)[:HEAD_BYTES].decode(errors="ignore")
             self._part = folder / f".{head}.{owner.token()}-{os.urandom(4).hex()}{PART_SUFFIX}"
             flags |= os.O_CREAT | os.O_EXCL
         try:
@@ -71,30 +71,25 @@ class NewFile:
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            raise _write_error(error, self.path) from None
+            raise write_error(error, self.path) from None
 
     def write_at(self, data: "NDArray[Any] | memoryview", offset: int) -> None:
         """Write the bytes of a contiguous array at an offset; any number of threads at once."""
-        view, done = _bytes(data), 0
-        try:
-            while done < len(view):
-                done += os.pwrite(self._file.fileno(), view[done:], offset + done)
-        except OSError as error:
-            raise _write_error(error, self.path) from None
+        write_all_at(self._file.fileno(), data, offset, self.path)
 
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         try:
             self._file.close()
-            if kind is None and self._target != NULL:
+            if kind is None and self.target != NULL:
                 with suppress(FileNotFoundError):
-                    self._part.chmod(self._mode or stat.S_IMODE(self._target.stat().st_mode))
-                self._part.replace(self._target)
+                    self._part.chmod(self._mode or stat.S_IMODE(self.target.stat().st_mode))
+                self._part.replace(self.target)
         except OSError as error:
-            raise _write_error(error, self.path) from None
+            raise write_error(error, self.path) from None
         finally:
-            if self._target != NULL:
+            if self.target != NULL:
                 self._part.unlink(missing_ok=True)
 
 
@@ -159,7 +154,18 @@ def write_text(path: Path, text: str, mode: int | None = None) -> None:
         file.write(memoryview(text.encode(errors="replace")))
 
 
-def _write_error(error: OSError, path: Path) -> Hw4Error:
+def write_all_at(file: int, data: Any, offset: int, path: Path) -> None:
+    """Write the bytes of a contiguous array at an offset of an open file. MachineError, naming `path`, if it fails."""
+    view, done = _bytes(data), 0
+    try:
+        while done < len(view):
+            done += os.pwrite(file, view[done:], offset + done)
+    except OSError as error:
+        raise write_error(error, path) from None
+
+
+def write_error(error: OSError, path: Path) -> Hw4Error:
+    """What a failed writing of a file is reported as."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return os_error(error, f"write {path} (its disk is full: free some space, or write elsewhere)")
     return os_error(error, f"write {path}")

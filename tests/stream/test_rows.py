@@ -22,8 +22,8 @@ def small_parts(monkeypatch):
 
 def computed(source, target, causal=False):
     said = []
-    timeline = Timeline()
-    _, summary = pipeline.run(source, target, pipeline.alone(pipeline.cpu(None)), 2, timeline, said.append, causal)
+    timeline, job = Timeline(), pipeline.Job(pipeline.alone(pipeline.cpu(None)), 2, causal)
+    _, summary = pipeline.run(source, target, job, timeline, said.append)
     assert timeline.progress.done == timeline.progress.total
     return target.read_bytes(), summary, said
 
@@ -63,9 +63,7 @@ def test_a_nan_in_any_range_is_reported_with_its_place(tmp_path, place, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "words", ["none", "count:0", "ids:", "ids:1,1"]
-)
+@pytest.mark.parametrize("words", ["none", "count:0", "ids:", "ids:1,1"])
 def test_words_that_choose_no_gpus_are_refused(hw4, tmp_path, words):
     fails(hw4("in", "out", "--gpus", words), 2, "--gpus", "all, count:N such as count:2, or ids:LIST such as ids:0,2")
 

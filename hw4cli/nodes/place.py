@@ -1,0 +1,73 @@
+"""Which of several processes this one is, by the environment that its launcher gave it."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hw4cli.errors import InputError
+
+SLURM = "Slurm"
+
+# By launcher: the variables of rank, number of ranks, rank on this node, ranks on this node.
+LAUNCHERS = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
+    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """This process: the rank of so many, and its number among those on its node, so many; the node's name."""
+
+    rank: int
+    size: int
+    local: int
+    local_size: int
+    node: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} on {self.node}"
+
+
+def place(env: Mapping[str, str] = os.environ, by_slurm: bool = False) -> Place:
+    """The place of this process; `by_slurm`, if srun has started it, and no other launcher's variables count.
+
+    InputError if no launcher has given it a place.
+
+    >>> place({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5", "SLURM_LOCALID": "1", "SLURM_NODEID": "1",
+    ...        "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURMD_NODENAME": "n2"})
+    Place(rank=3, size=5, local=1, local_size=2, node='n2')
+    """
+    known = {SLURM: LAUNCHERS[SLURM]} if by_slurm else LAUNCHERS
+    names = next((names for names in known.values() if names[0] in env and names[1] in env), None)
+    if names is None:
+        raise InputError("--ranks is for a process that srun, torchrun or mpirun started: none has started this one")
+    rank, size, local, local_size = names
+    try:
+        number, count = int(env[rank]), int(env[size])
+        here, all_here = int(env.get(local, number)), _on_this_node(env, local_size, count)
+    except ValueError:
+        raise InputError(f"{', '.join(names)}: these variables do not hold a rank and numbers of ranks") from None
+    if not 0 <= number < count:
+        raise InputError(f"{rank} is {number}, but {size} is {count}")
+    if "SLURM_GPUS_PER_TASK" in env:  # Slurm shows each its own
+        here, all_here = 0, 1
+    return Place(number, count, here, max(all_here, here + 1), env.get("SLURMD_NODENAME") or os.uname().nodename)
+
+
+def _on_this_node(env: Mapping[str, str], name: str, size: int) -> int:
+    """A number, or Slurm's list of numbers by node, such as 2(x3),1; the number of all where there is none."""
+    words = env.get(name, str(size))
+    counts = [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", words) for _ in range(int(times or 1))]
+    node = int(env.get("SLURM_NODEID", "0")) if len(counts) > 1 else 0
+    if node >= len(counts):
+        raise ValueError(words)
+    return counts[node]
