@@ -89,14 +89,17 @@ def run(source: Path, target: Path, *options: str) -> tuple[float, float, str]:
 
 def measured(source: Path, shape: Sizes, counts: list[int], runs: int, folder: Path) -> dict[str, Any]:
     """Rows of a workload: a number of GPUs, its times, its speed-up and efficiency beside the first number."""
+    began = time.perf_counter()
     times: dict[int, list[list[float]]] = {count: [] for count in counts}
     first, equal, said = folder / "first", True, dict[int, str]()
     run(source, first, "--gpus", f"count:{counts[0]}")  # compiles, and fills the page cache
     error = worst_error(source, first, shape)
+    print(f"  {time.perf_counter() - began:.1f} s for a first run and float64", flush=True)
     for turn in range(runs):
         for count in counts:
             stream_s, wall_s, said[count] = run(source, folder / "out", "--gpus", f"count:{count}")
             times[count].append([stream_s, wall_s])
+            print(f"  {count} GPUs: stream {stream_s:.3f} s, process {wall_s:.3f} s", flush=True)
             equal = equal and (turn > 0 or same(first, folder / "out"))
     rows: list[dict[str, Any]] = []
     for count in counts:
@@ -115,7 +118,9 @@ def strong(counts: list[int], runs: int, folder: Path, names: list[str]) -> dict
     for name in names:
         print(f"strong, {name} {STRONG[name]}", flush=True)
         source = folder / "in"
+        began = time.perf_counter()
         make(source, STRONG[name])
+        print(f"  made in {time.perf_counter() - began:.1f} s", flush=True)
         found = measured(source, STRONG[name], counts, runs, folder)
         for row in found["rows"]:
             row["speedup"] = found["rows"][0]["stream"] * counts[0] / row["stream"]

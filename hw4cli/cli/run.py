@@ -91,9 +91,11 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
     gc.disable()  # imports make many objects and no garbage: this saves 10 ms
     with Importing():
         if device not in WITHOUT_GPU and not options["ranks"] and not options["srun"]:
-            from hw4cli.device.context import make_context
+            from hw4cli.device.context import make_context, make_other_contexts
 
             make_context()
+            if options["gpus"]:
+                make_other_contexts(options["gpus"], inputfile)
         from hw4cli.problem.cpu import workers
         from hw4cli.stream import pipeline
 

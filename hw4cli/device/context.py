@@ -1,9 +1,12 @@
-"""CUDA's context, made in a thread while Python imports modules: both take 0.2 s and more."""
+"""CUDA's contexts, made in a thread while Python imports modules: both take 0.2 s and more."""
 
 import ctypes
+import struct
 import threading
+from contextlib import suppress
+from pathlib import Path
 
-_started = False
+_making: threading.Thread | None = None
 
 
 def make_context() -> None:
@@ -11,17 +14,34 @@ def make_context() -> None:
 
     Only the first call has an effect; ctypes lets other threads run while the driver works.
     """
-    global _started
-    if not _started:
-        _started = True
-        threading.Thread(target=_make, daemon=True).start()
+    global _making
+    if _making is None:
+        _making = threading.Thread(target=_make, args=([0],), daemon=True)
+        _making.start()
 
 
-def _make() -> None:
+def make_other_contexts(words: str, source: Path) -> None:
+    """Go on with those of the other GPUs that `--gpus WORDS` asks for, as far as a file's work is enough for them."""
+    from hw4cli.problem.shape import Shape, most_gpus
+
+    most = 1
+    with suppress(OSError, struct.error), source.open("rb") as file:  # the command reports what is wrong
+        most = most_gpus(words, Shape(*struct.unpack("<iii", file.read(12))))
+    kind, _, listed = words.partition(":")
+    numbers = [int(number) for number in listed.split(",")] if listed else [most]
+    wanted = numbers if kind == "ids" else list(range(min(most, numbers[0])))
+    if others := [number for number in wanted if number]:
+        threading.Thread(target=_make, args=(others, _making), daemon=True).start()
+
+
+def _make(numbers: list[int], after: threading.Thread | None = None) -> None:
+    if after:
+        after.join()
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return
     device, context = ctypes.c_int(), ctypes.c_void_p()
-    if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), 0) == 0:
-        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+    for number in numbers:
+        if driver.cuInit(0) == 0 and driver.cuDeviceGet(ctypes.byref(device), number) == 0:
+            driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)

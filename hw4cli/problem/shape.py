@@ -9,6 +9,8 @@ HEADER_BYTES = 12  # int32 B, N, d
 MAX_D = 128
 CAUSAL = ".causal"  # in the name of a causal answer: t07.causal.out
 AbsMax = tuple[float, float, float]  # the largest |element| of Q, of K and of V; NaN where there is one
+# A fast GPU's rates, and the seconds of work that are enough for one: opening it takes a fifth of a second.
+BYTES_A_SECOND, FLOPS_A_SECOND, ENOUGH = 8e9, 3e14, 0.5
 LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d that the assignment states
 
 
@@ -119,3 +121,17 @@ class Shape:
         """An element's index in an output file, as "batch b, row r, column c" (counted from 0)."""
         batch, rest = divmod(index, self.N * self.d)
         return f"batch {batch}, row {rest // self.d}, column {rest % self.d}"
+
+
+def most_gpus(words: str, shape: Shape) -> int:
+    """How many of the GPUs that `--gpus WORDS` asks for are to compute a shape, at most: those that are named, all of
+    them; or else, as many as its work is enough for, because a small one is computed before a second GPU is open.
+
+    >>> [most_gpus(words, Shape(9600, 128, 64)) for words in ("all", "count:2", "ids:0,1")]
+    [1, 1, 2]
+    """
+    kind, _, numbers = words.partition(":")
+    if kind == "ids":
+        return len(numbers.split(","))
+    seconds = (shape.input_bytes + shape.output_bytes) / BYTES_A_SECOND + shape.flops / FLOPS_A_SECOND
+    return max(1, int(seconds / ENOUGH))

@@ -10,7 +10,7 @@ from pathlib import Path
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.shape import AbsMax, Shape, most_gpus
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout
 from hw4cli.stream.scheduler import Choose
@@ -19,7 +19,8 @@ from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part
 from hw4cli.system.files import NewFile, check_different
 
-Members = Callable[[], list[Member]]  # finds the devices that are to compute a file, the first of which is opened first
+# Finds the devices that are to compute a shape; the first one is opened first.
+Members = Callable[[Shape], list[Member]]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def compute(
     """Compute some parts of a file; the devices that did."""
     shape = replace(inputs.shape, causal=job.causal)
     timeline.progress.total = sum(part.batches * part.rows for part in parts) * 4 * shape.d
-    team = Team(job.members(), shape, choose_layout(shape, job.cores, job.whole_batches), timeline)
+    team = Team(job.members(shape), shape, choose_layout(shape, job.cores, job.whole_batches), timeline)
     gc.enable()  # the command disables it while it imports
     timeline.started("start")
     team.compute(parts, files, chooser(inputs), notify)
@@ -89,7 +90,7 @@ def chooser(inputs: InputFile) -> Callable[[Choice], Choose]:
 
 def alone(open_device: OpenDevice) -> Members:
     """A single device."""
-    return lambda: [Member("", 1.0, open_device)]
+    return lambda shape: [Member("", 1.0, open_device)]
 
 
 def cpu(max_error: float | None) -> OpenDevice:
@@ -129,12 +130,12 @@ def cuda(kernel: str, max_error: float | None, number: int = 0) -> OpenDevice:
 
 
 def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, processes: int = 1) -> Members:
-    """The GPUs that `gpus` names, as `--gpus` does, or this process's stretch of them, of several on this node."""
+    """The GPUs that `gpus` asks for, as `--gpus` does, or this process's stretch of them, of several on this node."""
 
-    def members() -> list[Member]:
+    def members(shape: Shape) -> list[Member]:
         from hw4cli.stream.gpus import chosen, count_here, of_process, speed
 
-        numbers = of_process(chosen(gpus, count_here()), place, processes)
+        numbers = of_process(chosen(gpus, count_here()), place, processes)[: most_gpus(gpus, shape)]
         return [Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number)) for number in numbers]
 
     return members
