@@ -1,7 +1,8 @@
-"""A Slurm cluster of one node, which the tests start and end, and the programs that they run on it.
+"""A Slurm cluster of one node, or of some, which the tests start and end, and the programs that they run on it.
 
 munged, slurmctld and slurmd run as the user of the tests, listen on the loopback only, and use no file outside their
-folder. The node's two GPUs are /dev/null and /dev/zero: Slurm allocates them, and nothing computes on them.
+folder. A node's two GPUs are /dev/null and /dev/zero: Slurm allocates them, and nothing computes on them. Several nodes
+are as many slurmd on this machine.
 """
 
 import os
@@ -24,18 +25,17 @@ SLURM_CONF = """\
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ctld_port}
-SlurmdPort={slurmd_port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
@@ -49,8 +49,8 @@ ReturnToService=2
 MaxArraySize={tasks_max}
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=500 Gres=gpu:2 State=UNKNOWN
-PartitionName=nvidia Nodes={host} Default=YES MaxTime=INFINITE State=UP
+{nodes}
+PartitionName=nvidia Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
@@ -69,15 +69,16 @@ class Cluster:
     """The daemons, as a context manager; `settings` are the variables with which srun and sbatch find them, `env` an
     environment that has them."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, nodes=0):
         self.folder = folder
         self.host = socket.gethostname().partition(".")[0]
+        self.nodes = [f"node{n}" for n in range(nodes)] or [self.host]
         self.settings = {"PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
         self.env = {**os.environ, **self.settings}
         self._daemons = ExitStack()
 
     def __enter__(self):
-        for name in ("state", "spool"):
+        for name in ("state", *(f"spool.{node}" for node in self.nodes)):
             (self.folder / name).mkdir()
         self._write()
         try:
@@ -85,8 +86,9 @@ class Cluster:
             self._start("munged", "--foreground", "--force", *self._munge())
             self._until(lambda: (self.folder / "munge.socket").exists(), "the start of munged")
             self._start("slurmctld", "-D")
-            self._start("slurmd", "-D")
-            self._until(lambda: "idle" in self.run("sinfo", "--noheader", "--format=%T").stdout, "the start of slurmd")
+            for node in self.nodes:
+                self._start("slurmd", "-D", *(["-N", node] if node != self.host else []))
+            self._until(lambda: self._idle_nodes() == len(self.nodes), "the start of slurmd")
         except BaseException:
             self._daemons.close()
             raise
@@ -103,6 +105,9 @@ class Cluster:
         """Run a command of Slurm."""
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, **kwargs)
 
+    def _idle_nodes(self):
+        return self.run("sinfo", "--noheader", "--Node", "--format=%T").stdout.split().count("idle")
+
     def wait_for(self, condition):
         """Wait until a condition is true that a command of Slurm or a job will cause."""
         self._until(condition, "what the test waits for")
@@ -117,11 +122,16 @@ class Cluster:
             "user": pwd.getpwuid(os.getuid()).pw_name,
             "folder": self.folder,
             "ctld_port": free_port(),
-            "slurmd_port": free_port(),
+            "nodes": "\n".join(
+                f"NodeName={node} NodeHostname={self.host} NodeAddr=127.0.0.1 Port={free_port()} "
+                "CPUs=2 RealMemory=500 Gres=gpu:2 State=UNKNOWN"
+                for node in self.nodes
+            ),
             "tasks_max": TASKS_MAX,
         }
         (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
-        gres = [f"NodeName={self.host} Name=gpu File={device}\n" for device in ("/dev/null", "/dev/zero")]
+        gpus = ("/dev/null", "/dev/zero")
+        gres = [f"NodeName={node} Name=gpu File={device}\n" for node in self.nodes for device in gpus]
         (self.folder / "gres.conf").write_text("".join(gres))
 
     def _munge(self):
@@ -129,7 +139,7 @@ class Cluster:
         return [f"--{option}={self.folder}/munge.{end}" for option, end in files.items()]
 
     def _start(self, *command):
-        log = self._daemons.enter_context((self.folder / f"{command[0]}.out").open("wb"))
+        log = self._daemons.enter_context((self.folder / f"{command[0]}.out").open("ab"))
         process = subprocess.Popen(
             command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )

@@ -153,7 +153,7 @@ class Writer:
     def __init__(self, joint: JointFile) -> None:
         self._joint, self._list = joint, joint.list_of_this_process()
         self._pending: list[Range] = []
-        self._synced, self._lock = time.monotonic(), threading.Lock()
+        self._synced, self._lock = -SYNC_SECONDS, threading.Lock()  # when data and list were last made safe
         self._file = joint.opened()
         try:
             os.ftruncate(self._file, joint.size)
