@@ -24,7 +24,7 @@ def computed_share(shape: Shape, BR: int, BC: int) -> float:
 
 def combine_launch(name: str, shape: Shape) -> Launch:
     """The launch that puts the splits of the keys together, four elements of O a thread."""
-    blocks = combine_blocks(shape.B, shape.query_rows, shape.d, COMBINE_THREADS)
+    blocks = combine_blocks(shape.B, shape.rows, shape.d, COMBINE_THREADS)
     return Launch(f"{name}_combine", blocks, COMBINE_THREADS, 0)
 
 
@@ -37,7 +37,7 @@ def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, .
     """One launch, a block for every BR rows of every batch."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        return (Launch(symbol, formulas.row_blocks(shape.B, shape.query_rows, tile["BR"]), tile["THREADS"], shared),)
+        return (Launch(symbol, formulas.row_blocks(shape.B, shape.rows, tile["BR"]), tile["THREADS"], shared),)
 
     return launches
 
@@ -47,7 +47,7 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
 
     `stats`: the two numbers are wanted anyway.
     """
-    rows = shape.B * shape.query_rows * splits
+    rows = shape.B * shape.rows * splits
     row_stats = absmax + tiles
     partial_o = row_stats + row_stats_bytes(rows, stats or splits > 1)
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
@@ -57,7 +57,7 @@ def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperti
     """Into how many parts the keys are split: see split_count and causal_split_count."""
 
     def splits(shape: Shape, tile: Tile, props: DeviceProperties) -> int:
-        blocks = formulas.row_blocks(shape.B, shape.query_rows, tile["BR"])
+        blocks = formulas.row_blocks(shape.B, shape.rows, tile["BR"])
         count = causal_split_count if shape.causal else split_count
         return count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
 

@@ -46,7 +46,7 @@ def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
 def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A block for every BR rows and split; then, if there are splits, what puts them together."""
     threads = tile["THREADS"]
-    rows = Launch("flash", row_blocks(shape.B, shape.query_rows, tile["BR"]) * splits, threads, shared)
+    rows = Launch("flash", row_blocks(shape.B, shape.rows, tile["BR"]) * splits, threads, shared)
     combine = combine_launch("flash", shape)
     return (rows,) if splits == 1 else (rows, combine)
 

@@ -48,14 +48,17 @@ def arguments(
     matrices: Matrices,
     scratch: int,
     lse: int = 0,
+    scale: float | None = None,
+    offset: int = 0,
 ) -> bytes:
     """The one argument of each of a plan's launches, as bytes.
 
-    `matrices` are Q, K, V and O, Q and O from the first row that is computed on; at `scratch` are plan.scratch bytes;
-    at `lse`, if it is not 0, (B, rows) floats, in which each row's log of the sum of exp(score) is wanted.
+    `matrices` are Q, K, V and O; at `scratch` are plan.scratch bytes; at `lse`, if it is not 0, (B, rows) floats, in
+    which each row's log of the sum of exp(score) is wanted. `scale`: of the scores, if not 1/sqrt(d). Causal: row i
+    sees the keys up to i + offset.
     """
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     members = [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
-    sizes = shape.B, 1, shape.query_rows, shape.N, plan.splits
-    return _LAYOUT.pack(*members, lse, *parts, *sizes, shape.d**-0.5, shape.first_row)
+    sizes = shape.B, 1, shape.rows, shape.N, plan.splits
+    return _LAYOUT.pack(*members, lse, *parts, *sizes, scale or shape.d**-0.5, offset)

@@ -11,11 +11,11 @@ from hw4cli.problem.shape import Shape
 def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A tile of scores a block; a row of scores a warp; an element of O a thread."""
     threads = tile["THREADS"]
-    tiles = ceil_div(shape.query_rows, tile["BR"]) * ceil_div(shape.N, tile["BC"])
+    tiles = ceil_div(shape.rows, tile["BR"]) * ceil_div(shape.N, tile["BC"])
     return (
         Launch("naive_scores", shape.B * tiles, threads, shared),
-        Launch("naive_softmax", ceil_div(shape.B * shape.query_rows, threads // 32), threads, shared),
-        Launch("naive_values", ceil_div(shape.B * shape.query_rows * shape.d, threads), threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.rows, threads // 32), threads, shared),
+        Launch("naive_values", ceil_div(shape.B * shape.rows * shape.d, threads), threads, shared),
     )
 
 
@@ -56,7 +56,7 @@ NAIVE = Variant(
     regions=lambda d, tile: {},
     launches=_naive_launches,
     longest_sum=lambda N: N,
-    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.query_rows * shape.N),
+    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.rows * shape.N),
 )
 
 SMALLBR = Variant(

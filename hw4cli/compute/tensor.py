@@ -172,7 +172,7 @@ def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]
     """The pass that converts; a block for BR rows and split; and what puts the splits together."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        blocks = row_blocks(shape.B, shape.query_rows, tile["BR"]) * splits
+        blocks = row_blocks(shape.B, shape.rows, tile["BR"]) * splits
         steps = [Launch(name, blocks, tile["THREADS"], shared)]
         if not tile["INBLOCK"]:
             tiles = key_tiles(shape.B, shape.N, tile["BC"])

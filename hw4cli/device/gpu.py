@@ -89,12 +89,13 @@ class Gpu:
         shape = Shape(n, N, d)
         return self.launch(plan, shape, block_matrices(shape, inputs.data.ptr, outputs.data.ptr))
 
-    def launch(self, plan: Plan, shape: Shape, matrices: Matrices) -> Any:
-        """Launch a plan on Q, K, V and O, which lie where `matrices` has them; does not wait. Returns the scratch."""
+    def launch(self, plan: Plan, shape: Shape, matrices: Matrices, offset: int = 0) -> Any:
+        """Launch a plan on Q, K, V and O, which lie where `matrices` has them; causal, row i sees the keys up to
+        i + offset. Does not wait. Returns the scratch."""
         scratch = self.cupy.ndarray(plan.scratch, np.uint8)
         if plan.finds_absmax:
             scratch.data.memset_async(0, ABSMAX_BYTES)
-        passed = arguments(plan, shape, matrices, scratch.data.ptr)
+        passed = arguments(plan, shape, matrices, scratch.data.ptr, offset=offset)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
             function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
@@ -108,7 +109,12 @@ class Gpu:
         if plan.finds_absmax:
             return scratch[:12].view(np.uint32)
         largest = self.cupy.ndarray(3, np.uint32)
-        self.absmax(inputs, largest, keys)
+        if keys is None:
+            self.absmax(inputs, largest)
+        else:
+            largest.data.memset_async(0, largest.nbytes)
+            self.absmax_of_parts(inputs.data.ptr, 1, inputs.size, largest.data.ptr)
+            self.absmax_of_parts(keys.data.ptr, 2, keys.size // 2, largest.data.ptr + 4)
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
@@ -129,18 +135,17 @@ class Gpu:
             self.compute(plan, inputs, outputs)
             return outputs.get()  # type: ignore[no-any-return]
 
-    def absmax(self, inputs: Any, largest: Any, keys: Any = None) -> None:
-        """The largest |element| of Q, K, V, as the bits of three floats; arrays as absmax_of has them. Does not wait.
-
-        Any plan must have been compiled before: its module has this kernel, too.
-        """
+    def absmax(self, inputs: Any, largest: Any) -> None:
+        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait. Any
+        plan must have been compiled before: its module has this kernel, too."""
+        n, _, N, d = inputs.shape
         largest.data.memset_async(0, largest.nbytes)
-        matrices = 3 * inputs.shape[0] if keys is None else 1
-        for array, first, count in ((inputs, largest, matrices), (keys, largest[1:], 2)):
-            if array is not None:
-                part = array.size // count
-                grid = (count * ceil_div(part, ABSMAX_CHUNK),)
-                self._absmax(grid, (ABSMAX_THREADS,), (array, first, np.int64(part)))
+        self.absmax_of_parts(inputs.data.ptr, 3 * n, N * d, largest.data.ptr)
+
+    def absmax_of_parts(self, address: int, parts: int, elements: int, largest: int) -> None:
+        """The same of parts one after the other; at `largest` are three zeros, the first for parts 0, 3, 6, ..."""
+        blocks = parts * ceil_div(elements, ABSMAX_CHUNK)
+        self._absmax((blocks,), (ABSMAX_THREADS,), (np.uint64(address), np.uint64(largest), np.int64(elements)))
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""

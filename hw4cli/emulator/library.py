@@ -14,7 +14,7 @@ from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, Ma
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Oblong
 
 FORWARD, REVERSE, RANDOM = "forward", "reverse", "random"
 ORDERS = (FORWARD, REVERSE, RANDOM)
@@ -168,10 +168,10 @@ class Library:
         memory = Memory(inputs, plan, watched, lse)
         self._watch(memory.arrays)
         first, count = rows or (0, memory.N)
-        shape = Shape(memory.n, memory.N, memory.d).with_rows(first, count)
+        shape = Oblong(memory.n, memory.N, memory.d, Nq=count)
         q, k, v, o = memory.matrices
         q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
-        params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse))
+        params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, None, first))
         finished = True
         for step in plan.launches:
             finished = self._launch(step, params, lanes, schedule)

@@ -19,7 +19,6 @@ class Shape:
     """The size of a case: B batches of N rows (queries, keys and values) of d columns.
 
     `causal`: row i sees the keys 0 to i alone. Files do not say so: who runs them does.
-    `first_row`, `rows`: of each batch, only so many rows of Q from that one on are computed; by default all.
 
     >>> Shape(2, 128, 64).flops
     8388608
@@ -31,8 +30,6 @@ class Shape:
     N: int
     d: int
     causal: bool = False
-    first_row: int = 0
-    rows: int | None = None
 
     @classmethod
     def of(cls, block: Any, causal: bool = False) -> "Shape":
@@ -54,9 +51,9 @@ class Shape:
         return self.B, self.N, self.d
 
     @property
-    def query_rows(self) -> int:
-        """The rows of Q that are computed of each batch; the keys are always N."""
-        return self.N if self.rows is None else self.rows
+    def rows(self) -> int:
+        """The rows of Q and O in a batch: as many as keys."""
+        return self.N
 
     @property
     def elements(self) -> int:
@@ -92,10 +89,6 @@ class Shape:
         """The same with another number of batches."""
         return replace(self, B=B)
 
-    def with_rows(self, first: int, rows: int) -> "Shape":
-        """The same, but only so many rows of Q are computed, from that one on."""
-        return replace(self, first_row=first, rows=rows)
-
     def check(self, where: str) -> None:
         """Raise InputError, naming `where`, unless hw4 computes this shape."""
         for name, value in (("B", self.B), ("N", self.N), ("d", self.d)):
@@ -121,6 +114,18 @@ class Shape:
         """An element's index in an output file, as "batch b, row r, column c" (counted from 0)."""
         batch, rest = divmod(index, self.N * self.d)
         return f"batch {batch}, row {rest // self.d}, column {rest % self.d}"
+
+
+@dataclass(frozen=True)
+class Oblong(Shape):
+    """B batches of Nq rows against N keys: arrays may have other numbers of both, files have not."""
+
+    Nq: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The rows of Q and O in a batch."""
+        return self.Nq
 
 
 def most_gpus(words: str, shape: Shape) -> int:

@@ -14,7 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, cuda_message, import_cupy
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import FLOAT32
-from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Shape
+from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Oblong, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Bytes, Layout
 from hw4cli.stream.timeline import Timeline
@@ -47,7 +47,7 @@ class CudaSlot(CudaMemory):
 
     def __init__(self, device: "CudaDevice") -> None:
         shape = device.group
-        one = (shape.query_rows, shape.d)
+        one = (shape.rows, shape.d)
         super().__init__(device, one if device.by_rows else (shape.B, 3, *one))
         self._outputs = device.gpu.empty((shape.B, *one))
         self._largest: Any = None  # absmax of the last launch, on the GPU
@@ -66,7 +66,7 @@ class CudaSlot(CudaMemory):
                 shape = self._device.shape_of(part)
                 addresses = (self.array, keys.array[0], keys.array[1], self._outputs)
                 q, k, v, o = (Matrix(array.data.ptr, 0, 0, shape.d) for array in addresses)
-                scratch = gpu.launch(plan, shape, (q, k, v, o))
+                scratch = gpu.launch(plan, shape, (q, k, v, o), part.row)
                 self._largest = gpu.absmax_of(plan, scratch, self.array[: part.rows], keys.array)
             self._ended.record()
 
@@ -101,7 +101,7 @@ class CudaDevice:
         self.gpu = Gpu()
         self.by_rows = layout.rows < shape.N
         self.group = (
-            shape.with_batches(1).with_rows(0, layout.rows) if self.by_rows else shape.with_batches(layout.group)
+            Oblong(1, shape.N, shape.d, shape.causal, layout.rows) if self.by_rows else shape.with_batches(layout.group)
         )
         self._timeline, self.progress = timeline, timeline.progress
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
@@ -144,7 +144,7 @@ class CudaDevice:
     def shape_of(self, part: Part) -> Shape:
         """What a part computes."""
         if self.by_rows:
-            return self.group.with_rows(part.row, part.rows)
+            return Oblong(1, self.group.N, self.group.d, self.group.causal, part.rows)
         return self.group.with_batches(part.batches)
 
     def plan(self, kernel: str, part: Part) -> Plan:
@@ -168,7 +168,7 @@ class CudaDevice:
 
     def _slot_bytes(self) -> int:
         matrices = 2 if self.by_rows else 4
-        return matrices * 4 * self.group.B * self.group.query_rows * self.group.d + self._plan.scratch
+        return matrices * 4 * self.group.B * self.group.rows * self.group.d + self._plan.scratch
 
     def buffer(self, size: int) -> Bytes:
         """Pinned memory: the GPU copies from and to it directly, five times as fast."""
