@@ -1,0 +1,118 @@
+"""Rings of workers, one a shard of the keys: each passes arrays to the next one, and gets those of the one before."""
+
+from collections.abc import Callable, Sequence
+from queue import Empty, Queue
+from typing import Any, Protocol
+
+from hw4cli.arrays.operand import Operand, empty_like, operand, stream_of
+from hw4cli.device.gpu import import_cupy
+from hw4cli.errors import MachineError
+
+PERIOD = 0.5  # seconds between two looks at whether another worker has failed
+
+Arrive = Callable[[], tuple[Any, ...]]  # waits for what was sent here
+
+
+class Ring(Protocol):
+    """A worker's place in a ring."""
+
+    rank: int
+    size: int
+
+    def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
+        """Begin to send arrays to the next worker; the result waits for as many, of the same shapes, from the one
+        before. Until then, what was sent must not change."""
+
+
+class ThreadRing:
+    """A ring of threads of one process; arrays themselves are handed on."""
+
+    def __init__(self, rank: int, queues: "Sequence[Queue[tuple[Any, ...]]]", failed: Callable[[], bool]) -> None:
+        self.rank, self.size, self._queues, self._failed = rank, len(queues), queues, failed
+
+    @classmethod
+    def of(cls, size: int, failed: Callable[[], bool]) -> "list[ThreadRing]":
+        """The places of so many threads. `failed`: whether one of them has, so that the others need not wait."""
+        queues: list[Queue[tuple[Any, ...]]] = [Queue() for _ in range(size)]
+        return [cls(rank, queues, failed) for rank in range(size)]
+
+    def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
+        """Hand arrays to the next thread."""
+        self._queues[(self.rank + 1) % self.size].put(arrays)
+
+        def arrive() -> tuple[Any, ...]:
+            while not self._failed():
+                try:
+                    return self._queues[self.rank].get(timeout=PERIOD)
+                except Empty:
+                    continue
+            raise MachineError("another shard's worker has failed")
+
+        return arrive
+
+
+class NcclRing:
+    """A ring of GPUs by NCCL, through cupy; each place is a thread's, or a process's, with its GPU the current one.
+
+    Copies run on a stream of their own, beside what the caller's stream computes. MachineError if there is no NCCL.
+    """
+
+    def __init__(self, rank: int, size: int, communicator: Any) -> None:
+        self.rank, self.size, self._communicator = rank, size, communicator
+        self._cupy = import_cupy()
+        self._stream = self._cupy.cuda.Stream(non_blocking=True)
+
+    @staticmethod
+    def unique_id() -> Any:
+        """What all places of a ring over several processes need: one makes it, and gives it to the others."""
+        return _nccl().get_unique_id()
+
+    @classmethod
+    def joined(cls, rank: int, size: int, unique_id: Any) -> "NcclRing":
+        """A place in a ring over several processes, on the current GPU. Waits for the others."""
+        return cls(rank, size, _nccl().NcclCommunicator(size, unique_id, rank))
+
+    @classmethod
+    def of(cls, gpus: Sequence[int]) -> "list[NcclRing]":
+        """The places of GPUs of this process, each for a thread."""
+        cupy, places = import_cupy(), []
+        for rank, (gpu, communicator) in enumerate(
+            zip(gpus, _nccl().NcclCommunicator.initAll(list(gpus)), strict=True)
+        ):
+            with cupy.cuda.Device(gpu):
+                places.append(cls(rank, len(gpus), communicator))
+        return places
+
+    def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
+        """Enqueue the copies behind the caller's stream; `arrive` lets that stream wait for them, not the thread."""
+        nccl = _nccl()
+        sent = [operand("array", array, "BHND") for array in arrays]
+        received = [empty_like(one, tuple(one.array.shape)) for one in sent]
+        targets = [operand("array", array, "BHND") for array in received]
+        callers = stream_of(sent[0], self._cupy)
+        self._stream.wait_event(callers.record())
+        onward, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        nccl.groupStart()
+        for mine, theirs in zip(sent, targets, strict=True):
+            self._communicator.send(mine.address, _bytes(mine), nccl.NCCL_UINT8, onward, self._stream.ptr)
+            self._communicator.recv(theirs.address, _bytes(theirs), nccl.NCCL_UINT8, before, self._stream.ptr)
+        nccl.groupEnd()
+        done = self._stream.record()
+
+        def arrive() -> tuple[Any, ...]:
+            callers.wait_event(done)
+            return tuple(received)
+
+        return arrive
+
+
+def _bytes(x: Operand) -> int:
+    return int(x.array.nbytes)
+
+
+def _nccl() -> Any:
+    cupy = import_cupy()
+    nccl = getattr(cupy.cuda, "nccl", None)
+    if nccl is None or not getattr(nccl, "available", True):
+        raise MachineError("cupy finds no NCCL here: install nvidia-nccl-cu13 or nvidia-nccl-cu12, as your cupy is")
+    return nccl
