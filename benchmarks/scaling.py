@@ -28,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 STRONG = {"large": (8, 1 << 20, 64), "one batch": (1, 1 << 21, 64), "t12": (9600, 128, 64), "t22": (500, 2048, 64)}
 WEAK = (1, 1 << 20, 64)  # a GPU
 CHUNK = 1 << 24  # elements
+SEQUENCE = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
 SAMPLES = 2, 6  # batches, and rows of each, that are compared with float64
 Sizes = tuple[int, int, int]
 
@@ -145,6 +146,42 @@ def weak(counts: list[int], runs: int, folder: Path) -> dict[str, Any]:
     return {"shape": WEAK, "rows": rows}
 
 
+def sequence(counts: list[int], runs: int) -> dict[str, Any]:
+    """One sequence of 16-bit arrays over GPUs, by a ring through NCCL."""
+    import torch
+
+    from hw4cli.arrays.shards import attention_of_shards
+
+    print(f"sequence-parallel, {SEQUENCE} bfloat16", flush=True)
+    whole = [torch.randn(SEQUENCE, device="cuda:0", dtype=torch.bfloat16) for _ in range(3)]
+    rows: list[dict[str, Any]] = []
+    for causal in (False, True):
+        for count in counts:
+            shards = [[part.to(f"cuda:{n}") for n, part in enumerate(x.chunk(count, dim=2))] for x in whole]
+            seconds = []
+            for _ in range(runs + 1):
+                for n in range(count):
+                    torch.cuda.synchronize(n)
+                began = time.perf_counter()
+                found = attention_of_shards(*shards, causal=causal)
+                for n in range(count):
+                    torch.cuda.synchronize(n)
+                seconds.append(time.perf_counter() - began)
+            o = torch.cat([part.to("cuda:0") for part in found], dim=2)
+            some = torch.linspace(0, SEQUENCE[2] - 1, SAMPLES[1]).long().to("cuda:0")
+            s = whole[0][0, 0][some].double() @ whole[1][0, 0].double().T / SEQUENCE[3] ** 0.5
+            if causal:
+                s[torch.arange(SEQUENCE[2], device="cuda:0") > some[:, None]] = -torch.inf
+            error = float((torch.softmax(s, 1) @ whole[2][0, 0].double() - o[0, 0][some]).abs().max())
+            took = statistics.median(seconds[1:])
+            rows.append({"gpus": count, "causal": causal, "seconds": seconds[1:], "median": took, "max_error": error})
+            first = next(row for row in rows if row["causal"] == causal)
+            rows[-1]["efficiency"] = first["median"] * first["gpus"] / took / count
+            print(f"  {count} GPUs{', causal' if causal else ''}: {took:.4f} s, error {error:.1e}", flush=True)
+            del shards, found, o
+    return {"shape": SEQUENCE, "rows": rows}
+
+
 def main() -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -154,6 +191,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--strong", default=",".join(STRONG), help="workloads")
     parser.add_argument("--no-weak", action="store_true")
+    parser.add_argument("--sequence", action="store_true", help="the sequence-parallel forward of arrays, too (torch)")
     options = parser.parse_args()
     counts = [int(count) for count in options.gpus.split(",")]
     from hw4cli.lab.bench import commit
@@ -167,9 +205,11 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory(prefix="hw4-scaling-", dir=options.folder) as name:
         folder = Path(name)
-        record["strong"] = strong(counts, options.runs, folder, options.strong.split(","))
+        record["strong"] = strong(counts, options.runs, folder, list(filter(None, options.strong.split(","))))
         if not options.no_weak:
             record["weak"] = weak(counts, options.runs, folder)
+    if options.sequence:
+        record["sequence"] = sequence(counts, options.runs)
     options.output.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -1,5 +1,6 @@
 """Rings of workers, one a shard of the keys: each passes arrays to the next one, and gets those of the one before."""
 
+import functools
 from collections.abc import Callable, Sequence
 from queue import Empty, Queue
 from typing import Any, Protocol
@@ -73,8 +74,9 @@ class NcclRing:
         return cls(rank, size, _nccl().NcclCommunicator(size, unique_id, rank))
 
     @classmethod
-    def of(cls, gpus: Sequence[int]) -> "list[NcclRing]":
-        """The places of GPUs of this process, each for a thread."""
+    @functools.cache  # making one takes a second
+    def of(cls, gpus: tuple[int, ...]) -> "list[NcclRing]":
+        """The places of GPUs of this process, each for a thread; the same for the same GPUs."""
         cupy, places = import_cupy(), []
         for rank, (gpu, communicator) in enumerate(
             zip(gpus, _nccl().NcclCommunicator.initAll(list(gpus)), strict=True)
@@ -86,7 +88,7 @@ class NcclRing:
     def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
         """Enqueue the copies behind the caller's stream; `arrive` lets that stream wait for them, not the thread."""
         nccl = _nccl()
-        sent = [operand("array", array, "BHND") for array in arrays]
+        sent = [operand("array", _packed(array), "BHND") for array in arrays]
         received = [empty_like(one, tuple(one.array.shape)) for one in sent]
         targets = [operand("array", array, "BHND") for array in received]
         callers = stream_of(sent[0], self._cupy)
@@ -101,9 +103,17 @@ class NcclRing:
 
         def arrive() -> tuple[Any, ...]:
             callers.wait_event(done)
+            sent.clear()  # only now may its memory be used again
             return tuple(received)
 
         return arrive
+
+
+def _packed(array: Any) -> Any:
+    """The array, or a copy of it, whose elements lie one after the other: what is sent is one piece of memory."""
+    if hasattr(array, "is_contiguous"):
+        return array.contiguous()
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def _bytes(x: Operand) -> int:

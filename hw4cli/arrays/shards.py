@@ -13,6 +13,7 @@ from hw4cli.arrays.ring import NcclRing, Ring, ThreadRing
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.device.gpu import import_cupy
 
+_ONE_AT_A_TIME = threading.Lock()
 Part = tuple[Any, Any]  # O, and the log of each row's sum of exp(score)
 
 
@@ -60,7 +61,7 @@ def attention_of_shards(
     on_gpus = operand("q", q[0], "BHND").device is not None
     rings: Sequence[Ring]
     if on_gpus:
-        rings = NcclRing.of([operand("q", one, "BHND").device or 0 for one in q])
+        rings = NcclRing.of(tuple(operand("q", one, "BHND").device or 0 for one in q))
     else:
         rings = ThreadRing.of(len(q), failed.is_set)
 
@@ -69,7 +70,8 @@ def attention_of_shards(
         with _on_device_of(arrays[0]):
             return ring_attention(*arrays, ring, causal=causal, scale=scale, return_lse=return_lse)
 
-    return _each_in_a_thread([lambda ring=ring: shard(ring) for ring in rings], failed)  # type: ignore[misc]
+    with _ONE_AT_A_TIME:  # calls share their GPUs' rings
+        return _each_in_a_thread([lambda ring=ring: shard(ring) for ring in rings], failed)  # type: ignore[misc]
 
 
 def ring_attention(

@@ -1,0 +1,175 @@
+"""Attention of arrays in several parts: by batches or heads, by a ring of shards, combined by LSE."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+from hw4cli.arrays import shards as module
+from hw4cli.arrays.attention import attention
+from hw4cli.arrays.ring import NcclRing, ThreadRing
+from hw4cli.arrays.shards import attention_of_each, attention_of_shards, combined, ring_attention
+from hw4cli.errors import MachineError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def arrays(dtype=np.float32, batch=2, heads=4, kv_heads=2, rows=24, d=16, seed=0):
+    rng = np.random.default_rng(seed)
+    sizes = ((batch, heads, rows, d), (batch, kv_heads, rows, d), (batch, kv_heads, rows, d))
+    return [rng.standard_normal(size).astype(dtype) for size in sizes]
+
+
+def cut(arrays, count):
+    return [np.split(array, count, axis=2) for array in arrays]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_ring_of_shards_computes_the_whole(dtype, causal, count):
+    q, k, v = arrays(dtype)
+    expected, expected_lse = attention(q, k, v, causal=causal, return_lse=True, scale=0.3)
+    found = attention_of_shards(*cut((q, k, v), count), causal=causal, scale=0.3, return_lse=True)
+    o, lse = (np.concatenate(parts, axis=2) for parts in zip(*found, strict=True))
+    assert o.dtype == dtype
+    assert np.abs(o.astype(float) - expected).max() < (1e-6 if dtype == np.float32 else 2e-3)
+    assert np.abs(lse - expected_lse).max() < 1e-5
+
+
+def test_shards_of_q_may_be_longer_than_those_of_k_unless_it_is_causal():
+    _, k, v = arrays()
+    many, *_ = arrays(rows=48, seed=1)
+    found = attention_of_shards(np.split(many, 2, axis=2), *cut((k, v), 2))
+    assert np.abs(np.concatenate(found, axis=2) - attention(many, k, v)).max() < 1e-6
+    with pytest.raises(ValueError, match="causal shards have as many rows as keys, but q has 24 and k 12"):
+        attention_of_shards(np.split(many, 2, axis=2), *cut((k, v), 2), causal=True)
+
+
+def test_parts_of_the_keys_are_combined_whatever_their_sizes_and_rows_without_keys():
+    q, k, v = arrays()
+    bounds = (0, 1, 7, 24)
+    parts = [attention(q, k[:, :, a:b], v[:, :, a:b], return_lse=True) for a, b in itertools.pairwise(bounds)]
+    nothing = np.zeros_like(parts[0][0]), np.full_like(parts[0][1], -np.inf)
+    expected, expected_lse = attention(q, k, v, return_lse=True)
+    for some in (parts, parts[::-1], [nothing, *parts], [parts[0], nothing, *parts[1:]]):
+        o, lse = combined(*some)
+        assert np.abs(o - expected).max() < 1e-6
+        assert np.abs(lse - expected_lse).max() < 1e-5
+    o, lse = combined(nothing, nothing)
+    assert not o.any()
+    assert (lse == -np.inf).all()
+
+
+def test_large_scores_do_not_overflow_where_parts_are_combined():
+    q, k, v = arrays()
+    k *= 1000
+    halves = [attention(q, k[:, :, a:b], v[:, :, a:b], return_lse=True) for a, b in ((0, 12), (12, 24))]
+    assert np.abs(combined(*halves)[0] - attention(q, k, v)).max() < 1e-4
+
+
+def test_batches_or_heads_are_computed_where_the_caller_placed_them():
+    q, k, v = arrays()
+    found = attention_of_each([q[:1], q[1:]], [k[:1], k[1:]], [v[:1], v[1:]], causal=True)
+    assert np.array_equal(np.concatenate(found), attention(q, k, v, causal=True))
+    with pytest.raises(ValueError, match="2 arrays of q, 1 of k and 2 of v"):
+        attention_of_each([q, q], [k], [v, v])
+
+
+def test_a_shard_that_fails_ends_the_others_and_its_error_is_raised():
+    q, k, v = cut(arrays(), 3)
+    q[1] = q[1].astype(np.float64)
+    before = threading.active_count()
+    with pytest.raises(TypeError, match="q is float64"):
+        attention_of_shards(q, k, v)
+    assert threading.active_count() == before
+
+
+class FakeNccl:
+    """As much of cupy's NCCL and of its streams as a ring uses; copies happen when the group ends."""
+
+    NCCL_UINT8, available = 1, True
+
+    def __init__(self, size):
+        self.calls = [[] for _ in range(size)]
+        self.barrier = threading.Barrier(size)
+        self.local = threading.local()
+
+    def groupStart(self):  # noqa: N802 (cupy's name)
+        self.local.calls = []
+
+    def groupEnd(self):  # noqa: N802
+        rank = self.local.calls[0][0]
+        self.calls[rank] = self.local.calls
+        self.barrier.wait()
+        for kind, address, size, peer in [call[1:] for call in self.local.calls]:
+            if kind == "recv":
+                number = [call for call in self.local.calls if call[1] == "recv"].index(
+                    (rank, kind, address, size, peer)
+                )
+                sent = [call for call in self.calls[peer] if call[1] == "send" and call[4] == rank][number]
+                assert sent[3] == size
+                view(address, size)[:] = view(sent[2], size)
+        self.barrier.wait()
+
+    def communicator(self, rank):
+        fake = self
+
+        class Communicator:
+            def send(self, address, size, kind, peer, stream):
+                fake.local.calls.append((rank, "send", address, size, peer))
+
+            def recv(self, address, size, kind, peer, stream):
+                fake.local.calls.append((rank, "recv", address, size, peer))
+
+        return Communicator()
+
+
+def view(address, size):
+    import ctypes
+
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
+
+
+class FakeStream:
+    ptr = 0
+
+    def __init__(self, non_blocking=False):
+        self.waited = []
+
+    def record(self):
+        return object()
+
+    def wait_event(self, event):
+        self.waited.append(event)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_ring_by_nccl_sends_what_each_needs(monkeypatch, causal):
+    q, k, v = arrays()
+    size = 3
+    fake = FakeNccl(size)
+    monkeypatch.setattr("hw4cli.arrays.ring._nccl", lambda: fake)
+    monkeypatch.setattr("hw4cli.arrays.ring.stream_of", lambda *_: FakeStream())
+    cupy = type("cupy", (), {"cuda": type("cuda", (), {"Stream": FakeStream})})
+    monkeypatch.setattr("hw4cli.arrays.ring.import_cupy", lambda: cupy)
+    rings = [NcclRing(rank, size, fake.communicator(rank)) for rank in range(size)]
+    parts = list(zip(*cut((q, k, v), size), strict=True))
+    tasks = [lambda n=n: ring_attention(*parts[n], rings[n], causal=causal) for n in range(size)]
+    found = module._each_in_a_thread(tasks, threading.Event())
+    assert np.abs(np.concatenate(found, axis=2) - attention(q, k, v, causal=causal)).max() < 1e-6
+
+
+def test_without_nccl_the_message_says_what_to_install(monkeypatch):
+    cuda = type("cuda", (), {"nccl": type("nccl", (), {"available": False})})
+    monkeypatch.setattr("hw4cli.arrays.ring.import_cupy", lambda: type("cupy", (), {"cuda": cuda}))
+    with pytest.raises(MachineError, match="nvidia-nccl-cu13"):
+        NcclRing.of((0, 1))
+
+
+def test_places_in_a_ring_of_threads_know_their_neighbours():
+    first, second = ThreadRing.of(2, lambda: False)
+    arrive = first.pass_on(("from the first",))
+    assert second.pass_on(("from the second",))() == ("from the first",)
+    assert arrive() == ("from the second",)
