@@ -74,7 +74,7 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     is_flag=True,
     help="This process is one of several that srun, torchrun or mpirun started: compute its share of the file.",
 )
-@click.option("--step", is_flag=True, hidden=True)  # with --ranks: --srun started it
+@click.option("--step", is_flag=True, hidden=True, help="With --ranks: --srun started this process.")
 @click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
