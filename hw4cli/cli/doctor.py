@@ -8,7 +8,7 @@ import click
 
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.options import folder_option, json_option, program_command
-from hw4cli.text.words import printable, wrapped
+from hw4cli.text.words import counted, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.doctor.checks import Report
@@ -17,13 +17,29 @@ SCHEMA = 1
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "cyan"}
 MARK = len("missing  ")
 CANNOT = 3
+LARGE = (8, 1 << 20, 64)  # the file that --measure predicts
+PREDICTED = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16))  # on so many GPUs of so many nodes
+WORDS = {
+    "cache_read": "read from the page cache",
+    "cache_write": "written to the page cache",
+    "disk_read": "read from the disk",
+    "to_gpu": "copied to a GPU",
+    "from_gpu": "copied from a GPU",
+    "flops": "computed",
+    "opening": "opening a further GPU",
+}
 
 
 @click.command()
 @folder_option("Where the cases are or will be (see hw4 gen).")
+@click.option(
+    "--measure",
+    is_flag=True,
+    help="Measure this machine's rates, and predict a large file's time on many GPUs and nodes.",
+)
 @json_option("doctor")
 @click.pass_context
-def doctor(ctx: click.Context, folder: Path, as_json: bool) -> int:
+def doctor(ctx: click.Context, folder: Path, measure: bool, as_json: bool) -> int:
     """Check what this machine has and lacks for hw4, and show what to do about it.
 
     Runs a small case to see where `hw4 INPUTFILE OUTPUTFILE` runs. Exit status 0 if it runs, on the GPU or on the
@@ -35,11 +51,49 @@ def doctor(ctx: click.Context, folder: Path, as_json: bool) -> int:
 
     command, env = program_command(None, ctx)
     report = run_checks(command[:-1], env, folder)
+    found = _measured(folder) if measure else {}
     if as_json:
-        click.echo(json.dumps(document(report), indent=1))
+        click.echo(json.dumps({**document(report), **found}, indent=1))
     else:
         show(report)
+        _show_measured(found)
     return 0 if report.target.on else CANNOT
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    """The machine's rates for files in a folder, and what they predict, as JSON."""
+    with Importing():
+        from dataclasses import asdict
+
+        from hw4cli.doctor.measure import measured
+        from hw4cli.nodes.model import predicted
+        from hw4cli.problem.shape import Shape
+
+    place = folder if folder.is_dir() else Path()
+    rates, by = measured(place)
+    shape = Shape(*LARGE)
+    places = PREDICTED if rates.to_gpu else ()
+    rows = [asdict(predicted(shape, rates, gpus, nodes)) for gpus, nodes in places]
+    return {"measured": {**asdict(rates), "by": by}, "predicted": {"shape": LARGE, "rows": rows}}
+
+
+def _show_measured(found: dict[str, Any]) -> None:
+    if not found:
+        return
+    rates = {name: value for name, value in found["measured"].items() if isinstance(value, float) and value}
+    units = {"flops": (1e12, "TFLOP/s"), "opening": (1, "s")}
+    click.echo("\nMeasured")
+    for name, value in rates.items():
+        scale, unit = units.get(name, (1e9, "GB/s"))
+        click.echo(f"  {WORDS[name]:<28} {value / scale:8.3g} {unit}")
+    click.echo(f"  computed by {found['measured']['by']}")
+    if not found["predicted"]["rows"]:
+        return
+    click.echo(f"\nPredicted for a file of (B, N, d) = {LARGE} in the page cache")
+    for row in found["predicted"]["rows"]:
+        where = f"{row['nodes']} x {row['gpus']} GPUs" if row["nodes"] > 1 else counted(row["gpus"], "GPU")
+        limit = f"efficiency {row['efficiency']:.2f}, limited by {row['limit']}"
+        click.echo(f"  {where:<14} {row['seconds']:10.3f} s   {limit}")
 
 
 def document(report: "Report") -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""A machine's rates: page cache, disk, copies to and from GPUs, attention; each in a second or less."""
+
+import ctypes
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hw4cli.compute.dispatch import AUTO, Choice, candidates
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import MachineError, os_error
+from hw4cli.lab.endtoend import cached_share, evict
+from hw4cli.nodes.model import Rates
+from hw4cli.problem.shape import Shape
+from hw4cli.stream.layout import PIECE_BYTES, READERS, WRITERS
+from hw4cli.stream.tiled import tiled_attention
+
+FILE_BYTES, BUFFER_BYTES, COPIES = 512 << 20, 64 << 20, 8
+LONG, SAMPLE, CPU_SAMPLE = 1 << 20, Shape(4, 32768, 64), Shape(2, 2048, 64)  # keys of a long file; what is computed
+CACHED = 0.01  # of a file, above which it was not read from a disk
+
+
+def measured(folder: Path) -> tuple[Rates, str]:
+    """The rates of this machine for files in a folder, and what computed. MachineError if they cannot be measured."""
+    reading, writing, disk = _files(folder)
+    try:
+        gpu = Gpu()
+    except MachineError as reason:
+        return Rates(reading, writing, disk, _cpu_flops()), f"the CPU, because {reason}"
+    to_gpu, from_gpu = _copies(gpu)
+    flops, kernel = _flops(gpu)
+    return Rates(reading, writing, disk, flops, to_gpu, from_gpu, _opening(gpu)), f"{gpu.name}, kernel {kernel}"
+
+
+def _files(folder: Path) -> tuple[float, float, float | None]:
+    """Bytes a second that are read from the page cache, written to it, and read from the disk (None: there is none)."""
+    offsets = range(0, FILE_BYTES, PIECE_BYTES)
+    data = np.random.default_rng(0).bytes(PIECE_BYTES)
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".hw4-rates-", dir=folder) as file:
+            number = file.fileno()
+            os.pwrite(number, data, 0)
+            writing = _rate(lambda at: os.pwrite(number, data, at), offsets, WRITERS)
+            reading = max(_rate(lambda at: os.preadv(number, [_buffer()], at), offsets, READERS) for _ in range(2))
+            evict(Path(file.name))
+            if cached_share(Path(file.name)) > CACHED:
+                return reading, writing, None
+            disk = _rate(lambda at: os.preadv(number, [_buffer()], at), offsets, READERS)
+    except OSError as error:
+        raise os_error(error, f"write {FILE_BYTES >> 20} MB into {folder}") from None
+    return reading, writing, disk
+
+
+def _buffer() -> Any:
+    return np.empty(PIECE_BYTES, np.uint8)
+
+
+def _rate(move: Callable[[int], int], offsets: range, threads: int) -> float:
+    """Bytes a second that so many threads move."""
+    with ThreadPoolExecutor(threads) as pool:
+        began = time.perf_counter()
+        moved = sum(pool.map(move, offsets))
+        return moved / (time.perf_counter() - began)
+
+
+def _copies(gpu: Gpu) -> tuple[float, float]:
+    """Bytes a second to the GPU and from it, from and to pinned memory."""
+    cuda = gpu.cupy.cuda
+    runtime, stream = cuda.runtime, cuda.Stream(non_blocking=True)
+    pinned, memory = cuda.alloc_pinned_memory(BUFFER_BYTES), gpu.empty((BUFFER_BYTES // 4,))
+    ctypes.memset(pinned.ptr, 0, BUFFER_BYTES)
+
+    def rate(target: int, source: int, kind: int) -> float:
+        runtime.memcpyAsync(target, source, BUFFER_BYTES, kind, stream.ptr)
+        stream.synchronize()
+        began = time.perf_counter()
+        for _ in range(COPIES):
+            runtime.memcpyAsync(target, source, BUFFER_BYTES, kind, stream.ptr)
+        stream.synchronize()
+        return COPIES * BUFFER_BYTES / (time.perf_counter() - began)
+
+    there = rate(memory.data.ptr, pinned.ptr, runtime.memcpyHostToDevice)
+    return there, rate(pinned.ptr, memory.data.ptr, runtime.memcpyDeviceToHost)
+
+
+def _flops(gpu: Gpu) -> tuple[float, str]:
+    """Operations a second of the kernel that answers long files, and its name."""
+    kernels, why = candidates(AUTO, gpu.props, gpu.name, SAMPLE.d)
+    kernel = Choice(kernels, why, SAMPLE.d, LONG, gpu.props).first
+    plan = gpu.plan(kernel, SAMPLE)
+    inputs, outputs = gpu.empty((SAMPLE.B, 3, SAMPLE.N, SAMPLE.d)), gpu.empty((SAMPLE.B, SAMPLE.N, SAMPLE.d))
+    inputs.data.memset(0, inputs.nbytes)
+    for _ in range(2):  # the second one counts
+        gpu.wait()
+        began = time.perf_counter()
+        gpu.compute(plan, inputs, outputs)
+        gpu.wait()
+        seconds = time.perf_counter() - began
+    return SAMPLE.flops / seconds, kernel
+
+
+def _opening(gpu: Gpu) -> float:
+    """Seconds until a second GPU has a context; 0 if there is none."""
+    cuda = gpu.cupy.cuda
+    if cuda.runtime.getDeviceCount() < 2:
+        return 0.0
+    began = time.perf_counter()
+    with cuda.Device(1):
+        cuda.runtime.free(0)
+    return time.perf_counter() - began
+
+
+def _cpu_flops() -> float:
+    """Operations a second of the CPU's attention, on all cores."""
+    block = np.zeros((CPU_SAMPLE.B, 3, CPU_SAMPLE.N, CPU_SAMPLE.d), "<f4")
+    began = time.perf_counter()
+    tiled_attention(block)
+    return CPU_SAMPLE.flops / (time.perf_counter() - began)

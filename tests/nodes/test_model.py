@@ -1,0 +1,65 @@
+"""The model of a file's time on many GPUs, and the rates that `hw4 doctor --measure` finds for it."""
+
+import json
+
+import pytest
+from helpers import ROOT
+
+from hw4cli.doctor import measure
+from hw4cli.nodes.model import Rates, predicted
+from hw4cli.problem.shape import Shape
+
+LARGE = Shape(8, 1 << 20, 64)
+RATES = Rates(33e9, 5.8e9, None, 1.5e14, 55e9, 55e9, 0.13)
+
+
+def test_two_gpus_are_predicted_by_one_as_they_were_measured():
+    record = json.loads((ROOT / "benchmarks/scaling/h200.json").read_text())
+    one, two = (row["stream"] for row in record["strong"]["large"]["rows"])
+    rates = Rates(33e9, 5.8e9, None, LARGE.flops / one, 55e9, 55e9, 0.13)
+    assert predicted(LARGE, rates, 1).seconds == pytest.approx(one, rel=0.05)
+    assert predicted(LARGE, rates, 2).seconds == pytest.approx(two, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [LARGE, Shape(1, 1 << 21, 64), Shape(9600, 128, 64), Shape(2, 128, 32, causal=True)])
+def test_more_gpus_and_nodes_are_never_predicted_to_do_more_than_their_sum(shape):
+    for gpus, nodes in ((1, 1), (2, 1), (8, 1), (8, 4), (8, 16)):
+        found = predicted(shape, RATES, gpus, nodes)
+        assert 0 < found.efficiency <= 1.0
+        assert found.seconds >= shape.pairs * 4 * shape.d / RATES.flops / (gpus * nodes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "limit"),
+    [
+        ({"flops": 1e12}, "computing"),
+        ({"flops": 1e18}, "writing"),
+        ({"flops": 1e18, "cache_write": 1e12, "cache_read": 1e12}, "copying to the GPUs"),
+        ({"flops": 1e18, "cache_write": 1e12}, "reading"),
+        ({"flops": 1e18, "cache_write": 1e12, "cache_read": 1e12, "to_gpu": 1e12}, "copying from the GPUs"),
+    ],
+)
+def test_the_slowest_stage_is_named(changed, limit):
+    assert predicted(LARGE, Rates(**{**vars(RATES), **changed}), 1).limit == limit
+
+
+def test_a_file_that_is_not_cached_is_read_at_the_disks_rate():
+    slow = Rates(**{**vars(RATES), "disk_read": 1e8})
+    assert predicted(LARGE, slow, 1, cached=False).limit == "reading"
+    assert predicted(LARGE, slow, 1).limit == "computing"
+
+
+def test_a_machines_rates_are_measured_and_no_file_stays(hw4_here, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
+    monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))
+    result = hw4_here("doctor", "--measure", "--json", "--dir", tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    rates = found["measured"]
+    assert min(rates["cache_read"], rates["cache_write"], rates["flops"]) > 0
+    assert found["predicted"]["shape"] == [8, 1 << 20, 64]
+    assert (rates["to_gpu"] is None) == (found["predicted"]["rows"] == [])
+    assert list(tmp_path.iterdir()) == []
+    shown = hw4_here("doctor", "--measure", "--dir", tmp_path).stdout
+    assert "\nMeasured\n  read from the page cache" in shown
+    assert "  computed by " in shown
