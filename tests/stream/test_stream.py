@@ -26,11 +26,16 @@ layouts = st.builds(
 )
 
 
+def delay_of(shape, layout):
+    """Seconds, less for many small pieces: each is delayed."""
+    return min(0.001, 0.3 * layout.piece / (12 * shape.elements))
+
+
 @settings(max_examples=60, deadline=None)
 @given(B=st.integers(1, 20), N=st.integers(1, 9), layout=layouts, slots=st.integers(1, 3), slow=st.booleans())
 def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, layout, slots, slow):
     shape = Shape(B, N, 4)
-    device = Moody(shape, layout, delay=0.001 if slow else 0, slots=slots)
+    device = Moody(shape, layout, delay=delay_of(shape, layout) if slow else 0, slots=slots)
     source, target = run(shape, layout, device)
     assert np.array_equal(target, expected(shape, source))
 
@@ -46,7 +51,7 @@ def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, layout, slo
 )
 def test_large_batches_are_computed_by_ranges_of_rows_that_share_k_and_v(B, N, rows, layout, slots, slow):
     shape, layout = Shape(B, N, 4), replace(layout, group=1, rows=min(rows, N - 1))
-    device = Moody(shape, layout, delay=0.001 if slow else 0, slots=slots)
+    device = Moody(shape, layout, delay=delay_of(shape, layout) if slow else 0, slots=slots)
     read = []
     source, target = run(shape, layout, device, note_read=lambda size, offset: read.append(size))
     assert np.array_equal(target, expected_of_rows(shape, source))
