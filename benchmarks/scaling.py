@@ -113,8 +113,11 @@ def measured(source: Path, shape: Sizes, counts: list[int], runs: int, folder: P
     return {"shape": shape, "equal": equal, "max_error": error, "rows": rows}
 
 
-def strong(counts: list[int], runs: int, folder: Path, names: list[str]) -> dict[str, Any]:
-    """The same file with more GPUs."""
+def strong(counts: list[int], runs: int, folder: Path, names: list[str], rates: Any) -> dict[str, Any]:
+    """The same file with more GPUs, and what the machine's rates predict."""
+    from hw4cli.nodes.model import predicted
+    from hw4cli.problem.shape import Shape
+
     results = {}
     for name in names:
         print(f"strong, {name} {STRONG[name]}", flush=True)
@@ -126,6 +129,8 @@ def strong(counts: list[int], runs: int, folder: Path, names: list[str]) -> dict
         for row in found["rows"]:
             row["speedup"] = found["rows"][0]["stream"] * counts[0] / row["stream"]
             row["efficiency"] = row["speedup"] / row["gpus"]
+            row["predicted"] = predicted(Shape(*STRONG[name]), rates, row["gpus"]).seconds
+            print(f"  {row['gpus']} GPUs: efficiency {row['efficiency']:.2f}, predicted {row['predicted']:.3f} s")
         results[name] = found
         source.unlink()
     return results
@@ -194,6 +199,7 @@ def main() -> None:
     parser.add_argument("--sequence", action="store_true", help="the sequence-parallel forward of arrays, too (torch)")
     options = parser.parse_args()
     counts = [int(count) for count in options.gpus.split(",")]
+    from hw4cli.doctor.measure import measured as measured_rates
     from hw4cli.lab.bench import commit
     from hw4cli.lab.endtoend import machine
 
@@ -205,7 +211,9 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory(prefix="hw4-scaling-", dir=options.folder) as name:
         folder = Path(name)
-        record["strong"] = strong(counts, options.runs, folder, list(filter(None, options.strong.split(","))))
+        rates, by = measured_rates(folder)
+        record["rates"] = {**vars(rates), "by": by}
+        record["strong"] = strong(counts, options.runs, folder, list(filter(None, options.strong.split(","))), rates)
         if not options.no_weak:
             record["weak"] = weak(counts, options.runs, folder)
     if options.sequence:
