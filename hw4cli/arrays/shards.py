@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,22 +57,32 @@ def attention_of_shards(
     >>> np.allclose(np.concatenate(shards, axis=2), attention(x, x, x, causal=True), atol=1e-6)
     True
     """
-    _check_lengths(q, k, v)
-    failed = threading.Event()
-    on_gpus = operand("q", q[0], "BHND").device is not None
-    rings: Sequence[Ring]
-    if on_gpus:
-        rings = NcclRing.of(tuple(operand("q", one, "BHND").device or 0 for one in q))
-    else:
-        rings = ThreadRing.of(len(q), failed.is_set)
 
     def shard(ring: Ring) -> Any:
         arrays = (q[ring.rank], k[ring.rank], v[ring.rank])
-        with _on_device_of(arrays[0]):
-            return ring_attention(*arrays, ring, causal=causal, scale=scale, return_lse=return_lse)
+        return ring_attention(*arrays, ring, causal=causal, scale=scale, return_lse=return_lse)
+
+    _check_lengths(q, k, v)
+    return on_a_ring(q, shard)
+
+
+def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
+    """What `work` returns for each place of a ring over the devices of some shards: a thread each, with its device the
+    current one. The first error, if there is one, is raised. MachineError if there is no NCCL for GPUs."""
+    failed = threading.Event()
+    devices = [operand("q", one, "BHND").device for one in shards]
+    rings: Sequence[Ring]
+    if devices[0] is None:
+        rings = ThreadRing.of(len(shards), failed.is_set)
+    else:
+        rings = NcclRing.of(tuple(device or 0 for device in devices))
+
+    def place(ring: Ring) -> Any:
+        with _on_device_of(shards[ring.rank]):
+            return work(ring)
 
     with _ONE_AT_A_TIME:  # calls share their GPUs' rings
-        return _each_in_a_thread([lambda ring=ring: shard(ring) for ring in rings], failed)  # type: ignore[misc]
+        return _each_in_a_thread([partial(place, ring) for ring in rings], failed)
 
 
 def ring_attention(
@@ -95,7 +106,7 @@ def ring_attention(
         if arrive:
             k, v = arrive()
     assert so_far is not None  # a worker's own keys come first
-    o = _cast(so_far[0], q)
+    o = cast(so_far[0], q)
     return (o, so_far[1]) if return_lse else o
 
 
@@ -121,7 +132,7 @@ def combined(*parts: Part) -> Part:
     return o, lse
 
 
-def _cast(o: Any, like: Any) -> Any:
+def cast(o: Any, like: Any) -> Any:
     """O with the element type of another array."""
     return o.to(like.dtype) if hasattr(o, "to") and not hasattr(o, "astype") else o.astype(like.dtype, copy=False)
 

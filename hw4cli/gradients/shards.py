@@ -1,0 +1,69 @@
+"""Gradients of attention whose sequence lies in shards on several GPUs: K, V and their gradients go round a ring."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arrays.ring import Ring
+from hw4cli.arrays.shards import cast, on_a_ring
+from hw4cli.arrays.workload import TOP_LEFT
+from hw4cli.gradients.backward import attention_backward
+
+Gradients = tuple[Any, Any, Any]
+
+
+def attention_backward_of_shards(
+    do: Sequence[Any],
+    q: Sequence[Any],
+    k: Sequence[Any],
+    v: Sequence[Any],
+    o: Sequence[Any],
+    lse: Sequence[Any],
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+) -> list[Gradients]:
+    """dQ, dK and dV of `attention_of_shards`, for each shard, on its device. o and lse are what it returned with
+    return_lse=True. Raises what `attention_backward` raises, and MachineError if there is no NCCL.
+
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 1, 2, 6, 8)).astype(np.float32)
+    >>> from hw4cli.arrays.shards import attention_of_shards
+    >>> parts = [np.split(x, 2, axis=2) for x in (do, q, k, v)]
+    >>> o, lse = zip(*attention_of_shards(*parts[1:], return_lse=True))
+    >>> [dq.shape for dq, dk, dv in attention_backward_of_shards(*parts, o, lse)]
+    [(1, 2, 3, 8), (1, 2, 3, 8)]
+    """
+
+    def shard(ring: Ring) -> Gradients:
+        n = ring.rank
+        return ring_attention_backward(do[n], q[n], k[n], v[n], o[n], lse[n], ring, causal=causal, scale=scale)
+
+    return on_a_ring(q, shard)
+
+
+def ring_attention_backward(
+    do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, ring: Ring, *, causal: bool = False, scale: float | None = None
+) -> Gradients:
+    """What one worker does of attention_backward_of_shards.
+
+    With O and LSE over all keys, each shard of keys adds its own share to the gradients; sums are in float32. dK and dV
+    of a shard go round with it, and come home at the end.
+    """
+    own_k, own_v = k, v
+    dq: Any = None
+    dk: Any = None
+    dv: Any = None
+    for step in range(ring.size):
+        arrive = ring.pass_on((k, v)) if step < ring.size - 1 else None
+        owner = (ring.rank - step) % ring.size  # whose keys these are
+        if not causal or owner <= ring.rank:
+            diagonal = causal and owner == ring.rank
+            found = attention_backward(do, q, k, v, o, lse, causal=diagonal, align=TOP_LEFT, scale=scale)
+            wide = [x.float() if hasattr(x, "float") else x.astype(np.float32, copy=False) for x in found]
+            dq, dk, dv = (new if old is None else old + new for old, new in zip((dq, dk, dv), wide, strict=True))
+        if arrive:
+            k, v = arrive()
+        if ring.size > 1:
+            dk, dv = ring.pass_on((dk, dv))()
+    return cast(dq, q), cast(dk, own_k), cast(dv, own_v)

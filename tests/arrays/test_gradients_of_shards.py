@@ -1,0 +1,29 @@
+"""Gradients of attention in shards, beside those of the whole."""
+
+import numpy as np
+import pytest
+
+from hw4cli import attention
+from hw4cli.arrays.shards import attention_of_shards
+from hw4cli.gradients.backward import attention_backward
+from hw4cli.gradients.shards import attention_backward_of_shards
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_gradients_go_round_the_ring_and_come_home(dtype, causal, count):
+    rng = np.random.default_rng(0)
+    do, q = (rng.standard_normal((2, 4, 24, 16)).astype(dtype) for _ in range(2))
+    k, v = (rng.standard_normal((2, 2, 24, 16)).astype(dtype) for _ in range(2))
+    o, lse = attention(q, k, v, causal=causal, scale=0.3, return_lse=True)
+    expected = attention_backward(do, q, k, v, o, lse, causal=causal, scale=0.3)
+    parts = [np.split(x, count, axis=2) for x in (do, q, k, v)]
+    outputs, sums = zip(*attention_of_shards(*parts[1:], causal=causal, scale=0.3, return_lse=True), strict=True)
+    found = attention_backward_of_shards(*parts, outputs, sums, causal=causal, scale=0.3)
+    for whole, shards in zip(expected, zip(*found, strict=True), strict=True):
+        got = np.concatenate(shards, axis=2)
+        assert got.dtype == dtype
+        assert np.abs(got.astype(float) - whole).max() < (1e-5 if dtype == np.float32 else 2e-2)
