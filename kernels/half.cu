@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         Weights P;
         RowState r;
         r.grown = false;
-        UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) r.O[n][e] = 0;
+        zero(r);
         barrier_wait(full_q, tiles++ % 2);
         ask_scores(S, q_at, K.wait(used));
         group_wait<0>();

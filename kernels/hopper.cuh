@@ -1,6 +1,6 @@
 #pragma once
 // Instructions of Hopper (compute capability 9.0) beside those of bulk.cuh and wgmma.cuh: copies of boxes of tensors, barriers
-// that groups of threads pass to each other, registers that they give each other, rounding to fp16 or bf16.
+// that groups of threads pass to each other, registers that they give each other.
 
 #include "bulk.cuh"
 #include "wgmma.cuh"
@@ -31,15 +31,3 @@ __device__ __forceinline__ unsigned shared_start(const void* dynamic) {
 }
 // The number of this thread's group of four warps: the same in all lanes, as the compiler then knows.
 __device__ __forceinline__ int group_number() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }
-
-// Two numbers rounded to 16 bits, x in the low half.
-__device__ __forceinline__ unsigned pack(float x, float y) {
-    unsigned r;
-    asm("cvt.rn." ELEMENT "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
-    return r;
-}
-// The larger of `top` and the bits of x and y as integers: in the order of numbers, as far as they are positive. In assembly,
-// because the compiler serialises products whose sums it sees used as integers (C7511).
-__device__ __forceinline__ void raise_bits(int& top, float x, float y) {
-    asm("{.reg .s32 a, b; mov.b32 a, %1; mov.b32 b, %2; max.s32 a, a, b; max.s32 %0, %0, a;}" : "+r"(top) : "f"(x), "f"(y));
-}

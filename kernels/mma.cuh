@@ -1,14 +1,21 @@
 #pragma once
-// The tensor-core instructions of a warp (compute capability 8.0), and halves in pairs as they take them.
+// The tensor-core instructions of a warp (compute capability 8.0; fp16 also 7.5), and halves in pairs as they take them.
 
-#include "ptx.cuh"
+#include "sixteen.cuh"
 
-// c += a b for 16x16 times 16x8 halves. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
+// c += a b for 16x16 times 16x8 numbers, fp16 or, where BFLOAT16, bf16. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
 __device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned* b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+#if ARCH >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." ELEMENT "." ELEMENT ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
                  "{%0,%1,%2,%3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    UNROLL for (int half = 0; half < 2; half++)
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#endif
 }
 // Four 8x8 matrices; lane l gives the address of row l%8 of matrix l/8.
 __device__ __forceinline__ void load_matrices(unsigned* r, unsigned at) {

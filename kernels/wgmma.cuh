@@ -4,7 +4,7 @@
 // The numbers are fp16, or bf16 where BFLOAT16. Warp w of the group holds rows 16 w to 16 w + 15 of c, in the layout of mma. A
 // matrix in shared memory is a descriptor (PTX ISA, "Matrix-Descriptor Format").
 
-#include "ptx.cuh"
+#include "sixteen.cuh"
 
 #if WARPGROUPS
 // What the threads have done with the registers of c and a comes before the products that follow.
@@ -32,11 +32,6 @@ template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
 #define IN40(c) IN32(c), FOUR((c)[8]), FOUR((c)[9])
 #define IN48(c) IN40(c), FOUR((c)[10]), FOUR((c)[11])
 #define IN64(c) IN32(c), IN32((c) + 8)
-#if BFLOAT16
-#define ELEMENT "bf16"
-#else
-#define ELEMENT "f16"
-#endif
 #define WGMMA(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ELEMENT "." ELEMENT " {"
 #define ADD_WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; " WGMMA(n)
 

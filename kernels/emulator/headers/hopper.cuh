@@ -22,9 +22,3 @@ template <int COUNT> inline void more_registers(EMU_HERE) {
 }
 inline unsigned shared_start(const void* dynamic) { return shared_address(dynamic); }
 inline int group_number() { return threadIdx.x / 128; }
-
-inline unsigned pack(float x, float y) {
-    if (BFLOAT16) return emu::float_to_bfloat(x) | emu::float_to_bfloat(y) << 16;
-    return emu::float_to_half(x) | emu::float_to_half(y) << 16;
-}
-inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }

@@ -1,9 +1,11 @@
 // Stands in for kernels/mma.cuh where kernels run on the CPU: the same functions, in C++.
 #include "tensor.h"
-#include "ptx.cuh"
+#include "sixteen.cuh"
 
 inline void mma(float* c, const unsigned* a, const unsigned* b, EMU_HERE) {
-    emu::mma(EMU_SITE("mma"), emu::Format::HALF, 16, c, a, b);
+    const auto format = BFLOAT16 ? emu::Format::BFLOAT : emu::Format::HALF;
+    if (ARCH >= 800) return emu::mma(EMU_SITE("mma"), format, 16, c, a, b);
+    for (int half = 0; half < 2; half++) emu::mma(EMU_SITE("mma"), format, 8, c, a + 2 * half, b + half);
 }
 inline void load_matrices(unsigned* r, unsigned at, EMU_HERE) {
     emu::load_matrix<4>(EMU_SITE("ldmatrix"), r, at, false);

@@ -1,0 +1,13 @@
+// Stands in for kernels/sixteen.cuh where kernels run on the CPU: the same functions, in C++.
+#include "numbers.h"
+#include "ptx.cuh"
+
+#ifndef BFLOAT16
+#define BFLOAT16 0
+#endif
+
+inline unsigned pack(float x, float y) {
+    if (BFLOAT16) return emu::float_to_bfloat(x) | emu::float_to_bfloat(y) << 16;
+    return emu::float_to_half(x) | emu::float_to_half(y) << 16;
+}
+inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }

@@ -1,0 +1,161 @@
+#pragma once
+// Attention of 16-bit numbers in the fragments of tensor cores: which rows are a tile's, the online softmax of 16 rows of a warp,
+// and O. One copy for wgmma (half) and mma.sync (half_mma).
+//
+// Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, D rounded up; ONES: the
+// tensor cores sum P.
+
+#include "schedule.cuh"
+#include "sixteen.cuh"
+
+// What a launch passes beside Q, K and V; hw4cli/arrays/half.py lays out the same bytes.
+struct HalfWork {
+    Matrix<unsigned short> o;
+    float* lse;                  // (batches, heads, Nq), natural; null where nobody asks for it
+    int heads, group;            // heads of Q and O; how many of them share a head of K and V
+    int batch_heads, Nq, Nk;
+    int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
+    int row_tiles, tiles;        // of a head; of all heads
+    float scale;                 // of the scores, times log2(e); more than 0
+    float room;                  // by how much a score may pass its row's m: RESCALE_THRESHOLD / scale
+};
+
+constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16 then holds small weights, too
+
+// ---- Which rows
+
+struct RowTile {
+    int row0, head, batch;
+    int key_tiles;  // that some row sees; at least one, so that every tile is alike
+};
+
+// How many keys a row sees: always the first ones. Not more than 0 where it sees none.
+__device__ __forceinline__ int keys_of(const HalfWork& p, int row) {
+    return CAUSAL ? min(p.Nk, row + p.causal_offset + 1) : p.Nk;
+}
+__device__ __forceinline__ int key_tiles_of(const HalfWork& p, int last_row) {
+    return max(1, ceil_div(keys_of(p, last_row), BC));
+}
+
+// Causal: the longest tiles first, of SECTION heads at a time, whose K and V then stay in the L2 cache.
+__device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
+    int tile, head;
+    if (CAUSAL) {
+        const int section = n / (SECTION * p.row_tiles), first = section * SECTION;
+        const int heads = min(SECTION, p.batch_heads - first), rest = n - first * p.row_tiles;
+        tile = p.row_tiles - 1 - rest / heads, head = first + rest % heads;
+    } else {
+        head = n / p.row_tiles, tile = n - head * p.row_tiles;
+    }
+    const int batch = head / p.heads;
+    return {tile * BR, head - batch * p.heads, batch, key_tiles_of(p, tile * BR + BR - 1)};
+}
+
+// ---- The softmax
+
+struct RowState {
+    float O[COLUMNS / 8][4];
+    float l[4];         // of a thread's columns; of all, where ONES
+    float m[2], shift[2], shrink[2];  // P = 2^(scale s - shift); what O is due to be multiplied by
+    bool grown;
+};
+
+__device__ __forceinline__ void zero(RowState& r) {
+    UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) r.O[n][e] = 0;
+}
+template <int N> __device__ __forceinline__ void row_tops(const float (&S)[N][4], float (&top)[2]) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        float a = S[0][2 * h], b = S[0][2 * h + 1];
+        UNROLL for (int n = 1; n < N; n++) a = fmaxf(a, S[n][2 * h]), b = fmaxf(b, S[n][2 * h + 1]);
+        top[h] = lanes_max<4>(fmaxf(a, b));
+    }
+}
+// The scores become weights, P.
+__device__ __forceinline__ void weigh(float (&S)[4], RowState& r, float scale) {
+    UNROLL for (int e = 0; e < 4; e++) {
+        S[e] = exp2_fast(fmaf(S[e], scale, -r.shift[e / 2]));
+        if (!ONES) r.l[e] += S[e];
+    }
+}
+template <int N> __device__ __forceinline__ void weigh(float (&S)[N][4], RowState& r, float scale) {
+    UNROLL for (int n = 0; n < N; n++) weigh(S[n], r, scale);
+}
+template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[N][4], RowState& r, float scale) {
+    row_tops(S, r.m);
+    UNROLL for (int h = 0; h < 2; h++) {
+        if (r.m[h] == MINUS_INFINITY) r.m[h] = 0;  // a row without keys
+        r.shift[h] = fmaf(r.m[h], scale, -BIAS);
+    }
+    UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
+}
+// Lazy: m stays until a score has passed it by `room`. Scores are compared as integers, which is right from 0 on; a row whose m
+// lies below that looks at its scores each time.
+template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4], const RowState& r, float room) {
+    int top[2] = {0, 0};
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
+    bool grown = false;
+    UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(r.m[h] + room));
+    return grown;
+}
+template <int N> __device__ __forceinline__ void raise_maximum(const float (&S)[N][4], RowState& r, float scale) {
+    float tops[2];
+    row_tops(S, tops);
+    UNROLL for (int h = 0; h < 2; h++) {
+        r.m[h] = fmaxf(r.m[h], tops[h]);
+        const float shift = fmaf(r.m[h], scale, -BIAS);
+        r.shrink[h] = exp2_fast(r.shift[h] - shift), r.shift[h] = shift;
+    }
+    if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];
+}
+__device__ __forceinline__ void rescale(RowState& r) {
+    if (!r.grown) return;
+    UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) r.O[n][e] *= r.shrink[e / 2];
+    if (ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];
+}
+// P in 16 bits, as the products take it from registers.
+template <int N> __device__ __forceinline__ void round_weights(const float (&S)[N][4], unsigned (&P)[N / 2][4]) {
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++)
+        P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
+}
+// No weight for keys that a row does not see. `first` is the first key's number, `row` that of this thread's first row.
+template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const HalfWork& p, int row, int first) {
+    const int column = threadIdx.x % 4 * 2;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int keys = keys_of(p, row + h * 8) - first - column;
+        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+            if (n * 8 + e >= keys) S[n][2 * h + e] = MINUS_INFINITY;
+    }
+}
+
+// ---- O
+
+// Four lanes hold four pairs of columns each; they exchange them, so that each has 16 bytes that lie side by side.
+__device__ __forceinline__ void exchange_pairs(unsigned (&x)[4]) {
+    UNROLL for (int bit = 1; bit <= 2; bit *= 2) UNROLL for (int s = 0; s < 2; s++) {
+        const int low = bit == 1 ? 2 * s : s, high = low + bit;
+        const bool upper = threadIdx.x & bit;
+        const unsigned got = SHFL_XOR(upper ? x[low] : x[high], bit);
+        if (upper) x[low] = got;
+        else x[high] = got;
+    }
+}
+__device__ __forceinline__ void store(const RowState& r, const HalfWork& p, const RowTile& t, int row0) {
+    const int lane = threadIdx.x % 4;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const float l = ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
+        const float over = l == 0 ? 0 : __frcp_rn(l);
+        const int row = row0 + 8 * h;
+        unsigned short* o = p.o.data + t.batch * p.o.batch + t.head * p.o.head + row * p.o.row;
+        UNROLL for (int g = 0; g < COLUMNS / 32; g++) {
+            unsigned x[4];
+            UNROLL for (int n = 0; n < 4; n++)
+                x[n] = pack(r.O[g * 4 + n][2 * h] * over, r.O[g * 4 + n][2 * h + 1] * over);
+            exchange_pairs(x);
+            const int column = g * 32 + lane * 8;
+            if (row < p.Nq && column < D) *(uint4*)(o + column) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+        if (p.lse && lane == 0 && row < p.Nq)
+            p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row] =
+                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+    }
+}

@@ -1,0 +1,29 @@
+#pragma once
+// Numbers of 16 bits, in pairs as tensor cores take them: fp16, or bf16 where BFLOAT16.
+
+#include "ptx.cuh"
+
+#ifndef BFLOAT16
+#define BFLOAT16 0
+#endif
+#if BFLOAT16
+#define ELEMENT "bf16"
+#else
+#define ELEMENT "f16"
+#endif
+
+// Two numbers rounded to 16 bits, x in the low half.
+__device__ __forceinline__ unsigned pack(float x, float y) {
+    unsigned r;
+#if ARCH >= 800
+    asm("cvt.rn." ELEMENT "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
+#else
+    asm("{.reg .f16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}" : "=r"(r) : "f"(x), "f"(y));
+#endif
+    return r;
+}
+// The larger of `top` and the bits of x and y as integers: in the order of numbers, as far as they are positive. In assembly,
+// because the compiler serialises wgmma's products whose sums it sees used as integers (C7511).
+__device__ __forceinline__ void raise_bits(int& top, float x, float y) {
+    asm("{.reg .s32 a, b; mov.b32 a, %1; mov.b32 b, %2; max.s32 a, a, b; max.s32 %0, %0, a;}" : "+r"(top) : "f"(x), "f"(y));
+}
