@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 from hw4cli.arrays.float32 import Float32OnGpu, check_float32
-from hw4cli.arrays.half import NAME as HALF
 from hw4cli.arrays.half import Arrays
+from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, operand, stream_of
@@ -120,7 +120,7 @@ def checked_scale(scale: float | None, work: Workload) -> float:
 
 def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bounds: Any) -> None:
     """Raise where the options ask for what there is not."""
-    known = [AUTO] if q.library == NUMPY else [AUTO, HALF] if work.dtype != FLOAT32 else [AUTO, *VARIANTS]
+    known = [AUTO] if q.library == NUMPY else [AUTO, *KERNELS16] if work.dtype != FLOAT32 else [AUTO, *VARIANTS]
     if kernel not in known:
         where = "on the CPU" if q.library == NUMPY else f"for {work.dtype}"
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
@@ -167,7 +167,7 @@ def _compute(
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
         if work.dtype != FLOAT32:
-            half.launch(work, where, scale, stream)
+            half.launch(work, where, scale, stream, kernel=kernel)
         else:
             chosen = float32.kernel(work, operands[:3], kernel, max_error, bounds)
             float32.launch(work, where, chosen, stream)

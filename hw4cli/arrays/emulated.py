@@ -1,4 +1,4 @@
-"""half executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
+"""The kernels for 16-bit numbers executed on the CPU, in all its detail: for tests, and for whoever changes them."""
 
 import struct
 from dataclasses import dataclass
@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.half import NAME, Arrays, Box, Tiling, arguments, plan
+from hw4cli.arrays.half import NAME as HALF
+from hw4cli.arrays.half import Arrays, Box
+from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
+from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.launch import Matrix
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
@@ -15,7 +18,6 @@ from hw4cli.emulator.library import FORWARDS, Library, Schedule, Watched
 from hw4cli.emulator.report import Finding
 from hw4cli.resources import kernel_path
 
-HOPPER = DEVICES[90]
 _MAP = struct.Struct("<Q5Q5I5H3B")  # emu::TensorMap in kernels/emulator/tiles.h
 
 
@@ -47,23 +49,30 @@ def run_half(
     q: Any,
     k: Any,
     v: Any,
-    tiling: Tiling | None = None,
+    tiling: Any = None,
     scale: float | None = None,
+    kernel: str = AUTO,
+    cc: int = 90,
     build: str = RACE,
     schedule: Schedule = FORWARDS,
     blocks: int = 2,
 ) -> HalfOutcome:
-    """The kernel on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16; so many blocks at most."""
-    planned = plan(work, HOPPER, tiling)
+    """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
+
+    So many blocks at most, where blocks take tile after tile.
+    """
+    planned = plan16(work, DEVICES[cc], kernel, tiling)
     (step,) = planned.launches
-    library = Library(shared_object(kernel_path(NAME), planned.macros, HOPPER.cc, 32, build))
+    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, 32, build))
     o = np.full((work.batch, work.heads, work.Nq, work.d), 0xFFFF, np.uint16)
     lse = np.full((work.batch, work.heads, work.Nq), np.nan, np.float32)
     arrays = Arrays(matrix(q), matrix(k), matrix(v), matrix(o), lse.ctypes.data)
-    passed = arguments(work, planned, arrays, scale or work.scale, tensor_map)
+    passed = arguments16(work, planned, arrays, scale or work.scale, tensor_map)
     named = [("Q", q, False), ("K", k, False), ("V", v, False), ("O", o, True), ("LSE", lse, True)]
     watched = [Watched(*ctypes_span(array), may, name) for name, array, may in named]
-    finished, findings = library.launch(step, passed, watched, schedule, grid=min(step.grid, blocks))
+    finished, findings = library.launch(
+        step, passed, watched, schedule, grid=min(step.grid, blocks) if planned.variant == HALF else 0
+    )
     return HalfOutcome(o, lse, findings, finished)
 
 

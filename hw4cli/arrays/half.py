@@ -19,7 +19,7 @@ WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
 MAP_BYTES, PARAMS_BYTES = 128, 512
-# HalfParams in kernels/half.cuh behind its tensor maps.
+# HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct("<Qqqq Q 8i 2f")
 
 
@@ -58,8 +58,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     """The launch for a workload. Raises MachineError where the kernel does not run."""
     if not props.warpgroups:
         raise MachineError(
-            f"16-bit attention needs compute capability 9.0 so far (H100, H200, GH200); this GPU has {props.cc / 10}: "
-            "convert the arrays to float32"
+            f"kernel {NAME} needs compute capability 9.0 (H100, H200, GH200), this GPU has {props.cc / 10}"
         )
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
@@ -123,17 +122,19 @@ def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", 
     return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
 
 
-def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
-    """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
-    rows = planned.macros["BR"]
-    head_tiles = ceil_div(work.Nq, rows)
+def work_arguments(work: Workload, rows: int, arrays: Arrays, scale: float) -> bytes:
+    """What all kernels of 16-bit numbers are passed behind Q, K and V; tiles are of so many rows."""
     factor = scale * LOG2E
     o = arrays.o
-    rest = _LAYOUT.pack(
+    return _LAYOUT.pack(
         *(o.data, o.batch, o.head, o.row, arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
-        *(head_tiles, work.row_tiles(rows)),
+        *(ceil_div(work.Nq, rows), work.row_tiles(rows)),
         *(factor, RESCALE_THRESHOLD / factor),
     )
+
+
+def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
+    """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
     maps = b"".join(encode(box) for box in boxes(work, dict(planned.macros), arrays))
-    return (maps + rest).ljust(PARAMS_BYTES, b"\0")
+    return (maps + work_arguments(work, planned.macros["BR"], arrays, scale)).ljust(PARAMS_BYTES, b"\0")

@@ -1,4 +1,4 @@
-"""half on a GPU: tensor maps by the driver, and launches on the caller's stream."""
+"""The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
 from functools import lru_cache
@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.half import MAP_BYTES, Arrays, Box, Tiling, arguments, plan
+from hw4cli.arrays.half import MAP_BYTES, Arrays, Box
+from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
+from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.plan import Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
@@ -18,29 +20,31 @@ REMEMBERED = 256  # launches whose arguments are kept
 
 
 class HalfOnGpu:
-    """The kernel half on one GPU; a launch that is repeated costs a look-up."""
+    """The kernels on one GPU; a launch that is repeated costs a look-up."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._prepared = lru_cache(REMEMBERED)(self._prepare)
 
-    def plan(self, work: Workload, tiling: Tiling | None = None) -> Plan:
+    def plan(self, work: Workload, tiling: Any = None, kernel: str = AUTO) -> Plan:
         """The launch for a workload, compiled. Raises MachineError where the kernel does not run."""
-        planned = plan(work, self.gpu.props, tiling)
+        planned = plan16(work, self.gpu.props, kernel, tiling)
         self.gpu.functions(planned)
         return planned
 
-    def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Tiling | None = None) -> None:
+    def launch(
+        self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Any = None, kernel: str = AUTO
+    ) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
-        function, grid, block, params, shared = self._prepared(work, arrays, scale, tiling)
+        function, grid, block, params, shared = self._prepared(work, arrays, scale, tiling, kernel)
         with stream:
             function(grid, block, params, shared_mem=shared)
 
-    def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Tiling | None) -> tuple[Any, ...]:
-        planned = self.plan(work, tiling)
+    def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
+        planned = self.plan(work, tiling, kernel)
         (function,), (step,) = self.gpu.functions(planned), planned.launches
-        passed = arguments(work, planned, arrays, scale, self._encode)
+        passed = arguments16(work, planned, arrays, scale, self._encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         return function, (step.grid,), (step.block,), (params,), step.shared
 

@@ -1,0 +1,95 @@
+"""half_mma, the kernel for fp16 and bf16 on any tensor cores (kernels/half_mma.cu): its plan and argument."""
+
+import struct
+from typing import NamedTuple
+
+from hw4cli.arrays.half import WIDTHS, Arrays, work_arguments
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.compute.common import padded_d
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.errors import MachineError
+
+NAME = "half_mma"
+_MATRIX = struct.Struct("<Qqqq")
+
+
+class MmaTiling(NamedTuple):
+    """How a block works: its warps, with so many times 16 rows each; keys of a tile, and how many of them are weighed
+    together; whether scores are computed ahead of their weights, and Q stays in registers; blocks of a multiprocessor.
+    """
+
+    warps: int
+    fragments: int
+    keys: int
+    sub: int
+    ahead: bool
+    q_registers: bool
+    blocks: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 16 * self.fragments * self.warps
+
+
+def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
+    """The fastest as measured on an H100, as far as it fits; elsewhere what needs less memory, and spills nothing."""
+    width, roomy = padded_d(work.d), props.shared_sm >= 160 << 10
+    if width == 32:
+        return MmaTiling(4, 2, 64, 32, ahead=True, q_registers=True, blocks=2)
+    if width == 64:
+        return MmaTiling(4, 2, 64 if roomy else 32, 32, ahead=True, q_registers=True, blocks=2 if props.cc > 75 else 1)
+    if props.cc == 90:
+        return MmaTiling(4, 2, 64, 32, ahead=True, q_registers=False, blocks=2)
+    if roomy:
+        return MmaTiling(4, 2, 32, 32, ahead=props.cc == 80, q_registers=False, blocks=2)
+    return MmaTiling(8 if props.cc > 75 else 4, 1, 32, 32, ahead=True, q_registers=True, blocks=1)
+
+
+def least(work: Workload) -> int:
+    """The least compute capability: tensor cores take fp16 from 7.5 on, bf16 from 8.0 on."""
+    return 75 if work.dtype == FLOAT16 else 80
+
+
+def runs(work: Workload, props: DeviceProperties) -> bool:
+    """Whether the kernel runs on a GPU."""
+    return props.cc >= least(work)
+
+
+def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:
+    """The launch for a workload. Raises MachineError where the kernel does not run."""
+    if not runs(work, props):
+        needed = least(work) / 10
+        raise MachineError(
+            f"kernel {NAME} needs compute capability {needed} for {work.dtype}, this GPU has {props.cc / 10}"
+        )
+    how = chosen or mma_tiling(work, props)
+    threads, width = 32 * how.warps, padded_d(work.d)
+    macros = {
+        "D": work.d,
+        "BR": how.rows,
+        "BC": how.keys,
+        "THREADS": threads,
+        "BLOCKS": how.blocks,
+        "MI": how.fragments,
+        "SUB": how.sub,
+        "AHEAD": int(how.ahead),
+        "Q_REGISTERS": int(how.q_registers),
+        "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
+        "CAUSAL": int(work.causal),
+        "BFLOAT16": int(work.dtype == BFLOAT16),
+        "ONES": 0,
+    }
+    shared = 2 * width * (how.rows + how.keys * (4 + how.ahead))
+    if shared > props.shared_limit:
+        raise MachineError(
+            f"kernel {NAME} with {how} needs {shared:,} bytes of shared memory a block, "
+            f"this GPU has {props.shared_limit:,}"
+        )
+    return Plan(NAME, macros, (Launch(NAME, work.row_tiles(how.rows), threads, shared),))
+
+
+def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
+    """The launch's one argument: HalfMmaParams."""
+    inputs = b"".join(_MATRIX.pack(*(m.data, m.batch, m.head, m.row)) for m in arrays[:3])
+    return inputs + work_arguments(work, planned.macros["BR"], arrays, scale)
