@@ -46,7 +46,7 @@ __device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const Half
     weigh(S, r, p.scale);
 }
 __device__ __forceinline__ void go_on_softmax(Scores& S, RowState& r, const HalfParams& p) {
-    r.grown = ANY(outgrown(S, r, p.room));
+    r.grown = ANY(outgrown(S, r, p));
     if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);
     weigh(S, r, p.scale);
 }

@@ -17,7 +17,7 @@ struct HalfWork {
     int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
     int row_tiles, tiles;        // of a head; of all heads
     float scale;                 // of the scores, times log2(e); more than 0
-    float room;                  // by how much a score may pass its row's m: RESCALE_THRESHOLD / scale
+    float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
 };
 
 constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16 then holds small weights, too
@@ -56,7 +56,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
 struct RowState {
     float O[COLUMNS / 8][4];
     float l[4];         // of a thread's columns; of all, where ONES
-    float m[2], shift[2], shrink[2];  // P = 2^(scale s - shift); what O is due to be multiplied by
+    float shift[2], shrink[2];  // P = 2^(scale s - shift), shift = scale m - BIAS; what O is due to be multiplied by
     bool grown;
 };
 
@@ -81,28 +81,25 @@ template <int N> __device__ __forceinline__ void weigh(float (&S)[N][4], RowStat
     UNROLL for (int n = 0; n < N; n++) weigh(S[n], r, scale);
 }
 template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[N][4], RowState& r, float scale) {
-    row_tops(S, r.m);
-    UNROLL for (int h = 0; h < 2; h++) {
-        if (r.m[h] == MINUS_INFINITY) r.m[h] = 0;  // a row without keys
-        r.shift[h] = fmaf(r.m[h], scale, -BIAS);
-    }
+    float m[2];
+    row_tops(S, m);
+    UNROLL for (int h = 0; h < 2; h++) r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
     UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
 }
-// Lazy: m stays until a score has passed it by `room`. Scores are compared as integers, which is right from 0 on; a row whose m
+// Lazy: m stays until a score has passed it so far that P could pass 2^(BIAS + RESCALE_THRESHOLD). Scores are compared as integers, which is right from 0 on; a row whose m
 // lies below that looks at its scores each time.
-template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4], const RowState& r, float room) {
+template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4], const RowState& r, const HalfWork& p) {
     int top[2] = {0, 0};
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
     bool grown = false;
-    UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(r.m[h] + room));
+    UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.shift[h], p.unscale, p.room)));
     return grown;
 }
 template <int N> __device__ __forceinline__ void raise_maximum(const float (&S)[N][4], RowState& r, float scale) {
     float tops[2];
     row_tops(S, tops);
     UNROLL for (int h = 0; h < 2; h++) {
-        r.m[h] = fmaxf(r.m[h], tops[h]);
-        const float shift = fmaf(r.m[h], scale, -BIAS);
+        const float shift = fmaxf(r.shift[h], fmaf(tops[h], scale, -BIAS));
         r.shrink[h] = exp2_fast(r.shift[h] - shift), r.shift[h] = shift;
     }
     if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];

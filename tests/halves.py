@@ -1,8 +1,12 @@
-"""Numbers of 16 bits as words, and attention of them by the definition, in float64."""
+"""Numbers of 16 bits as words, attention of them by the definition, in float64, and by kernels executed on the CPU."""
 
 import numpy as np
 
-from hw4cli.arrays.workload import BFLOAT16
+from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16
+
+ALLOWED = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}  # of O, for V within about 4: roundings of O and P
+SUMS = {FLOAT16: 2e-4, BFLOAT16: 2e-3}  # of the LSE: where the tensor cores sum P, it is the rounded one
 
 
 def rounded(x, dtype):
@@ -38,3 +42,18 @@ def random_words(work, seed=1, factor=1.0):
     rng = np.random.default_rng(seed)
     shapes = [(work.heads, work.Nq, factor), (work.kv_heads, work.Nk, 1), (work.kv_heads, work.Nk, 1)]
     return [rounded(rng.standard_normal((work.batch, h, n, work.d)) * f, work.dtype) for h, n, f in shapes]
+
+
+def assert_right(work, q, k, v, how=None, scale=None, **options):
+    """Runs a kernel on the CPU with a tiling; holds what it gives, and does, against the definition."""
+    outcome = run_half(work, q, k, v, how, scale=scale, **options)
+    assert [str(finding) for finding in outcome.findings] == []
+    assert outcome.finished
+    exact = [numbers(x, work.dtype) for x in (q, k, v)]
+    o, lse = definition(*exact, scale or work.scale, work.offset if work.causal else None)
+    reach = max(1, np.abs(exact[2]).max() / 4)
+    assert np.abs(numbers(outcome.o, work.dtype) - o).max() <= ALLOWED[work.dtype] * reach
+    seen = np.isfinite(lse)
+    assert (outcome.lse[~seen] == -np.inf).all()
+    np.testing.assert_allclose(outcome.lse[seen], lse[seen], rtol=1e-6, atol=SUMS[work.dtype])
+    return outcome

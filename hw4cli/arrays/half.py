@@ -13,6 +13,7 @@ from hw4cli.errors import MachineError
 
 NAME = "half"
 LOG2E = 1.44269504088896341
+LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
@@ -20,7 +21,7 @@ WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct("<Qqqq Q 8i 2f")
+_LAYOUT = struct.Struct("<Qqqq Q 8i 3f")
 
 
 class Tiling(NamedTuple):
@@ -85,6 +86,11 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     return Plan(NAME, macros, (Launch(NAME, blocks, threads, shared),))
 
 
+def bias(work: Workload) -> int:
+    """P is held as 2^(s - m + bias), so that fp16 holds small weights, too (kernels/halfrows.cuh)."""
+    return 0 if work.dtype == BFLOAT16 else 7
+
+
 class Arrays(NamedTuple):
     """Where Q, K, V and O lie, strides in elements, and the LSE's address, or 0."""
 
@@ -124,13 +130,14 @@ def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", 
 
 def work_arguments(work: Workload, rows: int, arrays: Arrays, scale: float) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V; tiles are of so many rows."""
-    factor = scale * LOG2E
+    factor = min(scale * LOG2E, LARGEST)
+    unscale = min(1 / factor, LARGEST / 32)
     o = arrays.o
     return _LAYOUT.pack(
         *(o.data, o.batch, o.head, o.row, arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
         *(ceil_div(work.Nq, rows), work.row_tiles(rows)),
-        *(factor, RESCALE_THRESHOLD / factor),
+        *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
     )
 
 

@@ -15,14 +15,12 @@ _MATRIX = struct.Struct("<Qqqq")
 
 class MmaTiling(NamedTuple):
     """How a block works: its warps, with so many times 16 rows each; keys of a tile, and how many of them are weighed
-    together; whether scores are computed ahead of their weights, and Q stays in registers; blocks of a multiprocessor.
-    """
+    together; whether Q stays in registers; blocks of a multiprocessor."""
 
     warps: int
     fragments: int
     keys: int
     sub: int
-    ahead: bool
     q_registers: bool
     blocks: int
 
@@ -34,16 +32,14 @@ class MmaTiling(NamedTuple):
 
 def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
     """The fastest as measured on an H100, as far as it fits; elsewhere what needs less memory, and spills nothing."""
-    width, roomy = padded_d(work.d), props.shared_sm >= 160 << 10
+    width, roomy = padded_d(work.d), props.shared_sm >= 100 << 10
     if width == 32:
-        return MmaTiling(4, 2, 64, 32, ahead=True, q_registers=True, blocks=2)
+        return MmaTiling(4, 2, 64, 32, q_registers=True, blocks=3 if roomy else 2)
     if width == 64:
-        return MmaTiling(4, 2, 64 if roomy else 32, 32, ahead=True, q_registers=True, blocks=2 if props.cc > 75 else 1)
-    if props.cc == 90:
-        return MmaTiling(4, 2, 64, 32, ahead=True, q_registers=False, blocks=2)
-    if roomy:
-        return MmaTiling(4, 2, 32, 32, ahead=props.cc == 80, q_registers=False, blocks=2)
-    return MmaTiling(8 if props.cc > 75 else 4, 1, 32, 32, ahead=True, q_registers=True, blocks=1)
+        return MmaTiling(4, 2, 64 if roomy else 32, 64 if roomy else 32, q_registers=True, blocks=2)
+    if props.shared_sm >= 160 << 10:
+        return MmaTiling(4, 2, 32, 32, q_registers=False, blocks=2)
+    return MmaTiling(8 if roomy else 4, 1, 32, 32, q_registers=True, blocks=1)
 
 
 def least(work: Workload) -> int:
@@ -73,14 +69,13 @@ def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = Non
         "BLOCKS": how.blocks,
         "MI": how.fragments,
         "SUB": how.sub,
-        "AHEAD": int(how.ahead),
         "Q_REGISTERS": int(how.q_registers),
         "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": 0,
     }
-    shared = 2 * width * (how.rows + how.keys * (4 + how.ahead))
+    shared = 2 * width * (how.rows + 4 * how.keys)
     if shared > props.shared_limit:
         raise MachineError(
             f"kernel {NAME} with {how} needs {shared:,} bytes of shared memory a block, "
