@@ -41,12 +41,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
     UNROLL for (int i = 0; i < MI; i++) zero(r[i]);
     // What follows from these in each round is computed again: kept, it would cost registers.
     auto forget = [&] { asm volatile("" : "+r"(warp_row), "+r"(b.q_at), "+r"(b.k_lane), "+r"(b.v_lane)); };
-    auto follow = [&](const Scores& S) {
-        bool grown = false;
-        UNROLL for (int i = 0; i < MI; i++) grown |= outgrown(S[i], r[i], p);
-        if (__builtin_expect(ANY(grown), 0))
-            UNROLL for (int i = 0; i < MI; i++) raise_maximum(S[i], r[i], p.scale), r[i].grown = true, rescale(r[i]);
-    };
     arrived<0>();
     __syncthreads();
     b.load_q();
@@ -58,16 +52,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
             if (first > 0 && first >= keys_of(p, warp_row + 16 * MI - 1)) continue;  // none of the warp's rows sees a key
             forget();
             const unsigned at = base + BR * ROW + j % 2 * TILE + u * SUB * ROW;
-            Scores S;
-            unsigned P[MI][N8 / 2][4];
-            zero(S);
-            UNROLL for (int n = 0; n < STEPS; n++) b.add_scores(S, n, at);
-            if (first + SUB > keys_of(p, warp_row))  // not all rows see all keys
+            attend(b, r, p, at, at + 2 * TILE, first == 0, [&](Scores& S) {
+                if (first + SUB <= keys_of(p, warp_row)) return;  // all rows see all keys
                 UNROLL for (int i = 0; i < MI; i++) mask(S[i], p, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
-            if (first == 0) UNROLL for (int i = 0; i < MI; i++) begin_maximum(S[i], r[i], p.scale);
-            else follow(S);
-            UNROLL for (int i = 0; i < MI; i++) weigh(S[i], r[i], p.scale), round_weights(S[i], P[i]);
-            UNROLL for (int c = 0; c < STEPS; c++) b.add_values(r, P, c, at + 2 * TILE);
+            });
         }
         arrived<0>();
         __syncthreads();

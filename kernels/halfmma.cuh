@@ -97,6 +97,20 @@ struct Products {
     }
 };
 
-__device__ __forceinline__ void zero(Scores& S) {
+// SUB keys: their scores, masked by hide(S), the softmax, and O += P V.
+template <class Hide>
+__device__ __forceinline__ void attend(const Products& b, RowState (&r)[MI], const HalfWork& p, unsigned k_at, unsigned v_at,
+                                       bool first, Hide hide) {
+    Scores S;
+    unsigned P[MI][N8 / 2][4];
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++) S[i][n][e] = 0;
+    UNROLL for (int n = 0; n < STEPS; n++) b.add_scores(S, n, k_at);
+    hide(S);
+    bool grown = false;
+    if (first) UNROLL for (int i = 0; i < MI; i++) begin_maximum(S[i], r[i], p.scale);
+    else UNROLL for (int i = 0; i < MI; i++) grown |= outgrown(S[i], r[i], p);
+    if (__builtin_expect(ANY(grown), 0))
+        UNROLL for (int i = 0; i < MI; i++) raise_maximum(S[i], r[i], p.scale), r[i].grown = true, rescale(r[i]);
+    UNROLL for (int i = 0; i < MI; i++) weigh(S[i], r[i], p.scale), round_weights(S[i], P[i]);
+    UNROLL for (int c = 0; c < STEPS; c++) b.add_values(r, P, c, v_at);
 }

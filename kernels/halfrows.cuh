@@ -16,6 +16,7 @@ struct HalfWork {
     int batch_heads, Nq, Nk;
     int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
     int row_tiles, tiles;        // of a head; of all heads
+    int splits;                  // of the keys (half_split)
     float scale;                 // of the scores, times log2(e); more than 0
     float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
 };
@@ -86,8 +87,8 @@ template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[
     UNROLL for (int h = 0; h < 2; h++) r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
     UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
 }
-// Lazy: m stays until a score has passed it so far that P could pass 2^(BIAS + RESCALE_THRESHOLD). Scores are compared as integers, which is right from 0 on; a row whose m
-// lies below that looks at its scores each time.
+// Lazy: m stays until a score has passed it so far that P could pass 2^(BIAS + RESCALE_THRESHOLD). Scores are compared as
+// integers, which is right from 0 on; a row whose m lies below that looks at its scores each time.
 template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4], const RowState& r, const HalfWork& p) {
     int top[2] = {0, 0};
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
@@ -114,14 +115,15 @@ template <int N> __device__ __forceinline__ void round_weights(const float (&S)[
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++)
         P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
 }
-// No weight for keys that a row does not see. `first` is the first key's number, `row` that of this thread's first row.
-template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const HalfWork& p, int row, int first) {
+// No weight for keys that a row does not see. `keys`: how many this thread's two rows see, counted from the first score's.
+template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], int keys, int keys_below) {
     const int column = threadIdx.x % 4 * 2;
-    UNROLL for (int h = 0; h < 2; h++) {
-        const int keys = keys_of(p, row + h * 8) - first - column;
-        UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
-            if (n * 8 + e >= keys) S[n][2 * h + e] = MINUS_INFINITY;
-    }
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
+        if (n * 8 + e >= (h ? keys_below : keys) - column) S[n][2 * h + e] = MINUS_INFINITY;
+}
+// The same for rows that follow each other, of which this thread's first is `row`; `first` is the first key's number.
+template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const HalfWork& p, int row, int first) {
+    mask(S, keys_of(p, row) - first, keys_of(p, row + 8) - first);
 }
 
 // ---- O

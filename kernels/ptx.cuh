@@ -29,6 +29,14 @@ __device__ __forceinline__ Four load_shared(unsigned from) {
                  : "=f"(x.v[0]), "=f"(x.v[1]), "=f"(x.v[2]), "=f"(x.v[3]) : "r"(from) : "memory");
     return x;
 }
+__device__ __forceinline__ float2 load_shared2(unsigned from) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
+    return x;
+}
+__device__ __forceinline__ void store_shared(unsigned to, float a, float b) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+}
 __device__ __forceinline__ void store_shared(unsigned to, float a, float b, float c, float d) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
                  ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");

@@ -157,9 +157,8 @@ def _compute(
     for x in operands:
         check_rows(x)
     q = operands[0]
-    address = 0 if lse is None else lse.data_ptr() if hasattr(lse, "data_ptr") else lse.data.ptr
     q_at, k_at, v_at, o_at = (x.matrix for x in operands)
-    where = Arrays(q_at, k_at, v_at, o_at, address)
+    where = Arrays(q_at, k_at, v_at, o_at, _address(lse))
     if work.dtype == FLOAT32:
         check_float32(work, operands, scale)
     cupy = import_cupy()
@@ -167,10 +166,19 @@ def _compute(
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
         if work.dtype != FLOAT32:
-            half.launch(work, where, scale, stream, kernel=kernel)
+            needed = half.plan(work, kernel=kernel).scratch
+            scratch = empty_like(q, (needed // 4,), FLOAT32) if needed else None
+            half.launch(work, where._replace(scratch=_address(scratch)), scale, stream, kernel=kernel)
         else:
             chosen = float32.kernel(work, operands[:3], kernel, max_error, bounds)
             float32.launch(work, where, chosen, stream)
+
+
+def _address(array: Any) -> int:
+    """Where an array of torch's or CuPy's begins; 0 for None."""
+    if array is None:
+        return 0
+    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
 
 
 _OPENING = threading.Lock()

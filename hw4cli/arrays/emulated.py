@@ -1,7 +1,9 @@
 """The kernels for 16-bit numbers executed on the CPU, in all its detail: for tests, and for whoever changes them."""
 
+import ctypes
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.launch import Matrix
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
-from hw4cli.emulator.library import FORWARDS, Library, Schedule, Watched
+from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.resources import kernel_path
 
@@ -38,12 +40,6 @@ def tensor_map(box: Box) -> bytes:
     return words.ljust(128, b"\0")
 
 
-def matrix(array: Any) -> Matrix:
-    """Where an array (batch, heads, rows, d) of NumPy's lies."""
-    batch, head, row, _ = (stride // array.itemsize for stride in array.strides)
-    return Matrix(array.ctypes.data, batch, head, row)
-
-
 def run_half(
     work: Workload,
     q: Any,
@@ -62,18 +58,35 @@ def run_half(
     So many blocks at most, where blocks take tile after tile.
     """
     planned = plan16(work, DEVICES[cc], kernel, tiling)
-    (step,) = planned.launches
     library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, 32, build))
-    o = np.full((work.batch, work.heads, work.Nq, work.d), 0xFFFF, np.uint16)
-    lse = np.full((work.batch, work.heads, work.Nq), np.nan, np.float32)
-    arrays = Arrays(matrix(q), matrix(k), matrix(v), matrix(o), lse.ctypes.data)
+    shape, rows = (work.batch, work.heads, work.Nq, work.d), (work.batch, work.heads, work.Nq)
+    sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
+    buffer, starts = space(sizes, GAP)
+    parts = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+    o, lse = parts[3].view(np.uint16).reshape(shape), parts[4].view(np.float32).reshape(rows)
+    q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
+    arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
     passed = arguments16(work, planned, arrays, scale or work.scale, tensor_map)
-    named = [("Q", q, False), ("K", k, False), ("V", v, False), ("O", o, True), ("LSE", lse, True)]
-    watched = [Watched(*ctypes_span(array), may, name) for name, array, may in named]
-    finished, findings = library.launch(
-        step, passed, watched, schedule, grid=min(step.grid, blocks) if planned.variant == HALF else 0
-    )
+    named = zip(("Q", "K", "V", "O", "LSE", "scratch"), parts, strict=True)
+    watched = [Watched(part.ctypes.data, part.nbytes, name not in "QKV", name) for name, part in named if part.size]
+    steps = planned.launches
+    if planned.variant == HALF:  # whose blocks take tile after tile
+        steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
+    finished, findings = library.launches(steps, passed, watched, schedule)
     return HalfOutcome(o, lse, findings, finished)
+
+
+def matrix(array: Any) -> Matrix:
+    """Where an array (batch, heads, rows, d) of NumPy's lies."""
+    batch, head, row, _ = (stride // array.itemsize for stride in array.strides)
+    return Matrix(array.ctypes.data, batch, head, row)
+
+
+def placed(array: Any, memory: Any) -> Any:
+    """An array of the same strides in other memory, which has as many bytes as there are from its first to its last."""
+    low, size = ctypes_span(array)
+    ctypes.memmove(memory.ctypes.data, low, size)
+    return np.ndarray(array.shape, array.dtype, memory, array.ctypes.data - low, array.strides)
 
 
 def ctypes_span(array: Any) -> tuple[int, int]:

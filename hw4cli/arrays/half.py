@@ -21,7 +21,7 @@ WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct("<Qqqq Q 8i 3f")
+_LAYOUT = struct.Struct("<Qqqq Q 9i 3f")
 
 
 class Tiling(NamedTuple):
@@ -92,13 +92,14 @@ def bias(work: Workload) -> int:
 
 
 class Arrays(NamedTuple):
-    """Where Q, K, V and O lie, strides in elements, and the LSE's address, or 0."""
+    """Where Q, K, V and O lie, strides in elements, and the addresses of the LSE and of scratch, or 0."""
 
     q: Matrix
     k: Matrix
     v: Matrix
     o: Matrix
     lse: int = 0
+    scratch: int = 0
 
 
 class Box(NamedTuple):
@@ -128,15 +129,15 @@ def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", 
     return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
 
 
-def work_arguments(work: Workload, rows: int, arrays: Arrays, scale: float) -> bytes:
-    """What all kernels of 16-bit numbers are passed behind Q, K and V; tiles are of so many rows."""
+def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, scale: float, splits: int = 1) -> bytes:
+    """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
     factor = min(scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     o = arrays.o
     return _LAYOUT.pack(
         *(o.data, o.batch, o.head, o.row, arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
-        *(ceil_div(work.Nq, rows), work.row_tiles(rows)),
+        *(row_tiles, tiles, splits),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
     )
 
@@ -144,4 +145,6 @@ def work_arguments(work: Workload, rows: int, arrays: Arrays, scale: float) -> b
 def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
     maps = b"".join(encode(box) for box in boxes(work, dict(planned.macros), arrays))
-    return (maps + work_arguments(work, planned.macros["BR"], arrays, scale)).ljust(PARAMS_BYTES, b"\0")
+    rows = planned.macros["BR"]
+    rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
+    return (maps + rest).ljust(PARAMS_BYTES, b"\0")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from hw4cli.arrays.half import WIDTHS, Arrays, work_arguments
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.common import padded_d
+from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.errors import MachineError
 
@@ -52,17 +53,47 @@ def runs(work: Workload, props: DeviceProperties) -> bool:
     return props.cc >= least(work)
 
 
-def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:
-    """The launch for a workload. Raises MachineError where the kernel does not run."""
+def common_macros(work: Workload) -> dict[str, int]:
+    """What kernels/halfmma.cuh is compiled with, for any tiling."""
+    return {
+        "D": work.d,
+        "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
+        "CAUSAL": int(work.causal),
+        "BFLOAT16": int(work.dtype == BFLOAT16),
+        "ONES": 0,
+    }
+
+
+def check_runs(name: str, work: Workload, props: DeviceProperties) -> None:
+    """Raise MachineError unless the GPU's tensor cores take the numbers."""
     if not runs(work, props):
         needed = least(work) / 10
         raise MachineError(
-            f"kernel {NAME} needs compute capability {needed} for {work.dtype}, this GPU has {props.cc / 10}"
+            f"kernel {name} needs compute capability {needed} for {work.dtype}, this GPU has {props.cc / 10}"
         )
+
+
+def check_shared(name: str, how: NamedTuple, shared: int, props: DeviceProperties) -> None:
+    """Raise MachineError if a tiling needs more shared memory than a block may have."""
+    if shared > props.shared_limit:
+        raise MachineError(
+            f"kernel {name} with {how} needs {shared:,} bytes of shared memory a block, "
+            f"this GPU has {props.shared_limit:,}"
+        )
+
+
+def matrices(arrays: Arrays) -> bytes:
+    """Q, K and V: HalfMatrices in kernels/halfmma.cuh."""
+    return b"".join(_MATRIX.pack(*(m.data, m.batch, m.head, m.row)) for m in arrays[:3])
+
+
+def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:
+    """The launch for a workload. Raises MachineError where the kernel does not run."""
+    check_runs(NAME, work, props)
     how = chosen or mma_tiling(work, props)
     threads, width = 32 * how.warps, padded_d(work.d)
     macros = {
-        "D": work.d,
+        **common_macros(work),
         "BR": how.rows,
         "BC": how.keys,
         "THREADS": threads,
@@ -70,21 +101,13 @@ def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = Non
         "MI": how.fragments,
         "SUB": how.sub,
         "Q_REGISTERS": int(how.q_registers),
-        "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
-        "CAUSAL": int(work.causal),
-        "BFLOAT16": int(work.dtype == BFLOAT16),
-        "ONES": 0,
     }
     shared = 2 * width * (how.rows + 4 * how.keys)
-    if shared > props.shared_limit:
-        raise MachineError(
-            f"kernel {NAME} with {how} needs {shared:,} bytes of shared memory a block, "
-            f"this GPU has {props.shared_limit:,}"
-        )
+    check_shared(NAME, how, shared, props)
     return Plan(NAME, macros, (Launch(NAME, work.row_tiles(how.rows), threads, shared),))
 
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
     """The launch's one argument: HalfMmaParams."""
-    inputs = b"".join(_MATRIX.pack(*(m.data, m.batch, m.head, m.row)) for m in arrays[:3])
-    return inputs + work_arguments(work, planned.macros["BR"], arrays, scale)
+    rows = planned.macros["BR"]
+    return matrices(arrays) + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)

@@ -26,10 +26,11 @@ class HalfOnGpu:
         self.gpu = gpu
         self._driver = ctypes.CDLL("libcuda.so.1")
         self._prepared = lru_cache(REMEMBERED)(self._prepare)
+        self._planned = lru_cache(REMEMBERED)(plan16)
 
     def plan(self, work: Workload, tiling: Any = None, kernel: str = AUTO) -> Plan:
         """The launch for a workload, compiled. Raises MachineError where the kernel does not run."""
-        planned = plan16(work, self.gpu.props, kernel, tiling)
+        planned = self._planned(work, self.gpu.props, kernel, tiling)
         self.gpu.functions(planned)
         return planned
 
@@ -37,16 +38,17 @@ class HalfOnGpu:
         self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Any = None, kernel: str = AUTO
     ) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
-        function, grid, block, params, shared = self._prepared(work, arrays, scale, tiling, kernel)
+        params, launches = self._prepared(work, arrays, scale, tiling, kernel)
         with stream:
-            function(grid, block, params, shared_mem=shared)
+            for function, grid, block, shared in launches:
+                function(grid, block, params, shared_mem=shared)
 
     def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
         planned = self.plan(work, tiling, kernel)
-        (function,), (step,) = self.gpu.functions(planned), planned.launches
         passed = arguments16(work, planned, arrays, scale, self._encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
-        return function, (step.grid,), (step.block,), (params,), step.shared
+        steps = zip(self.gpu.functions(planned), planned.launches, strict=True)
+        return (params,), [(function, (step.grid,), (step.block,), step.shared) for function, step in steps]
 
     def _encode(self, box: Box) -> bytes:
         """A tensor map; the driver writes it to an address that is a multiple of 64."""

@@ -93,7 +93,7 @@ class Memory:
         gap, matrix = GAP if watched else 0, self.N * self.d * 4
         step = matrix + gap
         sizes = [3 * self.n * step, self.n * step, plan.scratch, 4 * self.n * self.N if lse else 0]
-        self._buffer, starts = _space(sizes, gap)
+        self._buffer, starts = space(sizes, gap)
         inputs_at, outputs_at, self.scratch, lse_at = (self._buffer.ctypes.data + start for start in starts[:4])
         for index, array in enumerate(inputs.reshape(3 * self.n, -1)):
             at = starts[0] + index * step
@@ -124,7 +124,7 @@ class Memory:
         return self._lse.copy().view(FLOAT32).reshape(self.n, self.N) if self.lse else None
 
 
-def _space(sizes: Sequence[int], gap: int) -> tuple[NDArray[np.uint8], list[int]]:
+def space(sizes: Sequence[int], gap: int) -> tuple[NDArray[np.uint8], list[int]]:
     """One piece of memory, full of NaN, and where in it arrays of these bytes begin, with gaps before and behind."""
     starts = [gap]
     for size in sizes:
@@ -184,7 +184,7 @@ class Library:
     ) -> tuple[Floats, tuple[Finding, ...]]:
         """The largest |element| of Q, K and V in inputs (n, 3, N, d) by kernels/absmax.cu, and what was found."""
         part = inputs[0, 0].size
-        buffer, starts = _space([inputs.nbytes, ABSMAX_BYTES], GAP)
+        buffer, starts = space([inputs.nbytes, ABSMAX_BYTES], GAP)
         elements_at, largest_at = (buffer.ctypes.data + start for start in starts[:2])
         buffer[starts[0] : starts[0] + inputs.nbytes] = np.ascontiguousarray(inputs).view(np.uint8).reshape(-1)
         largest = buffer[starts[1] : starts[1] + ABSMAX_BYTES]
@@ -218,9 +218,23 @@ class Library:
         lanes: int = 32,
     ) -> tuple[bool, tuple[Finding, ...]]:
         """One launch with its argument's bytes, `grid` blocks if it is not 0; whether it ended, and what was found."""
+        return self.launches([replace(step, grid=grid or step.grid)], params, watched, schedule, lanes)
+
+    def launches(
+        self,
+        steps: Sequence[Launch],
+        params: bytes,
+        watched: Sequence[Watched],
+        schedule: Schedule = FORWARDS,
+        lanes: int = 32,
+    ) -> tuple[bool, tuple[Finding, ...]]:
+        """Launches with one argument's bytes, one after the other: whether they ended, and what was found.
+
+        What is watched should lie in one piece of memory (see `space`): what is between is nobody's.
+        """
         ordered = sorted(watched, key=lambda memory: memory.address)
         self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
-        finished = self._launch(replace(step, grid=grid or step.grid), _words(params), lanes, schedule)
+        finished = all(self._launch(step, _words(params), lanes, schedule) for step in steps)
         return finished, self._findings()
 
     def stop(self) -> None:

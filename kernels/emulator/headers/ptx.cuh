@@ -17,6 +17,8 @@ inline Four load_shared(unsigned from) {
     const float4 x = *(const float4*)(emu::shared + from);
     return {{x.x, x.y, x.z, x.w}};
 }
+inline float2 load_shared2(unsigned from) { return *(const float2*)(emu::shared + from); }
+inline void store_shared(unsigned to, float a, float b) { *(float2*)(emu::shared + to) = float2{a, b}; }
 inline void store_shared(unsigned to, float4 x) { *(float4*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, float a, float b, float c, float d) { store_shared(to, float4{a, b, c, d}); }
 inline void store_shared(unsigned to, float a) { *(float*)(emu::shared + to) = a; }

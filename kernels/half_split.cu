@@ -1,0 +1,169 @@
+// half_split: 16-bit attention of few rows and many keys (decoding): the keys are split, at the speed of the memory.
+//
+// Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
+//           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: nobody waits for a block until
+//           its warps put O together. half_split_combine puts the splits together, in their order: the same bits every time.
+// Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; a warp to a row for the second launch.
+// Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128 or 256; then the same memory
+//           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l.
+// Limits:   As half_mma. Scratch for splits > 1: 4 (d + 1) bytes for each row and split.
+// Source:   Dao, Haziza, Massa, Sizov, Flash-Decoding (2023).
+// Before:   half_mma, which would leave all but a few multiprocessors idle.
+
+#include "halfmma.cuh"
+
+struct HalfSplitParams : HalfMatrices, HalfWork {
+    float* partial_o;    // O of each split of each row, divided by its l
+    float* partial_lse;  // log2 of the sum of exponentials of each split of each row
+};
+
+constexpr int WARPS = THREADS / 32;
+constexpr unsigned TILE = SUB * ROW, RING = STAGES * 2 * TILE, O_ROW = 4 * (D + 4);
+constexpr unsigned STATS_AT = BR * (ROW > WARPS * O_ROW ? ROW : WARPS * O_ROW) > BR * ROW + WARPS * RING
+                                  ? BR * WARPS * O_ROW : BR * ROW + WARPS * RING;
+
+static_assert(BR == 16 * MI && STAGES >= 2, "all warps have the same rows; a stage is filled while another is used");
+
+extern __shared__ __align__(1024) float4 shared[];
+
+// A row of a head of K and V: row `i` of Q, of head `head`.
+struct PackedRow {
+    int i, head;
+    __device__ __forceinline__ PackedRow(const HalfWork& p, int kv_head, int row)
+        : i(row / p.group), head(kv_head * p.group + row % p.group) {}
+};
+
+// Four columns of O, and the LSE in log2, go to their place.
+__device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const PackedRow& row, int column, float4 O, float lse) {
+    unsigned short* o = p.o.data + batch * p.o.batch + row.head * p.o.head + row.i * p.o.row + column;
+    *(uint2*)o = make_uint2(pack(O.x, O.y), pack(O.z, O.w));
+    if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.Nq + row.i] = lse * LN2;
+}
+
+// What the warps leave of a row, put together: m and l of all.
+struct Merged {
+    float shift, l;
+    __device__ __forceinline__ Merged(unsigned stats, int row) : shift(MINUS_INFINITY), l(0) {
+        float2 x[WARPS];
+        UNROLL for (int w = 0; w < WARPS; w++) {
+            x[w] = load_shared2(stats + (w * BR + row) * 8);
+            if (x[w].y != 0) shift = fmaxf(shift, x[w].x);
+        }
+        UNROLL for (int w = 0; w < WARPS; w++) if (x[w].y != 0) l = fmaf(exp2_fast(x[w].x - shift), x[w].y, l);
+    }
+    __device__ __forceinline__ float lse() const { return l == 0 ? MINUS_INFINITY : shift + log2f(l); }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const HalfSplitParams p) {
+    const int rows = p.group * p.Nq, kv_heads = p.heads / p.group;
+    const int row0 = blockIdx.x % p.row_tiles * BR, rest = blockIdx.x / p.row_tiles, split = rest % p.splits;
+    const int unit = rest / p.splits, batch = unit / kv_heads, kv_head = unit - batch * kv_heads;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const unsigned base = shared_address(shared), ring = base + BR * ROW + warp * RING, stats = base + STATS_AT;
+
+    const int least_keys = keys_of(p, row0 / p.group), keys = keys_of(p, (min(rows, row0 + BR) - 1) / p.group);
+    const long long parts = max(0, ceil_div(keys, SUB));
+    const int first_part = parts * split / p.splits + warp, last_part = parts * (split + 1) / p.splits;
+    const int mine = max(0, ceil_div(last_part - first_part, WARPS));
+    const Rows<32> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
+    auto fetch = [&](int n) {
+        if (n < mine) {
+            const unsigned to = ring + n % STAGES * 2 * TILE;
+            Rows<32> k = K, v = V;
+            k.from += n * WARPS * SUB * p.k.row, v.from += n * WARPS * SUB * p.v.row;
+            const int left = p.Nk - (first_part + n * WARPS) * SUB;
+            k.copy<SUB>(to, p.k.row, left), v.copy<SUB>(to + TILE, p.v.row, left);
+        }
+        group();
+    };
+    for (int e = threadIdx.x; e < BR * SLOTS; e += THREADS) {
+        const int r = e / SLOTS, chunk = e % SLOTS, row = row0 + r;
+        const PackedRow from(p, kv_head, row);
+        if (chunk < 2 * STEPS)
+            copy16(base + swizzle(r, chunk), p.q.data + batch * p.q.batch + from.head * p.q.head + from.i * p.q.row + chunk * 8,
+                   row < rows && chunk * 8 < D);
+    }
+    group();
+    UNROLL for (int n = 0; n < STAGES - 1; n++) fetch(n);
+    arrived<STAGES - 1>();
+    __syncthreads();
+    Products b(base);
+    b.load_q();
+    RowState r[MI];
+    int seen[MI][2];  // how many keys this thread's rows see
+    UNROLL for (int i = 0; i < MI; i++) {
+        zero(r[i]);
+        UNROLL for (int e = 0; e < 4; e++) r[i].l[e] = 0;
+        UNROLL for (int h = 0; h < 2; h++) r[i].shift[h] = 0, seen[i][h] = keys_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group);
+    }
+#pragma unroll 1
+    for (int n = 0; n < mine; n++) {
+        arrived<STAGES - 2>();
+        __syncwarp();  // all lanes' copies are there, and none reads the buffer that is filled next
+        fetch(n + STAGES - 1);
+        const unsigned at = ring + n % STAGES * 2 * TILE;
+        const int first = (first_part + n * WARPS) * SUB;
+        attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
+            if (first + SUB <= least_keys) return;
+            UNROLL for (int i = 0; i < MI; i++) mask(S[i], seen[i][0] - first, seen[i][1] - first);
+        });
+    }
+
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+        r[i].l[h] = lanes_sum<4>(r[i].l[2 * h] + r[i].l[2 * h + 1]);
+        if (lane % 4 == 0) store_shared(stats + (warp * BR + i * 16 + h * 8 + lane / 4) * 8, r[i].shift[h], r[i].l[h]);
+    }
+    __syncthreads();
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+        const int row = i * 16 + h * 8 + lane / 4;
+        const Merged all(stats, row);
+        const float weight = r[i].l[h] == 0 ? 0 : exp2_fast(r[i].shift[h] - all.shift) * __frcp_rn(all.l);
+        UNROLL for (int n = 0; n < ceil_div(D, 8); n++)
+            store_shared(base + (warp * BR + row) * O_ROW + (n * 8 + lane % 4 * 2) * 4, r[i].O[n][2 * h] * weight,
+                         r[i].O[n][2 * h + 1] * weight);
+    }
+    __syncthreads();
+    for (int e = threadIdx.x; e < BR * (D / 4); e += THREADS) {
+        const int r = e / (D / 4), column = e % (D / 4) * 4;
+        if (row0 + r >= rows) break;
+        float4 O{0, 0, 0, 0};
+        UNROLL for (int w = 0; w < WARPS; w++) {
+            const Four x = load_shared(base + (w * BR + r) * O_ROW + column * 4);
+            O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
+        }
+        const float lse = Merged(stats, r).lse();
+        if (p.splits == 1) {
+            store(p, batch, PackedRow(p, kv_head, row0 + r), column, O, lse);
+        } else {
+            const long long part = ((long long)unit * rows + row0 + r) * p.splits + split;
+            *(float4*)(p.partial_o + part * D + column) = O;
+            if (column == 0) p.partial_lse[part] = lse;
+        }
+    }
+}
+
+// A warp puts the splits of a row together.
+extern "C" __global__ void __launch_bounds__(THREADS) half_split_combine(const HalfSplitParams p) {
+    const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32;
+    const long long x = blockIdx.x * (long long)WARPS + threadIdx.x / 32;
+    const int unit = x / rows, batch = unit / kv_heads;
+    if (x >= (long long)p.batch_heads * p.Nq) return;
+    const float* lse = p.partial_lse + x * p.splits;
+    float top = MINUS_INFINITY, l = 0;
+    for (int s = lane; s < p.splits; s += 32) top = fmaxf(top, lse[s]);
+    top = lanes_max<32>(top);
+    for (int s = lane; s < p.splits && top != MINUS_INFINITY; s += 32) l += exp2_fast(lse[s] - top);
+    l = lanes_sum<32>(l);
+    if (lane * 4 >= D) return;
+    const float over = l == 0 ? 0 : __frcp_rn(l);
+    const float* part = p.partial_o + x * p.splits * D + lane * 4;
+    float4 O{0, 0, 0, 0};
+#pragma unroll 8
+    for (int s = 0; s < p.splits; s++) {
+        const float weight = l == 0 ? 0 : exp2_fast(lse[s] - top) * over;
+        const float4 o = *(const float4*)(part + s * D);
+        O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y), O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
+    }
+    store(p, batch, PackedRow(p, unit - batch * kv_heads, x - (long long)unit * rows), lane * 4, O,
+          l == 0 ? MINUS_INFINITY : top + log2f(l));
+}
