@@ -41,13 +41,13 @@ def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
 
 
 def split_count(units: int, parts: int, resident: int, cost: float) -> int:
-    """Into how many splits the keys go: so many that the multiprocessors, which hold so many blocks, are filled.
+    """Into how many splits the keys go: the fewest with which the multiprocessors, which hold so many blocks, are filled.
 
     cost: what a split's own O costs, in the time in which one block passes all keys.
     """
     most = max(1, min(MOST, parts // LEAST_PARTS))
     times = {splits: ceil_div(units * splits, resident) / splits + cost * splits for splits in range(1, most + 1)}
-    return min(times, key=times.__getitem__)
+    return next(splits for splits, time in times.items() if time <= 1.05 * min(times.values()))
 
 
 def plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | None = None) -> Plan:
