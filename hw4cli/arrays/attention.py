@@ -7,10 +7,10 @@ from typing import Any
 
 from hw4cli.arrays.float32 import Float32OnGpu, check_float32
 from hw4cli.arrays.half import Arrays
-from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.arrays.kernels16 import KERNELS16, check_on_cpu, kernel_within
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.ongpu import HalfOnGpu
-from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, operand, stream_of
+from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, largest, operand, stream_of
 from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.variants import VARIANTS
@@ -40,8 +40,8 @@ def attention(
     q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
     is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is a multiple of 8 up to 128, or of 4.
     causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
-    scale: 1/sqrt(d) by default. float32 on a GPU: `max_error` and `bounds`, the largest |element| of q, k and v, choose
-    the kernel; without bounds they are read, which waits for the GPU.
+    scale: 1/sqrt(d) by default. `max_error`, the error that is allowed, and `bounds`, the largest |element| of q, k and
+    v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
     Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
     sums of exp(score), -inf where a row sees no key. Nothing is copied, and GPUs are not waited for.
@@ -68,6 +68,8 @@ def attention(
         raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
+        if work.dtype != FLOAT32 and max_error is not None:
+            check_on_cpu(max_error, work, bounds or absmax(operands), factor)
         attention_on_cpu(work, operands, o, lse, factor)
     else:
         _compute(work, (*operands, o), lse, factor, kernel, max_error, bounds)
@@ -126,8 +128,6 @@ def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bound
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
     if bounds is not None and len(bounds) != 3:
         raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
-    if work.dtype != FLOAT32 and max_error is not None:
-        raise NotImplementedError("max_error is for float32: no bound of the error of 16-bit attention is known yet")
 
 
 def check_rows(x: Operand) -> None:
@@ -166,12 +166,21 @@ def _compute(
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
         if work.dtype != FLOAT32:
+            if max_error is not None:
+                found = bounds or absmax(operands[:3])
+                kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
             needed = half.plan(work, kernel=kernel).scratch
             scratch = empty_like(q, (needed // 4,), FLOAT32) if needed else None
             half.launch(work, where._replace(scratch=_address(scratch)), scale, stream, kernel=kernel)
         else:
             chosen = float32.kernel(work, operands[:3], kernel, max_error, bounds)
             float32.launch(work, where, chosen, stream)
+
+
+def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:
+    """The largest |element| of Q, K and V. Waits for the GPU."""
+    q, k, v = map(largest, operands)
+    return q, k, v
 
 
 def _address(array: Any) -> int:

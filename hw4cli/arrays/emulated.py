@@ -52,13 +52,16 @@ def run_half(
     build: str = RACE,
     schedule: Schedule = FORWARDS,
     blocks: int = 2,
+    adds_as: int = 0,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
-    So many blocks at most, where blocks take tile after tile.
+    So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
+    `adds_as` do, or exactly.
     """
     planned = plan16(work, DEVICES[cc], kernel, tiling)
     library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, 32, build))
+    library.add_as(adds_as)
     shape, rows = (work.batch, work.heads, work.Nq, work.d), (work.batch, work.heads, work.Nq)
     sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
     buffer, starts = space(sizes, GAP)

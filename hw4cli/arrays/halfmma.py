@@ -1,4 +1,7 @@
-"""half_mma, the kernel for fp16 and bf16 on any tensor cores (kernels/half_mma.cu): its plan and argument."""
+"""half_mma and half_split, the kernels for fp16 and bf16 on any tensor cores: their plans and arguments.
+
+kernels/half_mma.cu is for many rows, kernels/half_split.cu for few rows and many keys.
+"""
 
 import struct
 from typing import NamedTuple
@@ -6,11 +9,13 @@ from typing import NamedTuple
 from hw4cli.arrays.half import WIDTHS, Arrays, work_arguments
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.common import padded_d
-from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.errors import MachineError
 
-NAME = "half_mma"
+MMA, SPLIT = "half_mma", "half_split"
+MOST_SPLITS = 128
+LEAST_PARTS = 2  # of a split's keys that each warp should have
 _MATRIX = struct.Struct("<Qqqq")
 
 
@@ -87,9 +92,9 @@ def matrices(arrays: Arrays) -> bytes:
     return b"".join(_MATRIX.pack(*(m.data, m.batch, m.head, m.row)) for m in arrays[:3])
 
 
-def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:
+def mma_plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:
     """The launch for a workload. Raises MachineError where the kernel does not run."""
-    check_runs(NAME, work, props)
+    check_runs(MMA, work, props)
     how = chosen or mma_tiling(work, props)
     threads, width = 32 * how.warps, padded_d(work.d)
     macros = {
@@ -103,11 +108,90 @@ def plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = Non
         "Q_REGISTERS": int(how.q_registers),
     }
     shared = 2 * width * (how.rows + 4 * how.keys)
-    check_shared(NAME, how, shared, props)
-    return Plan(NAME, macros, (Launch(NAME, work.row_tiles(how.rows), threads, shared),))
+    check_shared(MMA, how, shared, props)
+    return Plan(MMA, macros, (Launch(MMA, work.row_tiles(how.rows), threads, shared),))
 
 
-def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
+def mma_arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
     """The launch's one argument: HalfMmaParams."""
     rows = planned.macros["BR"]
     return matrices(arrays) + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
+
+
+class SplitTiling(NamedTuple):
+    """How a block works: its warps, all with the same so many times 16 rows; keys that a warp takes at a time, and room
+    for how many such; whether Q stays in registers; blocks of a multiprocessor; splits, if they are chosen."""
+
+    warps: int
+    fragments: int
+    keys: int
+    stages: int
+    q_registers: bool
+    blocks: int
+    splits: int = 0
+
+
+def packed_rows(work: Workload) -> int:
+    """Rows of all heads that share a head of K and V."""
+    return work.heads // work.kv_heads * work.Nq
+
+
+def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
+    """Tiles of 16 or 32 rows, and as much memory for copies on their way as two blocks can have."""
+    width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 else 2
+    stages, warps = 3 if props.shared_sm >= 200 << 10 else 2, 4 if props.shared_sm >= 160 << 10 else 2
+    return SplitTiling(warps, fragments, 2048 // width, stages, q_registers=width < 128 or fragments == 1, blocks=2)
+
+
+def split_count(units: int, parts: int, resident: int, cost: float) -> int:
+    """Into how many splits the keys go: the fewest that fill the multiprocessors, which hold `resident` blocks.
+
+    cost: what a split's own O costs, in the time in which one block passes all keys.
+    """
+    most = max(1, min(MOST_SPLITS, parts // LEAST_PARTS))
+    times = {splits: ceil_div(units * splits, resident) / splits + cost * splits for splits in range(1, most + 1)}
+    return next(splits for splits, time in times.items() if time <= 1.05 * min(times.values()))
+
+
+def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | None = None) -> Plan:
+    """The launches for a workload. Raises MachineError where the kernel does not run."""
+    check_runs(SPLIT, work, props)
+    how = chosen or split_tiling(work, props)
+    rows, threads, width = 16 * how.fragments, 32 * how.warps, padded_d(work.d)
+    macros = {
+        **common_macros(work),
+        "BR": rows,
+        "BC": how.keys,
+        "SUB": how.keys,
+        "MI": how.fragments,
+        "THREADS": threads,
+        "STAGES": how.stages,
+        "BLOCKS": how.blocks,
+        "Q_REGISTERS": int(how.q_registers),
+    }
+    tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
+    shared = max(tiles, how.warps * rows * 4 * (work.d + 4)) + 8 * how.warps * rows
+    check_shared(SPLIT, how, shared, props)
+    units = work.batch * work.kv_heads * ceil_div(packed_rows(work), rows)
+    all_rows, resident = work.batch * work.heads * work.Nq, how.blocks * props.sms
+    cost = 2 * all_rows / (work.Nk * resident)  # as much memory as so many keys, written and read
+    splits = how.splits or split_count(units, ceil_div(work.Nk, how.keys * how.warps), resident, cost)
+    first = Launch(SPLIT, units * splits, threads, shared)
+    if splits == 1:
+        return Plan(SPLIT, macros, (first,))
+    partial_o = FLOAT * all_rows * splits * work.d
+    scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
+    combine = Launch(f"{SPLIT}_combine", ceil_div(all_rows, how.warps), threads, 0)
+    return Plan(SPLIT, macros, (first, combine), scratch, splits)
+
+
+def split_arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
+    """The launches' one argument: HalfSplitParams."""
+    row_tiles = ceil_div(packed_rows(work), planned.macros["BR"])
+    tiles = work.batch * work.kv_heads * row_tiles
+    at = arrays.scratch
+    return (
+        matrices(arrays)
+        + work_arguments(work, row_tiles, tiles, arrays, scale, planned.splits)
+        + struct.pack("<QQ", at + planned.layout.partial_o, at + planned.layout.row_stats)
+    )

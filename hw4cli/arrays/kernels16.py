@@ -1,24 +1,33 @@
-"""The kernels for 16-bit numbers: which one answers where, their plans and arguments under one form."""
+"""The kernels for 16-bit numbers under one form: which one answers where, its plan and argument, and how exact it is.
 
+The bounds are those that docs/accuracy.md derives.
+"""
+
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from hw4cli.arrays import half, halfmma, halfsplit
-from hw4cli.arrays.half import Arrays, Box
-from hw4cli.arrays.workload import Workload
-from hw4cli.compute.dispatch import AUTO
+from hw4cli.arrays import half, halfmma
+from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
+from hw4cli.arrays.workload import BFLOAT16, Workload
+from hw4cli.compute.bounds import ALIGNED, EX2, EXP, FAR, LN2, U32, Shares, half_ulp16, power_below, truncation
+from hw4cli.compute.dispatch import AUTO, rounded_up
+from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.errors import MachineError
+from hw4cli.problem.shape import AbsMax
 
-KERNELS16 = (half.NAME, halfmma.NAME, halfsplit.NAME)
+KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT)
 ROWS = 128  # of a tile, about, where the keys are not split
 FEW_ROWS, MANY_KEYS = 64, 1024
+DIGITS = {BFLOAT16: 8}  # of a number; else 11
+LARGEST = {BFLOAT16: 3e38}  # of O; else fp16's
 
 
 def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     """Whether splitting the keys is worth it: few rows share much, or few multiprocessors would have a tile of rows."""
     few_tiles = 4 * work.row_tiles(ROWS) <= props.sms
-    return halfsplit.packed_rows(work) <= FEW_ROWS or (few_tiles and work.Nk >= MANY_KEYS)
+    return halfmma.packed_rows(work) <= FEW_ROWS or (few_tiles and work.Nk >= MANY_KEYS)
 
 
 def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
@@ -31,8 +40,8 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
             f"this GPU has {props.cc / 10}: convert the arrays to float32"
         )
     if splits_keys(work, props):
-        return halfsplit.NAME
-    return half.NAME if props.warpgroups else halfmma.NAME
+        return halfmma.SPLIT
+    return half.NAME if props.warpgroups else halfmma.MMA
 
 
 def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:
@@ -42,16 +51,170 @@ def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: An
     """
     plans: dict[str, Callable[..., Plan]] = {
         half.NAME: half.plan,
-        halfmma.NAME: halfmma.plan,
-        halfsplit.NAME: halfsplit.plan,
+        halfmma.MMA: halfmma.mma_plan,
+        halfmma.SPLIT: halfmma.split_plan,
     }
     return plans[kernel16(work, props, name)](work, props, tiling)
 
 
 def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launches' one argument. `encode` makes a tensor map's 128 bytes."""
-    if planned.variant == halfmma.NAME:
-        return halfmma.arguments(work, planned, arrays, scale)
-    if planned.variant == halfsplit.NAME:
-        return halfsplit.arguments(work, planned, arrays, scale)
+    if planned.variant == halfmma.MMA:
+        return halfmma.mma_arguments(work, planned, arrays, scale)
+    if planned.variant == halfmma.SPLIT:
+        return halfmma.split_arguments(work, planned, arrays, scale)
     return half.arguments(work, planned, arrays, scale, encode)
+
+
+# ---- How exact
+
+
+class Sums(NamedTuple):
+    """How a kernel adds: keys that one accumulator takes, how often m can move meanwhile, whether tensor cores sum P,
+    into how many parts the keys go, one after the other: of splits, of warps."""
+
+    keys: int
+    moves: int
+    ones: bool = False
+    parts: tuple[int, ...] = ()
+
+
+def sums(work: Workload, planned: Plan) -> Sums:
+    """How a plan's kernel adds."""
+    macros = planned.macros
+    if planned.variant == half.NAME:
+        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), bool(macros["ONES"]))
+    sub = macros["SUB"]
+    if planned.variant != halfmma.SPLIT:
+        return Sums(work.Nk, ceil_div(work.Nk, sub))
+    warps = macros["THREADS"] // 32
+    moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
+    return Sums(moves * sub, moves, parts=(planned.splits, warps))
+
+
+def bound16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> float:
+    """The bound for |O - exact|, for |Q|, |K|, |V| up to `found`, on a GPU of a compute capability."""
+    return shares16(work, found, scale, planned, cc).total()
+
+
+def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> Shares:
+    """Every rounding of a GPU's kernel, and its size."""
+    q, k, v = found
+    top, lost, unit = scale * LOG2E * work.d * q * k, truncation(cc), _unit(work)
+    adds = sums(work, planned)
+    if not _in_range(work, found, top):
+        return Shares(math.inf, weights={"out of range": math.inf})
+    merges = sum(count + 2 for count in adds.parts if count > 1)
+    levels = sum(count > 1 for count in adds.parts)
+    exponents = top + 3 * FAR + 2 * min(2 * top, FAR)  # of the LSE of a part, its logarithm, its difference
+    shares = Shares(
+        v,
+        in_pieces=levels > 0,
+        weights={
+            "scale": 2 * U32 * top * LN2,
+            "sum of a score": scale * LOG2E * _score_sum(work, q, k, lost) * LN2,
+            "exponent": U32 * (2 * top + 16) * LN2 + EX2,
+            "rescaling": 2 * U32 * top * LN2 + EX2 * (adds.moves + 1),
+            "combining": levels * (U32 * exponents * LN2 + EX2),
+        },
+        numerator={"sum of P V": adds.keys * lost + (adds.moves + merges) * U32},
+        denominator={
+            "sum of P": (adds.keys * lost if adds.ones else (ceil_div(adds.keys, 8) + 3) * U32)
+            + (adds.moves + merges) * U32
+        },
+        tiny={"P below the smallest numbers": work.Nk * _smallest_weight(work)},
+        fixed={"division": 4 * U32 * v, "O rounded": _half_ulp(v * (1 + 2 * unit), work)},
+    )
+    if adds.ones:
+        shares.weights["P rounded"] = unit * (1 + 2 * unit)
+    else:
+        shares.fixed["P rounded"] = unit * (1 + 2 * unit) * v
+    if work.dtype != BFLOAT16:
+        shares.fixed["products of subnormal V"] = 2.0**-34
+    return shares
+
+
+def bound_on_cpu(work: Workload, found: AbsMax, scale: float) -> float:
+    """The bound of the CPU's computation in float32, whose sums a BLAS adds in any order."""
+    q, k, v = found
+    top = scale * LOG2E * work.d * q * k
+    if not _in_range(work, found, top):
+        return math.inf
+    shares = Shares(
+        v,
+        weights={"scores": (work.d + 6) * U32 * top * LN2 + EXP},
+        numerator={"sum of P V": work.Nk * U32},
+        denominator={"sum of P": work.Nk * U32},
+        tiny={"P below the smallest numbers": work.Nk * 2.0**-126},
+        fixed={"division": 4 * U32 * v, "O rounded": _half_ulp(v * (1 + 2 * _unit(work)), work)},
+    )
+    return shares.total()
+
+
+def kernel_within(
+    allowed: float, work: Workload, found: AbsMax, scale: float, props: DeviceProperties, name: str = AUTO
+) -> str:
+    """The kernel that is named, or the first, whose bound is at most what is allowed.
+
+    Raises ValueError, with the least bound, if none keeps it; MachineError if none runs.
+    """
+    first = kernel16(work, props, name)
+    candidates = [first, *(other for other in KERNELS16 if name == AUTO and other != first)]
+    bounds = {kernel: _bound_of(kernel, work, found, scale, props) for kernel in candidates}
+    for kernel, bound in bounds.items():
+        if bound <= allowed:
+            return kernel
+    raise _too_exact(allowed, min(bounds.values()), min(bounds, key=bounds.__getitem__))
+
+
+def check_on_cpu(allowed: float, work: Workload, found: AbsMax, scale: float) -> None:
+    """Raise ValueError unless the CPU's error stays within what is allowed."""
+    bound = bound_on_cpu(work, found, scale)
+    if not bound <= allowed:
+        raise _too_exact(allowed, bound, "the CPU")
+
+
+def _too_exact(allowed: float, bound: float, kernel: str) -> ValueError:
+    can = "is not bounded for such elements" if bound == math.inf else f"can be as large as {rounded_up(bound)}"
+    return ValueError(f"max_error is {allowed:g}, and the error of {kernel} {can}: give float32, or allow more")
+
+
+def _bound_of(kernel: str, work: Workload, found: AbsMax, scale: float, props: DeviceProperties) -> float:
+    try:
+        return bound16(work, found, scale, plan16(work, props, kernel), props.cc)
+    except MachineError:
+        return math.inf
+
+
+def _unit(work: Workload) -> float:
+    """The largest relative error of a rounding to 16 bits."""
+    return 2.0 ** -DIGITS.get(work.dtype, 11)
+
+
+def _in_range(work: Workload, found: AbsMax, top: float) -> bool:
+    """Whether nothing overflows: scores, sums of P V, where P is 2^15 at most, O."""
+    q, k, v = found
+    largest = LARGEST.get(work.dtype, 65504.0)
+    return (
+        top < 1e30 and work.d * q * k < 1e38 and v * work.Nk * 2.0**15 < 1e38 and v * (1 + 8 * _unit(work)) <= largest
+    )
+
+
+def _half_ulp(x: float, work: Workload) -> float:
+    """The largest error of rounding a number of size up to x to 16 bits."""
+    if work.dtype != BFLOAT16 or x == 0:
+        return half_ulp16(x)
+    return math.ldexp(1.0, max(math.frexp(x)[1] - 1, -126) - 8)
+
+
+def _smallest_weight(work: Workload) -> float:
+    """What a P may lose that is smaller than all normal numbers, beside a largest one of 2^bias."""
+    return 2.0**-126 if work.dtype == BFLOAT16 else 2.0 ** (-25 - bias(work)) * ALIGNED
+
+
+def _score_sum(work: Workload, q: float, k: float, lost: float) -> float:
+    """Error of the sum of d products, 16 columns a step; subnormal fp16 numbers are cut off as if they were 2^-14."""
+    steps = ceil_div(work.d, 16)
+    sizes = (min(16 * step, work.d) * q * k for step in range(1, steps + 1))
+    subnormal = 0.0 if work.dtype == BFLOAT16 else work.d * 2.0**-38 * max(q, k)
+    return 16 * lost * sum(map(power_below, sizes)) + subnormal

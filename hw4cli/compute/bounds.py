@@ -193,7 +193,7 @@ def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) 
     if not max(x, k, scaled_v) <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
     top = longest_score(q, k, d) * (1 + 4 * U32)
-    adds, lost = policy(kernel, N, d, props), _truncation(props.cc)
+    adds, lost = policy(kernel, N, d, props), truncation(props.cc)
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
@@ -240,14 +240,14 @@ def _hi_lo(x: float) -> float:
     return half_ulp16(half_ulp16(x)) * ALIGNED
 
 
-def _truncation(cc: int) -> float:
+def truncation(cc: int) -> float:
     """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
 
     Products are exact. They and the accumulator are aligned with the largest of them and cut off `extra` bits beyond
     float32's 24; then the block's sum is cut off to 24 bits. (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis
-    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100.)
+    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100; before, as a V100's, of 4 and none.)
     """
-    block, extra = (16, 2) if cc in (90, 100) else (8, 1)
+    block, extra = (16, 2) if cc in (90, 100) else (8, 1) if cc >= 80 else (4, 0)
     return 2.0 ** (-23 - extra) + 2.0**-23 / block
 
 
@@ -258,17 +258,17 @@ def _together(top: float, d: int, lost: float) -> float:
     """
     steps = ceil_div(d, 16)
     sizes = (top * (1 + 2 * U16) * step / steps + NEAR - BIAS for step in range(1, steps + 1))
-    return 48 * lost * sum(map(_power_below, sizes))
+    return 48 * lost * sum(map(power_below, sizes))
 
 
 def _small_first(top: float, d: int, lost: float) -> float:
     """Error of a score whose sum starts at 0, with the products with a lo: these add up to top·2^-10 at most."""
     steps, small = ceil_div(d, 16), 2.0 * U16 * top
     sizes = (top * step / steps + small for step in range(1, steps + 1))
-    return 16 * lost * (sum(map(_power_below, sizes)) + 2 * steps * small)
+    return 16 * lost * (sum(map(power_below, sizes)) + 2 * steps * small)
 
 
-def _power_below(x: float) -> float:
+def power_below(x: float) -> float:
     """The power of two at or below x."""
     return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from halves import assert_right, numbers, random_words, rounded
 
-from hw4cli.arrays.halfmma import NAME, MmaTiling, mma_tiling, plan
+from hw4cli.arrays.halfmma import MMA, MmaTiling, mma_plan, mma_tiling
 from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
@@ -34,7 +34,7 @@ WAYS = {
 def test_half_mma_is_right_and_free_of_races(way, causal):
     how, cc, d, dtype, rows, keys = WAYS[way]
     work = Workload(dtype, 1, 2, 1, rows, keys, d, causal, keys - rows)
-    assert_right(work, *random_words(work), how, kernel=NAME, cc=cc)
+    assert_right(work, *random_words(work), how, kernel=MMA, cc=cc)
 
 
 @pytest.fixture
@@ -81,15 +81,15 @@ def test_no_register_spills_on_any_gpu(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)
     for d in (64, 128):
         work = Workload.square(FLOAT16, 4, 16, 4096, d, causal=True)
-        options = (*OPTIONS, *plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
-        _, log = compiler.build(kernel_source(NAME), "half_mma.cu", options, cc)
+        options = (*OPTIONS, *mma_plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
+        _, log = compiler.build(kernel_source(MMA), "half_mma.cu", options, cc)
         assert re.findall(r"(\d+) bytes spill", log) == ["0", "0"], log
 
 
 def test_each_gpu_gets_the_fastest_kernel_that_it_runs():
     work = Workload.square(FLOAT16, 1, 1, 128, 64)
-    assert [kernel16(work, DEVICES[cc]) for cc in (75, 80, 90, 120)] == [NAME, NAME, "half", NAME]
-    assert kernel16(work, DEVICES[90], NAME) == NAME
+    assert [kernel16(work, DEVICES[cc]) for cc in (75, 80, 90, 120)] == [MMA, MMA, "half", MMA]
+    assert kernel16(work, DEVICES[90], MMA) == MMA
 
 
 def test_blocks_of_all_gpus_fit_into_their_shared_memory():
@@ -97,11 +97,11 @@ def test_blocks_of_all_gpus_fit_into_their_shared_memory():
         for d in (8, 32, 64, 96, 128):
             work = Workload.square(FLOAT16, 1, 1, 128, d)
             if cc >= 75:
-                (step,) = plan(work, props).launches
+                (step,) = mma_plan(work, props).launches
                 blocks = mma_tiling(work, props).blocks
                 assert blocks * (step.shared + props.shared_reserved) <= props.shared_sm
 
 
 def test_a_gpu_whose_tensor_cores_know_no_bf16_is_refused_in_a_sentence():
     with pytest.raises(MachineError, match=r"half_mma needs compute capability 8\.0 for bfloat16, this GPU has 7\.5"):
-        plan(Workload.square(BFLOAT16, 1, 1, 128, 64), DEVICES[75])
+        mma_plan(Workload.square(BFLOAT16, 1, 1, 128, 64), DEVICES[75])

@@ -1,0 +1,135 @@
+"""The bounds of 16-bit attention's error: kept by the kernels, which run as tensor cores add, for the worst of inputs."""
+
+import numpy as np
+import pytest
+from halves import definition, numbers, rounded
+
+import hw4cli
+from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.halfmma import MMA, SPLIT, SplitTiling
+from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.compute.plan import DEVICES
+
+THREES = (3.0, 3.0, 3.0)
+DIGITS = {FLOAT16: 11, BFLOAT16: 8}
+
+
+def uniform(rng, work, reach=3.0):
+    q = rng.uniform(-reach, reach, (1, 1, work.Nq, work.d))
+    return q, *rng.uniform(-reach, reach, (2, 1, 1, work.Nk, work.d)), work.scale
+
+
+def threes(rng, work):
+    q, k, v, scale = uniform(rng, work)
+    return 3 * np.sign(q), 3 * np.sign(k), 3 * np.sign(v), scale
+
+
+def few_and_others(work, log2_of_others, every=10**9):
+    """One key of so many weighs 1, all others weigh 2^log2_of_others; all V alike."""
+    q, k, v = (
+        np.zeros((1, 1, work.Nq, work.d)),
+        np.zeros((1, 1, work.Nk, work.d)),
+        np.full((1, 1, work.Nk, work.d), 3.0),
+    )
+    q[..., 0], k[..., 0] = 1, -1
+    k[:, :, ::every, 0] = 0
+    return q, k, v, -log2_of_others * np.log(2)
+
+
+def weights_at_midpoints(_, work):
+    """Nearly all weights lie just above the middle of two 16-bit numbers; the sum of P, which is not rounded, sees it."""
+    return few_and_others(work, np.log2(0.5 * (1 + 2.0 ** -DIGITS[work.dtype] * 1.01)), every=16)
+
+
+def cut_off(_, work):
+    """Behind a dominant key each of many products is just less than what its sum can take."""
+    return few_and_others(work, -24.6)
+
+
+def two_opposite(rng, work):
+    """Two keys of almost the same, largest score, and opposite values: a weight's error shows in full."""
+    q, k, v, scale = uniform(rng, work)
+    q[:], k[:] = 3, k * 0.1
+    k[:, :, :2] = 3
+    k[:, :, 0, 0] = 2.9
+    v[:, :, 0], v[:, :, 1] = 2.99, -2.99
+    return q, k, v, scale
+
+
+def rising(rng, work):
+    """m moves with nearly every tile."""
+    q, k, v, scale = uniform(rng, work)
+    q[:], k[:] = 2, (np.linspace(-3, 3, work.Nk) + rng.uniform(-0.01, 0.01, work.Nk))[:, None]
+    return q, k, v, scale
+
+
+ADVERSARIES = (uniform, threes, weights_at_midpoints, cut_off, two_opposite, rising)
+
+
+def error_and_bound(work, make, kernel, cc, tiling=None):
+    *arrays, scale = make(np.random.default_rng(7), work)
+    q, k, v = (rounded(np.ascontiguousarray(x), work.dtype) for x in arrays)
+    outcome = run_half(work, q, k, v, tiling, scale, kernel=kernel, cc=cc, build="plain", adds_as=cc)
+    exact = [numbers(x, work.dtype) for x in (q, k, v)]
+    found = tuple(np.abs(x).max() for x in exact)
+    planned = plan16(work, DEVICES[cc], kernel, tiling)
+    error = np.abs(numbers(outcome.o, work.dtype) - definition(*exact, scale)[0]).max()
+    return error, bound16(work, found, scale, planned, cc)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize(("kernel", "cc"), [("half", 90), (MMA, 80), (SPLIT, 90)])
+def test_no_input_makes_an_error_beyond_the_bound_and_the_worst_comes_near(kernel, cc, dtype):
+    work = Workload(dtype, 1, 1, 1, 2, 700, 32)
+    tiling = SplitTiling(4, 1, 16, 2, True, 2, splits=3) if kernel == SPLIT else None
+    shares = []
+    for make in ADVERSARIES:
+        error, bound = error_and_bound(work, make, kernel, cc, tiling)
+        assert error <= bound, make.__name__
+        shares.append(error / bound)
+    assert max(shares) > 0.5
+
+
+def test_a_long_sum_of_small_products_loses_what_the_bound_says():
+    work = Workload(FLOAT16, 1, 1, 1, 1, 20000, 16)
+    error, bound = error_and_bound(work, cut_off, MMA, 80)
+    lost = shares16(work, THREES, work.scale, plan16(work, DEVICES[80], MMA), 80).parts()["sum of P V"]
+    assert 0.2 * lost < error <= bound
+
+
+def test_the_bound_of_splits_grows_less_with_the_keys():
+    work = Workload(FLOAT16, 1, 32, 8, 1, 131072, 64)
+    bounds = {kernel: bound16(work, THREES, work.scale, plan16(work, DEVICES[90], kernel), 90) for kernel in KERNELS16}
+    assert bounds[SPLIT] < 4e-3 < 1e-2 < bounds["half"]
+
+
+def test_elements_beyond_what_16_bits_can_add_have_no_bound():
+    work = Workload.square(FLOAT16, 1, 1, 128, 64)
+    for found in ((3.0, 3.0, 65504.0), (1e30, 3.0, 3.0), (np.nan, 3.0, 3.0)):
+        assert bound16(work, found, work.scale, plan16(work, DEVICES[90]), 90) == np.inf
+
+
+def test_max_error_takes_the_first_kernel_that_keeps_it():
+    work = Workload(FLOAT16, 1, 64, 64, 32768, 32768, 64)
+    props = DEVICES[90]
+    assert kernel_within(1e-2, work, THREES, work.scale, props) == "half"
+    assert kernel_within(1e-2, Workload(FLOAT16, 1, 64, 8, 256, 131072, 64), THREES, work.scale, props) == SPLIT
+    with pytest.raises(
+        ValueError, match=r"max_error is 0\.001, and the error of \w+ can be as large as .*: give float32"
+    ):
+        kernel_within(1e-3, work, THREES, work.scale, props)
+    with pytest.raises(ValueError, match="is not bounded for such elements"):
+        kernel_within(1e-2, work, (3.0, 3.0, 65504.0), work.scale, props)
+
+
+def test_the_cpu_keeps_max_error_too_or_refuses():
+    rng = np.random.default_rng(0)
+    q, k, v = rng.uniform(-3, 3, (3, 1, 2, 100, 16)).astype(np.float16)
+    work = Workload.square(FLOAT16, 1, 2, 100, 16)
+    bound = bound_on_cpu(work, THREES, work.scale)
+    o = hw4cli.attention(q, k, v, max_error=1.01 * bound, bounds=THREES)
+    exact, _ = definition(*(x.astype(np.float64) for x in (q, k, v)), work.scale)
+    assert np.abs(o - exact).max() <= bound
+    with pytest.raises(ValueError, match=r"max_error is 0\.0001, and the error of the CPU can be as large as"):
+        hw4cli.attention(q, k, v, max_error=1e-4)

@@ -1,0 +1,89 @@
+"""half_split, executed on the CPU against float64: few rows and many keys, heads that share keys, splits put together."""
+
+import re
+
+import numpy as np
+import pytest
+from halves import assert_right, random_words
+
+from hw4cli.arrays.halfmma import SPLIT, SplitTiling, packed_rows, split_count, split_plan
+from hw4cli.arrays.kernels16 import kernel16
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
+from hw4cli.resources import kernel_source
+
+
+def how(warps, fragments, keys, stages, q_registers, splits):
+    return SplitTiling(warps, fragments, keys, stages, q_registers, 2, splits)
+
+
+# The tiling, where it is not what the GPU would take; the compute capability; heads, heads of K and V, rows, keys, the
+# head size, the type; the offset, if it is causal.
+WAYS = {
+    "one row of 8 heads on 2": (None, 90, 8, 2, 1, 3000, 64, FLOAT16, None),
+    "three rows, causal, three splits": (
+        how(4, 1, 16, 3, True, splits=3),
+        90,
+        4,
+        1,
+        3,
+        1111,
+        128,
+        BFLOAT16,
+        1108,
+    ),
+    "more rows than a tile": (how(4, 2, 16, 2, False, splits=2), 80, 4, 1, 11, 700, 80, BFLOAT16, 689),
+    "T4, an odd head size": (how(2, 1, 32, 2, True, splits=5), 75, 2, 2, 9, 500, 40, FLOAT16, None),
+    "splits without a key": (how(4, 1, 64, 2, True, splits=4), 89, 6, 2, 2, 70, 24, FLOAT16, 30),
+    "rows without a key, one split": (how(4, 1, 64, 2, True, splits=1), 86, 6, 2, 4, 70, 24, FLOAT16, -2),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_half_split_is_right_and_free_of_races(way):
+    tiling, cc, heads, kv_heads, rows, keys, d, dtype, offset = WAYS[way]
+    work = Workload(dtype, 2, heads, kv_heads, rows, keys, d, offset is not None, offset or 0)
+    outcome = assert_right(work, *random_words(work), tiling, kernel=SPLIT, cc=cc)
+    if offset is not None and offset < 0:
+        assert not outcome.o[:, :, :-offset].any()
+
+
+def test_other_orders_of_threads_give_the_same_bits():
+    work = Workload(FLOAT16, 1, 4, 2, 2, 600, 32)
+    q, k, v = random_words(work)
+    first, second = (
+        assert_right(work, q, k, v, schedule=schedule, kernel=SPLIT) for schedule in (FORWARDS, Schedule(REVERSE))
+    )
+    assert np.array_equal(first.o, second.o)
+    assert np.array_equal(first.lse, second.lse)
+
+
+def test_splits_fill_the_multiprocessors_and_no_more():
+    def splits(batch, keys):
+        return split_plan(Workload(BFLOAT16, batch, 32, 8, 1, keys, 128), DEVICES[90]).launches[0].grid
+
+    assert all(250 <= splits(batch, 131072) <= 264 for batch in (1, 2, 3, 4, 16))
+    assert splits(1, 100) == 8
+    assert split_count(600, 100, 264, 0) < 10
+    assert split_count(8, 1000, 264, cost=1.0) == 1
+
+
+def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
+    decoding = Workload(FLOAT16, 16, 32, 8, 1, 4096, 128)
+    assert packed_rows(decoding) == 4
+    assert kernel16(decoding, DEVICES[90]) == kernel16(decoding, DEVICES[80]) == SPLIT
+    assert kernel16(Workload.square(FLOAT16, 1, 1, 4096, 64), DEVICES[90]) == SPLIT
+    assert kernel16(Workload.square(FLOAT16, 1, 32, 4096, 64), DEVICES[90]) == "half"
+
+
+@pytest.mark.parametrize("cc", [75, 80, 86, 90, 100])
+def test_no_register_spills_on_any_gpu(cc):
+    compiler = Compiler(find(13000, cc), 13000, cc)
+    for rows, d in ((1, 64), (8, 128)):
+        work = Workload(FLOAT16, 1, 32, 8, rows, 4096, d, True, 0)
+        options = (*OPTIONS, *split_plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
+        _, log = compiler.build(kernel_source(SPLIT), "half_split.cu", options, cc)
+        assert re.findall(r"(\d+) bytes spill", log) == ["0"] * 4, log
