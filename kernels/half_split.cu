@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     }
 
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
-        r[i].l[h] = lanes_sum<4>(r[i].l[2 * h] + r[i].l[2 * h + 1]);
+        r[i].l[h] = ONES ? r[i].l[2 * h] : lanes_sum<4>(r[i].l[2 * h] + r[i].l[2 * h + 1]);
         if (lane % 4 == 0) store_shared(stats + (warp * BR + i * 16 + h * 8 + lane / 4) * 8, r[i].shift[h], r[i].l[h]);
     }
     __syncthreads();

@@ -93,6 +93,8 @@ struct Products {
             unsigned V[4];
             load_transposed(V, (v_at + v_lane ^ c * 32) + j * 16 * ROW);
             UNROLL for (int i = 0; i < MI; i++) mma(r[i].O[2 * c], P[i][j], V), mma(r[i].O[2 * c + 1], P[i][j], V + 2);
+            const unsigned ones[2] = {pack(1, 1), pack(1, 1)};
+            if (ONES && c == 0) UNROLL for (int i = 0; i < MI; i++) mma(r[i].l, P[i][j], ones);
         }
     }
 };

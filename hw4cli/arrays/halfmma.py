@@ -21,7 +21,7 @@ _MATRIX = struct.Struct("<Qqqq")
 
 class MmaTiling(NamedTuple):
     """How a block works: its warps, with so many times 16 rows each; keys of a tile, and how many of them are weighed
-    together; whether Q stays in registers; blocks of a multiprocessor."""
+    together; whether Q stays in registers; blocks of a multiprocessor; whether the tensor cores sum P."""
 
     warps: int
     fragments: int
@@ -29,6 +29,7 @@ class MmaTiling(NamedTuple):
     sub: int
     q_registers: bool
     blocks: int
+    ones: bool = False
 
     @property
     def rows(self) -> int:
@@ -38,12 +39,14 @@ class MmaTiling(NamedTuple):
 
 def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
     """The fastest as measured on an H100, as far as it fits; elsewhere what needs less memory, and spills nothing."""
-    width, roomy = padded_d(work.d), props.shared_sm >= 100 << 10
+    width, roomy, large = padded_d(work.d), props.shared_sm >= 100 << 10, props.shared_sm >= 160 << 10
     if width == 32:
-        return MmaTiling(4, 2, 64, 32, q_registers=True, blocks=3 if roomy else 2)
+        return MmaTiling(4, 2, 64, 64 if large else 32, q_registers=True, blocks=3 if roomy else 2)
+    if width == 64 and roomy:
+        return MmaTiling(4, 2, 128 if large and work.Nk > 128 else 64, 64, q_registers=True, blocks=2)
     if width == 64:
-        return MmaTiling(4, 2, 64 if roomy else 32, 64 if roomy else 32, q_registers=True, blocks=2)
-    if props.shared_sm >= 160 << 10:
+        return MmaTiling(4, 2, 32, 32, q_registers=True, blocks=2)
+    if large:
         return MmaTiling(4, 2, 32, 32, q_registers=False, blocks=2)
     return MmaTiling(8 if roomy else 4, 1, 32, 32, q_registers=True, blocks=1)
 
@@ -65,7 +68,6 @@ def common_macros(work: Workload) -> dict[str, int]:
         "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
-        "ONES": 0,
     }
 
 
@@ -106,6 +108,7 @@ def mma_plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None =
         "MI": how.fragments,
         "SUB": how.sub,
         "Q_REGISTERS": int(how.q_registers),
+        "ONES": int(how.ones),
     }
     shared = 2 * width * (how.rows + 4 * how.keys)
     check_shared(MMA, how, shared, props)
@@ -168,6 +171,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         "STAGES": how.stages,
         "BLOCKS": how.blocks,
         "Q_REGISTERS": int(how.q_registers),
+        "ONES": 1,
     }
     tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
     shared = max(tiles, how.warps * rows * 4 * (work.d + 4)) + 8 * how.warps * rows

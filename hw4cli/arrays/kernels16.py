@@ -75,21 +75,21 @@ class Sums(NamedTuple):
 
     keys: int
     moves: int
-    ones: bool = False
+    ones: bool
     parts: tuple[int, ...] = ()
 
 
 def sums(work: Workload, planned: Plan) -> Sums:
     """How a plan's kernel adds."""
-    macros = planned.macros
+    macros, ones = planned.macros, bool(planned.macros["ONES"])
     if planned.variant == half.NAME:
-        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), bool(macros["ONES"]))
+        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), ones)
     sub = macros["SUB"]
-    if planned.variant != halfmma.SPLIT:
-        return Sums(work.Nk, ceil_div(work.Nk, sub))
+    if planned.variant == halfmma.MMA:
+        return Sums(work.Nk, ceil_div(work.Nk, sub), ones)
     warps = macros["THREADS"] // 32
     moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
-    return Sums(moves * sub, moves, parts=(planned.splits, warps))
+    return Sums(moves * sub, moves, ones, (planned.splits, warps))
 
 
 def bound16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> float:

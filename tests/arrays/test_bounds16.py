@@ -1,4 +1,4 @@
-"""The bounds of 16-bit attention's error: kept by the kernels, which run as tensor cores add, for the worst of inputs."""
+"""The bounds of 16-bit attention's error: kept by the kernels, which add as tensor cores do, for the worst of inputs."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def few_and_others(work, log2_of_others, every=10**9):
 
 
 def weights_at_midpoints(_, work):
-    """Nearly all weights lie just above the middle of two 16-bit numbers; the sum of P, which is not rounded, sees it."""
+    """Nearly all weights lie just above the middle of two 16-bit numbers."""
     return few_and_others(work, np.log2(0.5 * (1 + 2.0 ** -DIGITS[work.dtype] * 1.01)), every=16)
 
 

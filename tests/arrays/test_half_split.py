@@ -1,4 +1,4 @@
-"""half_split, executed on the CPU against float64: few rows and many keys, heads that share keys, splits put together."""
+"""half_split, executed on the CPU against float64: few rows, many keys, heads that share keys, splits put together."""
 
 import re
 
