@@ -86,8 +86,3 @@ def test_what_does_not_fit_is_refused_in_a_sentence(sentence):
     kind, changes = WRONG[sentence]
     with pytest.raises(kind, match=re.escape(sentence)):
         hw4cli.attention(**wrong(**changes))
-
-
-def test_a_bound_of_the_error_of_16_bits_is_not_promised():
-    with pytest.raises(NotImplementedError, match="max_error is for float32"):
-        hw4cli.attention(*arrays("float16"), max_error=1e-3)
