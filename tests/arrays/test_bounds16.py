@@ -1,8 +1,11 @@
 """The bounds of 16-bit attention's error: kept by kernels that add as tensor cores do, for the worst of inputs."""
 
+import re
+
 import numpy as np
 import pytest
 from halves import definition, numbers, rounded
+from helpers import ROOT
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
@@ -141,3 +144,15 @@ def test_the_cpu_keeps_max_error_too_or_refuses():
     assert np.abs(o - exact).max() <= bound
     with pytest.raises(ValueError, match=r"max_error is 0\.0001, and the error of the CPU can be as large as"):
         hw4cli.attention(q, k, v, max_error=1e-4)
+
+
+def test_the_page_shows_the_bounds_that_the_program_uses():
+    page = (ROOT / "docs/accuracy.md").read_text()
+    found = re.findall(r"^\| `(\w+)`, (\w+) \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
+    assert len(found) == 2 * len(KERNELS16)
+    for kernel, dtype, *cells in found:
+        shown = [(d, N) for d in (64, 128) for N in (1024, 8192, 32768)]
+        for (d, N), cell in zip(shown, cells, strict=True):
+            work = Workload.square(FLOAT16 if dtype == "fp16" else BFLOAT16, 1, 32, N, d)
+            bound = bound16(work, THREES, work.scale, plan16(work, DEVICES[90], kernel), 90)
+            assert float(cell) == pytest.approx(bound, rel=0.01), (kernel, dtype, d, N)
