@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hw4cli.doctor.finding import Finding, UnansweredError, output_of
 from hw4cli.hip.device import amd_gpu_is_here
+from hw4cli.system.amd import gpus as amd_gpus
 
 # CUDA 13 dropped the drivers before 580 and the GPUs before Turing (its release notes); CUDA 12 needs driver 525.
 CUDA13_DRIVER, CUDA12_DRIVER, CUDA13_CC = 580, 525, 7.5
@@ -130,13 +131,8 @@ def amd(root: Path = Path("/")) -> list[Finding]:
         return [Finding("AMD GPU", "missing", "no /dev/kfd")]
     if not os.access(kfd, os.R_OK | os.W_OK):
         return [Finding("AMD GPU", "warning", "/dev/kfd is not ours to open", 'sudo usermod -aG render,video "$USER"')]
-    versions = []
-    for node in sorted((root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
-        version = re.search(r"^gfx_target_version (\d+)$", node.read_text(), re.MULTILINE)
-        if version and int(version[1]):  # 0 is a processor
-            versions.append(int(version[1]))
-    names = [f"gfx{v // 10000}{v // 100 % 100:x}{v % 100:x}" for v in versions]
-    lines = [Finding(f"AMD GPU {index}", "ok", name) for index, name in enumerate(names)]
+    found = amd_gpus(root)
+    lines = [Finding(f"AMD GPU {index}", "ok", gpu.gfx) for index, gpu in enumerate(found)]
     return lines or [Finding("AMD GPU", "missing", "/dev/kfd shows no GPU")]
 
 

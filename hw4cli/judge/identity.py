@@ -10,7 +10,7 @@ from typing import Any
 
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.suite import Case
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 
 
 def program_sha256(command: Sequence[str], sources: Iterable[Path] = ()) -> str:
@@ -44,5 +44,7 @@ def run_key(program: str, case: Case, *conditions: Any) -> str:
 
 def first_gpu() -> dict[str, str] | None:
     """Name and UUID of the first GPU that programs see; None without one."""
-    gpu = nvidia.first_visible(os.environ)
-    return {"name": gpu.name, "uuid": gpu.uuid} if gpu else None
+    if gpu := nvidia.first_visible(os.environ):
+        return {"name": gpu.name, "uuid": gpu.uuid}
+    other = None if nvidia.table() else amd.first_visible(os.environ)
+    return {"name": f"AMD {other.gfx}", "uuid": other.uuid} if other else None

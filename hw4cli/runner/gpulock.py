@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 
 LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
 
@@ -17,16 +17,17 @@ Say = Callable[[str], None]
 
 
 def gpu_name(env: Mapping[str, str]) -> str | None:
-    """The UUID of the first GPU that a program with this environment sees; the name in the environment where the
-    driver does not answer; None without a GPU."""
+    """The UUID of the first GPU that a program with this environment sees, NVIDIA's or AMD's; the name in the
+    environment where the driver does not answer; None without a GPU."""
     if nvidia.table():
         gpu = nvidia.first_visible(env)
         return gpu.uuid if gpu else None
+    if amd.gpus():
+        other = amd.first_visible(env)
+        return f"amd-{other.uuid}" if other else None
     wanted = env.get("CUDA_VISIBLE_DEVICES")
     if wanted is None and not Path("/dev/nvidiactl").exists():
-        if not Path("/dev/kfd").exists():
-            return None
-        wanted = "amd-" + env.get("ROCR_VISIBLE_DEVICES", env.get("HIP_VISIBLE_DEVICES", "0"))
+        return None
     first = ("0" if wanted is None else wanted).partition(",")[0].strip()
     return first if re.fullmatch(r"[\w/-]+", first) and not first.startswith("-") else None
 

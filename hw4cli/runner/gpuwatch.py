@@ -1,6 +1,7 @@
-"""Memory, clock and other users of the GPU while a program runs, as the driver (NVML) reports them.
+"""Memory, clock and other users of the GPU while a program runs, as the driver (NVML, or AMD's in /sys) reports them.
 
-NVML needs the package nvidia-ml-py; without it, or without a GPU, all values are None.
+NVML needs the package nvidia-ml-py; without it, or without a GPU, all values are None. AMD's driver does not tell other
+users and throttling to everyone.
 """
 
 import statistics
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 from hw4cli.system.nvidia import THROTTLE_BITS, query_nvml
 
 PERIOD = 0.1  # seconds between two samples: each costs the driver some time
@@ -32,11 +33,16 @@ def watch_gpu(env: Mapping[str, str]) -> Iterator[GpuUsage]:
     usage = GpuUsage()
     gpu = nvidia.first_visible(env)
     handle = _handle(gpu.uuid) if gpu else None
-    if gpu is None or handle is None:
+    other = None if gpu else amd.first_visible(env)
+    others = 0
+    if gpu is not None and handle is not None:
+        others = query_nvml(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
+        sampler = _Sampler(_Nvml(handle, _handle(gpu.whole) if gpu.whole else handle))
+    elif other is not None:
+        sampler = _Sampler(_Amd(other))
+    else:
         yield usage
         return
-    others = query_nvml(lambda nvml: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))) or 0
-    sampler = _Sampler(handle, _handle(gpu.whole) if gpu.whole else handle)
     sampler.start()
     try:
         yield usage
@@ -45,14 +51,48 @@ def watch_gpu(env: Mapping[str, str]) -> Iterator[GpuUsage]:
         sampler.summarize(usage, others)
 
 
-class _Sampler:
-    """A thread that samples a GPU. NVML's calls release Python's lock."""
+class _Nvml:
+    """What NVML says of a GPU now. NVML's calls release Python's lock."""
 
     def __init__(self, handle: Any, physical: Any) -> None:
         self._handle, self._physical = handle, physical  # a MIG instance has memory of its own, but no clock
+
+    def memory(self) -> int | None:
+        used = query_nvml(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
+        return None if used is None else int(used)
+
+    def clock(self) -> int | None:
+        clock = query_nvml(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._physical, nvml.NVML_CLOCK_SM))
+        return None if clock is None else int(clock)
+
+    def throttled(self) -> int:
+        return query_nvml(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._physical)) or 0
+
+
+class _Amd:
+    """The same of a GPU of AMD's."""
+
+    def __init__(self, gpu: amd.AmdGpu) -> None:
+        self._gpu = gpu
+
+    def memory(self) -> int | None:
+        return self._gpu.memory_used
+
+    def clock(self) -> int | None:
+        return self._gpu.clock
+
+    def throttled(self) -> int:
+        return 0
+
+
+class _Sampler:
+    """A thread that samples a GPU."""
+
+    def __init__(self, gpu: _Nvml | _Amd) -> None:
+        self._gpu = gpu
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
-        self._before: int | None = self._memory_used()
+        self._before: int | None = gpu.memory()
         self._memory: list[int] = []
         self._clocks: list[int] = []
         self._throttled = 0
@@ -64,21 +104,14 @@ class _Sampler:
         self._done.set()
         self._thread.join(timeout=5)
 
-    def _memory_used(self) -> int | None:
-        used = query_nvml(lambda nvml: nvml.nvmlDeviceGetMemoryInfo(self._handle).used)
-        return None if used is None else int(used)
-
     def _sample(self) -> None:
         while not self._done.wait(PERIOD):
-            used = self._memory_used()
-            clock = query_nvml(lambda nvml: nvml.nvmlDeviceGetClockInfo(self._physical, nvml.NVML_CLOCK_SM))
-            self._throttled |= (
-                query_nvml(lambda nvml: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._physical)) or 0
-            )
+            used, clock = self._gpu.memory(), self._gpu.clock()
+            self._throttled |= self._gpu.throttled()
             if used is not None:
                 self._memory.append(used)
             if clock is not None:
-                self._clocks.append(int(clock))
+                self._clocks.append(clock)
 
     def summarize(self, usage: GpuUsage, others: int) -> None:
         if self._memory and self._before is not None:
