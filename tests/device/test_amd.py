@@ -80,16 +80,6 @@ def test_the_doctor_compiles_and_runs_a_kernel_there(hw4, amd):
     assert document["runs"]["on"] == "gpu"
 
 
-def test_the_table_of_kernels_has_their_registers_and_occupancy(hw4, amd):
-    result = hw4("kernels", "--format", "json", env=amd)
-    assert result.returncode == 0, result.stderr
-    assert "on AMD Instinct MI210, gfx90a" in " ".join(result.stderr.split())
-    rows = {row["kernel"]: row for row in json.loads(result.stdout)}
-    assert rows["naive"]["registers"] > 0
-    assert 0 < rows["flash"]["occupancy"] < 1
-    assert (rows["split"]["tiles"], rows["split"]["registers"]) == (None, None)
-
-
 @pytest.mark.parametrize(("name", "lanes"), [(b"gfx90a:sramecc+:xnack-", 64), ("gfx1100", 32), (b"gfx942", 64)])
 def test_the_width_of_a_wavefront_is_the_architectures(name, lanes):
     facts = {"gcnArchName": name, "multiProcessorCount": 8, "sharedMemPerBlock": 65536}
@@ -98,13 +88,24 @@ def test_the_width_of_a_wavefront_is_the_architectures(name, lanes):
     assert 48 << 10 <= props.shared_limit < 64 << 10
 
 
-def test_a_record_names_rocm_and_no_compute_capability(amd, tmp_path):
-    script = "from hw4cli.device.gpu import Gpu; from hw4cli.device.timing import GpuTimer; import json; " + (
-        "print(json.dumps(GpuTimer(Gpu()).machine()))"
-    )
+ASKED = """
+import json
+from hw4cli.device.gpu import Gpu
+from hw4cli.device.timing import GpuTimer
+from hw4cli.problem.shape import Shape
+gpu = Gpu()
+timer = GpuTimer(gpu)
+found = timer.resources(gpu.plan("naive", Shape(1, 4096, 64)))
+print(json.dumps([timer.machine(), found.registers, found.local_bytes, found.occupancy]))
+"""
+
+
+def test_a_record_names_rocm_and_no_compute_capability_and_has_what_the_code_object_says(amd):
     env = {**os.environ, **amd}
-    told = json.loads(subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True).stdout)
+    done = subprocess.run([sys.executable, "-c", ASKED], env=env, capture_output=True, check=True)
+    told, registers, spilled, occupancy = json.loads(done.stdout)
     assert {key: told[key] for key in ("gpu", "architecture", "hip", "multiprocessors")} == {
         **{"gpu": "AMD Instinct MI210", "architecture": "gfx90a", "hip": "7.0", "multiprocessors": 104}
     }
     assert not told.keys() & {"compute_capability", "cuda", "nvrtc"}
+    assert (registers > 16, spilled, occupancy) == (True, 0, 1.0)
