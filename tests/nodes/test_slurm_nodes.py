@@ -33,8 +33,8 @@ def quick(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
-    """The same, but each part takes half a second: of two ranks, the first has three of them."""
-    return made(tmp_path_factory.mktemp("slow"), (50, 2048, 128))
+    """The same, but parts take longer: of two ranks, the first has three of them."""
+    return made(tmp_path_factory.mktemp("slow"), (50, 2560, 128))
 
 
 def made(folder, sizes):

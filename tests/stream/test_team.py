@@ -74,7 +74,7 @@ def test_a_device_that_is_through_takes_the_last_parts_of_the_one_with_the_most_
 def test_a_slow_device_computes_less():
     shape, layout = GROUPS
     fast, slow = devices(shape, layout, 2)
-    slow.delay = 0.02
+    slow.delay = 0.1
     source, target, _, team = run_team(shape, layout, [fast, slow])
     assert right(shape, layout, source, target)
     assert team.work.shares[0] > 2 * team.work.shares[1]
@@ -86,6 +86,8 @@ def test_a_slow_device_computes_less():
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_device_that_fails_leaves_its_parts_to_the_others(stage, after, shape, layout, which):
     three, before = devices(shape, layout, 3, error=MachineError), threading.active_count()
+    for device in three:
+        device.delay = 0.004  # so that each gets its turn on a busy machine
     three[which].fail = (stage, after)
     source, target, said, _ = run_team(shape, layout, three)
     assert right(shape, layout, source, target)
