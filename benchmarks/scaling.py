@@ -155,7 +155,7 @@ def sequence(counts: list[int], runs: int) -> dict[str, Any]:
     """One sequence of 16-bit arrays over GPUs, by a ring through NCCL."""
     import torch
 
-    from hw4cli.arrays.shards import attention_of_shards
+    from hw4cli.shards.forward import attention_of_shards
 
     print(f"sequence-parallel, {SEQUENCE} bfloat16", flush=True)
     whole = [torch.randn(SEQUENCE, device="cuda:0", dtype=torch.bfloat16) for _ in range(3)]

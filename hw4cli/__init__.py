@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from hw4cli.problem.oracle import exact_attention as exact_attention
     from hw4cli.problem.shape import Shape as Shape
     from hw4cli.problem.verdict import Comparison as Comparison
+    from hw4cli.shards.backward import attention_backward_of_shards as attention_backward_of_shards
+    from hw4cli.shards.forward import attention_of_each as attention_of_each
+    from hw4cli.shards.forward import attention_of_shards as attention_of_shards
     from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
 __version__ = "0.2.0"
@@ -34,6 +37,9 @@ _MODULES = {
     "Shape": "problem.shape",
     "attention": "arrays.attention",
     "attention_backward": "gradients.backward",
+    "attention_backward_of_shards": "shards.backward",
+    "attention_of_each": "shards.forward",
+    "attention_of_shards": "shards.forward",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
     "random_input": "problem.arrays",

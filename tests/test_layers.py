@@ -14,7 +14,7 @@ from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
     *("text", "system", "problem", "diagnosis", "compute", "hip", "device", "emulator", "stream", "arrays"),
-    *("gradients", "runner", "nodes", "scoring", "judge", "lab", "leaderboard", "stepper", "measure", "show"),
+    *("gradients", "shards", "runner", "nodes", "scoring", "judge", "lab", "leaderboard", "stepper", "measure", "show"),
     *("report", "doctor", "terminal", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import

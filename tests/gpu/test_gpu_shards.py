@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hw4cli import attention
-from hw4cli.arrays.shards import attention_of_each, attention_of_shards
+from hw4cli.shards.forward import attention_of_each, attention_of_shards
 from hw4cli.stream.gpus import count_here
 
 pytestmark = pytest.mark.usefixtures("gpu")

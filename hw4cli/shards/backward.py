@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.ring import Ring
-from hw4cli.arrays.shards import cast, on_a_ring
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.gradients.backward import attention_backward
+from hw4cli.shards.forward import cast, on_a_ring
+from hw4cli.shards.ring import Ring
 
 Gradients = tuple[Any, Any, Any]
 
@@ -28,7 +28,7 @@ def attention_backward_of_shards(
     return_lse=True. Raises what `attention_backward` raises, and MachineError if there is no NCCL.
 
     >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 1, 2, 6, 8)).astype(np.float32)
-    >>> from hw4cli.arrays.shards import attention_of_shards
+    >>> from hw4cli.shards.forward import attention_of_shards
     >>> parts = [np.split(x, 2, axis=2) for x in (do, q, k, v)]
     >>> o, lse = zip(*attention_of_shards(*parts[1:], return_lse=True))
     >>> [dq.shape for dq, dk, dv in attention_backward_of_shards(*parts, o, lse)]

@@ -6,11 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from hw4cli.arrays import shards as module
 from hw4cli.arrays.attention import attention
-from hw4cli.arrays.ring import NcclRing, ThreadRing
-from hw4cli.arrays.shards import attention_of_each, attention_of_shards, combined, ring_attention
 from hw4cli.errors import MachineError
+from hw4cli.shards import forward as module
+from hw4cli.shards.forward import attention_of_each, attention_of_shards, combined, ring_attention
+from hw4cli.shards.ring import NcclRing, ThreadRing
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -150,10 +150,10 @@ def test_a_ring_by_nccl_sends_what_each_needs(monkeypatch, causal):
     q, k, v = arrays()
     size = 3
     fake = FakeNccl(size)
-    monkeypatch.setattr("hw4cli.arrays.ring._nccl", lambda: fake)
-    monkeypatch.setattr("hw4cli.arrays.ring.stream_of", lambda *_: FakeStream())
+    monkeypatch.setattr("hw4cli.shards.ring._nccl", lambda: fake)
+    monkeypatch.setattr("hw4cli.shards.ring.stream_of", lambda *_: FakeStream())
     cupy = type("cupy", (), {"cuda": type("cuda", (), {"Stream": FakeStream})})
-    monkeypatch.setattr("hw4cli.arrays.ring.import_cupy", lambda: cupy)
+    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: cupy)
     rings = [NcclRing(rank, size, fake.communicator(rank)) for rank in range(size)]
     parts = list(zip(*cut((q, k, v), size), strict=True))
     tasks = [lambda n=n: ring_attention(*parts[n], rings[n], causal=causal) for n in range(size)]
@@ -163,7 +163,7 @@ def test_a_ring_by_nccl_sends_what_each_needs(monkeypatch, causal):
 
 def test_without_nccl_the_message_says_what_to_install(monkeypatch):
     cuda = type("cuda", (), {"nccl": type("nccl", (), {"available": False})})
-    monkeypatch.setattr("hw4cli.arrays.ring.import_cupy", lambda: type("cupy", (), {"cuda": cuda}))
+    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: type("cupy", (), {"cuda": cuda}))
     with pytest.raises(MachineError, match="nvidia-nccl-cu13"):
         NcclRing.of((0, 1))
 

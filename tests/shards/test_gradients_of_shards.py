@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hw4cli import attention
-from hw4cli.arrays.shards import attention_of_shards
 from hw4cli.gradients.backward import attention_backward
-from hw4cli.gradients.shards import attention_backward_of_shards
+from hw4cli.shards.backward import attention_backward_of_shards
+from hw4cli.shards.forward import attention_of_shards
 
 pytestmark = pytest.mark.timeout(60)
 

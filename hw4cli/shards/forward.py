@@ -10,9 +10,9 @@ import numpy as np
 
 from hw4cli.arrays.attention import attention
 from hw4cli.arrays.operand import CUPY, NUMPY, TORCH, operand
-from hw4cli.arrays.ring import NcclRing, Ring, ThreadRing
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.device.gpu import import_cupy
+from hw4cli.shards.ring import NcclRing, Ring, ThreadRing
 
 _ONE_AT_A_TIME = threading.Lock()
 Part = tuple[Any, Any]  # O, and the log of each row's sum of exp(score)

@@ -1,0 +1,1 @@
+"""Attention of arrays that lie in parts on several GPUs, and its gradients."""
