@@ -11,7 +11,7 @@ from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, causal_option, folder_option, shape_option
+from hw4cli.terminal.options import FILE, causal_option, folder_option, shape_option, suite_option
 from hw4cli.terminal.params import Whole, complete_cases
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import counted, printable
@@ -28,6 +28,7 @@ BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 @click.option("--seed", type=Whole(min=0), default=0, show_default=True, help="For --shape.")
 @click.option("-o", "--output", type=FILE, help="The input file of --shape.")
 @folder_option("Where named cases go.")
+@suite_option
 @causal_option("Make the answers of causal attention: t07.causal.out.")
 @click.option("--no-answers", is_flag=True, help="Make inputs only.")
 @click.option("--force", is_flag=True, help="Make again what is there already.")

@@ -20,6 +20,7 @@ from hw4cli.terminal.options import (
     program_command,
     rules_options,
     split_command,
+    suite_option,
 )
 from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
@@ -33,7 +34,7 @@ SECONDS = 60.0  # that compiling hw4's own kernels may take
 @click.command(
     cls=Sections,
     sections={
-        "What to judge": ["program", "folder", "causal", "repeat", "warmup"],
+        "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
         "Where it runs": ["sandbox", "run_as", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
@@ -42,6 +43,7 @@ SECONDS = 60.0  # that compiling hw4's own kernels may take
 )
 @click.argument("cases", nargs=-1, shell_complete=complete_cases)
 @folder_option("Where the cases are (see hw4 gen).")
+@suite_option
 @click.option(
     "--program",
     metavar="COMMAND",

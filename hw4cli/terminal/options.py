@@ -13,7 +13,7 @@ import click
 
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import IMPORT_PATH
+from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
@@ -56,6 +56,21 @@ def folder_option(help: str) -> Callable[[Command], Command]:
     """--dir, the folder of the cases, given to the command as `folder`."""
     default = Path("testcases")
     return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)
+
+
+def suite_option(command: Command) -> Command:
+    """--suite FILE, or the name of one in testcases: other cases than the assignment's, in this process and in those
+    that it starts."""
+
+    def use(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            path = data_path(f"testcases/{value}.toml") if value.isalnum() else Path(value)
+            if not path.is_file():
+                raise InputError(f"there is no suite {value}: give a file such as testcases/suite.toml, or amd")
+            os.environ["HW4_SUITE"] = str(path.resolve())
+
+    help = "Other cases: a file like testcases/suite.toml, or amd.  [default: the assignment's thirty]"
+    return click.option("--suite", metavar="FILE", callback=use, expose_value=False, is_eager=True, help=help)(command)
 
 
 def json_option(page: str) -> Callable[[Command], Command]:

@@ -95,3 +95,14 @@ def test_the_loop_has_a_matrix_instruction_for_each_product_and_loads_k_by_16_by
     count = Counter(re.findall(r"^\s+((?:v|ds)_\w+)", listing.partition("<matrix>:")[2], re.MULTILINE))
     assert count["v_mfma_f32_32x32x2f32"] == 64 // 2 + 2 * 32 // 2  # K Q' by pairs of columns, V' P' by pairs of keys
     assert count["ds_read_b128"] == 64 // 2 // 4
+
+
+def test_hipcc_compiles_it_for_the_next_generation_too(tmp_path):
+    if not shutil.which("hipcc"):
+        pytest.skip("needs hipcc (Debian, Ubuntu: hipcc)")
+    plan = kernel_named(NAME).plan(Shape(1, 4096, 64), MI210)
+    (tmp_path / "matrix.hip").write_text(kernel_source(NAME, hip=True))
+    own = ["--genco", "--offload-arch=gfx940", "-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage"]
+    command = ["hipcc", *own, *hiprtc.OPTIONS, *plan.options, "matrix.hip", "-o", "code"]
+    log = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
+    assert re.findall(r"ScratchSize \[bytes/lane\]: (\d+)", log) == ["0"]
