@@ -76,7 +76,7 @@ def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     assert_right(work, rounded(np.abs(numbers(q, dtype)), dtype), below[:, :, ::-1], v, cc=80)
 
 
-@pytest.mark.parametrize("cc", [75, 80, 86, 89, 90, 100, 120])
+@pytest.mark.parametrize("cc", [75, 80, 86, 90, 100, 120])
 def test_no_register_spills_on_any_gpu(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)
     for d in (64, 128):

@@ -79,11 +79,10 @@ def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
     assert kernel16(Workload.square(FLOAT16, 1, 32, 4096, 64), DEVICES[90]) == "half"
 
 
-@pytest.mark.parametrize("cc", [75, 80, 86, 90, 100])
+@pytest.mark.parametrize("cc", [75, 80, 90, 120])
 def test_no_register_spills_on_any_gpu(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)
-    for rows, d in ((1, 64), (8, 128)):
-        work = Workload(FLOAT16, 1, 32, 8, rows, 4096, d, True, 0)
-        options = (*OPTIONS, *split_plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
-        _, log = compiler.build(kernel_source(SPLIT), "half_split.cu", options, cc)
-        assert re.findall(r"(\d+) bytes spill", log) == ["0"] * 4, log
+    work = Workload(FLOAT16, 1, 32, 8, 8, 4096, 128, True, 0)
+    options = (*OPTIONS, *split_plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
+    _, log = compiler.build(kernel_source(SPLIT), "half_split.cu", options, cc)
+    assert re.findall(r"(\d+) bytes spill", log) == ["0"] * 4, log
