@@ -6,8 +6,6 @@
 #include "halfrows.cuh"
 #include "mma.cuh"
 
-struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
-
 constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of QK; n16 blocks of O that hold numbers
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
 constexpr int SLOTS = WIDTH / 8;                          // chunks of a row there

@@ -1,12 +1,14 @@
 #pragma once
 // Attention of 16-bit numbers in the fragments of tensor cores: which rows are a tile's, the online softmax of 16 rows of a warp,
-// and O. One copy for wgmma (half) and mma.sync (half_mma).
+// and O. One copy for wgmma (half) and mma.sync (half_mma, half_split); what a launch passes to these and to half_cores.
 //
 // Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, D rounded up; ONES: the
 // tensor cores sum P.
 
 #include "schedule.cuh"
 #include "sixteen.cuh"
+
+struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
 
 // What a launch passes beside Q, K and V; hw4cli/arrays/half.py lays out the same bytes.
 struct HalfWork {

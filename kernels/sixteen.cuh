@@ -15,10 +15,24 @@
 // Two numbers rounded to 16 bits, x in the low half.
 __device__ __forceinline__ unsigned pack(float x, float y) {
     unsigned r;
-#if ARCH >= 800
+#if ARCH < 800 && BFLOAT16
+    const unsigned a = __float_as_uint(x), b = __float_as_uint(y);  // to nearest, ties to even; NaN stays one
+    const unsigned low = x == x ? a + 0x7fff + (a >> 16 & 1) : 0x7fff0000, high = y == y ? b + 0x7fff + (b >> 16 & 1) : 0x7fff0000;
+    r = low >> 16 | (high & 0xffff0000);
+#elif ARCH >= 800
     asm("cvt.rn." ELEMENT "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));
 #else
     asm("{.reg .f16 l, h; cvt.rn.f16.f32 l, %1; cvt.rn.f16.f32 h, %2; mov.b32 %0, {l, h};}" : "=r"(r) : "f"(x), "f"(y));
+#endif
+    return r;
+}
+// And back, exactly.
+__device__ __forceinline__ float2 unpack(unsigned pair) {
+    float2 r;
+#if BFLOAT16
+    r.x = __uint_as_float(pair << 16), r.y = __uint_as_float(pair & 0xffff0000);
+#else
+    asm("{.reg .b16 l, h; mov.b32 {l, h}, %2; cvt.f32.f16 %0, l; cvt.f32.f16 %1, h;}" : "=f"(r.x), "=f"(r.y) : "r"(pair));
 #endif
     return r;
 }

@@ -71,7 +71,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "THREADS": threads,
         "GROUPS": how.groups,
         "STAGES": how.stages,
-        "COLUMNS": next(width for width in WIDTHS if work.d <= width),
+        "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
@@ -89,6 +89,11 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
 def bias(work: Workload) -> int:
     """P is held as 2^(s - m + bias), so that fp16 holds small weights, too (kernels/halfrows.cuh)."""
     return 0 if work.dtype == BFLOAT16 else 7
+
+
+def columns(work: Workload) -> int:
+    """Columns of O that are computed."""
+    return next(width for width in WIDTHS if work.d <= width)
 
 
 class Arrays(NamedTuple):

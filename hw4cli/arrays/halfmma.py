@@ -1,19 +1,20 @@
-"""half_mma and half_split, the kernels for fp16 and bf16 on any tensor cores: their plans and arguments.
+"""half_mma, half_split and half_cores, the kernels for fp16 and bf16 on any GPU: their plans and arguments.
 
-kernels/half_mma.cu is for many rows, kernels/half_split.cu for few rows and many keys.
+kernels/half_mma.cu is for many rows, kernels/half_split.cu for few rows and many keys, both by tensor cores;
+kernels/half_cores.cu is for GPUs without, or whose tensor cores do not take the numbers.
 """
 
 import struct
 from typing import NamedTuple
 
-from hw4cli.arrays.half import WIDTHS, Arrays, work_arguments
+from hw4cli.arrays.half import Arrays, columns, work_arguments
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.errors import MachineError
 
-MMA, SPLIT = "half_mma", "half_split"
+MMA, SPLIT, CORES = "half_mma", "half_split", "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
 _MATRIX = struct.Struct("<Qqqq")
@@ -65,7 +66,7 @@ def common_macros(work: Workload) -> dict[str, int]:
     """What kernels/halfmma.cuh is compiled with, for any tiling."""
     return {
         "D": work.d,
-        "COLUMNS": next(columns for columns in WIDTHS if work.d <= columns),
+        "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
     }
@@ -199,3 +200,11 @@ def split_arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float)
         + work_arguments(work, row_tiles, tiles, arrays, scale, planned.splits)
         + struct.pack("<QQ", at + planned.layout.partial_o, at + planned.layout.row_stats)
     )
+
+
+def cores_plan(work: Workload, props: DeviceProperties, chosen: None = None) -> Plan:
+    """The launch of half_cores, on any GPU: 48 KB of shared memory a block suffice."""
+    rows, keys = 64, 32 if work.d <= 64 else 16
+    macros = {**common_macros(work), "BR": rows, "BC": keys, "THREADS": 2 * rows, "ONES": 0}
+    shared = FLOAT * ((work.d + 4) * (rows + keys) + (keys + 4) * rows)
+    return Plan(CORES, macros, (Launch(CORES, work.row_tiles(rows), 2 * rows, shared),))

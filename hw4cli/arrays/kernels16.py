@@ -17,7 +17,7 @@ from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import AbsMax
 
-KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT)
+KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT, halfmma.CORES)
 ROWS = 128  # of a tile, about, where the keys are not split
 FEW_ROWS, MANY_KEYS = 64, 1024
 DIGITS = {BFLOAT16: 8}  # of a number; else 11
@@ -31,14 +31,11 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
 
 
 def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
-    """The kernel that is named, or else the fastest that runs. Raises MachineError if none does."""
+    """The kernel that is named, or else the fastest that runs."""
     if name != AUTO:
         return name
     if not halfmma.runs(work, props):
-        raise MachineError(
-            f"attention of {work.dtype} needs compute capability {halfmma.least(work) / 10} so far; "
-            f"this GPU has {props.cc / 10}: convert the arrays to float32"
-        )
+        return halfmma.CORES
     if splits_keys(work, props):
         return halfmma.SPLIT
     return half.NAME if props.warpgroups else halfmma.MMA
@@ -53,13 +50,14 @@ def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: An
         half.NAME: half.plan,
         halfmma.MMA: halfmma.mma_plan,
         halfmma.SPLIT: halfmma.split_plan,
+        halfmma.CORES: halfmma.cores_plan,
     }
     return plans[kernel16(work, props, name)](work, props, tiling)
 
 
 def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launches' one argument. `encode` makes a tensor map's 128 bytes."""
-    if planned.variant == halfmma.MMA:
+    if planned.variant in (halfmma.MMA, halfmma.CORES):
         return halfmma.mma_arguments(work, planned, arrays, scale)
     if planned.variant == halfmma.SPLIT:
         return halfmma.split_arguments(work, planned, arrays, scale)
@@ -71,19 +69,20 @@ def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, enc
 
 class Sums(NamedTuple):
     """How a kernel adds: keys that one accumulator takes, how often m can move meanwhile, whether tensor cores sum P,
-    into how many parts the keys go, one after the other: of splits, of warps."""
+    into how many parts the keys go, one after the other: of splits, of warps; whether all is float32, on CUDA cores."""
 
     keys: int
     moves: int
     ones: bool
     parts: tuple[int, ...] = ()
+    cores: bool = False
 
 
 def sums(work: Workload, planned: Plan) -> Sums:
     """How a plan's kernel adds."""
     macros, ones = planned.macros, bool(planned.macros["ONES"])
-    if planned.variant == half.NAME:
-        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), ones)
+    if planned.variant in (half.NAME, halfmma.CORES):
+        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), ones, cores=planned.variant == halfmma.CORES)
     sub = macros["SUB"]
     if planned.variant == halfmma.MMA:
         return Sums(work.Nk, ceil_div(work.Nk, sub), ones)
@@ -100,8 +99,9 @@ def bound16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int)
 def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> Shares:
     """Every rounding of a GPU's kernel, and its size."""
     q, k, v = found
-    top, lost, unit = scale * LOG2E * work.d * q * k, truncation(cc), _unit(work)
-    adds = sums(work, planned)
+    top, unit, adds = scale * LOG2E * work.d * q * k, _unit(work), sums(work, planned)
+    lost = U32 if adds.cores else truncation(cc)
+    score = (work.d + 1) / 2 * U32 * work.d * q * k if adds.cores else _score_sum(work, q, k, lost)
     if not _in_range(work, found, top):
         return Shares(math.inf, weights={"out of range": math.inf})
     merges = sum(count + 2 for count in adds.parts if count > 1)
@@ -112,7 +112,7 @@ def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int
         in_pieces=levels > 0,
         weights={
             "scale": 2 * U32 * top * LN2,
-            "sum of a score": scale * LOG2E * _score_sum(work, q, k, lost) * LN2,
+            "sum of a score": scale * LOG2E * score * LN2,
             "exponent": U32 * (2 * top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * (adds.moves + 1),
             "combining": levels * (U32 * exponents * LN2 + EX2),
@@ -122,9 +122,11 @@ def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int
             "sum of P": (adds.keys * lost if adds.ones else (ceil_div(adds.keys, 8) + 3) * U32)
             + (adds.moves + merges) * U32
         },
-        tiny={"P below the smallest numbers": work.Nk * _smallest_weight(work)},
+        tiny={"P below the smallest numbers": work.Nk * (2.0**-126 if adds.cores else _smallest_weight(work))},
         fixed={"division": 4 * U32 * v, "O rounded": _half_ulp(v * (1 + 2 * unit), work)},
     )
+    if adds.cores:
+        return shares
     if adds.ones:
         shares.weights["P rounded"] = unit * (1 + 2 * unit)
     else:

@@ -9,7 +9,7 @@ from helpers import ROOT
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.halfmma import MMA, SPLIT, SplitTiling
+from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling
 from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
@@ -81,7 +81,7 @@ ADVERSARIES = (uniform, threes, weights_at_midpoints, weights_against_each_other
 def error_and_bound(work, make, kernel, cc, tiling=None):
     *arrays, scale = make(np.random.default_rng(7), work)
     q, k, v = (rounded(np.ascontiguousarray(x), work.dtype) for x in arrays)
-    outcome = run_half(work, q, k, v, tiling, scale, kernel=kernel, cc=cc, build="plain", adds_as=cc)
+    outcome = run_half(work, q, k, v, tiling, scale, kernel=kernel, cc=cc, build="plain", adds_as=cc if cc > 61 else 0)
     exact = [numbers(x, work.dtype) for x in (q, k, v)]
     found = tuple(np.abs(x).max() for x in exact)
     planned = plan16(work, DEVICES[cc], kernel, tiling)
@@ -90,7 +90,7 @@ def error_and_bound(work, make, kernel, cc, tiling=None):
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
-@pytest.mark.parametrize(("kernel", "cc"), [("half", 90), (MMA, 80), (SPLIT, 90)])
+@pytest.mark.parametrize(("kernel", "cc"), [("half", 90), (MMA, 80), (SPLIT, 90), (CORES, 61)])
 def test_no_input_makes_an_error_beyond_the_bound_and_the_worst_comes_near(kernel, cc, dtype):
     work = Workload(dtype, 1, 1, 1, 2, 700, 32)
     tiling = SplitTiling(4, 1, 16, 2, True, 2, splits=3) if kernel == SPLIT else None
@@ -99,7 +99,7 @@ def test_no_input_makes_an_error_beyond_the_bound_and_the_worst_comes_near(kerne
         error, bound = error_and_bound(work, make, kernel, cc, tiling)
         assert error <= bound, make.__name__
         shares.append(error / bound)
-    assert max(shares) > 0.4
+    assert max(shares) > (0.4 if kernel != CORES else 0.2)
 
 
 def test_a_long_sum_of_small_products_loses_what_the_bound_says():

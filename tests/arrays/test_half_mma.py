@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from halves import assert_right, numbers, random_words, rounded
 
-from hw4cli.arrays.halfmma import MMA, MmaTiling, mma_plan, mma_tiling
+from hw4cli.arrays.halfmma import CORES, MMA, MmaTiling, mma_plan, mma_tiling
 from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
@@ -87,8 +87,9 @@ def test_no_register_spills_on_any_gpu(cc):
 
 
 def test_each_gpu_gets_the_fastest_kernel_that_it_runs():
-    work = Workload.square(FLOAT16, 1, 1, 128, 64)
-    assert [kernel16(work, DEVICES[cc]) for cc in (75, 80, 90, 120)] == [MMA, MMA, "half", MMA]
+    work = Workload.square(FLOAT16, 1, 32, 1024, 64)
+    assert [kernel16(work, DEVICES[cc]) for cc in (61, 75, 80, 90, 120)] == [CORES, MMA, MMA, "half", MMA]
+    assert kernel16(replace(work, dtype=BFLOAT16), DEVICES[75]) == CORES
     assert kernel16(work, DEVICES[90], MMA) == MMA
 
 

@@ -10,4 +10,8 @@ inline unsigned pack(float x, float y) {
     if (BFLOAT16) return emu::float_to_bfloat(x) | emu::float_to_bfloat(y) << 16;
     return emu::float_to_half(x) | emu::float_to_half(y) << 16;
 }
+inline float2 unpack(unsigned pair) {
+    if (BFLOAT16) return {emu::from_bits(pair << 16), emu::from_bits(pair & 0xffff0000)};
+    return {emu::half_to_float(pair & 0xffff), emu::half_to_float(pair >> 16)};
+}
 inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
