@@ -1,33 +1,57 @@
 #pragma once
-// The largest |element| of Q, of K and of V, found by who reads them anyway: the error bound follows from it.
+// The largest |element| of Q, of K and of V, and the largest norm of a row of Q and of K, found by who reads them anyway: the
+// error bound follows from them.
 //
-// It is kept as its bits, which are ordered as magnitudes are: NaN is above infinity, infinity above numbers.
+// They are kept as their bits, which are ordered as magnitudes are: NaN is above infinity, infinity above numbers. A norm is
+// kept squared, each square rounded up to a multiple of 2^-7. Sums of these are exact up to 2^16, whatever their order, so that
+// every kernel finds the same; what is larger is only known to be so.
 
+#include "platform.cuh"
 #include "ptx.cuh"
 
+enum Found { Q_TOP, Q_SQUARES, K_TOP, K_SQUARES, V_TOP, FOUND };  // the numbers, in their order in p.absmax
+struct Largest { unsigned top = 0, squares = 0; };                // of a matrix
+
+constexpr float SQUARES_FROM = 0x1p16f;  // where a float's last bit is 2^-7, up to twice as much
+__device__ __forceinline__ float add_square(float sum, float x) { return __fmaf_ru(x, x, sum); }
+// The squares of a row as bits, from LANES neighbouring lanes' sums that began at SQUARES_FROM.
+template <int LANES> __device__ __forceinline__ unsigned row_squares(float sum) {
+    return __float_as_uint(lanes_sum<LANES>(sum - SQUARES_FROM));
+}
+
 __device__ __forceinline__ unsigned abs_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-__device__ __forceinline__ unsigned noted(const unsigned* absmax, int matrix) {
-    return ((const volatile unsigned*)absmax)[matrix];
-}
-// What was noted a while ago spares most warps the atomic: thousands would queue for one address.
-__device__ __forceinline__ void note(unsigned* absmax, int matrix, unsigned top, unsigned before) {
-    top = warp_max(top);
-    if (threadIdx.x % 32 == 0 && top > before) atomicMax(absmax + matrix, top);
-}
+__device__ __forceinline__ unsigned noted(const unsigned* absmax, int n) { return ((const volatile unsigned*)absmax)[n]; }
+// What a warp has found, of which its lane n keeps number n: that takes one register.
+struct WarpAbsmax {
+    unsigned found = 0;
+    __device__ __forceinline__ static unsigned before(const unsigned* absmax) {  // what was noted a while ago: lane n's number
+        return noted(absmax, min(threadIdx.x % 32, FOUND - 1u));
+    }
+    __device__ __forceinline__ void add(int n, unsigned top) {
+        top = warp_max(top);
+        if (threadIdx.x % 32 == n) found = max(found, top);
+    }
+    __device__ __forceinline__ void add(int n, const Largest& r) { add(n, r.top), add(n + 1, r.squares); }
+    // Comparing spares most warps the atomic: thousands would queue for one address.
+    __device__ __forceinline__ void note(unsigned* absmax, unsigned before) {
+        if (threadIdx.x % 32 < FOUND && found > before) atomicMax(absmax + threadIdx.x % 32, found);
+    }
+};
 // The same with an atomic a block: its warps leave what they found in shared memory; then, after a barrier, thread n notes
-// matrix n, from `first` on.
+// number n, from `first` on.
 struct BlockAbsmax {
     static constexpr int WARPS = 256 / 32;
-    unsigned* found;  // a number for each matrix and warp
+    unsigned* found;  // of each number, one a warp
     unsigned before;
-    __device__ __forceinline__ static bool notes(int first) { return first <= threadIdx.x && threadIdx.x < 3; }
+    __device__ __forceinline__ static bool notes(int first) { return first <= threadIdx.x && threadIdx.x < FOUND; }
     __device__ __forceinline__ void begin(const unsigned* absmax, int first) {
         before = notes(first) ? noted(absmax, threadIdx.x) : 0;
     }
-    __device__ __forceinline__ void leave(int matrix, unsigned top) {
+    __device__ __forceinline__ void leave(int n, unsigned top) {
         top = warp_max(top);
-        if (threadIdx.x % 32 == 0) found[matrix * WARPS + threadIdx.x / 32] = top;
+        if (threadIdx.x % 32 == 0) found[n * WARPS + threadIdx.x / 32] = top;
     }
+    __device__ __forceinline__ void leave(int n, const Largest& r) { leave(n, r.top), leave(n + 1, r.squares); }
     __device__ __forceinline__ void note_all(unsigned* absmax, int first) {
         if (!notes(first)) return;
         unsigned top = 0;

@@ -25,6 +25,12 @@ __device__ __forceinline__ void split_chunk(const Chunk& r, float factor, uint4*
     const HiLo e = split_hi_lo(y.x * factor, y.y * factor), f = split_hi_lo(y.z * factor, y.w * factor);
     piece[0] = uint4{a.hi, b.hi, e.hi, f.hi}, piece[1] = uint4{a.lo, b.lo, e.lo, f.lo};
 }
+// The squares of the row, whose chunks CHUNKS neighbouring lanes have.
+__device__ __forceinline__ unsigned squares_of(const Chunk& r) {
+    float sum = add_square(add_square(add_square(add_square(SQUARES_FROM, r.x.x), r.x.y), r.x.z), r.x.w);
+    sum = add_square(add_square(add_square(add_square(sum, r.y.x), r.y.y), r.y.z), r.y.w);
+    return row_squares<CHUNKS>(sum);
+}
 
 // A block's way from BC rows of Q, K or V to pieces in shared memory: load_tile asks for all that it loads before store_tile
 // uses the first.
@@ -39,6 +45,11 @@ __device__ __forceinline__ Loads load_tile(const float* rows, int left) {
     }
     return r;
 }
+__device__ __forceinline__ unsigned squares_of(const Loads& r) {
+    unsigned top = 0;
+    UNROLL for (int n = 0; n < PASSES; n++) top = max(top, squares_of(r.x[n]));
+    return top;
+}
 template <int PIECES>
 __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigned to, unsigned& top) {
     UNROLL for (int n = 0; n < PASSES; n++) {
@@ -52,10 +63,11 @@ __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigne
 // All of K and V as pieces, tile by tile; eight columns a thread, CONVERT_CHUNKS times. Keys past the end become zeros.
 __device__ __forceinline__ void convert(const Params& p) {
     const int tiles = ceil_div(p.Nk, BC);
-    __shared__ unsigned found[3 * BlockAbsmax::WARPS];
+    __shared__ unsigned found[FOUND * BlockAbsmax::WARPS];
     BlockAbsmax absmax{found};
-    absmax.begin(p.absmax, 1);
-    unsigned top_k = 0, top_v = 0;
+    absmax.begin(p.absmax, K_TOP);
+    Largest of_k;
+    unsigned top_v = 0;
     UNROLL for (int n = 0; n < CONVERT_CHUNKS; n++) {
         const long long e = (blockIdx.x * (long long)CONVERT_CHUNKS + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
         const long long batch = tile / tiles;
@@ -64,13 +76,14 @@ __device__ __forceinline__ void convert(const Params& p) {
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
         const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
         uint4 K[2], V[2];
-        split_chunk(from_k, 1, K, top_k), split_chunk(from_v, V_FACTOR, V, top_v);
+        of_k.squares = max(of_k.squares, squares_of(from_k));
+        split_chunk(from_k, 1, K, of_k.top), split_chunk(from_v, V_FACTOR, V, top_v);
         char* to = p.tiles + tile * STAGE + swizzle(r, c);
         UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * PIECE) = K[t];
         UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
     }
-    absmax.leave(1, top_k);
-    absmax.leave(2, top_v);
+    absmax.leave(K_TOP, of_k);
+    absmax.leave(V_TOP, top_v);
     __syncthreads();
-    absmax.note_all(p.absmax, 1);
+    absmax.note_all(p.absmax, K_TOP);
 }

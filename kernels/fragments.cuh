@@ -22,18 +22,23 @@ __device__ __forceinline__ int fragment_row(int e) { return e / 2 * 8 + threadId
 __device__ __forceinline__ int fragment_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16 * MI; }
 
-// Returns the largest |element|.
-__device__ __forceinline__ unsigned load_queries(RowState& r, const float* q, int rows_left, float to_log2) {
+// Returns what is largest.
+__device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int rows_left, float to_log2) {
     const int lane = threadIdx.x % 32;
-    unsigned top = 0;
+    Largest found;
+    float sum[MI][2];
+    UNROLL for (int i = 0; i < MI; i++) sum[i][0] = sum[i][1] = SQUARES_FROM;
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int step = 0; step < STEPS; step++) UNROLL for (int e = 0; e < 4; e++) {
         const int row = i * 16 + lane / 4 + e % 2 * 8, c = step * 16 + lane % 4 * 2 + e / 2 * 8;
         const float2 x = row < rows_left && c < D ? *(const float2*)(q + row * D + c) : float2{0, 0};
-        top = max(top, max(abs_bits(x.x), abs_bits(x.y)));
+        found.top = max(found.top, max(abs_bits(x.x), abs_bits(x.y)));
+        sum[i][e % 2] = add_square(add_square(sum[i][e % 2], x.x), x.y);
         const HiLo pair = split_hi_lo(x.x * to_log2, x.y * to_log2);
         r.Q[0][i][step][e] = pair.hi, r.Q[1][i][step][e] = pair.lo;
     }
-    return top;
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
+        found.squares = max(found.squares, row_squares<4>(sum[i][h]));
+    return found;
 }
 
 __device__ __forceinline__ void zero(RowState& r) {

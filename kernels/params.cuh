@@ -16,7 +16,7 @@ struct Params {
     Matrix<float> o;
     float* lse;         // of each row: log of the sum over keys of exp(score), natural; null where nobody asks for it
     void* scratch;      // what a kernel keeps from one of its launches to the next; the pointers below lead into it
-    unsigned* absmax;   // three numbers that were 0: the bits of the largest |element| of Q, K, V, or more if it is no number
+    unsigned* absmax;   // five numbers that were 0: what is largest in Q, K and V (absmax.cuh)
     char* tiles;        // K and V, converted (tiles.cuh)
     float2* row_stats;  // for each split of the keys and each row: m, l
     float* partial_o;   // for each split of the keys and each row: O, not yet divided by l

@@ -12,7 +12,8 @@ constexpr bool BULK = !INBLOCK && ARCH >= 900;  // tiles come by the bulk copy e
 struct Ring {
     const float *k, *v;  // the first row
     const char* tiles;   // converted
-    unsigned base, top_k = 0, top_v = 0;
+    unsigned base;
+    WarpAbsmax absmax;  // INBLOCK: of K and V
     int keys, stages, first_tile;
     static constexpr int LEAD = SUBS > 1 ? STAGES - 2 : STAGES - 3;
     static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
@@ -81,8 +82,11 @@ struct Ring {
             if (stage >= STAGES) __syncthreads();
             const int first = stage * BC;
             const Loads from_k = load_tile(k + first * D, keys - first), from_v = load_tile(v + first * D, keys - first);
+            unsigned top_k = 0, top_v = 0;
             store_tile<2>(from_k, 1, at(stage), top_k);
+            absmax.add(K_SQUARES, squares_of(from_k)), absmax.add(K_TOP, top_k);
             store_tile<PV_PIECES>(from_v, V_FACTOR, at(stage) + 2 * PIECE, top_v);
+            absmax.add(V_TOP, top_v);
             __syncthreads();
         } else {
             copied();

@@ -9,7 +9,7 @@
 //           (split-KV), and split_combine puts them together: sums stay short, and no multiprocessor idles. WARPGROUPS:
 //           four warps multiply together (wgmma).
 // Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers;
-//           for WARPGROUPS 96 for the range and, from the next multiple of 1024 on, 32 * p bytes of ones and 4 * BR * p
+//           for WARPGROUPS 160 for the range and, from the next multiple of 1024 on, 32 * p bytes of ones and 4 * BR * p
 //           for O, or Q's hi and lo.
 // Limits:   Compute capability 8.0 (WARPGROUPS: 9.0, and no other). Elements within fp16's range; how large the error can
 //           be follows from the range, which the kernel leaves in scratch. Scratch: 128 + 6 * B*N*p bytes, and

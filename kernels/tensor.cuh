@@ -54,8 +54,10 @@ __device__ __forceinline__ void attend(const Params& p) {
     ring.base = shared_address(shared), ring.keys = t.last_key - t.first_key, ring.stages = ceil_div(ring.keys, BC);
     ring.begin();
     RowState r;
-    const unsigned noted_q = noted(p.absmax, 0);
-    note(p.absmax, 0, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E), noted_q);
+    WarpAbsmax of_q;
+    const unsigned noted_before = WarpAbsmax::before(p.absmax);
+    of_q.add(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+    of_q.note(p.absmax, noted_before);
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
     // Accumulators are promoted to where O goes in the end, l and m to scratch. (INBLOCK: few keys are one split, one sum.)
@@ -149,7 +151,7 @@ __device__ __forceinline__ void attend(const Params& p) {
         }
     }
     if (SKEW) UNROLL for (int c = 0; c < NO / 2; c++) add_values(r, before, c, v_before);
-    if (INBLOCK) note(p.absmax, 1, ring.top_k, noted(p.absmax, 1)), note(p.absmax, 2, ring.top_v, noted(p.absmax, 2));
+    if (INBLOCK) ring.absmax.note(p.absmax, WarpAbsmax::before(p.absmax));
     promote(ring.stages > PROMOTION_TILES, true);
 }
 #endif  // !WARPGROUPS

@@ -14,7 +14,7 @@
 constexpr int PROMOTION_TILES = PROMOTION / BC;
 constexpr bool AHEAD = WIDTH == 64;
 // Shared memory: the ring; absmax; ones for the 16 keys of a product; a tile of float32: O of the keys before, or Q's hi and lo.
-constexpr unsigned ABSMAX_AT = STAGES * (STAGE + 16), ABSMAX_BYTES = 3 * BlockAbsmax::WARPS * 4;
+constexpr unsigned ABSMAX_AT = STAGES * (STAGE + 16), ABSMAX_BYTES = FOUND * BlockAbsmax::WARPS * 4;
 constexpr unsigned ONES_AT = ceil_div(ABSMAX_AT + ABSMAX_BYTES, 1024) * 1024, ONES_BYTES = 16 * ROW;
 constexpr unsigned TILE_AT = ONES_AT + ONES_BYTES;
 
@@ -86,14 +86,16 @@ __device__ __forceinline__ void attend(const Params& p) {
         if (first_key == 0) {
             const Loads from_q = load_tile(q, p.Nq - t.row0);
             make_ones(ones);
+            absmax.leave(Q_SQUARES, squares_of(from_q));
             store_tile<2>(from_q, p.scale * LOG2E, q_at, top_q);
-            absmax.leave(0, top_q);
+            absmax.leave(Q_TOP, top_q);
         }
         const Loads from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
+        absmax.leave(K_SQUARES, squares_of(from_k));
         store_tile<2>(from_k, 1, base, top_k);
         store_tile<1>(from_v, V_FACTOR, base + 2 * PIECE, top_v);
-        absmax.leave(1, top_k);
-        absmax.leave(2, top_v);
+        absmax.leave(K_TOP, top_k);
+        absmax.leave(V_TOP, top_v);
         show_shared();
         absmax.note_all(p.absmax, 0);
 #pragma unroll 1
@@ -164,13 +166,13 @@ __device__ __forceinline__ void attend(const Params& p) {
         ring.begin();
         absmax.begin(p.absmax, 0);
         const int row0 = t.row0 + warp_row();
-        absmax.leave(0, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+        absmax.leave(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
     }
     const unsigned ones = ring.base + ONES_AT;
     Promoted promoted{ring.base + TILE_AT};
     make_ones(ones);
     show_shared();
-    if (threadIdx.x == 0) absmax.note_all(p.absmax, 0);
+    if (threadIdx.x < K_TOP) absmax.note_all(p.absmax, 0);
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
 

@@ -171,6 +171,14 @@ def combine(results):
     return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
 
 
+def largest_numbers(block):
+    """What kernels find in (n, 3, N, d): of Q and of K the largest |element| and row's sum of squares, each rounded up
+    to a multiple of 2^-7; of V the former."""
+    q, k, v = np.abs(block).max(axis=(0, 2, 3)).tolist()
+    squares = np.ceil(block.astype(np.float64) ** 2 * 2**7).sum(axis=3).max(axis=(0, 2)) / 2**7
+    return [q, squares[0], k, squares[1], v]
+
+
 def uniform(rng, size, reach=3.0):
     return rng.uniform(-reach, reach, size).astype(np.float32)
 
@@ -207,6 +215,37 @@ def one_and_many(rng, N, d, log2_of_others):
     return q, k, v
 
 
+def spikes(rng, N, d, size=11.0):
+    """Large elements, one to a row: norms are small beside what such elements could be together."""
+    q, k, v = (uniform(rng, (n, d), reach) for n, reach in ((4, 0.3), (N, 0.3), (N, 3)))
+    q[:, 1], k[:, 1] = size, rng.choice([-1, 1], N) * rng.uniform(0.9 * size, size, N)
+    k[:2, 1], v[0], v[1] = size, 3 - 2.0**-9 - 2.0**-10, -(3 - 2.0**-9 - 2.0**-10)
+    return q, k, v
+
+
+def parallel(rng, N, d, norm):
+    """All rows in one direction, and all as long: every score is as large as the norms allow, with either sign."""
+    direction = rng.normal(size=d)
+    direction *= norm / np.linalg.norm(direction)
+    q, k = np.tile(direction, (2, 1)), rng.choice([-1, 1], (N, 1)) * direction
+    return q.astype(np.float32), k.astype(np.float32), uniform(rng, (N, d))
+
+
+def there_and_back(rng, N, d):
+    """Scores whose sums grow over half of the columns, and return to nothing: all keys weigh the same."""
+    sign = np.where(np.arange(d) < d // 2, 1, -1)
+    q, k = np.full((2, d), 2.9, np.float32), sign * rng.uniform(2.9, 3, (N, d))
+    k[:, -1] -= k.sum(axis=1)  # up to rounding
+    return q, np.clip(k, -3, 3).astype(np.float32), uniform(rng, (N, d))
+
+
+def one_long_row(rng, N, d):
+    """A row of Q and one of K that are longer than all others together."""
+    q, k, v = (uniform(rng, (n, d), reach) for n, reach in ((4, 0.2), (N, 0.2), (N, 3)))
+    q[1], k[N // 2] = 3, 3
+    return q, k, v
+
+
 def adversaries(N, d):
     rng = np.random.default_rng(N + d)
     threes = np.full((N, d), 3, np.float32)
@@ -224,6 +263,10 @@ def adversaries(N, d):
     )
     yield "two keys, opposite values", *opposite(rng, N, d)
     yield "low scores, then high ones", *low_then_high(rng, N, d)
+    yield "spikes", *spikes(rng, N, d)
+    yield "parallel rows", *parallel(rng, N, d, 12)
+    yield "sums that grow and return to nothing", *there_and_back(rng, N, d)
+    yield "one long row", *one_long_row(rng, N, d)
     yield "equal scores", np.zeros((2, d), np.float32), uniform(rng, (N, d)), uniform(rng, (N, d))
     yield "tiny values", *(uniform(rng, (n, d), 10.0**-x) for n, x in ((4, 6), (N, 7), (N, 8)))
     yield "values near fp16's largest", *(uniform(rng, (n, d), x) for n, x in ((4, 1e-4), (N, 6.5e4), (N, 4.9e4)))

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from hw4cli.arrays import half, halfmma
 from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
 from hw4cli.arrays.workload import BFLOAT16, Workload
-from hw4cli.compute.bounds import ALIGNED, EX2, EXP, FAR, LN2, U32, Shares, half_ulp16, power_below, truncation
+from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, U32, Shares, power_below
 from hw4cli.compute.dispatch import AUTO, rounded_up
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
+from hw4cli.compute.tensor import ALIGNED, half_ulp16, truncation
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import AbsMax
 

@@ -1,7 +1,8 @@
 """How far a kernel's answer can be from the exact one: the bounds that docs/accuracy.md derives, as code.
 
-The input is known by three numbers, the largest |element| of Q, of K and of V. Errors of a score are in units of log2,
-as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
+The input is known by five numbers: the largest |element| of Q, of K and of V, and the largest norm of a row of Q and of
+K; or by the first three. Errors of a score are in units of log2, as the kernels hold scores; `u` is the unit roundoff,
+2^-24 in float32.
 """
 
 import math
@@ -11,24 +12,23 @@ from hw4cli.compute.common import TILED_KEYS
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
-from hw4cli.compute.tensor import BIAS, V_FACTOR, policy
+from hw4cli.compute.tensor import ALIGNED, BIAS, LARGEST16, U16, V_FACTOR, Terms, half_ulp16, policy, truncation
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.problem.shape import AbsMax
+from hw4cli.problem.shape import AbsMax, Magnitudes
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
-U32, U16, U64 = 2.0**-24, 2.0**-11, 2.0**-53
+U32, U64 = 2.0**-24, 2.0**-53
+ROUNDED = 1 + 2.0**-16  # a sum of products of up to 128 columns, by how much roundings of 2^-24 can make it larger
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
-LARGEST16 = 65504.0  # of fp16
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
-ALIGNED = 1 + 2.0**-12  # sums of subnormal fp16 numbers: tensor cores align each as 2^-14, and lose 2^-39 of its factor
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {"split", "exact"}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
 PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
-TYPICAL = (3.0, 3.0, 3.0)  # the assignment's range
+TYPICAL = Magnitudes(3.0, 3.0, 3.0)  # the assignment's range
 LARGEST_N = 32768  # of the assignment
 
 
@@ -73,13 +73,13 @@ class Shares:
         return sum(self.parts().values())
 
 
-def bound(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
-    """The bound for |O - exact| of a kernel, for |Q|, |K|, |V| up to `found`; inf where it has none, NaN included.
+def bound(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
+    """The bound for |O - exact| of a kernel, for Q, K and V as large as `found`; inf where it has none, NaN included.
 
     Proven for PROVEN; in the other rungs' bounds the sums over keys are an estimate.
     The GPU matters to what tensor cores add: how they do it, and in which order the kernel has them do it.
     """
-    if not has_bound(kernel) or not all(map(math.isfinite, found)):
+    if not has_bound(kernel) or not Magnitudes(*found).finite:
         return math.inf
     return shares(kernel, found, d, N, props).total()
 
@@ -90,7 +90,7 @@ def has_bound(kernel: str) -> bool:
     return kernel in PROVEN or (kernel in VARIANTS and VARIANTS[kernel].longest_sum(LARGEST_N) > 0)
 
 
-def expected(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
+def expected(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> float:
     """The error to expect: the bound, but for float32's many small roundings, up and down, what was measured.
 
     That is `measured` and a margin, in proportion to the scores, to V and to longer sums.
@@ -98,9 +98,9 @@ def expected(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties
     proven = bound(kernel, found, d, N, props)
     if kernel in ("split", "float64"):
         return proven
-    q, k, v = found
-    scores = max(1.0, q * k / (TYPICAL[0] * TYPICAL[1]))
-    return min(proven, MARGIN * measured(kernel, d) * scores * v / TYPICAL[2] * max(1.0, N / LARGEST_N))
+    here, usual = Scores.of(Magnitudes(*found), d), Scores.of(uniform(d), d)
+    scores = max(1.0, min(here.by_elements / usual.by_elements, here.largest / usual.largest))
+    return min(proven, MARGIN * measured(kernel, d) * scores * found[2] / TYPICAL.v * max(1.0, N / LARGEST_N))
 
 
 def measured(kernel: str, d: int) -> float:
@@ -117,7 +117,7 @@ def measured(kernel: str, d: int) -> float:
     return errors[size] * growth
 
 
-def suffices(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties, allowed: float) -> bool:
+def suffices(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: DeviceProperties, allowed: float) -> bool:
     """Whether a kernel may answer: its bound holds for SAFE, its expected error for less than that.
 
     fp16 has no small numbers: where V is so small that this shows, the tensor cores are not asked, though they may.
@@ -130,8 +130,9 @@ def suffices(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties
     return expected(kernel, found, d, N, props) <= allowed
 
 
-def shares(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
+def shares(kernel: str, values: Magnitudes | AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
     """Every rounding of a kernel, and its size."""
+    found = Magnitudes(*values)
     if kernel == "float64":
         return _float64(found, d, N)
     if kernel in ON_TENSOR_CORES:
@@ -140,25 +141,46 @@ def shares(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties =
 
 
 def longest_score(q: float, k: float, d: int) -> float:
-    """The largest |score| that Q and K can have, in units of log2: d·|Q|·|K|·log2(e)/sqrt(d)."""
+    """The largest |score| that elements of Q and K allow, in units of log2: d·|Q|·|K|·log2(e)/sqrt(d)."""
     return math.sqrt(d) * q * k / LN2
 
 
-def half_ulp16(x: float) -> float:
-    """The largest error of rounding a value of size up to x to fp16."""
-    if x == 0:
-        return 0.0
-    mantissa, exponent = math.frexp(x)  # x = mantissa·2^exponent, 0.5 <= mantissa < 1
-    if mantissa == 0.5:  # a power of two is exact: what is below it counts
-        exponent -= 1
-    return math.ldexp(1.0, max(exponent - 1, -14) - 11)
+@dataclass(frozen=True)
+class Scores:
+    """How large the scores of rows of d columns can be, and their sums on the way, in units of log2.
+
+    The sum over some of the columns is at most as many times the largest product of two elements; and no more than the
+    product of the two rows' norms, by Cauchy and Schwarz, whichever columns they are.
+    """
+
+    d: int
+    by_elements: float
+    largest: float
+
+    @classmethod
+    def of(cls, found: Magnitudes, d: int) -> "Scores":
+        """What the largest elements and norms allow, the roundings on the way included."""
+        q_norm, k_norm = found.norms(d)
+        by_elements = longest_score(found.q, found.k, d) * ROUNDED
+        return cls(d, by_elements, min(by_elements, q_norm * k_norm / math.sqrt(d) / LN2 * ROUNDED))
+
+    def after(self, columns: int) -> float:
+        """The largest |sum| over so many columns."""
+        return min(self.by_elements * min(columns, self.d) / self.d, self.largest)
 
 
-def _float32(kernel: str, found: AbsMax, d: int, N: int) -> Shares:
+def uniform(d: int) -> Magnitudes:
+    """What to expect of the assignment's data: a row's sum of squares is 3 d ± 2.7 sqrt(d), and six times that is more
+    than any of a billion rows has."""
+    norm = math.sqrt(min(9.0 * d, 3 * d + 6 * math.sqrt(7.2 * d)))
+    return TYPICAL._replace(q_norm=norm, k_norm=norm)
+
+
+def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     """FFMA everywhere, and the online softmax. The rungs before flash: with an estimate in place of proven sums."""
-    q, k, v = found
-    top = longest_score(q, k, d)
-    if not (top < 1e30 and v * N * 2.0**8 < 1e38):  # P is 2^8 at most
+    scores, v = Scores.of(found, d), found.v
+    top = scores.largest
+    if not (scores.by_elements < 1e30 and v * N * 2.0**8 < 1e38):  # P is 2^8 at most
         return Shares(math.inf, weights={"overflow": math.inf})
     n = TILED_KEYS + ceil_div(N, TILED_KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
     proven = kernel in PROVEN
@@ -168,7 +190,7 @@ def _float32(kernel: str, found: AbsMax, d: int, N: int) -> Shares:
         in_pieces=n < N,
         weights={
             "Q scaled": 4 * U32 * top * LN2,
-            "sum of a score": (d + 1) / 2 * U32 * top * LN2,
+            "sum of a score": U32 * sum(map(scores.after, range(1, d + 1))) * LN2,
             "exponent": 2 * U32 * top * LN2 + power,
             "rescaling": (2 * U32 * top * LN2 + power * ceil_div(n, 16)) if proven else 0.0,
             # flash adds the exponent of l to m, where |m| <= top; then the splits' m are subtracted.
@@ -185,28 +207,30 @@ def _float32(kernel: str, found: AbsMax, d: int, N: int) -> Shares:
     return shares
 
 
-def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) -> Shares:
+def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
     """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
-    q, k, v = found
-    x = q / (LN2 * math.sqrt(d)) * (1 + 4 * U32)  # the scaled Q
+    scaled, v = 1 / (LN2 * math.sqrt(d)) * (1 + 4 * U32), found.v  # what Q is multiplied by
     scaled_v = v * V_FACTOR * (1 + U32) if kernel == "split" else v
-    if not max(x, k, scaled_v) <= LARGEST16:
+    if not max(found.q * scaled, found.k, scaled_v) <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
-    top = longest_score(q, k, d) * (1 + 4 * U32)
+    scores = Scores.of(found, d)
+    top = scores.largest
     adds, lost = policy(kernel, N, d, props), truncation(props.cc)
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
     merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then splits
-    rest_x, rest_k, rest_v = (_hi_lo(size) for size in (x, k, v))
-    dropped = half_ulp16(x) * half_ulp16(k)
+    q_norm, k_norm = found.norms(d)
+    x, k = Terms.of(found.q * scaled, q_norm * scaled, d), Terms.of(found.k, k_norm, d)
+    left_out = x.rest * k.norm + x.norm * k.rest + x.rest * k.rest + x.second * k.second
     shares = Shares(
         v,
         in_pieces=pieces > 1,
         weights={
             "Q scaled": 4 * U32 * top * LN2,
-            "Q and K in two terms": d * (rest_x * k + x * rest_k + rest_x * rest_k + dropped) * LN2,
-            "sum of a score": (_small_first if adds.small_first else _together)(top, d, lost) * LN2,
+            "Q and K in two terms": left_out * ALIGNED * LN2,
+            "sum of a score": (_small_first if adds.small_first else _together)(scores, max(x.largest, k.largest), lost)
+            * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
             "combining": U32 * min(2 * top, FAR) * LN2,
@@ -230,42 +254,34 @@ def _split(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) 
         shares.numerator["sum of P V"] = n * lost + moves * U32 + merges
     else:
         shares.fixed["P in two terms"] = U16**2 * v
-        shares.fixed["V in two terms"] = rest_v + U16 * half_ulp16(v)  # and the product lo lo
+        shares.fixed["V in two terms"] = half_ulp16(half_ulp16(v)) * ALIGNED + U16 * half_ulp16(v)  # and lo lo
         shares.numerator["sum of P V"] = 3 * n * lost + moves * U32 + merges
     return shares
 
 
-def _hi_lo(x: float) -> float:
-    """What is left of a value of size up to x after two fp16 terms, and what sums of subnormal second terms lose."""
-    return half_ulp16(half_ulp16(x)) * ALIGNED
-
-
-def truncation(cc: int) -> float:
-    """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
-
-    Products are exact. They and the accumulator are aligned with the largest of them and cut off `extra` bits beyond
-    float32's 24; then the block's sum is cut off to 24 bits. (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis
-    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100; before, as a V100's, of 4 and none.)
-    """
-    block, extra = (16, 2) if cc in (90, 100) else (8, 1) if cc >= 80 else (4, 0)
-    return 2.0 ** (-23 - extra) + 2.0**-23 / block
-
-
-def _together(top: float, d: int, lost: float) -> float:
+def _together(scores: Scores, _: float, lost: float) -> float:
     """Error of a score whose sum starts at BIAS - m and takes three products a column, 16 columns a step.
 
-    The sum ends within NEAR - BIAS of 0, and a step moves it by top/steps at most: that is how large it can be before.
+    The sum ends within NEAR - BIAS of 0: before, it is no further from there than the columns that are still to come
+    can move it.
     """
-    steps = ceil_div(d, 16)
-    sizes = (top * (1 + 2 * U16) * step / steps + NEAR - BIAS for step in range(1, steps + 1))
+    sizes = (scores.after(last) * (1 + 2 * U16) + NEAR - BIAS for last in _ends(scores.d))
     return 48 * lost * sum(map(power_below, sizes))
 
 
-def _small_first(top: float, d: int, lost: float) -> float:
-    """Error of a score whose sum starts at 0, with the products with a lo: these add up to top·2^-10 at most."""
-    steps, small = ceil_div(d, 16), 2.0 * U16 * top
-    sizes = (top * step / steps + small for step in range(1, steps + 1))
-    return 16 * lost * (sum(map(power_below, sizes)) + 2 * steps * small)
+def _small_first(scores: Scores, largest: float, lost: float) -> float:
+    """Error of a score whose sum starts at 0, with the products with a lo: these add up to 2^-10 of the score at most.
+
+    But a product with a subnormal number is aligned as one with 2^-14: `largest` is that of Q's and of K's elements.
+    """
+    small = max(2 * U16 * scores.largest, 2.0**-14 * largest * (1 + 2 * U16))
+    sizes = [scores.after(last) + small for last in _ends(scores.d)]
+    return 16 * lost * (sum(map(power_below, sizes)) + 2 * len(sizes) * small)
+
+
+def _ends(d: int) -> range:
+    """The columns up to the end of each step of 16."""
+    return range(16, d + 16, 16)
 
 
 def power_below(x: float) -> float:
@@ -273,9 +289,8 @@ def power_below(x: float) -> float:
     return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 
 
-def _float64(found: AbsMax, d: int, N: int) -> Shares:
+def _float64(found: Magnitudes, d: int, N: int) -> Shares:
     """Double, rounded to float32 at the end; where even double's scores are worthless, O is still between the Vs."""
-    q, k, v = found
-    scores = U64 * (d + 8) * longest_score(q, k, d) * LN2
+    v, scores = found.v, U64 * (d + 8) * Scores.of(found, d).largest * LN2
     fixed = {"O rounded": U32 * v, "sums": 4 * N * U64 * v, "float32's smallest numbers": 2.0**-149}
     return Shares(v, fixed={**fixed, "scores": min(2.0, 2 * scores) * v})

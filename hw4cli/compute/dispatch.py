@@ -10,13 +10,14 @@ import math
 import threading
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
-from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, TYPICAL, bound, has_bound, suffices
+from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_bound, suffices, uniform
 from hw4cli.compute.measured import FASTEST
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import AbsMax
+from hw4cli.problem.shape import AbsMax, Magnitudes
 from hw4cli.text.words import counted
 
 AUTO = "auto"
@@ -63,6 +64,26 @@ def candidates(kernel: str, props: DeviceProperties, gpu: str, d: int) -> tuple[
     return tuple(dict.fromkeys((*kernels, FALLBACK))), why
 
 
+class Used(NamedTuple):
+    """What came of a kernel: batches answered; the worst bound of its error; the same if no norms were known."""
+
+    batches: Fraction
+    bound: float
+    by_elements: float
+
+    @property
+    def whole(self) -> int:
+        """Batches, a part of one counted whole."""
+        return math.ceil(self.batches)
+
+    @property
+    def errors(self) -> str:
+        """The bounds, in words."""
+        known, alone = rounded_up(self.bound), rounded_up(self.by_elements)
+        norms = "" if known == alone else f" ({alone if self.by_elements < math.inf else 'no bound'} without norms)"
+        return f"error at most {known}{norms}"
+
+
 @dataclass
 class Choice:
     """The kernels for a run on one device, the preferred first and the most exact last, and what came of them.
@@ -77,9 +98,7 @@ class Choice:
     N: int
     props: DeviceProperties
     allowed: float | None = None
-    used: dict[str, tuple[Fraction, float]] = field(
-        default_factory=dict
-    )  # by kernel: batches answered, the worst bound
+    used: dict[str, Used] = field(default_factory=dict)  # by kernel
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -89,11 +108,11 @@ class Choice:
 
     @property
     def first(self) -> str:
-        """The kernel to start groups with before their absmax is known: right for the assignment's range."""
-        return self._sufficient(TYPICAL) or self.kernels[-1]
+        """The kernel to start groups with before their magnitudes are known: right for the assignment's data."""
+        return self._sufficient(uniform(self.d)) or self.kernels[-1]
 
-    def kernel_for(self, found: AbsMax) -> str:
-        """The kernel that must answer a group with this absmax, which is finite.
+    def kernel_for(self, found: Magnitudes | AbsMax) -> str:
+        """The kernel that must answer a group as large as this, which is finite.
 
         Raises InputError if none can keep the error that the user asked for.
         """
@@ -106,12 +125,13 @@ class Choice:
             )
         return kernel or last
 
-    def note(self, kernel: str, batches: Fraction | int, found: AbsMax) -> None:
+    def note(self, kernel: str, batches: Fraction | int, found: Magnitudes | AbsMax) -> None:
         """Record that a kernel answers so many batches, or so much of one. Any thread may call."""
-        worst = self._bound(kernel, found)
+        proven, by_elements = (self._bound(kernel, values) for values in (found, found[:3]))
         with self._lock:
-            count, known = self.used.get(kernel, (Fraction(0), 0.0))
-            self.used[kernel] = count + batches, max(known, worst)
+            before = self.used.get(kernel, Used(Fraction(0), 0.0, 0.0))
+            worst = max(before.bound, proven), max(before.by_elements, by_elements)
+            self.used[kernel] = Used(before.batches + batches, *worst)
 
     def record_in(self, other: "Choice") -> None:
         """Record in another one, from now on: that of a device that computes the same file."""
@@ -120,20 +140,18 @@ class Choice:
     def summary(self) -> str:
         """What --timing says: which kernels ran, why, and how exact they are sure to be."""
         if not has_bound(self.kernels[0]):
-            batches = _batches(sum(count for _, count, _ in self._in_order()))
+            batches = _batches(sum(used.whole for _, used in self._in_order()))
             return (
                 f"kernel: {batches} by {self.kernels[0]}, {self.why}; no bound of its error is known: "
                 "`hw4 verify OUTPUT ANSWER` compares what it wrote with an answer"
             )
-        used = [
-            f"{_batches(count)} by {name}, error at most {rounded_up(worst)}" for name, count, worst in self._in_order()
-        ]
-        return f"kernel: {', '.join(used)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
+        answers = [f"{_batches(used.whole)} by {name}, {used.errors}" for name, used in self._in_order()]
+        return f"kernel: {', '.join(answers)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
 
     def exceptions_sentence(self) -> str | None:
         """One sentence if batches needed a more exact kernel than was to be expected, else None."""
         usual = self.kernels.index(self.kernels[0] if self.why == ASKED else self.first)
-        others = [(name, count) for name, count, _ in self._in_order() if name in self.kernels[usual + 1 :]]
+        others = [(name, used.whole) for name, used in self._in_order() if name in self.kernels[usual + 1 :]]
         if not others:
             return None
         counts = " and ".join(f"{count:,} in {name}" for name, count in others)
@@ -142,17 +160,17 @@ class Choice:
             f"computed more exactly, {counts}"
         )
 
-    def _sufficient(self, found: AbsMax) -> str | None:
+    def _sufficient(self, found: Magnitudes | AbsMax) -> str | None:
         limits = (self.d, self.N, self.props, self.limit)
         return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
 
-    def _bound(self, kernel: str, found: AbsMax) -> float:
+    def _bound(self, kernel: str, found: Magnitudes | AbsMax) -> float:
         return bound(kernel, found, self.d, self.N, self.props)
 
-    def _in_order(self) -> list[tuple[str, int, float]]:
-        """Kernels that answered, batches, the worst bound; last, those that only another device has."""
+    def _in_order(self) -> list[tuple[str, Used]]:
+        """Kernels that answered; last, those that only another device has."""
         names = dict.fromkeys((*(kernel for kernel in self.kernels if kernel in self.used), *self.used))
-        return [(name, math.ceil(self.used[name][0]), self.used[name][1]) for name in names]
+        return [(name, self.used[name]) for name in names]
 
 
 def on_cpu(d: int, N: int, allowed: float | None) -> Choice:

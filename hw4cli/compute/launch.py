@@ -1,13 +1,19 @@
 """What a launch passes to a kernel: the bytes of `struct Params` in kernels/params.cuh."""
 
+import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import Plan
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Magnitudes, Shape
 
 ABSMAX_CHUNK, ABSMAX_THREADS = 16384, 256  # kernels/absmax.cu: elements and threads of a block
-ABSMAX_BYTES = 12  # that must be 0 before a launch: three numbers
+# What kernels leave (kernels/absmax.cuh), and must be 0 before: of Q and K the largest |element| and the largest sum of
+# a row's squares, each rounded up to a multiple of SQUARES_UNIT, which is right below SQUARES_BELOW; of V the former.
+ABSMAX_BYTES = 20  # five numbers
+SQUARES_UNIT, SQUARES_BELOW = 2.0**-7, 2.0**16
 
 # The members of the struct in their order, each with its code of Python's struct module.
 MATRIX = {"data": "Q", "batch": "q", "head": "q", "row": "q"}
@@ -40,6 +46,22 @@ def block_matrices(shape: Shape, inputs: int, outputs: int) -> Matrices:
     one = shape.N * shape.d
     q, k, v = (Matrix(inputs + 4 * index * one, 3 * one, 3 * one, shape.d) for index in range(3))
     return q, k, v, Matrix(outputs, one, one, shape.d)
+
+
+def absmax_blocks(parts: int, N: int, d: int) -> int:
+    """The blocks of a launch of kernels/absmax.cu for so many matrices of N rows."""
+    return parts * ceil_div(N, ABSMAX_CHUNK // d)
+
+
+def magnitudes(found: Sequence[float]) -> Magnitudes:
+    """What the numbers say that a kernel has left."""
+    q, q_squares, k, k_squares, v = map(float, found)
+    return Magnitudes(q, k, v, _norm(q_squares), _norm(k_squares))
+
+
+def _norm(squares: float) -> float:
+    """The norm whose square is at most this; of squares below 2^-126 a GPU adds none."""
+    return math.sqrt(squares + 2.0**-100) * (1 + 2.0**-50) if squares < SQUARES_BELOW else math.inf
 
 
 def arguments(

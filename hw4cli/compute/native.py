@@ -8,6 +8,7 @@ has a kernel for each configuration. Needs Python's standard library alone.
 
 import ast
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,10 +19,11 @@ from hw4cli.compute import formulas
 from hw4cli.compute.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.compute.common import NO_LIMIT
 from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
+from hw4cli.compute.launch import SQUARES_BELOW
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
-from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
+from hw4cli.compute.tensor import ABSMAX_BYTES, LARGEST16, SPLIT_COST, tile_bytes
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.problem.shape import HEAD_SIZES, Shape
+from hw4cli.problem.shape import HEAD_SIZES, Magnitudes, Shape
 from hw4cli.resources import kernel_source
 
 FORMULAS: tuple[Callable[..., Any], ...] = (
@@ -48,6 +50,7 @@ class Configuration:
     least: int
     most: int
     plan: Plan
+    squares: int = 0  # split: the largest product of Q's and K's squares (kernels/absmax.cuh) for which it is proven
 
     @property
     def name(self) -> str:
@@ -75,6 +78,7 @@ class Configuration:
             "absmax_bytes": ABSMAX_BYTES if split else 0,
             "tile_bytes": tile_bytes(self.d, macros, macros["PV_PIECES"]) if converts else 0,
             "stats_wanted": int(split),
+            "squares": self.squares,
             "longest": NO_LIMIT if split else LONGEST_SPLIT,
             "cost": SPLIT_COST if split else FLASH_COST,
         }
@@ -92,12 +96,38 @@ def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
     kernels = {"flash": NO_LIMIT}
     if known and all(bound("split", TYPICAL, d, LARGEST_N, props) <= SAFE for d in HEAD_SIZES):
         kernels["split"] = LARGEST_N
+
+    def configuration(kernel: str, d: int, least: int, last: int) -> Configuration:
+        squares = proven_squares(d, last, props) if kernel == "split" else 0
+        return Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), props), squares)
+
     return [
-        Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), props))
+        configuration(kernel, d, least, last)
         for kernel, most in kernels.items()
         for d in HEAD_SIZES
         for least, last in _lengths(kernel, d, props, 1, most)
     ]
+
+
+def proven_squares(d: int, N: int, props: DeviceProperties) -> int:
+    """The largest product of the squares of two rows' norms for which split's error is proven to be at most SAFE, for
+    elements of V up to the assignment's; each norm less than what kernels can add up.
+
+    By norms alone the bound is convex in the logarithm of their quotient: largest where one is largest.
+    """
+    longest, least, most = math.sqrt(SQUARES_BELOW), 0, int(SQUARES_BELOW)
+
+    def proven(squares: int) -> bool:
+        product = math.sqrt(squares)
+        norms = ((longest, product / longest), (product / longest, longest))
+        found = [Magnitudes(LARGEST16, LARGEST16, TYPICAL.v, *pair) for pair in norms]
+        return all(bound("split", values, d, N, props) <= SAFE for values in found)
+
+    most *= most
+    while least + 1 < most:
+        middle = (least + most) // 2
+        least, most = (middle, most) if proven(middle) else (least, middle)
+    return least
 
 
 def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int) -> list[tuple[int, int]]:
@@ -125,9 +155,8 @@ def plans_h(hip: bool = False) -> str:
     ]
     lines += ["using std::max, std::min;", f"constexpr long long FLOAT = {formulas.FLOAT};"]
     lines += [f"constexpr long long MOST_SPLITS = {formulas.MOST_SPLITS};", *map(as_cpp, FORMULAS)]
-    lines += [
-        f"constexpr float LARGEST[3] = {{{', '.join(map(str, TYPICAL))}}};  // the range in which split is proven"
-    ]
+    lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split is proven")
+    lines.append(f"constexpr float SQUARES_BELOW = {SQUARES_BELOW};  // kernels/absmax.cuh")
     lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]
     for directive, cc, known in _targets(hip):
         lines += [directive, "constexpr Configuration CONFIGURATIONS[] = {"]

@@ -149,7 +149,7 @@ class Variant:
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
     scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
     splits: Callable[[Shape, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
-    finds_absmax: bool = False  # it leaves the largest |element| of Q, K and V at the start of its scratch
+    finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
 

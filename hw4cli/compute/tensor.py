@@ -1,7 +1,9 @@
-"""split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu)."""
+"""split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu); and what fp16 and these lose."""
 
+import math
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from hw4cli.compute.common import (
@@ -18,6 +20,9 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
+LARGEST16, U16 = 65504.0, 2.0**-11  # fp16: the largest number; the relative error of rounding
+LEAST16 = 2.0**-25  # the largest error of rounding to a subnormal number of fp16
+ALIGNED = 1 + 2.0**-12  # what subnormal fp16 numbers add to errors that count LEAST16 for each (docs/accuracy.md)
 PIECES = {"split": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
 # where fp16 is as fine as at 2.
@@ -36,6 +41,50 @@ def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
 def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:
     """Whether each block converts its keys itself: for few keys that is less traffic than a pass over all."""
     return keys <= (512 if _warpgroups(d, props, pieces) else 256)
+
+
+def half_ulp16(x: float) -> float:
+    """The largest error of rounding a value of size up to x to fp16."""
+    if x == 0:
+        return 0.0
+    mantissa, exponent = math.frexp(x)  # x = mantissa·2^exponent, 0.5 <= mantissa < 1
+    if mantissa == 0.5:  # a power of two is exact: what is below it counts
+        exponent -= 1
+    return math.ldexp(1.0, max(exponent - 1, -14) - 11)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Rows of values as two fp16 numbers each: the largest value; the norms of a row, of its second terms, and of what
+    is left after both."""
+
+    largest: float
+    norm: float
+    second: float
+    rest: float
+
+    @classmethod
+    def of(cls, largest: float, norm: float, d: int) -> "Terms":
+        """Of values up to `largest`, in rows of d with a norm of at most `norm`.
+
+        Rounding moves x by half_ulp16(largest) at most, and by 2^-11 |x| or LEAST16. A second term is at most
+        2^-11 |x|, too: where x - hi is LEAST16 or less it is 0.
+        """
+        width, once = math.sqrt(d), half_ulp16(largest)
+        second = min(width * once, U16 * norm)
+        rest = min(width * half_ulp16(once), U16**2 * norm + width * LEAST16 * (1 + U16))
+        return cls(largest, norm, second, rest)
+
+
+def truncation(cc: int) -> float:
+    """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
+
+    Products are exact. They and the accumulator are aligned with the largest of them and cut off `extra` bits beyond
+    float32's 24; then the block's sum is cut off to 24 bits. (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis
+    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100; before, as a V100's, of 4 and none.)
+    """
+    block, extra = (16, 2) if cc in (90, 100) else (8, 1) if cc >= 80 else (4, 0)
+    return 2.0 ** (-23 - extra) + 2.0**-23 / block
 
 
 class Policy(NamedTuple):
@@ -152,7 +201,7 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
 
 
 def _regions(name: str) -> Regions:
-    """The stages, each a tile, and their barriers; for warpgroups also three numbers of each of 8 warps and, from the
+    """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps and, from the
     next multiple of 1024 on, 16 rows of ones, and a tile of float32: O of the keys before, or the pieces of Q."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
@@ -160,7 +209,7 @@ def _regions(name: str) -> Regions:
         found = {f"stage {n}": whole for n in range(stages)}
         found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
         if tile["WARPGROUPS"]:
-            row, found["absmax"] = HALF * padded_d(d), 3 * 8 * FLOAT
+            row, found["absmax"] = HALF * padded_d(d), 5 * 8 * FLOAT
             found["padding"] = -sum(found.values()) % 1024
             found["ones"], found["Q or O"] = 16 * row, 2 * tile["BR"] * row
         return found

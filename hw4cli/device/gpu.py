@@ -9,8 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, Matrices, arguments, block_matrices
+from hw4cli.compute.launch import (
+    ABSMAX_BYTES,
+    ABSMAX_CHUNK,
+    ABSMAX_THREADS,
+    Matrices,
+    absmax_blocks,
+    arguments,
+    block_matrices,
+)
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
@@ -79,7 +86,7 @@ class Gpu:
     def compute(self, plan: Plan, inputs: Any, outputs: Any) -> Any:
         """Launch a plan on cupy arrays: inputs (n, 3, N, d) float32, outputs (n, N, d) float32; does not wait.
 
-        Returns the scratch: a kernel that finds absmax leaves the bits of three floats at its start, as `absmax` does.
+        Returns the scratch: a kernel that finds absmax leaves the bits of five floats at its start, as `absmax` does.
         Raises ValueError if an array is not contiguous, or does not begin at a multiple of 16 bytes.
         """
         for array in (inputs, outputs):
@@ -102,19 +109,19 @@ class Gpu:
         return scratch
 
     def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:
-        """The largest |element| of Q, K and V as three uint32 on the GPU, by the plan that ran or else now.
+        """What `launch.magnitudes` reads, as uint32 on the GPU, by the plan that ran or else now.
 
         `keys` are K and V (2, N, d), where `inputs` are rows of Q alone. Does not wait.
         """
         if plan.finds_absmax:
-            return scratch[:12].view(np.uint32)
-        largest = self.cupy.ndarray(3, np.uint32)
+            return scratch[:ABSMAX_BYTES].view(np.uint32)
+        largest = self.cupy.ndarray(ABSMAX_BYTES // 4, np.uint32)
         if keys is None:
             self.absmax(inputs, largest)
         else:
             largest.data.memset_async(0, largest.nbytes)
-            self.absmax_of_parts(inputs.data.ptr, 1, inputs.size, largest.data.ptr)
-            self.absmax_of_parts(keys.data.ptr, 2, keys.size // 2, largest.data.ptr + 4)
+            self._absmax_of_parts(inputs, 1, 0, largest)
+            self._absmax_of_parts(keys, 2, 1, largest)
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
@@ -136,16 +143,16 @@ class Gpu:
             return outputs.get()  # type: ignore[no-any-return]
 
     def absmax(self, inputs: Any, largest: Any) -> None:
-        """The largest |element| of Q, K and V of inputs (n, 3, N, d), as the bits of three floats; does not wait. Any
-        plan must have been compiled before: its module has this kernel, too."""
-        n, _, N, d = inputs.shape
+        """What `launch.magnitudes` reads, of inputs (n, 3, N, d), as the bits of five floats; does not wait. Any plan
+        must have been compiled before: its module has this kernel, too."""
         largest.data.memset_async(0, largest.nbytes)
-        self.absmax_of_parts(inputs.data.ptr, 3 * n, N * d, largest.data.ptr)
+        self._absmax_of_parts(inputs, 3 * inputs.shape[0], 0, largest)
 
-    def absmax_of_parts(self, address: int, parts: int, elements: int, largest: int) -> None:
-        """The same of parts one after the other; at `largest` are three zeros, the first for parts 0, 3, 6, ..."""
-        blocks = parts * ceil_div(elements, ABSMAX_CHUNK)
-        self._absmax((blocks,), (ABSMAX_THREADS,), (np.uint64(address), np.uint64(largest), np.int64(elements)))
+    def _absmax_of_parts(self, matrices: Any, parts: int, first: int, largest: Any) -> None:
+        """The same of matrices (..., N, d), one after the other, Q, K and V in turn from the first (0: Q) on."""
+        *_, N, d = matrices.shape
+        passed = (matrices, largest, np.int32(N), np.int32(d), np.int32(first))
+        self._absmax((absmax_blocks(parts, N, d),), (ABSMAX_THREADS,), passed)
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""

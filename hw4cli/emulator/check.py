@@ -15,7 +15,7 @@ from hw4cli.compute.plan import DEVICES, DeviceProperties, Tile, Variant
 from hw4cli.emulator.build import ASAN, RACE, checking_builds, shared_object
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
-from hw4cli.problem.casefile import FLOAT32, Floats, absmax
+from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -173,7 +173,7 @@ def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, 
 def _wrong(variant: Variant, kind: str, shape: Shape, inputs: Floats, o: Floats, props: DeviceProperties) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
     if has_bound(variant.name):
-        allowed = bound(variant.name, absmax(inputs), shape.d, shape.N, props)
+        allowed = bound(variant.name, magnitudes_of(inputs), shape.d, shape.N, props)
         if kind == RANDOM_DATA:
             allowed = min(allowed, variant.error_bound)
     else:  # a kernel of the user's own

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, ABSMAX_THREADS, Matrix, arguments
+from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.problem.casefile import FLOAT32, Floats
@@ -76,13 +76,15 @@ class Watched:
 class Outcome:
     """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end.
 
-    `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for.
+    `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for. `largest` is what the kernel found
+    in Q, K and V, for `launch.magnitudes`, if it looks for that.
     """
 
     o: Floats
     findings: tuple[Finding, ...]
     finished: bool
     lse: Floats | None = None
+    largest: Floats | None = None
 
 
 class Memory:
@@ -102,6 +104,7 @@ class Memory:
         self._buffer[starts[2] : starts[2] + known] = 0
         self.lse = lse_at if lse else 0
         self._lse = self._buffer[starts[3] : starts[3] + sizes[3]]
+        self._largest = self._buffer[starts[2] : starts[2] + known]
         self._outputs = self._buffer[starts[1] : starts[1] + sizes[1]].reshape(self.n, step)[:, :matrix]
         q, k, v = (Matrix(inputs_at + part * step, 3 * step // 4, 3 * step // 4, self.d) for part in range(3))
         self.matrices = q, k, v, Matrix(outputs_at, step // 4, step // 4, self.d)
@@ -118,6 +121,10 @@ class Memory:
     def outputs(self) -> Floats:
         """O of all batches, copied."""
         return np.ascontiguousarray(self._outputs).view(FLOAT32).reshape(self.n, self.N, self.d)
+
+    def largest(self) -> Floats | None:
+        """What the kernel found, copied, if it looks for it."""
+        return self._largest.copy().view(FLOAT32) if len(self._largest) else None
 
     def log_sums(self) -> Floats | None:
         """LSE of all batches, copied, if it was asked for."""
@@ -177,13 +184,13 @@ class Library:
             finished = self._launch(step, params, lanes, schedule)
             if not finished:
                 break
-        return Outcome(memory.outputs(), self._findings(), finished, memory.log_sums())
+        return Outcome(memory.outputs(), self._findings(), finished, memory.log_sums(), memory.largest())
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS
     ) -> tuple[Floats, tuple[Finding, ...]]:
-        """The largest |element| of Q, K and V in inputs (n, 3, N, d) by kernels/absmax.cu, and what was found."""
-        part = inputs[0, 0].size
+        """What kernels/absmax.cu leaves for inputs (n, 3, N, d), for `launch.magnitudes`; and what was found."""
+        n, _, N, d = inputs.shape
         buffer, starts = space([inputs.nbytes, ABSMAX_BYTES], GAP)
         elements_at, largest_at = (buffer.ctypes.data + start for start in starts[:2])
         buffer[starts[0] : starts[0] + inputs.nbytes] = np.ascontiguousarray(inputs).view(np.uint8).reshape(-1)
@@ -191,8 +198,8 @@ class Library:
         largest[:] = 0
         elements = _Array(elements_at, inputs.nbytes, False, True, b"the elements")
         self._watch([elements, _Array(largest_at, ABSMAX_BYTES, True, True, b"the maxima")])
-        step = Launch("absmax", -(-part // ABSMAX_CHUNK) * 3 * len(inputs), ABSMAX_THREADS, 0)
-        self._launch(step, _words(struct.pack("QQq", elements_at, largest_at, part)), lanes, schedule, absmax=True)
+        step = Launch("absmax", absmax_blocks(3 * n, N, d), ABSMAX_THREADS, 0)
+        self._launch(step, _words(struct.pack("QQqqq", elements_at, largest_at, N, d, 0)), lanes, schedule, absmax=True)
         return largest.view(FLOAT32).copy(), self._findings()
 
     def _watch(self, arrays: Sequence[_Array]) -> None:

@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 
 from hw4cli.compute.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.compute.formulas import ceil_div
+from hw4cli.compute.launch import SQUARES_BELOW, SQUARES_UNIT, magnitudes
 from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.lab.randomcases import RandomCase
-from hw4cli.problem.casefile import FLOAT32, Floats, absmax
+from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 
@@ -82,7 +83,7 @@ class GpuBackend:
         self.name, self.props, self._gpu = gpu.name, gpu.props, gpu
         self._block: Floats | None = None  # the input in the GPU's memory
         self._inputs: Any = None
-        self._found: AbsMax = (0, 0, 0)
+        self._found = Magnitudes(0, 0, 0)
         self._scratch_poison = cycle((POISON, 0))
 
     def compute(self, kernel: str, block: Floats) -> Floats:
@@ -111,7 +112,7 @@ class GpuBackend:
             self._block = self._inputs = None
             _, self._inputs = self._guarded(block.shape)
             self._inputs.set(block)
-            self._block, self._found = block, absmax(block)
+            self._block, self._found = block, magnitudes_of(block)
 
     def _run(self, plan: Plan, shape: Shape) -> Floats:
         whole, outputs = self._guarded((shape.B, shape.N, shape.d))
@@ -120,13 +121,16 @@ class GpuBackend:
             poisoned.data.memset_async(next(self._scratch_poison), plan.scratch)
             del poisoned
         scratch = self._gpu.compute(plan, self._inputs, outputs)
-        found = tuple(self._gpu.absmax_of(plan, scratch, self._inputs).get().view(FLOAT32).tolist())
+        found = magnitudes(self._gpu.absmax_of(plan, scratch, self._inputs).get().view(FLOAT32))
         answer = whole.get()
         guards = np.concatenate([answer[:GUARD], answer[-GUARD:]])
         if (guards.view(np.uint32) != UNWRITTEN).any():
             raise WrongError("the kernel wrote outside its output")
-        if found != self._found:
-            raise WrongError(f"|Q|, |K|, |V| reach {self._found}, but {found} was found")
+        if found[:3] != self._found[:3]:
+            raise WrongError(f"|Q|, |K|, |V| reach {self._found[:3]}, but {found[:3]} was found")
+        for name, norm, right in zip("QK", found[3:], self._found[3:], strict=True):
+            if not _is_norm(norm, right, shape.d):
+                raise WrongError(f"a row of {name} has a norm of {right:.6g}, but {norm:.6g} was found")
         return answer[GUARD:-GUARD].reshape(outputs.shape)  # type: ignore[no-any-return]
 
     def _guarded(self, shape: tuple[int, ...]) -> tuple[Any, Any]:
@@ -136,8 +140,14 @@ class GpuBackend:
         return whole, whole[GUARD:-GUARD].reshape(shape)
 
 
-def allowed(kernel: str, found: AbsMax, d: int, N: int, props: DeviceProperties) -> float:
-    """The error that is allowed where |Q|, |K|, |V| reach `found`; inf if there is no bound.
+def _is_norm(found: float, right: float, d: int) -> bool:
+    """Whether a kernel's norm is one, its squares rounded up: inf where they are more than it can add up."""
+    least, most = right**2 / (1 + 2.0**-14), right**2 + d * SQUARES_UNIT
+    return least <= found**2 <= most if found < math.inf else most >= SQUARES_BELOW
+
+
+def allowed(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> float:
+    """The error that is allowed for Q, K and V as large as `found`; inf if there is no bound.
 
     O is a mean of V even if scores are too large for float32 to resolve them, unless they overflow fp16.
     """
@@ -188,7 +198,7 @@ def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, f
     expected = backend.oracle(judged)
     _check_oracle(judged, expected, backend.props)
     for batch in range(shape.B):
-        found = absmax(block[batch : batch + 1])
+        found = magnitudes_of(block[batch : batch + 1])
         limit = allowed(case.kernel, found, shape.d, shape.N, backend.props)
         index, rest = divmod(batch - first, step)
         if limit == math.inf:
@@ -222,7 +232,7 @@ def _check_oracle(block: Floats, answers: Floats, props: DeviceProperties) -> No
         p = np.exp(s - s.max(axis=1, keepdims=True))
         exact = np.einsum("rk,kc->rc", p, v) / p.sum(axis=1, keepdims=True)
         error = np.abs(answers[batch][rows] - exact).max()
-        if not error <= 2 * allowed(FALLBACK, absmax(block[batch : batch + 1]), d, N, props):
+        if not error <= 2 * allowed(FALLBACK, magnitudes_of(block[batch : batch + 1]), d, N, props):
             raise WrongError(f"the float64 answer that it is compared with is itself off by {error:.2g}")
 
 

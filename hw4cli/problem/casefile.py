@@ -4,6 +4,7 @@ An input is int32 B, N, d, then for each batch Q, K and V (N×d float32 each, ro
 An output is, for each batch, O (N×d float32), without a header.
 """
 
+import math
 import os
 import stat
 import struct
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, os_error
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.text.words import counted
 
 Floats = NDArray[np.float32]
@@ -151,13 +152,21 @@ def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, shape.B)
 
 
-def absmax(block: Floats) -> AbsMax:
-    """The largest |element| of Q, of K and of V in a block (n, 3, N, d); NaN where there is one."""
-    flat = block.reshape(len(block), 3, -1)
-    # max and min propagate a NaN: two passes, and no temporary array.
-    high, low = flat.max(axis=2).max(axis=0), flat.min(axis=2).min(axis=0)
-    q, k, v = (float(value) for value in np.maximum(high, -low))
-    return q, k, v
+def magnitudes_of(block: Floats) -> Magnitudes:
+    """How large Q, K and V of a block (n, 3, N, d) are."""
+    return magnitudes_of_parts(block[:, 0], block[:, 1], block[:, 2])
+
+
+def magnitudes_of_parts(*parts: Floats) -> Magnitudes:
+    """How large Q, K and V (..., N, d) are, NaN included; a norm is less than 2^-16 of it too large."""
+    q, k, v = (float(np.maximum(part.max(), -part.min())) for part in parts)
+    return Magnitudes(q, k, v, *map(_largest_norm, parts[:2]))
+
+
+def _largest_norm(matrix: Floats) -> float:
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = float(np.einsum("...rc,...rc->...r", matrix, matrix).max())
+    return math.sqrt(squares * (1 + 2.0**-16) + 2.0**-100) if squares < math.inf else math.inf
 
 
 def check_finite(block: Floats, place: Position, path: Path) -> None:

@@ -1,7 +1,8 @@
 """The size of a case: B, N and d of the header, whether it is causal, and what follows by arithmetic."""
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hw4cli.errors import InputError
 
@@ -12,6 +13,26 @@ AbsMax = tuple[float, float, float]  # the largest |element| of Q, of K and of V
 # A fast GPU's rates, and the seconds of work that are enough for one: opening it takes a fifth of a second.
 BYTES_A_SECOND, FLOPS_A_SECOND, ENOUGH = 8e9, 3e14, 0.5
 LENGTHS, HEAD_SIZES = tuple(128 << n for n in range(9)), (32, 64)  # the N and d that the assignment states
+
+
+class Magnitudes(NamedTuple):
+    """How large Q, K and V are: the largest |element| of each, NaN where there is one; and the largest norm (Euclidean
+    length) that a row of Q and of K can have, inf where that is not known."""
+
+    q: float
+    k: float
+    v: float
+    q_norm: float = math.inf
+    k_norm: float = math.inf
+
+    @property
+    def finite(self) -> bool:
+        """Whether every element is a number."""
+        return all(map(math.isfinite, (self.q, self.k, self.v)))
+
+    def norms(self, d: int) -> tuple[float, float]:
+        """The largest norm of a row of d elements of Q, and of K: what is known, or what the elements allow."""
+        return min(self.q_norm, math.sqrt(d) * self.q), min(self.k_norm, math.sqrt(d) * self.k)
 
 
 @dataclass(frozen=True)

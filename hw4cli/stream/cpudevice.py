@@ -1,6 +1,5 @@
 """The CPU as a device that parts stream through."""
 
-import math
 import threading
 from typing import Any
 
@@ -8,8 +7,8 @@ import numpy as np
 
 from hw4cli.compute.dispatch import Choice
 from hw4cli.compute.variants import FALLBACK
-from hw4cli.problem.casefile import FLOAT32, Floats, absmax
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of, magnitudes_of_parts
+from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.stream.layout import Bytes, Layout
 from hw4cli.stream.tiled import tiled_attention, tiled_rows
 from hw4cli.stream.timeline import Timeline
@@ -42,12 +41,12 @@ class CpuSlot(CpuMemory):
         """Remember what to compute: `finish`, in a writer's thread, has all cores for it."""
         self._part, self._kernel, self._keys = part, kernel, keys
 
-    def finish(self) -> AbsMax:
-        """Compute, unless absmax, found before, needs another kernel: then the caller starts that one."""
+    def finish(self) -> Magnitudes:
+        """Compute, unless what is found before needs another kernel: then the caller starts that one."""
         part, keys = self._part, self._keys
         block = self.array[: part.rows if keys else part.batches]
-        largest = _absmax_of_rows(block, keys.array) if keys else absmax(block)
-        needed = self._device.choice.kernel_for(largest) if all(map(math.isfinite, largest)) else FALLBACK
+        largest = magnitudes_of_parts(block, *keys.array) if keys else magnitudes_of(block)
+        needed = self._device.choice.kernel_for(largest) if largest.finite else FALLBACK
         if needed == self._kernel:
             row_bytes = 4 * block.shape[-1]
             with self._timeline("kernel"):
@@ -62,12 +61,6 @@ class CpuSlot(CpuMemory):
     def copy_out(self, offset: int, buffer: Bytes) -> None:
         """Copy a part of the output."""
         buffer[:] = self._outputs[offset : offset + len(buffer)]
-
-
-def _absmax_of_rows(queries: Floats, keys: Floats) -> AbsMax:
-    """The largest |element| of some rows of Q, and of K and V; NaN where there is one."""
-    q, k, v = (float(np.maximum(matrix.max(), -matrix.min())) for matrix in (queries, *keys))
-    return q, k, v
 
 
 class CpuDevice:

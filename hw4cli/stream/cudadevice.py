@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute.dispatch import Choice, candidates
-from hw4cli.compute.launch import Matrix
+from hw4cli.compute.launch import Matrix, magnitudes
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, cuda_message, import_cupy
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import FLOAT32
-from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, AbsMax, Oblong, Shape
+from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Magnitudes, Oblong, Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Bytes, Layout
 from hw4cli.stream.timeline import Timeline
@@ -50,7 +50,7 @@ class CudaSlot(CudaMemory):
         one = (shape.rows, shape.d)
         super().__init__(device, one if device.by_rows else (shape.B, 3, *one))
         self._outputs = device.gpu.empty((shape.B, *one))
-        self._largest: Any = None  # absmax of the last launch, on the GPU
+        self._largest: Any = None  # what the last launch found, on the GPU
         self._began, self._ended = self._cupy.cuda.Event(), self._cupy.cuda.Event()
 
     def start(self, part: Part, kernel: str, keys: Any) -> None:
@@ -70,12 +70,12 @@ class CudaSlot(CudaMemory):
                 self._largest = gpu.absmax_of(plan, scratch, self.array[: part.rows], keys.array)
             self._ended.record()
 
-    def finish(self) -> AbsMax:
-        """Wait for the kernel and fetch absmax."""
+    def finish(self) -> Magnitudes:
+        """Wait for the kernel and fetch what it found."""
         with self._device.translated_errors():
             largest = self._largest.get(stream=self._stream).view(FLOAT32)
             self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
-        return float(largest[0]), float(largest[1]), float(largest[2])
+        return magnitudes(largest)
 
     def copy_out(self, offset: int, buffer: Bytes) -> None:
         """Copy a part of the output out."""

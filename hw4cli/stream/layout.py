@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.stream.work import Part, parts_of, rows_of_a_part
 
 Bytes = NDArray[np.uint8]
@@ -29,8 +29,8 @@ class Slot(Protocol):
     def start(self, part: Part, kernel: str, keys: Any) -> None:
         """Start computing a part by a kernel, of some rows with these K and V; does not wait."""
 
-    def finish(self) -> AbsMax:
-        """Wait for the computation; the largest |element| of Q, of K and of V in the part, NaN if there is one."""
+    def finish(self) -> Magnitudes:
+        """Wait for the computation; how large the values of the part are."""
 
     def copy_out(self, offset: int, buffer: Bytes) -> None:
         """Fill a buffer from the output, starting at an offset."""

@@ -1,7 +1,6 @@
 """From file to file: an input streams through a device into an output."""
 
 import gc
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -10,7 +9,7 @@ from pathlib import Path
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import AbsMax, Shape, most_gpus
+from hw4cli.problem.shape import Magnitudes, Shape, most_gpus
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout
 from hw4cli.stream.scheduler import Choose
@@ -76,8 +75,8 @@ def chooser(inputs: InputFile) -> Callable[[Choice], Choose]:
     """How each part of a file gets its kernel, by the choice that goes with a device."""
 
     def choose_by(choice: Choice) -> Choose:
-        def choose(part: Part, found: AbsMax) -> str:
-            if not all(map(math.isfinite, found)):
+        def choose(part: Part, found: Magnitudes) -> str:
+            if not found.finite:
                 inputs.check_finite(part.first, part.first + part.batches)
             kernel = choice.kernel_for(found)
             choice.note(kernel, Fraction(part.batches * part.rows, inputs.shape.N), found)

@@ -30,16 +30,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
-from hw4cli.problem.shape import AbsMax, Shape
+from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.stream.layout import Bytes, Device, Files, Layout, Slot
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part, Work
 
 GRACE = 5.0  # seconds after a failure in which threads may end; one that cannot (a dead file server) is left behind
 
-# From a part and its absmax, the kernel that must compute it. It may depend on nothing else, so that the output does
-# not depend on timing. May raise, for values that no kernel takes.
-Choose = Callable[[Part, AbsMax], str]
+# From a part and its magnitudes, the kernel that must compute it. It may depend on nothing else, so that the output
+# does not depend on timing. May raise, for values that no kernel takes.
+Choose = Callable[[Part, Magnitudes], str]
 RUNS = 2  # of parts with the same K and V, for which there is memory
 
 
@@ -73,8 +73,8 @@ class Stream:
     """One device's run of the pipeline over a file: over all of its parts, or over those that `work` gives worker
     `number`.
 
-    Parts start with the kernel `first`, before their absmax is known. Where two parts in a row needed another one, the
-    next parts start with that one: if a whole file is out of range, few parts are computed twice.
+    Parts start with the kernel `first`, before their magnitudes are known. Where two parts in a row needed another one,
+    the next parts start with that one: if a whole file is out of range, few parts are computed twice.
     """
 
     def __init__(
@@ -263,7 +263,7 @@ class Stream:
                 self._changed.notify_all()
 
     def _finish(self, slot: Slot, task: _Task) -> None:
-        """Wait for a part's result; compute it again if its absmax needs another kernel."""
+        """Wait for a part's result; compute it again if its magnitudes need another kernel."""
         needed = self.choose(task.part, slot.finish())
         with self._changed:
             if needed == self._last_needed:

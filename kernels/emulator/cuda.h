@@ -71,6 +71,11 @@ inline unsigned __float_as_uint(float x) { return emu_same_bits<unsigned>(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fdividef(float x, float y) { return x / y; }
 inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline float __fmaf_ru(float x, float y, float z) {  // rounded up
+    const double product = (double)x * y, sum = product + z, error = product - (sum - z) + (z - (sum - (sum - z)));
+    const float near = (float)sum;
+    return near < sum || (near == sum && error > 0) ? nextafterf(near, INFINITY) : near;
+}
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

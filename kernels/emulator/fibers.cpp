@@ -97,7 +97,7 @@ unsigned thread() { return hw4_threadIdx.x; }
 // ---- What a thread runs
 
 using Attention = void (*)(EmuParams);  // by value: a kernel reads as many bytes as its own struct has
-using Absmax = void (*)(const void* elements, unsigned* largest, long long part);
+using Absmax = void (*)(const void* elements, unsigned* largest, int N, int d, int first_part);
 static void body() {
 #if defined(EMU_ASAN)
     const void* bottom;
@@ -108,7 +108,7 @@ static void body() {
     for (;;) {
         const uint64_t* words = job->params.words;
         if (job->absmax)
-            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (long long)words[2]);
+            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (int)words[2], (int)words[3], (int)words[4]);
         else
             ((Attention)job->kernel)(job->params);
         suspend(DONE);

@@ -27,7 +27,7 @@ struct EmuLaunch {
     uint32_t grid, block, shared;            // blocks, threads of one, bytes of dynamic shared memory
     uint32_t lanes, order, seed;             // of a warp; FORWARD, REVERSE or RANDOM
     uint32_t absmax;                         // the kernel is `absmax`, which takes other arguments
-    EmuParams params;                        // its one argument, as kernels/params.cuh has it; of absmax, three
+    EmuParams params;                        // its one argument, as kernels/params.cuh has it; of absmax, five
 };
 }
 

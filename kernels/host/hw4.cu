@@ -108,6 +108,14 @@ char* compute(int configuration, const Input& input, Arrays on_gpu) {
     return scratch;
 }
 
+// Whether split's error is proven to be small enough for what it found in the input (absmax.cuh): elements up to LARGEST; or,
+// of Q and K, rows whose norms are small enough.
+bool suffices(const Configuration& c, const float (&found)[5]) {
+    const auto [q, q_squares, k, k_squares, v] = found;
+    const bool known = q_squares < SQUARES_BELOW && k_squares < SQUARES_BELOW;  // false for NaN, as all that follows
+    return v <= LARGEST && ((q <= LARGEST && k <= LARGEST) || (known && (double)q_squares * k_squares <= c.squares));
+}
+
 // O of all batches, into the first third of the input's memory: a new piece would cost the time of its first touch.
 void attention(const Input& input) {
     const size_t bytes = input.elements() * sizeof(float);
@@ -121,10 +129,10 @@ void attention(const Input& input) {
     check(cudaMemGetInfo(&room, &all), "asking for the GPU's memory");
     if (split >= 0 && (size_t)launches_for(split, input).bytes < room) {
         char* scratch = compute(split, input, on_gpu);
-        float found[3];
+        float found[5];
         check(cudaMemcpy(found, scratch, sizeof found, cudaMemcpyDeviceToHost), "split");
         check(cudaFree(scratch), "split");
-        done = found[0] <= LARGEST[0] && found[1] <= LARGEST[1] && found[2] <= LARGEST[2];
+        done = suffices(CONFIGURATIONS[split], found);
     }
     if (!done) compute(find(false, input.N, input.d), input, on_gpu);
     check(cudaMemcpy(input.data, on_gpu.o, bytes, cudaMemcpyDeviceToHost), "computing");

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulation import adversaries, along_the_keys, flash_attention, one_and_many, split_attention, uniform
+from emulation import adversaries, along_the_keys, flash_attention, one_and_many, spikes, split_attention, uniform
 from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +32,7 @@ from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.tensor import policy
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import Magnitudes
 from hw4cli.stream.tiled import tiled_attention
 
 LN2 = math.log(2)
@@ -47,7 +48,8 @@ def exact(q, k, v):
 
 
 def largest(*parts):
-    return tuple(float(np.abs(part).max()) for part in parts)
+    norms = (float(np.linalg.norm(part.astype(np.float64), axis=1).max()) for part in parts[:2])
+    return Magnitudes(*(float(np.abs(part).max()) for part in parts), *norms)
 
 
 def split_error(kernel, q, k, v, props=DEVICES[90]):
@@ -208,6 +210,50 @@ def test_a_bound_grows_with_every_magnitude_and_with_n(kernel):
     assert at() <= at(N=1 << 20)
 
 
+@pytest.mark.parametrize("kernel", [*filter(has_bound, VARIANTS), "float32"])
+@pytest.mark.parametrize("d", [20, 32, 64, 128])
+def test_a_bound_by_norms_grows_with_them_up_to_that_by_elements(kernel, d):
+    by_elements = bound(kernel, (3, 3, 3), d, 4096)
+    assert by_elements == bound(kernel, Magnitudes(3, 3, 3), d, 4096)
+    bounds = [bound(kernel, Magnitudes(3, 3, 3, norm, norm), d, 4096) for norm in (0.1, 3, 6, 3 * d**0.5, 1e9)]
+    assert 0 < bounds[0] < by_elements
+    assert bounds == sorted(bounds)
+    assert bounds[-1] == bounds[-2] == by_elements
+    assert bound(kernel, Magnitudes(3, 3, 3, 2, math.inf), d, 4096) < by_elements
+
+
+@needs_split
+def test_norms_bound_the_error_of_the_assignments_data_by_three_thousandths_on_an_h200():
+    for N in (128, 512, 2048, 32768):
+        for d in (32, 64):
+            assert bound("split", bounds.uniform(d), d, N) <= 2.7e-3 < SAFE
+
+
+def test_rows_of_uniform_data_are_no_longer_than_is_expected():
+    for d in (4, 20, 32, 64, 128):
+        rows = uniform(np.random.default_rng(d), (200_000, d))
+        assert np.linalg.norm(rows, axis=1).max() <= bounds.uniform(d).q_norm
+
+
+@pytest.mark.parametrize("kernel", [*TENSOR, "flash"])
+@pytest.mark.parametrize("d", [32, 64])
+def test_norms_allow_large_elements_that_are_few(kernel, d):
+    q, k, v = spikes(np.random.default_rng(d), 256, d)
+    found = largest(q, k, v)
+    emulated = flash_attention(q, k, v, 256) if kernel == "flash" else None
+    error = split_error(kernel, q, k, v)[0] if emulated is None else np.abs(emulated - exact(q, k, v)).max()
+    assert error <= bound(kernel, found, d, 256) <= SAFE < bound(kernel, (100, 100, 3), d, 256)
+    if kernel == "split":
+        assert bound(kernel, found[:3], d, 256) > SAFE
+
+
+def test_a_step_of_sixteen_columns_may_hold_most_of_a_score():
+    """d = 20: the first of two steps is 4/5 of all columns, not a half."""
+    top, lost = 3 * 3 * 20**0.5 / LN2, 2.0**-25 + 2.0**-27
+    steps = sum(2.0 ** math.floor(math.log2(top * share)) for share in (0.8, 1))
+    assert shares("split", (3, 3, 3), 20, 4096).weights["sum of a score"] >= 16 * lost * steps * LN2
+
+
 @needs_split
 def test_where_v_is_too_small_for_fp16_tensor_cores_are_not_asked():
     assert suffices("split", (3, 3, 1e-3), 64, 2048, DEVICES[90], SAFE)
@@ -265,12 +311,17 @@ def test_float32_rounding_that_adds_up_is_seen_by_the_bound_and_not_expected():
 @needs_split
 def test_the_page_shows_the_bounds_that_the_program_uses():
     page = (ROOT / "docs/accuracy.md").read_text()
-    rows = dict(re.findall(r"^\| ([^|]+?) \| ([\d.e-]+) \|", page, re.MULTILINE))
-    parts = shares("split", (3, 3, 3), 64, 32768).parts()
-    for name, size in parts.items():
-        assert float(rows[name]) == pytest.approx(size, rel=0.01), name
-    assert float(rows["**together**"]) == pytest.approx(sum(parts.values()), rel=0.01)
-    for kernel, *cells in re.findall(r"^\| `(\w+)` \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE):
+    rows = {
+        name: cells for name, *cells in re.findall(r"^\| ([^|]+?) \| ([\d.e-]+) \| ([\d.e-]+) \|", page, re.MULTILINE)
+    }
+    for column, found in enumerate(((3, 3, 3), bounds.uniform(64))):
+        parts = shares("split", found, 64, 32768).parts()
+        for name, size in (*parts.items(), ("**together**", sum(parts.values()))):
+            assert float(rows[name][column]) == pytest.approx(size, rel=0.01), name
+    told = re.findall(r"^\| `(\w+)`( by norms)? \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
+    assert len(told) == 7
+    for kernel, by_norms, *cells in told:
         shown = [(d, N) for d in (32, 64, 128) for N in (128, 32768)]
         for (d, N), cell in zip(shown, cells, strict=True):
-            assert float(cell) == pytest.approx(bound(kernel, (3, 3, 3), d, N), rel=0.01), (kernel, d, N)
+            found = bounds.uniform(d) if by_norms else (3, 3, 3)
+            assert float(cell) == pytest.approx(bound(kernel, found, d, N), rel=0.01), (kernel, d, N)

@@ -1,10 +1,12 @@
 """Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
 
+import math
+
 import pytest
 from helpers import ROOT
 
 import hw4cli.compute.dispatch
-from hw4cli.compute.bounds import SAFE, TYPICAL, bound, suffices
+from hw4cli.compute.bounds import SAFE, TYPICAL, bound, suffices, uniform
 from hw4cli.compute.dispatch import AUTO, Choice, candidates, on_cpu
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -82,6 +84,13 @@ def test_a_head_size_beyond_the_records_is_not_called_measured(monkeypatch):
         ((3, 3, 3), 1e-6, "float64"),
         ((1e-3, 1e-3, 3e-5), 1e-6, "split"),
         ((3, 3, 6), None, "exact"),
+        ((20, 20, 3), None, "float64"),
+        ((20, 20, 3, 30, 30), None, "split"),  # large elements that are few
+        ((20, 20, 3, 50, 50), None, "exact"),
+        ((20, 20, 3, 60, 60), None, "float64"),
+        ((20, 20, 3, math.inf, 0.1), None, "split"),
+        ((20, 20, 3, 30, 30), 1e-3, "exact"),
+        ((20, 20, 3, 30, math.inf), None, "float64"),
         ((30, 30, 3), None, "float64"),
         ((1e-3, 1e-3, 1e30), None, "float64"),
         ((1e20, 1e20, 3), None, "float64"),
@@ -170,9 +179,27 @@ def test_timing_tells_the_kernels_their_bounds_and_why():
     told = this.summary()
     assert told.startswith("kernel: 15 batches by split, error at most 2.8e-03, ")
     assert "2 batches by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in told
+    assert "norms" not in told
     assert this.exceptions_sentence() == (
         "2 batches had values too large for split: computed more exactly, 2 in float64"
     )
+
+
+def test_timing_tells_what_the_norms_are_good_for():
+    this = choice()
+    this.note("split", 4, (3, 3, 3, 17, 17))
+    assert this.summary().startswith("kernel: 4 batches by split, error at most 2.6e-03 (2.8e-03 without norms); ")
+    this.note("split", 1, (60, 60, 3, 9, 9))
+    assert this.summary().startswith("kernel: 5 batches by split, error at most 2.6e-03 (1.7e-01 without norms); ")
+    this.note("split", 1, (900, 900, 3, 9, 9))
+    assert "error at most 2.6e-03 (no bound without norms); " in this.summary()
+
+
+def test_groups_start_with_the_kernel_that_is_enough_for_uniform_data():
+    """At d = 96, a row of threes would be too long for split, but no row of uniform data is."""
+    this = choice(d=96, N=2048)
+    assert this.first == this.kernel_for(uniform(96)) == "split"
+    assert this.kernel_for((3, 3, 3)) == this.kernel_for((3, 3, 3, 29.4, 29.4)) == "exact"
 
 
 def test_a_faster_kernel_than_usual_is_no_exception():

@@ -124,6 +124,13 @@ def test_where_split_computes_its_error_is_proven(cc):
     for entry in found:
         assert entry.most <= 32768
         assert bound("split", (3, 3, 3), entry.d, entry.most, native_properties(cc)) <= SAFE
+        assert entry.squares > 192**2  # about that of the assignment's data at d = 64
+        product = entry.squares**0.5
+        for q_norm in np.geomspace(product / 2**8, 2**8, 50):
+            for element in (0.5, 1, 3, 1e9):
+                norms = q_norm, product / q_norm
+                found = *(min(element, norm) for norm in norms), 3, *norms
+                assert bound("split", found, entry.d, entry.most, native_properties(cc)) <= SAFE
 
 
 def test_an_architecture_that_is_not_known_has_no_split():

@@ -14,7 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, RISING, make_data
-from hw4cli.problem.casefile import absmax
+from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
@@ -78,7 +78,7 @@ def launch(monkeypatch):
 
 
 def allowed(name, cc, block):
-    return bound(name, absmax(block), block.shape[3], block.shape[2], DEVICES[cc])
+    return bound(name, magnitudes_of(block), block.shape[3], block.shape[2], DEVICES[cc])
 
 
 @pytest.mark.parametrize(("name", "cc"), KERNELS)

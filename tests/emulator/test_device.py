@@ -53,6 +53,19 @@ def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
     assert (cut_off != rounded).any()
 
 
+def test_large_elements_in_short_rows_are_no_reason_for_a_slower_kernel(hw4, tmp_path):
+    block = random_block(1, 40, 32)
+    block[:, :2] *= np.float32(0.1)
+    block[:, :2, :, 3] = 9
+    source = write_case(tmp_path / "in", block)
+    done = hw4("--device", "emulate", "--kernel", "split", "--timing", source, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    told = re.search(r"1 batch by split, error at most ([\d.e-]+) \(([\d.e-]+) without norms\)", done.stderr)
+    assert told, done.stderr
+    error = np.abs(answer(tmp_path / "out", block) - exact_attention(block)).max()
+    assert error <= float(told[1]) <= 4e-3 < float(told[2])
+
+
 def test_values_too_large_for_a_kernel_go_to_a_more_exact_one(hw4, tmp_path):
     block = random_block(1, 20, 32) * np.float32(1e20)
     source = write_case(tmp_path / "in", block)

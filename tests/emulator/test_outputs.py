@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from emulation import largest_numbers
 
-from hw4cli.compute.launch import ABSMAX_CHUNK
+from hw4cli.compute.launch import ABSMAX_CHUNK, magnitudes
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE, shared_object
@@ -79,7 +80,24 @@ def test_absmax_finds_the_largest_elements_wherever_they_are(shape, lanes):
             block[-1, part].reshape(-1)[index] = -100 - part
         top, findings = library.find_absmax(block, lanes, schedule)
         assert [str(finding) for finding in findings] == []
-        np.testing.assert_array_equal(top, [100, 101, 102])
+        np.testing.assert_array_equal(top, largest_numbers(block))
+        assert [*top[::2]] == [100, 101, 102]
     block[0, 1, 0, 0], block[0, 2, 0, 0] = -np.inf, np.nan
-    assert library.find_absmax(block, lanes)[0][1] == np.inf
-    assert np.isnan(library.find_absmax(block, lanes)[0][2])
+    q, _, k, k_squares, v = library.find_absmax(block, lanes)[0]
+    assert (q, k, k_squares) == (100, np.inf, np.inf)
+    assert np.isnan(v)
+
+
+@pytest.mark.parametrize("way", [name for name in WAYS if not name.startswith("flash")])
+@pytest.mark.parametrize("shape", [Shape(2, 70, 64), Shape(2, 600, 20)])
+def test_a_kernel_on_tensor_cores_finds_what_absmax_finds(way, shape):
+    name, cc, lanes = WAYS[way]
+    plan, block = VARIANTS[name].plan(shape, DEVICES[cc]), make_data(RANDOM_DATA, shape)
+    library = Library(shared_object(kernel_path(name), plan.macros, cc, lanes, RACE))
+    block[-1, 0, -1], block[0, 1, shape.N // 2, ::3], block[-1, 2, -1, -1] = 7.3, -20.1, 50
+    outcome = library.run(plan, block, lanes)
+    assert [str(finding) for finding in outcome.findings] == []
+    np.testing.assert_array_equal(outcome.largest, largest_numbers(block))
+    block[0, 1, 0] = 200  # more than is added up
+    found = magnitudes(library.run(plan, block, lanes).largest)
+    assert (found.k, found.k_norm) == (200, np.inf)

@@ -11,7 +11,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
-from hw4cli.problem.casefile import absmax
+from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
@@ -49,7 +49,7 @@ def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):
     name, props = WAYS[way]
     shape = Shape(1, 1100, 32)  # more keys than one accumulator takes
     block = make_data(RANDOM_DATA, shape)
-    exact, allowed = exact_attention(block), bound(name, absmax(block), shape.d, shape.N, props)
+    exact, allowed = exact_attention(block), bound(name, magnitudes_of(block), shape.d, shape.N, props)
     rounded, cut = (np.abs(answer(name, props, shape, block, how) - exact).max() for how in (False, True))
     assert rounded <= allowed
     assert cut <= allowed

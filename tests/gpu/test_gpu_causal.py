@@ -10,7 +10,7 @@ from test_gpu_attention import on_gpu
 from hw4cli.compute.bounds import bound
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.check import DATA, make_data
-from hw4cli.problem.casefile import absmax
+from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
@@ -31,7 +31,10 @@ def check(gpu, variant, block, splits=0):
     plan = known.plan(shape, gpu.props)
     first = on_gpu(gpu, variant, block, plan)
     right = exact_attention(block, causal=True)
-    assert np.abs(first - right).max() <= bound(variant, absmax(block), shape.d, shape.N, gpu.props), (shape, splits)
+    assert np.abs(first - right).max() <= bound(variant, magnitudes_of(block), shape.d, shape.N, gpu.props), (
+        shape,
+        splits,
+    )
     assert np.array_equal(first, on_gpu(gpu, variant, block, plan)), (shape, splits)
 
 

@@ -16,7 +16,7 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
-from hw4cli.problem.casefile import absmax
+from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.tiled import tiled_attention
@@ -46,7 +46,7 @@ def beyond(block, answer, factor):
     """An answer with one element off by what is allowed times a factor."""
     _, _, N, d = block.shape
     exact = exact_attention(block)[-1, 0, 0]
-    answer[-1, 0, 0] = exact + factor * allowed("float32", absmax(block[-1:]), d, N, DEVICES[90])
+    answer[-1, 0, 0] = exact + factor * allowed("float32", magnitudes_of(block[-1:]), d, N, DEVICES[90])
     return answer
 
 
@@ -110,7 +110,7 @@ def test_each_batch_is_held_to_the_bound_for_its_own_values(monkeypatch):
 
     def compute(self, kernel, block):
         answer = tiled_attention(block)
-        answer[0, 0, 0] += 10 * allowed(kernel, absmax(block[:1]), 32, 40, DEVICES[90])
+        answer[0, 0, 0] += 10 * allowed(kernel, magnitudes_of(block[:1]), 32, 40, DEVICES[90])
         return answer
 
     class Scaled(RandomCase):

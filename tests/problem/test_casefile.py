@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hw4cli.errors import InputError
 from hw4cli.problem import casefile
-from hw4cli.problem.casefile import InputFile, absmax, batch_spans, check_finite
+from hw4cli.problem.casefile import InputFile, batch_spans, check_finite, magnitudes_of
 from hw4cli.problem.shape import Shape
 
 shapes = st.builds(Shape, st.integers(1, 6), st.integers(1, 40), st.integers(1, 32).map(lambda x: 4 * x))
@@ -125,7 +125,13 @@ def test_nan_and_inf_are_found_and_placed(part, bad):
         check_finite(block, (10, 0, 0), Path("in"))
 
 
-def test_magnitudes_are_the_largest_absolute_values():
+def test_magnitudes_are_the_largest_absolute_values_and_norms():
     block = random_block(3, 7, 8)
     block[1, 0, 2, 3], block[0, 1, 1, 1], block[2, 2, 0, 0] = -11, 12, -3.5e38 * 0.9
-    assert absmax(block) == (11, 12, pytest.approx(3.5e38 * 0.9))
+    found = magnitudes_of(block)
+    assert found[:3] == (11, 12, pytest.approx(3.5e38 * 0.9))
+    norms = np.linalg.norm(block[:, :2].astype(np.float64), axis=3).max(axis=(0, 2))
+    assert norms[0] <= found.q_norm <= norms[0] * (1 + 2.0**-15)
+    assert norms[1] <= found.k_norm <= norms[1] * (1 + 2.0**-15)
+    block[1, 1, 2] = 1e30
+    assert magnitudes_of(block).k_norm == np.inf
