@@ -18,8 +18,12 @@ Records = Iterable[dict[str, Any]]
 
 
 def kernel_rows(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of kernels that were timed; none in a record of whole programs."""
-    return [row for row in record["rows"] if "kernel" in row and row["status"] == "ok" and not row.get("causal")]
+    """The rows of kernels on cases of files that were timed, without a mask."""
+    return [
+        row
+        for row in record["rows"]
+        if "kernel" in row and row["status"] == "ok" and not row.get("causal") and "dtype" not in row
+    ]
 
 
 def errors(records: Records) -> dict[str, dict[int, float]]:

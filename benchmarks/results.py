@@ -3,16 +3,20 @@ hw4cli/compute/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
-kernel, and how many times faster it is) or `programs` (a line for each case of an end-to-end record).
+kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record) or `arrays` (a line
+for each workload of arrays: the first kernel, the peers, and what others published).
 """
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
 from benchmarks.facts import source
+from hw4cli.arraylab.named import described
+from hw4cli.arraylab.tables import workload_of
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.text.tables import markdown
 
@@ -26,10 +30,11 @@ def caption(record: dict[str, Any]) -> str:
     sgemm = f", cuBLAS SGEMM {record['sgemm_tflops']:.1f} TFLOP/s" if record["sgemm_tflops"] else ""
     copy = f", copy {record['copy_gb_per_s']:,.0f} GB/s" if record.get("copy_gb_per_s") else ""
     samples = [row["samples"] for row in record["rows"] if row["samples"]]
+    rest = f", {method['pause']}" if "pause" in method else ""
     return (
         f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}{copy}; "
         f"commit {record['commit']}, {record['date']}; medians of {min(samples)} to {max(samples)} samples, "
-        f"{method['timer']}, {method['cache']}; FLOPs = {method['flops']}."
+        f"{method['timer']}, {method['cache']}{rest}; FLOPs = {method['flops']}."
     )
 
 
@@ -103,6 +108,42 @@ def programs_caption(record: dict[str, Any]) -> str:
     return f"{facts}; commit {record['commit']}, {record['date']}; {methods}."
 
 
+PEERS = {"cuDNN": "cuDNN", "FA2": "FA2"}  # kernels in tables of arrays, and their names there
+
+
+def published(gpu: str) -> dict[str, dict[str, Any]]:
+    """What others published for this GPU, by workload."""
+    figures = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
+    return {one["workload"]: one for one in figures if one["gpu"] in gpu}
+
+
+def arrays(rows: list[dict[str, Any]], gpu: str) -> str:
+    """A line for each workload: the first kernel's figures, how many times as fast as others it is, and the others'
+    times; at the end what others published, by their own measurement."""
+    table = {(row["case"], row["kernel"]): row for row in rows if row["status"] == "ok"}
+    theirs = published(gpu)
+    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "without rest", "watts", "pairs", "rel. error"]
+    header += [text for name in PEERS.values() for text in (f"{name} ms", f"× {name}")] + ["published"]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        own = next((row for row in rows if row["case"] == case and row["ours"] and row["status"] == "ok"), None)
+        if own is None:
+            continue
+        flops = own["tflops"] * own["median"]
+        sustained = f"{flops / own['sustained_ms']:.0f}" if own["sustained_ms"] else "-"
+        watts = "-" if own["watts"] is None else f"{own['watts']:.0f}"
+        line = [f"`{case}`", described(workload_of(own)), own["kernel"], f"{own['median']:.4g}", f"{own['tflops']:.0f}"]
+        line += [sustained, watts, f"{own['pairs_percent']:.1f}%", f"{own['relative_error']:.1e}"]
+        for name in PEERS:
+            other = table.get((case, name))
+            line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
+        one = theirs.get(case)
+        lines.append([*line, f"{one['ms']:g} ms, {one['who']}" if one else "-"])
+    sources = "; ".join(f"{one['who']}: {one['source']}" for one in theirs.values())
+    note = f"\nPublished figures were not measured here ({sources}).\n" if sources else ""
+    return markdown(header, lines) + note
+
+
 VIEWS = {"list": as_list, "versus": versus, "brief": brief, "programs": programs}
 
 
@@ -112,7 +153,9 @@ def filled(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         record = read_record(HERE / match[2])
         text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
-        return f"{match[1]}{VIEWS[match[3]](record['rows'])}\n{text}\n{match[4]}"
+        gpu, rows = record["machine"].get("gpu") or "", record["rows"]
+        shown = arrays(rows, gpu) if match[3] == "arrays" else VIEWS[match[3]](rows)
+        return f"{match[1]}{shown}\n{text}\n{match[4]}"
 
     return MARKED.sub(table, text)
 

@@ -6,6 +6,8 @@ loaded from its module when it is first used.
 
 TYPE_CHECKING = False  # type checkers take it for True; importing typing would delay the answer to Ctrl-C
 if TYPE_CHECKING:
+    from hw4cli.arraylab.inputs import generate as generate
+    from hw4cli.arraylab.session import bench as bench
     from hw4cli.arrays.attention import attention as attention
     from hw4cli.device.gpu import Gpu as Gpu
     from hw4cli.errors import Hw4Error as Hw4Error
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
     from hw4cli.gradients.backward import attention_backward as attention_backward
     from hw4cli.problem.arrays import compare as compare
     from hw4cli.problem.arrays import random_input as random_input
+    from hw4cli.problem.arrays import read as read
     from hw4cli.problem.arrays import read_input as read_input
     from hw4cli.problem.arrays import read_output as read_output
+    from hw4cli.problem.arrays import write as write
     from hw4cli.problem.arrays import write_input as write_input
     from hw4cli.problem.arrays import write_output as write_output
     from hw4cli.problem.oracle import exact_attention as exact_attention
@@ -40,12 +44,16 @@ _MODULES = {
     "attention_backward_of_shards": "shards.backward",
     "attention_of_each": "shards.forward",
     "attention_of_shards": "shards.forward",
+    "bench": "arraylab.session",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
+    "generate": "arraylab.inputs",
     "random_input": "problem.arrays",
+    "read": "problem.arrays",
     "read_input": "problem.arrays",
     "read_output": "problem.arrays",
     "tiled_attention": "stream.tiled",
+    "write": "problem.arrays",
     "write_input": "problem.arrays",
     "write_output": "problem.arrays",
 }

@@ -14,8 +14,8 @@ from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
     *("text", "system", "problem", "diagnosis", "compute", "hip", "device", "emulator", "stream", "arrays"),
-    *("gradients", "shards", "runner", "nodes", "scoring", "judge", "lab", "leaderboard", "stepper", "measure", "show"),
-    *("report", "doctor", "terminal", "cli"),
+    *("gradients", "shards", "runner", "nodes", "scoring", "judge", "lab", "arraylab", "leaderboard", "stepper"),
+    *("measure", "show", "report", "doctor", "terminal", "benchcommand", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import
 

@@ -106,3 +106,29 @@ def test_files_and_arrays_that_do_not_fit_are_refused_in_a_sentence(tmp_path):
         hw4cli.write_input(path, np.zeros((2, 3, 4, 3), np.float32))
     with pytest.raises(InputError, match="the output has shape"):
         hw4cli.compare(np.zeros(3, np.float32), np.zeros(4, np.float32))
+
+
+def test_arrays_with_heads_become_a_case_and_come_back(tmp_path):
+    q, k, v = hw4cli.generate("B=2 H=3 N=20 d=8 dtype=fp32")
+    path = hw4cli.write(tmp_path / "in", q, k, v)
+    again = hw4cli.read(path)
+    assert [x.shape for x in again] == [(6, 1, 20, 8)] * 3
+    assert all(np.array_equal(x.reshape(y.shape), y) for x, y in zip(again, (q, k, v), strict=True))
+    o = hw4cli.attention(q, k, v)
+    answer = hw4cli.exact_attention(hw4cli.read_input(path))
+    written = hw4cli.read_output(hw4cli.write(tmp_path / "out", o), Shape(6, 20, 8))
+    assert hw4cli.compare(written, answer, tolerance=1e-5).right
+
+
+@pytest.mark.parametrize("shapes", [[], [(2, 4, 8)] * 2, [(2, 4, 8), (2, 4, 8), (2, 5, 8)], [(4, 8)]])
+def test_arrays_that_are_no_case_are_refused(shapes, tmp_path):
+    with pytest.raises(InputError, match="give Q, K and V, or O alone, all of one shape"):
+        hw4cli.write(tmp_path / "in", *(np.zeros(shape, np.float32) for shape in shapes))
+    assert not (tmp_path / "in").exists()
+
+
+def test_numbers_of_a_type_that_numpy_has_not_are_refused():
+    with pytest.raises(InputError, match="numpy has no bfloat16: give library='torch'"):
+        hw4cli.generate("N=4 d=8 dtype=bf16")
+    with pytest.raises(InputError, match="library is 'jax'"):
+        hw4cli.generate("N=4 d=8", library="jax")

@@ -5,19 +5,28 @@ import math
 import threading
 from typing import Any
 
-from hw4cli.arrays.float32 import Float32OnGpu, check_float32
+from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.kernels16 import KERNELS16, check_on_cpu, kernel_within
-from hw4cli.arrays.oncpu import attention_on_cpu
+from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu
-from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, largest, operand, stream_of
-from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload
+from hw4cli.arrays.operand import (
+    LAYOUTS,
+    NUMPY,
+    Operand,
+    check_capture,
+    check_range_can_be_read,
+    empty_like,
+    largest,
+    operand,
+    stream_of,
+)
+from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, size_problem
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, import_cupy
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
-MAX_D = 128
 
 
 def attention(
@@ -44,10 +53,11 @@ def attention(
     v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
     Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
-    sums of exp(score), -inf where a row sees no key. Nothing is copied, and GPUs are not waited for.
+    sums of exp(score), -inf where a row sees no key. GPUs are not waited for else. float32 arrays on a GPU whose rows
+    do not follow one another are copied; nothing else is. Any thread may call, and a CUDA graph may capture it.
 
     Raises TypeError for arrays of other libraries or element types; ValueError for shapes, strides, devices or options
-    that do not fit; NotImplementedError for what is not written yet; MachineError if the GPU cannot do it.
+    that do not fit; MachineError if the GPU cannot do it.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 5, 8), np.float16)
@@ -56,7 +66,7 @@ def attention(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
-    operands = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v)))
+    operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
     work = workload_of(operands, causal, align)
     factor = checked_scale(scale, work)
     _check_kernel(kernel, work, operands[0], max_error, bounds)
@@ -70,7 +80,7 @@ def attention(
     if like_q.library == NUMPY:
         if work.dtype != FLOAT32 and max_error is not None:
             check_on_cpu(max_error, work, bounds or absmax(operands), factor)
-        attention_on_cpu(work, operands, o, lse, factor)
+        attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, max_error, bounds))
     else:
         _compute(work, (*operands, o), lse, factor, kernel, max_error, bounds)
     return (result, lse) if return_lse else result
@@ -90,15 +100,13 @@ def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Work
         raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {q.shape} and {k.shape}")
     if 0 in q.shape or 0 in k.shape:
         raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {q.shape} and {k.shape}")
-    if heads % kv_heads:
-        raise ValueError(f"q has {heads} heads, which is no multiple of the {kv_heads} of k and v")
-    unit = 4 if q.dtype == FLOAT32 else 8
-    if d > MAX_D or d % unit:
-        raise ValueError(f"d is {d}: for {q.dtype} it must be a multiple of {unit} up to {MAX_D}")
     if align not in (BOTTOM_RIGHT, TOP_LEFT):
         raise ValueError(f"align is {align!r}: give {BOTTOM_RIGHT!r} or {TOP_LEFT!r}")
     offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
-    return Workload(q.dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+    work = Workload(q.dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+    if problem := size_problem(work):
+        raise ValueError(problem)
+    return work
 
 
 def check_like(other: Operand, first: Operand, name: str) -> None:
@@ -128,6 +136,10 @@ def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bound
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
     if bounds is not None and len(bounds) != 3:
         raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
+    if bounds is not None and not all(x >= 0 for x in bounds):
+        raise ValueError(f"bounds is {tuple(bounds)}: the largest |element| of q, k and v is 0 or more")
+    if max_error is not None and not max_error > 0:
+        raise ValueError(f"max_error is {max_error}: it must be a positive number")
 
 
 def check_rows(x: Operand) -> None:
@@ -147,38 +159,38 @@ def check_rows(x: Operand) -> None:
 
 def _compute(
     work: Workload,
-    operands: tuple[Operand, ...],
+    operands: tuple[Operand, Operand, Operand, Operand],
     lse: Any,
     scale: float,
     kernel: str,
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
 ) -> None:
-    for x in operands:
-        check_rows(x)
     q = operands[0]
-    q_at, k_at, v_at, o_at = (x.matrix for x in operands)
-    where = Arrays(q_at, k_at, v_at, o_at, _address(lse))
-    if work.dtype == FLOAT32:
-        check_float32(work, operands, scale)
     cupy = import_cupy()
     with cupy.cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
-        if work.dtype != FLOAT32:
-            if max_error is not None:
-                found = bounds or absmax(operands[:3])
-                kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
-            needed = half.plan(work, kernel=kernel).scratch
-            scratch = empty_like(q, (needed // 4,), FLOAT32) if needed else None
-            half.launch(work, where._replace(scratch=_address(scratch)), scale, stream, kernel=kernel)
-        else:
-            chosen = float32.kernel(work, operands[:3], kernel, max_error, bounds)
-            float32.launch(work, where, chosen, stream)
+        if work.dtype == FLOAT32:
+            chosen = float32.kernel(work, operands[:3], scale, kernel, max_error, bounds, stream)
+            float32.compute(work, operands, lse, scale, chosen, stream)
+            return
+        for x in operands:
+            check_rows(x)
+        if max_error is not None:
+            found = bounds or absmax(operands[:3])
+            kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
+        planned = half.planned(work, kernel)
+        check_capture(q, half.gpu.is_compiled(planned))
+        scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
+        q_at, k_at, v_at, o_at = (x.matrix for x in operands)
+        where = Arrays(q_at, k_at, v_at, o_at, _address(lse), _address(scratch))
+        half.launch(work, where, scale, stream, kernel=kernel)
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:
-    """The largest |element| of Q, K and V. Waits for the GPU."""
+    """The largest |element| of Q, K and V. Waits for the GPU; ValueError while a CUDA graph is captured."""
+    check_range_can_be_read(operands[0])
     q, k, v = map(largest, operands)
     return q, k, v
 

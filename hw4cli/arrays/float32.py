@@ -1,48 +1,41 @@
-"""float32 arrays on a GPU: which kernel of the ladder answers, and its launches."""
+"""float32 arrays on a GPU: which kernel of the ladder answers, and its launches.
 
-from typing import Any
+The ladder's kernels know batches of rows and keys alone. Where each head of Q has its own keys, (batch, head) is the
+number of a batch. Heads that share keys are further rows of one batch, where no row's mask depends on its number; else
+the first heads of all groups are computed together, then the second ones, and so on.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hw4cli.arrays.half import Arrays
-from hw4cli.arrays.operand import Operand, largest
+from hw4cli.arrays.operand import (
+    Operand,
+    assign,
+    check_capture,
+    check_range_can_be_read,
+    contiguous,
+    empty_like,
+    largest,
+    operand,
+)
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.bounds import has_bound
 from hw4cli.compute.dispatch import AUTO, Choice, candidates
-from hw4cli.compute.launch import ABSMAX_BYTES, Matrix, arguments
+from hw4cli.compute.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
+from hw4cli.compute.plan import Plan
+from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
 WITH_LSE = ("flash", "split", "exact")
-
-
-def check_float32(work: Workload, operands: tuple[Operand, ...], scale: float) -> None:
-    """Raise NotImplementedError for what the float32 kernels do not compute yet."""
-    for wrong, what in (
-        (work.causal, "causal"),
-        (work.kv_heads != work.heads, "with fewer heads of k and v than of q"),
-        (work.Nq != work.Nk, "with another number of keys than of rows"),
-        (not np.isclose(scale, work.scale, rtol=1e-6), "with another scale than 1/sqrt(d)"),
-        (
-            any(not _is_packed(x) for x in operands),
-            "of arrays that are not contiguous in the order (batch, heads, N, d)",
-        ),
-    ):
-        if wrong:
-            raise NotImplementedError(f"float32 attention on a GPU {what} is not written yet: give float16 or bfloat16")
-
-
-def _is_packed(x: Operand) -> bool:
-    """Whether all heads of all batches lie at one distance, and rows one after the other."""
-    (batch, heads, N, d), (by_batch, by_head, by_row, _) = x.shape, x.strides
-    return (N == 1 or by_row == d) and (batch == 1 or heads == 1 or by_batch == heads * by_head)
-
-
-def _merged(m: Matrix, work: Workload) -> Matrix:
-    """Batches and heads as batches alone."""
-    step = m.head if work.heads > 1 else m.batch
-    return Matrix(m.data, step, step, work.d)
+FLOAT_BYTES = 4
+REMEMBERED = 256  # plans that are kept
+Operands = tuple[Operand, Operand, Operand, Operand]
 
 
 class Float32OnGpu:
@@ -50,43 +43,191 @@ class Float32OnGpu:
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
+        self._planned = lru_cache(REMEMBERED)(self._plan)
+        self._chosen = lru_cache(REMEMBERED)(self._choose)
+
+    def plan(self, work: Workload, kernel: str) -> Plan:
+        """The launches of a kernel for a workload whose arrays are contiguous: of its first call."""
+        heads = work.batch * work.heads
+        work = without_needless_mask(work)
+        return self._planned(kernel, Oblong(heads, work.Nk, work.d, work.causal, work.Nq))
+
+    def _plan(self, kernel: str, shape: Oblong) -> Plan:
+        return VARIANTS[kernel].plan(shape, self.gpu.props)
 
     def kernel(
         self,
         work: Workload,
-        operands: tuple[Operand, ...],
+        operands: tuple[Operand, Operand, Operand],
+        scale: float,
         kernel: str,
         allowed: float | None,
-        bounds: tuple[float, float, float] | None,
+        bounds: AbsMax | None,
+        stream: Any,
     ) -> str:
-        """The kernel that answers: the one that is named, or the fastest whose error stays within what is allowed.
+        """The kernel that is named, or the fastest whose error stays within what is allowed, for |elements| up to the
+        bounds.
 
-        Raises ValueError if none keeps it.
+        Without bounds, the arrays are read for them, and the GPU is waited for. Raises ValueError if no kernel keeps
+        the error, or if this is captured in a graph, where nothing can be waited for.
         """
         if kernel != AUTO and (allowed is None or not has_bound(kernel)):
             return kernel
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d)
-        choice = Choice(kernels, why, work.d, work.Nk, self.gpu.props, allowed)
-        q, k, v = bounds or tuple(largest(x) for x in operands)
-        if not np.isfinite([q, k, v]).all():
+        own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
+        if not own_scale:
+            kernels = tuple(name for name in kernels if name != FALLBACK)  # which computes 1/sqrt(d) itself
+        found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
+        if not found.finite:
             return kernels[-1]
+        ratio = scale / work.scale
+        as_usual = found._replace(q=found.q * ratio, q_norm=found.q_norm * ratio)
+        return self._chosen(kernels, why, work.d, work.Nk, allowed, as_usual)
+
+    def _choose(
+        self, kernels: tuple[str, ...], why: str, d: int, Nk: int, allowed: float | None, found: Magnitudes
+    ) -> str:
+        """The kernel for Q, K and V up to `found`; Q as if the scale were 1/sqrt(d): a score's size is what counts."""
         try:
-            return choice.kernel_for((q, k, v))
+            return Choice(kernels, why, d, Nk, self.gpu.props, allowed).kernel_for(found)
         except InputError as error:
             raise ValueError(str(error).replace("--max-error", "max_error =")) from None
 
-    def launch(self, work: Workload, arrays: Arrays, kernel: str, stream: Any) -> None:
-        """Enqueue a kernel's launches on a stream of cupy's; does not wait."""
-        if arrays.lse and kernel not in WITH_LSE:
-            raise NotImplementedError(f"kernel {kernel} gives no LSE: {', '.join(WITH_LSE)} do")
-        shape = Shape(work.batch * work.heads, work.Nq, work.d)
-        plan = self.gpu.plan(kernel, shape)
-        q, k, v, o = (_merged(m, work) for m in arrays[:4])
+    def check(self, kernel: str, work: Workload, scale: float, lse: bool) -> None:
+        """Raise ValueError where a kernel does not give what is asked for."""
+        if lse and kernel not in WITH_LSE:
+            raise ValueError(f"kernel {kernel} gives no LSE: {', '.join(WITH_LSE)} do")
+        if kernel == FALLBACK and not math.isclose(scale, work.scale, rel_tol=1e-6):
+            raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {scale:g}")
+
+    def compute(self, work: Workload, operands: Operands, lse: Any, scale: float, kernel: str, stream: Any) -> None:
+        """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None.
+
+        Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before.
+        """
+        self.check(kernel, work, scale, lse is not None)
+        q, k, v, o = operands
+        work = without_needless_mask(work)
+        q, k, v = (x if is_packed(x) else contiguous(x) for x in (q, k, v))
+        to = o if is_packed(o) else operand("out", empty_like(o, o.shape), "BHND")
+        calls = as_batches(work, (q, k, v, to))
+        group = len(calls.each)
+        apart = lse is not None and calls.interleaved
+        sums = empty_like(q, (group, work.batch, work.kv_heads, work.Nq)) if apart else lse
+        plan = self._planned(kernel, calls.each[0].shape)
+        check_capture(q, self.gpu.is_compiled(plan))
+        scratch = empty_like(q, (max(1, plan.scratch),), "uint8")  # the library's own: it lives as long as a graph
+        address = _address(scratch)
         with stream:
-            scratch = self.gpu.cupy.ndarray(plan.scratch, np.uint8)
-            if plan.finds_absmax:
-                scratch.data.memset_async(0, ABSMAX_BYTES)
-            passed = arguments(plan, shape, (q, k, v, o), scratch.data.ptr, arrays.lse)
-            params = np.frombuffer(passed, f"V{len(passed)}")
-            for function, step in zip(self.gpu.functions(plan), plan.launches, strict=True):
-                function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
+            for call in calls.each:
+                if plan.finds_absmax:
+                    self.gpu.cupy.cuda.runtime.memsetAsync(address, 0, ABSMAX_BYTES, stream.ptr)
+                first = _address(sums) + 4 * call.first_lse if sums is not None else 0
+                passed = arguments(plan, call.shape, call.matrices, address, first, scale, call.offset)
+                params = np.frombuffer(passed, f"V{len(passed)}")
+                for function, step in zip(self.gpu.functions(plan), plan.launches, strict=True):
+                    function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
+        if to is not o:
+            assign(o, to)
+        if apart:
+            lse.reshape(work.batch, work.kv_heads, group, work.Nq)[:] = _last(sums)
+
+    def _magnitudes(
+        self, work: Workload, operands: tuple[Operand, Operand, Operand], kernel: str, stream: Any
+    ) -> Magnitudes:
+        """How large each is, infinite or NaN if an element is. Reads all of them, and waits for the GPU."""
+        check_range_can_be_read(operands[0])
+        if not all(map(is_contiguous, operands)):
+            q, k, v = map(largest, operands)
+            return Magnitudes(q, k, v)
+        self.gpu.functions(self.plan(work, kernel))  # the range check is compiled with it
+        with stream:
+            found = self.gpu.cupy.ndarray(ABSMAX_BYTES // FLOAT_BYTES, np.uint32)
+            found.data.memset_async(0, found.nbytes)
+            for place, x in enumerate(operands):
+                rows = math.prod(x.shape[:3])
+                self.gpu.absmax_of_parts(x.address, 1, rows, work.d, place, found.data.ptr)
+            return magnitudes(found.get().view(np.float32))
+
+
+def _address(array: Any) -> int:
+    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
+
+
+def _last(sums: Any) -> Any:
+    """(group, batch, kv_heads, N) as (batch, kv_heads, group, N)."""
+    return sums.permute(1, 2, 0, 3) if hasattr(sums, "permute") else sums.transpose(1, 2, 0, 3)
+
+
+class Call(NamedTuple):
+    """What a kernel computes at once: Q, K, V and O as batches; the number of the first LSE among all in memory."""
+
+    shape: Oblong
+    matrices: Matrices
+    offset: int
+    first_lse: int
+
+
+@dataclass(frozen=True)
+class Calls:
+    """A workload as calls of a kernel; `interleaved`: the LSE of call n are those of the heads n, n + group, ..."""
+
+    each: tuple[Call, ...]
+    interleaved: bool = False
+
+
+def without_needless_mask(work: Workload) -> Workload:
+    """The same workload; without a mask, if its first row sees all keys."""
+    return replace(work, causal=False, offset=0) if work.causal and work.offset + 1 >= work.Nk else work
+
+
+def is_packed(x: Operand) -> bool:
+    """Whether a kernel can read or write the array as it is: rows one after the other, all heads at one distance."""
+    (batch, heads, N, d), (by_batch, by_head, by_row, by_column) = x.shape, x.strides
+    rows = (d == 1 or by_column == 1) and (N == 1 or by_row == d)
+    steps = all(step > 0 and step % 4 == 0 for step, size in ((by_batch, batch), (by_head, heads)) if size > 1)
+    uniform = batch == 1 or heads == 1 or by_batch == heads * by_head
+    return rows and steps and uniform and x.address % 16 == 0
+
+
+def is_contiguous(x: Operand) -> bool:
+    """Whether its elements lie one after the other."""
+    batch, heads, N, d = x.shape
+    step = x.strides[1] if heads > 1 else x.strides[0]
+    return is_packed(x) and (batch * heads == 1 or step == N * d)
+
+
+def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operand]) -> Calls:
+    """The calls of a kernel that compute a workload of packed arrays Q, K, V and O."""
+    q, k, v, o = operands
+    group = work.heads // work.kv_heads
+    if group == 1:
+        shape = Oblong(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
+        return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0),))
+    batches = work.batch * work.kv_heads
+    if not work.causal and all(_step(x) == work.Nq * work.d for x in (q, o)):
+        rows = group * work.Nq
+        whole = [Matrix(x.address, rows * work.d, rows * work.d, work.d) for x in (q, o)]
+        shape = Oblong(batches, work.Nk, work.d, False, rows)
+        return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0),))
+
+    def head(x: Operand, n: int) -> Matrix:
+        step = group * _step(x)
+        return Matrix(x.address + FLOAT_BYTES * n * _step(x), step, step, work.d)
+
+    shape = Oblong(batches, work.Nk, work.d, work.causal, work.Nq)
+    calls = (
+        Call(shape, (head(q, n), _all(k), _all(v), head(o, n)), work.offset, n * batches * work.Nq)
+        for n in range(group)
+    )
+    return Calls(tuple(calls), interleaved=True)
+
+
+def _step(x: Operand) -> int:
+    """Elements from a head to the next."""
+    return x.strides[1] if x.shape[1] > 1 else x.strides[0]
+
+
+def _all(x: Operand) -> Matrix:
+    """All heads of all batches as batches."""
+    return Matrix(x.address, _step(x), _step(x), x.shape[3])

@@ -28,9 +28,13 @@ class HalfOnGpu:
         self._prepared = lru_cache(REMEMBERED)(self._prepare)
         self._planned = lru_cache(REMEMBERED)(plan16)
 
+    def planned(self, work: Workload, kernel: str = AUTO, tiling: Any = None) -> Plan:
+        """The launch for a workload, not yet compiled. Raises MachineError where the kernel does not run."""
+        return self._planned(work, self.gpu.props, kernel, tiling)
+
     def plan(self, work: Workload, tiling: Any = None, kernel: str = AUTO) -> Plan:
-        """The launch for a workload, compiled. Raises MachineError where the kernel does not run."""
-        planned = self._planned(work, self.gpu.props, kernel, tiling)
+        """The same, compiled."""
+        planned = self.planned(work, kernel, tiling)
         self.gpu.functions(planned)
         return planned
 

@@ -71,11 +71,8 @@ def operand(name: str, array: Any, layout: str) -> Operand:
 def _check_tensor(name: str, tensor: Any) -> None:
     if tensor.device.type != "cuda":
         raise ValueError(f"{name} is on {tensor.device}: move it to a GPU, or give a NumPy array ({name}.numpy())")
-    if tensor.requires_grad:
-        import torch
-
-        if torch.is_grad_enabled():
-            raise ValueError(f"{name} requires a gradient: give {name}.detach(), and see attention_backward")
+    if tensor.requires_grad and _torch().is_grad_enabled():
+        raise ValueError(f"{name} requires a gradient: give {name}.detach(), and see attention_backward")
 
 
 def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None) -> Any:
@@ -91,18 +88,80 @@ def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None)
 
 
 def _torch_type(name: str) -> Any:
+    return getattr(_torch(), name)
+
+
+def _torch() -> Any:
     import torch
 
-    return getattr(torch, name)
+    return torch
+
+
+def contiguous(x: Operand) -> Operand:
+    """A copy whose elements lie one after the other, as (batch, heads, rows, d); on the library's current stream."""
+    if x.library == TORCH:
+        made = x.array.permute(LAYOUTS[x.layout]).clone(memory_format=_torch().contiguous_format)
+    else:
+        made = x.bhnd.copy()
+    return operand(x.name, made, "BHND")
+
+
+def assign(to: Operand, source: Operand) -> None:
+    """Copy the elements of one array to another, of the same library and (batch, heads, rows, d)."""
+    if to.library == TORCH:
+        to.array.permute(LAYOUTS[to.layout]).copy_(source.array)
+    else:
+        to.bhnd[...] = source.array
+
+
+class _Handle:
+    """A stream by its address, as CUDA's stream protocol has it."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
 
 
 def stream_of(model: Operand, cupy: Any) -> Any:
     """The stream on which the array's library works now, as one of cupy's."""
     if model.library == CUPY:
         return cupy.cuda.get_current_stream()
-    import torch
+    address = _torch().cuda.current_stream(model.device).cuda_stream
+    if hasattr(cupy.cuda.Stream, "from_external"):  # since cupy 14.1; before, there was ExternalStream alone
+        return cupy.cuda.Stream.from_external(_Handle(address))
+    return cupy.cuda.ExternalStream(address)
 
-    return cupy.cuda.ExternalStream(torch.cuda.current_stream(model.device).cuda_stream)
+
+def check_capture(model: Operand, compiled: bool) -> None:
+    """Raise ValueError if a graph is captured, and the kernel would have to be compiled and loaded meanwhile."""
+    if not compiled and is_capturing(model):
+        raise ValueError(
+            "the kernel for these sizes is not compiled yet, which cannot be done while a CUDA graph is captured: "
+            "call attention once before, with arrays of the same sizes and options"
+        )
+
+
+def check_range_can_be_read(model: Operand) -> None:
+    """Raise ValueError if a graph is captured: what a GPU finds cannot be waited for meanwhile."""
+    if is_capturing(model):
+        raise ValueError(
+            "float32 arrays without bounds= or kernel=, and any with max_error= and no bounds=, are read for their "
+            "range, which a CUDA graph cannot wait for: give bounds=(the largest |element| of q, of k, of v), or "
+            "kernel="
+        )
+
+
+def is_capturing(model: Operand) -> bool:
+    """Whether what the array's library enqueues now is not executed, but becomes part of a CUDA graph."""
+    if model.library == NUMPY:
+        return False
+    if model.library == TORCH:
+        return bool(_torch().cuda.is_current_stream_capturing())
+    import cupy
+
+    return bool(cupy.cuda.get_current_stream().is_capturing())
 
 
 def largest(x: Operand) -> float:

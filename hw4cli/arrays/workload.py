@@ -7,6 +7,7 @@ from hw4cli.compute.formulas import ceil_div
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 BOTTOM_RIGHT, TOP_LEFT = "bottom-right", "top-left"
+MAX_D = 128
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,34 @@ class Workload:
         """Of the scores, where nobody gives another: 1/sqrt(d)."""
         return 1 / math.sqrt(self.d)
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of a row and a key that it sees, in all heads: each costs 4 d operations."""
+        if not self.causal:
+            return self.batch * self.heads * self.Nq * self.Nk
+        return self.batch * self.heads * sum(max(0, min(self.Nk, row + self.offset + 1)) for row in range(self.Nq))
+
+    def computed_pairs(self, rows: int, keys: int) -> int:
+        """The pairs in tiles of so many rows and keys that a kernel computes; tiles that no row sees are left out."""
+        if not self.causal:
+            return self.pairs
+        found = 0
+        for first in range(0, self.Nq, rows):
+            end = min(first + rows, self.Nq)
+            seen = max(0, min(self.Nk, end + self.offset))
+            found += (end - first) * min(self.Nk, ceil_div(seen, keys) * keys)
+        return self.batch * self.heads * found
+
     def row_tiles(self, rows: int) -> int:
         """Tiles of so many rows in all heads."""
         return self.batch * self.heads * ceil_div(self.Nq, rows)
+
+
+def size_problem(work: Workload) -> str | None:
+    """What is wrong with a workload's sizes, as a sentence without its subject; None if they can be computed."""
+    if work.heads % work.kv_heads:
+        return f"q has {work.heads} heads, which is no multiple of the {work.kv_heads} of k and v"
+    unit = 4 if work.dtype == FLOAT32 else 8
+    if work.d > MAX_D or work.d % unit:
+        return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"
+    return None

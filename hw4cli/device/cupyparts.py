@@ -16,10 +16,16 @@ from types import ModuleType
 from typing import Any
 
 TESTED = {"14.2.0"}
+_LOADING = threading.RLock()  # a thread that found the module half made would miss its parts
 
 
 def load() -> Any:
-    """The module cupy, its parts or the whole. Raises what `import cupy` raises."""
+    """The module cupy, its parts or the whole. Raises what `import cupy` raises. Any thread may call."""
+    with _LOADING:
+        return _load()
+
+
+def _load() -> Any:
     if "cupy" in sys.modules:
         return sys.modules["cupy"]
     spec = importlib.util.find_spec("cupy")

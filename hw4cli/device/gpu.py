@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -52,6 +53,8 @@ class Gpu:
     (2, 128, 64)
     """
 
+    _compiling = threading.RLock()
+
     def __init__(self) -> None:
         self.cupy = import_cupy()
         runtime = self.cupy.cuda.runtime
@@ -66,8 +69,7 @@ class Gpu:
             why = cuda_message(error) if is_here() else nowhere
             raise MachineError(f"no GPU can be used: {why}") from None
         self.name: str = facts["name"].decode()
-        in_memory = os.environ.get("CUPY_CACHE_IN_MEMORY", "0") not in ("", "0")
-        folder = None if in_memory else kernel_cache()
+        folder = kernel_cache() if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") in ("", "0") else None
         self.code = MachineCode(self.props.cc, runtime.driverGetVersion(), folder, gfx=self.props.gfx)
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
         self._variant = cache(_variant)  # a user's file is read once
@@ -120,8 +122,9 @@ class Gpu:
             self.absmax(inputs, largest)
         else:
             largest.data.memset_async(0, largest.nbytes)
-            self._absmax_of_parts(inputs, 1, 0, largest)
-            self._absmax_of_parts(keys, 2, 1, largest)
+            N, d = keys.shape[-2:]
+            self.absmax_of_parts(inputs.data.ptr, 1, inputs.size // d, d, 0, largest.data.ptr)
+            self.absmax_of_parts(keys.data.ptr, 2, N, d, 1, largest.data.ptr)
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
@@ -146,13 +149,17 @@ class Gpu:
         """What `launch.magnitudes` reads, of inputs (n, 3, N, d), as the bits of five floats; does not wait. Any plan
         must have been compiled before: its module has this kernel, too."""
         largest.data.memset_async(0, largest.nbytes)
-        self._absmax_of_parts(inputs, 3 * inputs.shape[0], 0, largest)
+        n, _, N, d = inputs.shape
+        self.absmax_of_parts(inputs.data.ptr, 3 * n, N, d, 0, largest.data.ptr)
 
-    def _absmax_of_parts(self, matrices: Any, parts: int, first: int, largest: Any) -> None:
-        """The same of matrices (..., N, d), one after the other, Q, K and V in turn from the first (0: Q) on."""
-        *_, N, d = matrices.shape
-        passed = (matrices, largest, np.int32(N), np.int32(d), np.int32(first))
+    def absmax_of_parts(self, address: int, parts: int, N: int, d: int, first: int, largest: int) -> None:
+        """The same of matrices (N, d) at an address, Q, K and V in turn from the first (0: Q) on; adds to `largest`."""
+        passed = (np.uint64(address), np.uint64(largest), np.int32(N), np.int32(d), np.int32(first))
         self._absmax((absmax_blocks(parts, N, d),), (ABSMAX_THREADS,), passed)
+
+    def is_compiled(self, plan: Plan) -> bool:
+        """Whether a plan's functions are loaded already."""
+        return (plan.variant, plan.options) in self._modules
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
@@ -196,15 +203,18 @@ class Gpu:
 
     def functions(self, plan: Plan) -> tuple[Any, ...]:
         """The compiled functions of a plan, one a launch, compiled on first use."""
-        return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
+        with self._compiling:  # one thread compiles, the others wait for it
+            return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
 
     def _compile(self, variant: str, options: tuple[str, ...], symbols: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
         """The compiled functions, one a launch; the machine code is kept on disk."""
-        kernel = _kernel(variant, options)
+        kernel = variant, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *options)
         try:
             code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
             if is_own_kernel(variant):
-                _check_symbols(variant, code, [name for name, _ in symbols])
+                from hw4cli.device.ownkernel import check_symbols
+
+                check_symbols(variant, code, [name for name, _ in symbols], [ABSMAX])
             with as_file(code) as path:
                 module = self._modules[variant, options] = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
@@ -245,14 +255,6 @@ def _variant(name: str) -> Variant:
     return kernel_named(name)
 
 
-def _check_symbols(variant: str, code: bytes, symbols: list[str]) -> None:
-    """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched."""
-    from hw4cli.device.compilerlog import missing_symbol
-
-    if lacking := missing_symbol(code, symbols, [ABSMAX]):
-        raise KernelError(f"{variant} {lacking}")
-
-
 def import_cupy() -> Any:
     """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load."""
     folder = kernel_cache()
@@ -266,9 +268,8 @@ def import_cupy() -> Any:
         if not nvidia_gpu_is_here() and not amd_gpu_is_here():
             raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
         extras = "'.[cuda13]' or '.[cuda12]'" if nvidia_gpu_is_here() else "'.[rocm7]'"
-        raise MachineError(
-            f"no GPU can be used: cupy is not installed (pip install {extras}, see docs/install.md)"
-        ) from None
+        missing = f"cupy is not installed (pip install {extras}, see docs/install.md)"
+        raise MachineError(f"no GPU can be used: {missing}") from None
     except OSError as error:
         raise MachineError(f"cupy is installed but does not load: {error}") from None
 
@@ -283,11 +284,7 @@ def as_file(code: bytes) -> Iterator[str]:
 
 def kernel_of(plan: Plan) -> Kernel:
     """What is compiled for a plan."""
-    return _kernel(plan.variant, plan.options)
-
-
-def _kernel(variant: str, options: tuple[str, ...]) -> Kernel:
-    return variant, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *options)
+    return plan.variant, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *plan.options)
 
 
 def nvidia_gpu_is_here() -> bool:

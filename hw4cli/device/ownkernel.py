@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hw4cli.compute.plan import DEVICES, Variant
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.errors import InputError, os_error
+from hw4cli.errors import InputError, KernelError, os_error
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel, kernel_source
 from hw4cli.system.reading import read_regular
@@ -106,3 +106,12 @@ def _macros(name: str, text: str, base: Variant) -> Mapping[str, int]:
 
 def _place(name: str, text: str, match: re.Match[str]) -> str:
     return f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
+
+
+def check_symbols(variant: str, code: bytes, symbols: list[str], others: list[str]) -> None:
+    """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched; it may have
+    the others."""
+    from hw4cli.device.compilerlog import missing_symbol
+
+    if lacking := missing_symbol(code, symbols, others):
+        raise KernelError(f"{variant} {lacking}")

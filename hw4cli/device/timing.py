@@ -16,6 +16,7 @@ from hw4cli.system.nvidia import THROTTLE_BITS
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory.
 FLUSH_BYTES = 512 << 20
 MOST_FLUSHES = 64  # one after the other: some 12 ms
+BATCH_MS = 10  # of runs that are enqueued together, where they go on for long
 RETRIES = 3  # of a late sample, before the flush is made longer: a single late one may have another cause
 
 
@@ -85,6 +86,38 @@ class GpuTimer:
     def milliseconds(self, work: Callable[[], object], cold: bool) -> float:
         """The GPU's time of one sample."""
         return self.sample(work, cold).gpu
+
+    def sustained(self, work: Callable[[], object], seconds: float) -> dict[str, float | None]:
+        """What a run takes back to back for so long, in milliseconds, and the watts and the clock (MHz) meanwhile.
+
+        Watts and clock are None without nvidia-ml-py. The host is a batch of runs ahead of the GPU; all are None if it
+        is too slow for that.
+        """
+        cuda = self.cupy.cuda
+        batch = max(1, round(BATCH_MS / self.milliseconds(work, cold=False)))
+        start, before, runs, idle, clocks = cuda.Event(), cuda.Event(), 0, 0, []
+        energy, began = self._nvml(_energy), time.perf_counter()
+        start.record()
+        before.record()
+        while time.perf_counter() - began < seconds or runs < 2 * batch:
+            for _ in range(batch):
+                work()
+            runs += batch
+            end = cuda.Event()
+            end.record()
+            idle += bool(before.done)
+            before.synchronize()
+            before = end
+            clocks += [self._nvml(_sm_clock)]
+        before.synchronize()
+        if idle > 1 + runs / batch / 10:  # the GPU had to wait, not for the first batch alone
+            return dict.fromkeys(("sustained_ms", "watts", "sm_mhz"))
+        elapsed, used = time.perf_counter() - began, self._nvml(_energy)
+        return {
+            "sustained_ms": float(cuda.get_elapsed_time(start, before)) / runs,
+            "watts": (used - energy) / 1000 / elapsed if used and energy else None,
+            "sm_mhz": statistics.fmean(clocks) if all(clocks) else None,
+        }
 
     @cached_property
     def _flush(self) -> Any:
@@ -196,3 +229,12 @@ class GpuTimer:
 def _version(number: int) -> str:
     """CUDA's 13000 as 13.0."""
     return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _energy(nvml: Any, handle: Any) -> int:
+    """Millijoules since the driver was loaded."""
+    return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+
+
+def _sm_clock(nvml: Any, handle: Any) -> int:
+    return int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))

@@ -2,40 +2,25 @@
 
 The method: inputs of the suite; the answer checked against the float64 kernel; warm-up; one sample of each kernel in
 turn, the L2 cache overwritten before each (or not, if warm); until the 95 % confidence interval of the median is
-narrower than 1 % of it, or a limit is reached. The interval is the distribution-free one, from order statistics
-(Conover, Practical Nonparametric Statistics, 3.2).
+narrower than 1 % of it, or a limit is reached (hw4cli/lab/sampling.py).
 """
 
-import datetime
-import os
-import statistics
-import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hw4cli import __version__
 from hw4cli.compute.common import computed_share
-from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import Tile
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.timing import GpuTimer, Sample
+from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
-from hw4cli.lab.tables import SCHEMA
-from hw4cli.lab.times import median_interval
+from hw4cli.lab.sampling import Measurement, figures, take_turns
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import Comparison
-from hw4cli.resources import data_path
-from hw4cli.text.words import counted
 
-WARM_UP = 3  # runs
-FEWEST, MOST = 10, 100  # samples
-SECONDS = 4.0  # of samples, the most per kernel and case
-HALF_WIDTH = 0.005  # of the median's interval, relative to the median, below which sampling ends
-CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
 CHECK_CHUNK = 1 << 24  # floats copied back at a time to be checked
 
 # Computes O (n, N, d) from inputs (n, 3, N, d), both on the GPU; returns O: the given outputs, or an array of its own.
@@ -74,30 +59,12 @@ class KernelResult:
     flush_ms: float | None = None
     causal: bool = False
     pairs_percent: float | None = None  # of the N*N pairs of a query and a key: whose scores the kernel's tiles compute
-
-
-@dataclass
-class Measurement:
-    """The samples of an implementation on a case."""
-
-    name: str
-    work: Work
-    facts: dict[str, Any]
-    max_error: float
-    samples: list[Sample] = field(default_factory=list)
-
-    @property
-    def times(self) -> list[float]:
-        """The GPU's time of each sample."""
-        return [sample.gpu for sample in self.samples]
-
-    def done(self) -> bool:
-        """Whether the median's interval is narrow enough, or a limit is reached."""
-        if len(self.samples) < FEWEST:
-            return False
-        median, low, high = median_interval(self.times)
-        at_limit = len(self.samples) >= MOST or sum(self.times) > 1000 * SECONDS
-        return at_limit or (high - low) / 2 <= HALF_WIDTH * median
+    mean: float | None = None
+    standard_error: float | None = None  # of the mean
+    fastest: float | None = None
+    slowest: float | None = None
+    quantiles: dict[str, float] | None = None  # "5%": ...
+    samples_ms: list[float] = field(default_factory=list)  # every sample, in its order
 
 
 Notify = Callable[[Measurement], None]
@@ -190,16 +157,10 @@ def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str
 def take_samples(timer: GpuTimer, prepared: Prepared, cold: bool, notify: Notify = lambda _: None) -> None:
     """Time the implementations in turns, until the median of each is certain enough or a limit is reached."""
 
-    def sample(measurement: Measurement) -> Sample:
-        return timer.sample(lambda: measurement.work(prepared.inputs, prepared.outputs), cold)
+    def run(measurement: Measurement) -> object:
+        return measurement.work(prepared.inputs, prepared.outputs)
 
-    for measurement in prepared.measurements:
-        for _ in range(WARM_UP):
-            sample(measurement)
-    while waiting := [measurement for measurement in prepared.measurements if not measurement.done()]:
-        for measurement in waiting:
-            measurement.samples.append(sample(measurement))
-            notify(measurement)
+    take_turns(timer, prepared.measurements, run, cold, notify)
 
 
 def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:
@@ -227,73 +188,22 @@ def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, answer: Any) -> Compa
 
 def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | None) -> KernelResult:
     """A measurement's samples as a row."""
-    median, low, high = median_interval(measurement.times)
-    host, flush = (statistics.median(getattr(x, part) for x in measurement.samples) for part in ("host", "flush"))
-    late = sum(sample.late for sample in measurement.samples)
-    tflops = shape.flops / median / 1e9
+    found = figures(measurement)
+    tflops = shape.flops / found["median"] / 1e9
     return KernelResult(
         kernel=measurement.name,
         case=case,
         shape=shape.sizes,
         causal=shape.causal,
         status="ok",
-        reason=f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to enqueue the work" if late else "",
-        median=median,
-        low=low,
-        high=high,
-        samples=len(measurement.samples),
         tflops=tflops,
         sgemm_percent=100 * tflops / sgemm if sgemm else None,
-        gb_per_s=16 * shape.elements / median / 1e6,
+        gb_per_s=16 * shape.elements / found["median"] / 1e6,
         max_error=measurement.max_error,
-        host_ms=host,
-        flush_ms=flush,
+        **found,
         **measurement.facts,
     )
 
 
 def _not_timed(implementation: Implementation, case: str, shape: Shape, status: str, reason: str) -> KernelResult:
     return KernelResult(implementation.name, case, shape.sizes, status, reason, causal=shape.causal)
-
-
-def benchmark_record(
-    timer: GpuTimer, rows: Sequence[KernelResult], sgemm: float | None, cold: bool, before: dict[str, Any]
-) -> dict[str, Any]:
-    """The record of a benchmark: machine, software, commit, date, clocks, method, results."""
-    return {
-        "schema": SCHEMA,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "hw4": __version__,
-        "commit": commit(),
-        "machine": timer.machine(),
-        "clocks": {"before": before, "after": timer.clocks()},
-        "sgemm_tflops": sgemm,
-        "copy_gb_per_s": timer.copy_gb_per_s(),
-        "method": {
-            "timer": "CUDA events, kernels interleaved",
-            "launches": "handed over while the cache is overwritten",
-            "cache": CACHE[cold],
-            "warm_up": WARM_UP,
-            "interval": "95 % of the median, order statistics",
-            "between_runs": RUN_SPREAD,
-            "flops": "4*B*N*N*d; causal: half of it",
-            "gb_per_s": "Q, K, V and O once",
-        },
-        "rows": [asdict(row) for row in rows],
-    }
-
-
-def commit() -> str | None:
-    """The commit that is measured: HW4_COMMIT if it is set, else what git describes in the source tree."""
-    if "HW4_COMMIT" in os.environ:
-        return os.environ["HW4_COMMIT"]
-    folder = data_path("kernels").parent
-    try:
-        return subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None

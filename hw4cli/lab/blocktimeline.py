@@ -12,7 +12,7 @@ from hw4cli.compute.plan import Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import commit
+from hw4cli.lab.record import commit
 from hw4cli.lab.tables import SCHEMA, TIMELINE
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.shape import Shape

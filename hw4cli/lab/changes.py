@@ -1,13 +1,14 @@
 """What became faster or slower since an older record of the same method, beyond the spread from run to run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import CACHE, KernelResult
+from hw4cli.lab.bench import KernelResult
+from hw4cli.lab.record import CACHE
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,21 @@ def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = R
     A change is certain only if it exceeds the medians' intervals and the relative `spread` of medians from run to run.
     """
     timed = [row for row in old["rows"] if row["status"] == "ok"]
-    before = {(row["kernel"], *row["shape"], bool(row.get("causal"))): row for row in timed}
+    before = {_subject(row): row for row in timed}
     changes = []
     for row in rows:
-        then = before.get((row.kernel, *row.shape, row.causal))
+        then = before.get(_subject(vars(row)))
         if then is None or row.median is None or row.low is None or row.high is None:
             continue
         direction = _direction(row.low / then["high"], row.high / then["low"], 1 + spread)
         changes.append(Change(row.kernel, row.case, direction, row.median / then["median"]))
     return changes
+
+
+def _subject(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row is about: rows of other kernels, workloads or layouts are not compared with it."""
+    arrays = (row.get(key) for key in ("dtype", "heads", "kv_heads", "Nk", "layout", "distribution"))
+    return row["kernel"], *row["shape"], bool(row.get("causal")), *arrays
 
 
 def _direction(least: float, most: float, factor: float) -> str:

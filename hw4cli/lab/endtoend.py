@@ -24,7 +24,7 @@ import numpy as np
 from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.judge.runcase import check_case, output_problem, size_problem
-from hw4cli.lab.bench import commit
+from hw4cli.lab.record import commit
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.suite import Case

@@ -14,7 +14,7 @@ from hw4cli.compute.plan import DeviceProperties
 from hw4cli.device.gpu import Gpu, as_file
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import CompileError, MachineError
-from hw4cli.lab.bench import commit
+from hw4cli.lab.record import commit
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SCALES, SHARED, TENSOR
 from hw4cli.measure.roofs import SCHEMA, unit_of
 

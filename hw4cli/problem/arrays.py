@@ -107,3 +107,35 @@ def compare(output: Floats, answer: Floats, tolerance: float = TOLERANCE) -> Com
     comparison = Comparison(tolerance)
     comparison.add(np.ascontiguousarray(output, FLOAT32).reshape(-1), np.ascontiguousarray(answer, FLOAT32).reshape(-1))
     return comparison
+
+
+def read(path: str | Path) -> tuple[Floats, Floats, Floats]:
+    """Q, K and V of an input file as `attention` takes them: float32 arrays (B, 1, N, d), of one head each.
+
+    Raises InputError as `read_input` does.
+
+    >>> q = k = v = np.zeros((2, 1, 4, 8), np.float32)
+    >>> q, k, v = read(write("in", q, k, v))
+    >>> q.shape
+    (2, 1, 4, 8)
+    """
+    block = read_input(path)
+    return block[:, :1], block[:, 1:2], block[:, 2:]
+
+
+def write(path: str | Path, *arrays: Floats) -> Path:
+    """Write Q, K and V as an input file, or O alone as an output file; its path.
+
+    Arrays are float32 (B, heads, N, d), each head a batch of the file, or (B, N, d). Raises InputError if their number,
+    type or shapes do not fit, MachineError if the file cannot be written.
+
+    >>> o = np.zeros((2, 3, 4, 8), np.float32)
+    >>> write("in.out", o).stat().st_size
+    768
+    """
+    shapes = {array.shape for array in arrays}
+    if len(arrays) not in (1, 3) or len(shapes) != 1 or len(arrays[0].shape) not in (3, 4):
+        found = ", ".join(str(array.shape) for array in arrays) or "nothing"
+        raise InputError(f"give Q, K and V, or O alone, all of one shape (B, heads, N, d), but these are {found}")
+    flat = [array.reshape(-1, *array.shape[-2:]) for array in arrays]
+    return write_output(path, flat[0]) if len(arrays) == 1 else write_input(path, np.stack(flat, axis=1))

@@ -25,7 +25,7 @@ class Setting:
     """What makes times comparable beside B and N: head size, element type, mask, and which pass is timed."""
 
     d: int
-    dtype: str = FLOAT32
+    dtype: str = FLOAT32  # and, of arrays, what else sets a workload apart: heads, keys, layout
     causal: bool = False
     direction: str = FORWARD
 
@@ -167,7 +167,7 @@ def _point(row: dict[str, Any]) -> Point:
     B, N, d = (int(size) for size in row["shape"])
     match = TILED.fullmatch(row["kernel"])
     direction = str(row.get("pass") or FORWARD)
-    setting = Setting(d, str(row.get("dtype") or FLOAT32), bool(row.get("causal")), direction)
+    setting = Setting(d, _type(row, N), bool(row.get("causal")), direction)
     ms, low, high, tflops = (float(row[key]) for key in ("median", "low", "high", "tflops"))
     figures = {key: None if row.get(key) is None else float(row[key]) for key in FIGURES}
     if not (0 < low <= ms <= high and min(B, N, d) > 0 and tflops > 0):
@@ -188,6 +188,16 @@ def _point(row: dict[str, Any]) -> Point:
         tflops=tflops,
         figures=figures,
     )
+
+
+def _type(row: dict[str, Any], N: int) -> str:
+    """The element type; with what sets a workload of arrays apart from those of the same sizes, if anything does."""
+    dtype, heads, shared = str(row.get("dtype") or FLOAT32), row.get("heads"), row.get("kv_heads")
+    keys, layout, numbers = row.get("Nk") or N, row.get("layout") or "BHND", row.get("distribution")
+    extra = [f"{int(shared)} heads of K and V for {int(heads)}"] if heads and shared and heads != shared else []
+    extra += [f"{int(keys)} keys"] * (keys != N) + [f"layout {layout}"] * (layout != "BHND")
+    extra += [f"{numbers} numbers"] * (dtype == FLOAT32 and numbers == "normal")
+    return printable(", ".join([dtype, *extra]))
 
 
 def _run(row: dict[str, Any]) -> Run:

@@ -155,6 +155,16 @@ def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return items(before + comma + one for one in found if one.startswith(word))
 
 
+def complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+    """Complete the name of a workload."""
+    import tomllib
+
+    names: list[str] = []
+    with suppress(OSError, ValueError, LookupError):  # the command reports a damaged file
+        names = list(tomllib.loads(data_path("testcases/workloads.toml").read_text(encoding="utf-8"))["workloads"])
+    return items(name for name in names if name.startswith(incomplete))
+
+
 def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
     """Complete a student's name: the folders of the --class that stands before it."""
     folder, found = ctx.params.get("submissions"), list[str]()

@@ -76,6 +76,8 @@ WRONG = {
     "align is 'left': give 'bottom-right' or 'top-left'": (ValueError, {"align": "left"}),
     "kernel is 'half': on the CPU give 'auto'": (ValueError, {"kernel": "half"}),
     "bounds has 2 numbers: give three": (ValueError, {"bounds": (3, 3)}),
+    "bounds is (3, -1, 3): the largest |element|": (ValueError, {"bounds": (3, -1, 3)}),
+    "max_error is 0: it must be a positive number": (ValueError, {"max_error": 0}),
     "out has shape (2, 4, 5, 8): give that of q": (ValueError, {"out": zeros(2, 4, 5, 8)}),
     "q is float32, out float16: give one element type": (TypeError, {"out": zeros(2, 4, 5, 16, dtype=np.float16)}),
 }
@@ -86,3 +88,19 @@ def test_what_does_not_fit_is_refused_in_a_sentence(sentence):
     kind, changes = WRONG[sentence]
     with pytest.raises(kind, match=re.escape(sentence)):
         hw4cli.attention(**wrong(**changes))
+
+
+def test_an_error_that_float32_does_not_keep_is_kept_in_float64():
+    q, k, v = arrays(q=(1, 2, 40, 16), kv=(1, 2, 700, 16))
+    exact, _ = definition(*(x.astype(np.float64) for x in (q, k, v)), 0.25, None)
+    usual, closer = (hw4cli.attention(q, k, v, max_error=allowed) for allowed in (1e-3, 1e-6))
+    assert np.abs(closer - exact).max() <= 1e-6
+    assert np.array_equal(usual, hw4cli.attention(q, k, v))
+    assert not np.array_equal(usual, closer)
+    assert np.array_equal(hw4cli.attention(q, k, v, max_error=1e-6, bounds=(5, 5, 5)), closer)
+
+
+def test_an_error_that_nothing_keeps_is_refused():
+    q, k, v = arrays()
+    with pytest.raises(ValueError, match="max_error = 1e-12 is less than any kernel can keep"):
+        hw4cli.attention(q, k, v, max_error=1e-12)

@@ -8,7 +8,8 @@ from helpers import ROOT
 
 import hw4cli.device.timing
 from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
-from hw4cli.lab.bench import Measurement, finish
+from hw4cli.lab.bench import finish
+from hw4cli.lab.sampling import Measurement
 from hw4cli.problem.shape import Shape
 
 FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
@@ -125,3 +126,12 @@ def test_no_record_holds_a_time_that_contains_the_hosts():
         for row in json.loads(path.read_text())["rows"]:
             assert "hold time of the host" not in row["reason"], (path.name, row["case"])
             assert (row.get("host_ms") or 0) <= (row.get("flush_ms") or 0), (path.name, row["case"])
+
+
+def test_runs_without_rest_are_as_long_as_the_gpu_takes(gpu):
+    found = GpuTimer(gpu).sustained(launches(gpu, 2, 0.001), 0.5)
+    assert found == {"sustained_ms": pytest.approx(2 * KERNEL, rel=0.02), "watts": None, "sm_mhz": None}
+
+
+def test_runs_that_the_host_hands_over_too_slowly_have_no_such_time(gpu):
+    assert GpuTimer(gpu).sustained(launches(gpu, 1, 0.5), 0.5)["sustained_ms"] is None

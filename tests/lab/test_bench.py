@@ -9,11 +9,13 @@ from helpers import ROOT, fails
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.cli.bench import _formatted
+from hw4cli.benchcommand.shown import formatted
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import CACHE, FEWEST, MOST, KernelResult, Measurement
+from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.changes import check_comparable, compare
+from hw4cli.lab.record import CACHE
+from hw4cli.lab.sampling import FEWEST, MOST, Measurement
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.shape import Shape
@@ -130,11 +132,11 @@ def test_tables_show_every_figure_and_a_dash_where_there_is_none():
 
 def test_causal_rows_say_what_is_counted_and_are_compared_with_causal_ones_alone():
     causal = row(case="t28 causal", causal=True, pairs_percent=50.4)
-    shown = _formatted(record(causal, row()), "markdown")
+    shown = formatted(record(causal, row()), "markdown")
     assert shown.splitlines()[0].split(" | ")[7] == "pairs"
     assert [line.split(" | ")[7] for line in shown.splitlines()[2:4]] == ["50.4%", "-"]
     assert "by convention half of 4·B·N²·d" in shown
-    assert "pairs" not in _formatted(record(row()), "markdown")
+    assert "pairs" not in formatted(record(row()), "markdown")
     assert compare([causal], record(row())) == []
     assert [change.direction for change in compare([causal], record(row(), causal))] == ["same"]
 

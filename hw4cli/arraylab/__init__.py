@@ -1,0 +1,1 @@
+"""Attention of arrays, measured: inputs of a workload, ours and others' attention, checks, times."""

@@ -1,0 +1,164 @@
+"""Times of attention of arrays: each implementation is checked before it is timed; samples are interleaved."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from hw4cli.arraylab import oracle
+from hw4cli.arraylab.inputs import EXPONENT, DeviceArrays, on_device
+from hw4cli.arraylab.named import NamedWorkload, described
+from hw4cli.arraylab.ours import Implementation
+from hw4cli.arrays.workload import FLOAT32
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import MachineError
+from hw4cli.lab.bench import KernelResult
+from hw4cli.lab.sampling import MOST, Measurement, figures, take_turns
+
+FLOPS = "4*B*H*Nq*Nk*d; causal: half of it"
+SUSTAINED_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class ArrayResult(KernelResult):
+    """One implementation on one workload; `shape` is (batch * heads, Nq, d)."""
+
+    dtype: str = FLOAT32
+    heads: int = 1
+    kv_heads: int = 1
+    Nk: int = 0
+    layout: str = "BHND"
+    distribution: str = ""
+    ours: bool = True
+    relative_error: float | None = None  # of the answer's norm
+    checked_rows: int | None = None
+    repeats: bool | None = None  # whether a second run gave the same bits
+    sustained_ms: float | None = None  # of a run, back to back for half a second; None where the host is slower
+    watts: float | None = None  # meanwhile
+    sm_mhz: float | None = None  # meanwhile
+
+
+@dataclass
+class Checked(Measurement):
+    """A measurement of work that is right."""
+
+    implementation: Implementation | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def measure(
+    timer: GpuTimer,
+    implementations: Sequence[Implementation],
+    case: NamedWorkload,
+    cold: bool,
+    pause: float = 0.0,
+    sustained: bool = False,
+    most: int = MOST,
+    notify: Callable[[Measurement], None] = lambda _: None,
+) -> list[ArrayResult]:
+    """Check and time every implementation on one workload; one that fails or is wrong is not timed.
+
+    `pause`: seconds of rest before each sample; `sustained`: run each half a second without rest, too; `most`: samples
+    of each at most. If the workload does not fit the GPU, all have failed.
+    """
+    rows: dict[str, ArrayResult] = {}
+    right: list[Checked] = []
+    try:
+        with _memory_errors(timer, case):
+            arrays = on_device(case, timer.gpu.cupy)
+            expected = oracle.exact_rows(case, arrays.q, arrays.k, arrays.v)
+            for one in implementations:
+                found = _checked(timer, one, case, arrays, expected)
+                if isinstance(found, Checked):
+                    right.append(found)
+                else:
+                    rows[one.name] = found
+            take_turns(timer, right, lambda checked: checked.work(), cold, notify, pause, most)
+            for checked in right:
+                if sustained:
+                    checked.more.update(timer.sustained(checked.work, SUSTAINED_SECONDS))
+                rows[checked.name] = _finished(checked, case)
+    except MachineError as error:
+        return [_not_timed(one, case, "failed", str(error)) for one in implementations]
+    return [rows[one.name] for one in implementations]
+
+
+@contextmanager
+def _memory_errors(timer: GpuTimer, case: NamedWorkload) -> Iterator[None]:
+    """Turn a GPU's lack of memory into a MachineError."""
+    try:
+        yield
+    except timer.gpu.cupy.cuda.memory.OutOfMemoryError:
+        raise MachineError(f"the GPU has not enough memory for {described(case.work)}") from None
+
+
+def _checked(
+    timer: GpuTimer, one: Implementation, case: NamedWorkload, arrays: DeviceArrays, expected: list[oracle.Rows]
+) -> Checked | ArrayResult:
+    """A measurement to be filled, or the row of what is wrong or failed."""
+    try:
+        work, facts = one.prepare(case, arrays)
+        arrays.o.data.memset(0xFF, arrays.o.nbytes)
+        first = work().copy()
+        arrays.o.data.memset(0xFF, arrays.o.nbytes)
+        repeats = _same(first, work())
+        timer.gpu.wait()
+    except MachineError as error:
+        return _not_timed(one, case, "failed", str(error))
+    off = oracle.errors(case, expected, first)
+    reason = _not_finite(case, first) or oracle.problem(case, off)
+    if one.ours and not repeats:
+        reason = reason or "a second run gave other bits"
+    if reason:
+        return _not_timed(one, case, "wrong", reason)
+    more = {"relative_error": off.relative, "checked_rows": off.rows, "repeats": repeats}
+    return Checked(one.name, work, facts, off.largest, implementation=one, more=more)
+
+
+def _same(first: Any, second: Any) -> bool:
+    return not bool((first != second).any())
+
+
+def _not_finite(case: NamedWorkload, o: Any) -> str | None:
+    exponent = EXPONENT[case.work.dtype]
+    count = int(((o & exponent) == exponent).sum())
+    return f"{count:,} elements are NaN or Inf" if count else None
+
+
+def _facts(one: Implementation, case: NamedWorkload) -> dict[str, Any]:
+    work = case.work
+    return {
+        "kernel": one.name,
+        "case": case.name,
+        "shape": (work.batch * work.heads, work.Nq, work.d),
+        "causal": work.causal,
+        "dtype": work.dtype,
+        "heads": work.heads,
+        "kv_heads": work.kv_heads,
+        "Nk": work.Nk,
+        "layout": case.layout,
+        "distribution": case.distribution,
+        "ours": one.ours,
+    }
+
+
+def _not_timed(one: Implementation, case: NamedWorkload, status: str, reason: str) -> ArrayResult:
+    return ArrayResult(status=status, reason=reason, **_facts(one, case))
+
+
+def _finished(checked: Checked, case: NamedWorkload) -> ArrayResult:
+    """A measurement's samples as a row."""
+    assert checked.implementation
+    work, found = case.work, figures(checked)
+    size = 4 if work.dtype == FLOAT32 else 2
+    elements = 2 * work.d * work.batch * (work.heads * work.Nq + work.kv_heads * work.Nk)
+    return ArrayResult(
+        **_facts(checked.implementation, case),
+        status="ok",
+        tflops=work.flops / found["median"] / 1e9,
+        gb_per_s=size * elements / found["median"] / 1e6,
+        max_error=checked.max_error,
+        **found,
+        **checked.facts,
+        **checked.more,
+    )

@@ -1,0 +1,127 @@
+"""Workloads of arrays as text: "B=4 H=64 N=8192 d=128 dtype=fp16 causal", or a name of testcases/workloads.toml."""
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, size_problem
+from hw4cli.errors import InputError
+from hw4cli.resources import data_path
+
+DTYPES = {
+    **dict.fromkeys(("fp16", "f16", FLOAT16), FLOAT16),
+    **dict.fromkeys(("bf16", BFLOAT16), BFLOAT16),
+    **dict.fromkeys(("fp32", "f32", FLOAT32), FLOAT32),
+}
+PACKED = "packed"  # Q, K and V in one array (batch, N, heads of all three, d)
+LAYOUTS = ("BHND", "BNHD", PACKED)
+NORMAL, UNIFORM = "normal", "uniform"
+SIZES = {"B": 1, "H": 1, "KVH": None, "N": None, "Nk": None, "d": None}  # and what they are where they are not given
+CHOICES = {"layout": LAYOUTS, "dist": (NORMAL, UNIFORM), "align": (BOTTOM_RIGHT, TOP_LEFT), "dtype": tuple(DTYPES)}
+WORDS = (*SIZES, "dtype", "causal", "align", "scale", "layout", "dist", "seed")
+
+
+@dataclass(frozen=True)
+class NamedWorkload:
+    """What to compute, how it lies in memory, and of which numbers: normal, or uniform in [-3, 3)."""
+
+    name: str
+    work: Workload
+    scale: float
+    layout: str = "BHND"
+    distribution: str = NORMAL
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def named() -> dict[str, str]:
+    """The workloads that have a name, as text. InputError if their file is damaged."""
+    path = data_path("testcases/workloads.toml")
+    return read_named(path)
+
+
+def read_named(path: Path) -> dict[str, str]:
+    """The workloads of a file, as text. InputError if the file cannot be read, or is not one of workloads."""
+    try:
+        table = tomllib.loads(path.read_bytes().decode())
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    rows = table.get("workloads")
+    if not isinstance(rows, dict) or not all(isinstance(text, str) for text in rows.values()):
+        raise InputError(f'{path} must have a table of workloads, as in name = "B=1 H=16 N=4096 d=64 dtype=fp16"')
+    return dict(rows)
+
+
+def workload(text: str) -> NamedWorkload:
+    """The workload of a name, or of words such as "B=4 H=64 KVH=8 N=8192 Nk=4096 d=128 dtype=fp16 causal".
+
+    KVH is H, and Nk is N, where they are not given. Raises InputError, with the word that is wrong.
+    """
+    name = " ".join(text.split())
+    if re.fullmatch(r"[A-Za-z][\w.-]*", name) and name != "causal":
+        if name not in named():
+            raise InputError(f"there is no workload {name!r}: give {', '.join(named())}, or sizes, as in N=4096 d=64")
+        return replace(_parsed(named()[name]), name=name)
+    return _parsed(name)
+
+
+def _parsed(text: str) -> NamedWorkload:
+    where = f"workload {text!r}"
+    given: dict[str, str] = {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        if key not in WORDS or bool(equals) == (key == "causal"):
+            raise InputError(f"{where}: {word!r} is none of {', '.join(WORDS)}, as in N=4096 or causal")
+        if key in given:
+            raise InputError(f"{where}: {key} is given twice")
+        if key in CHOICES and value not in CHOICES[key]:
+            raise InputError(f"{where}: {key} is {value!r}, but must be one of {', '.join(CHOICES[key])}")
+        given[key] = value
+    sizes = {key: _whole(where, key, given[key], 1) for key in SIZES if key in given}
+    for key in ("N", "d"):
+        if key not in sizes:
+            raise InputError(f"{where}: {key} is missing")
+    B, H, N, d = (sizes.get(key, 1) for key in ("B", "H", "N", "d"))
+    causal, Nk = "causal" in given, sizes.get("Nk", N)
+    offset = Nk - N if causal and given.get("align", BOTTOM_RIGHT) == BOTTOM_RIGHT else 0
+    work = Workload(DTYPES[given.get("dtype", "fp16")], B, H, sizes.get("KVH", H), N, Nk, d, causal, offset)
+    if problem := size_problem(work):
+        raise InputError(f"{where}: {problem}")
+    layout = given.get("layout", "BHND")
+    if layout == PACKED and Nk != N:
+        raise InputError(f"{where}: Q, K and V in one array need as many keys as rows")
+    scale = _positive(where, "scale", given["scale"]) if "scale" in given else work.scale
+    seed = _whole(where, "seed", given.get("seed", "0"), 0)
+    return NamedWorkload(described(work), work, scale, layout, given.get("dist", NORMAL), seed)
+
+
+def _whole(where: str, key: str, value: str, least: int) -> int:
+    if not re.fullmatch(r"\d{1,10}", value) or not least <= int(value) < 2**31:
+        raise InputError(f"{where}: {key} is {value!r}, but must be an integer from {least} to 2147483647")
+    return int(value)
+
+
+def _positive(where: str, key: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise InputError(f"{where}: {key} is {value!r}, but must be a positive number")
+    return number
+
+
+def described(work: Workload) -> str:
+    """A workload in few words: "(4, 64, 8192, 128) fp16 causal", "(1, 32/8, 512/8192, 128) bf16"."""
+    heads = f"{work.heads}/{work.kv_heads}" if work.heads != work.kv_heads else f"{work.heads}"
+    rows = f"{work.Nq}/{work.Nk}" if work.Nq != work.Nk else f"{work.Nq}"
+    short = {FLOAT16: "fp16", BFLOAT16: "bf16", FLOAT32: "fp32"}[work.dtype]
+    return f"({work.batch}, {heads}, {rows}, {work.d}) {short}{' causal' if work.causal else ''}"

@@ -1,0 +1,91 @@
+"""hw4's kernels for arrays, as implementations to be measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arraylab.inputs import DeviceArrays
+from hw4cli.arraylab.named import NamedWorkload
+from hw4cli.arrays.float32 import Float32OnGpu
+from hw4cli.arrays.half import Arrays
+from hw4cli.arrays.halfmma import SPLIT
+from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.arrays.ongpu import HalfOnGpu
+from hw4cli.arrays.operand import operand
+from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.compute.plan import Plan
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import Gpu
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import MachineError
+
+KERNELS = (*KERNELS16, *VARIANTS)
+Work = Callable[[], Any]  # computes O once more; returns it as an array of words (batch, heads, N, d)
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """What is measured: a name, and for a workload and its arrays the work, and what it takes of the GPU.
+
+    `prepare` raises MachineError where it cannot compute the workload. `ours`: a kernel of hw4's.
+    """
+
+    name: str
+    prepare: Callable[[NamedWorkload, DeviceArrays], tuple[Work, dict[str, Any]]]
+    ours: bool = True
+
+
+def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
+    """A kernel of 16 bits, or one of the ladder, by its name."""
+    half, float32 = HalfOnGpu(gpu), Float32OnGpu(gpu)
+
+    def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
+        work, stream = case.work, gpu.cupy.cuda.Stream.null
+        check_type(name, work)
+        if name in KERNELS16:
+            planned = half.plan(work, kernel=name)
+            scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)
+            where = Arrays(*arrays.matrices)
+
+            def run() -> Any:
+                half.launch(work, where._replace(scratch=scratch.data.ptr), case.scale, stream, kernel=name)
+                return arrays.o
+        else:
+            planned = float32.plan(work, name)
+            q, k, v, o = (operand(part, getattr(arrays, part).view(np.float32), "BHND") for part in "qkvo")
+
+            def run() -> Any:
+                float32.compute(work, (q, k, v, o), None, case.scale, name, stream)
+                return arrays.o
+
+        found = timer.resources(planned)
+        facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
+        return run, {**facts, "pairs_percent": pairs_percent(work, planned)}
+
+    return Implementation(name, prepare)
+
+
+def takes(kernel: str, work: Workload) -> bool:
+    """Whether a kernel is for the workload's element type."""
+    return (kernel in KERNELS16) == (work.dtype != FLOAT32)
+
+
+def check_type(kernel: str, work: Workload) -> None:
+    """Raise MachineError where a kernel does not take the workload's element type."""
+    if not takes(kernel, work):
+        wanted = "float16 and bfloat16" if kernel in KERNELS16 else "float32"
+        raise MachineError(f"kernel {kernel} is for {wanted}, and the workload's elements are {work.dtype}")
+
+
+def pairs_percent(work: Workload, planned: Plan) -> float | None:
+    """Of all pairs of a row and a key, the share in tiles that a plan computes. half: of each group of warps.
+
+    None where heads share tiles of rows (half_split).
+    """
+    if planned.variant == SPLIT:
+        return None
+    rows = planned.macros["BR"] // planned.macros.get("GROUPS", 1)
+    whole = work.batch * work.heads * work.Nq * work.Nk
+    return 100 * work.computed_pairs(rows, planned.macros["BC"]) / whole

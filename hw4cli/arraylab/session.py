@@ -1,0 +1,107 @@
+"""A session of measurements of arrays on one GPU, and its record: what `hw4 bench --workload` and `hw4cli.bench` do."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from hw4cli.arraylab.measure import FLOPS, ArrayResult, measure
+from hw4cli.arraylab.named import NamedWorkload, workload
+from hw4cli.arraylab.ours import KERNELS, implementation, takes
+from hw4cli.arraylab.peers import peer_implementations
+from hw4cli.arraylab.tables import KIND
+from hw4cli.arrays.kernels16 import kernel16
+from hw4cli.arrays.workload import FLOAT32
+from hw4cli.device.gpu import Gpu
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import InputError
+from hw4cli.lab.record import benchmark_record
+from hw4cli.lab.sampling import MOST, Measurement
+
+Notify = Callable[[Measurement, NamedWorkload], None]
+OF_FLOAT32 = ("split", "flash")  # where no kernel is named
+
+
+class ArraySession:
+    """Measures kernels and peers on workloads, one after the other. Raises MachineError if there is no GPU."""
+
+    def __init__(
+        self,
+        kernels: Sequence[str] = (),
+        peers: tuple[str, ...] = (),
+        cold: bool = True,
+        pause: float = 0.0,
+        sustained: bool = False,
+        samples: int = MOST,
+    ) -> None:
+        self.gpu = Gpu()
+        self._timer = GpuTimer(self.gpu)
+        self._kernels, self._peers, self._cold = kernels, peers, cold
+        self._pause, self._sustained, self._samples = pause, sustained, samples
+        self._before, self._sgemm = self._timer.clocks(), self._timer.sgemm_tflops()
+        self.rows: list[ArrayResult] = []
+
+    def measure(self, case: NamedWorkload, notify: Notify = lambda *_: None) -> list[ArrayResult]:
+        """The rows of one workload: of the kernels that take its element type, and of the peers."""
+        kernels = self._kernels or self._default(case)
+        fitting = [name for name in kernels if takes(name, case.work)] or kernels
+        subjects = [implementation(self.gpu, self._timer, name) for name in fitting]
+        if self._peers:
+            subjects += peer_implementations(self.gpu, self._peers, case.work.dtype)
+
+        def show(one: Measurement) -> None:
+            notify(one, case)
+
+        found = measure(self._timer, subjects, case, self._cold, self._pause, self._sustained, self._samples, show)
+        self.rows += found
+        return found
+
+    def _default(self, case: NamedWorkload) -> Sequence[str]:
+        return OF_FLOAT32 if case.work.dtype == FLOAT32 else (kernel16(case.work, self.gpu.props),)
+
+    def record(self) -> dict[str, Any]:
+        """The record of all rows so far."""
+        rest = {"pause": f"{self._pause:g} s of rest before each sample"} if self._pause else {}
+        record = benchmark_record(
+            self._timer, self.rows, self._sgemm, self._cold, self._before, flops=FLOPS, checked="float64", **rest
+        )
+        return {**record, "kind": KIND}
+
+
+def bench(
+    kernels: str | Iterable[str] = (),
+    workloads: str | Iterable[str] = "tilelang",
+    *,
+    peers: str | Iterable[str] = (),
+    pause: float = 0.0,
+    sustained: bool = False,
+    samples: int = MOST,
+) -> dict[str, Any]:
+    """Time attention of arrays on the GPU, as `hw4 bench KERNELS --workload ...` does; the record as a dictionary.
+
+    kernels: "half", or of `hw4 kernels`; by default the fastest for the element type. workloads: names of
+    testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
+    seconds of rest before each sample; `sustained`: also run each half a second without rest; `samples`: of each at
+    most. record["rows"] holds a dictionary for each kernel and workload, times in milliseconds.
+
+    Raises InputError for a kernel or workload that there is not, MachineError if there is no GPU.
+
+    >>> from hw4cli import MachineError
+    >>> try:
+    ...     rows = bench("half", "B=1 H=8 N=1024 d=64 dtype=fp16")["rows"]
+    ... except MachineError:
+    ...     rows = []  # there is no GPU
+    >>> [row["median"] > 0 for row in rows] in ([], [True])
+    True
+    """
+    names, cases, others = (tuple(_words(x)) for x in (kernels, workloads, peers))
+    parsed = [workload(text) for text in cases]
+    for name in names:
+        if name not in KERNELS:
+            raise InputError(f"there is no kernel {name!r} for arrays: give {', '.join(KERNELS)}")
+    session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples)
+    for case in parsed:
+        session.measure(case)
+    return session.record()
+
+
+def _words(value: str | Iterable[str]) -> Iterator[str]:
+    yield from [value] if isinstance(value, str) else value

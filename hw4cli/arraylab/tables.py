@@ -1,0 +1,59 @@
+"""Records of attention of arrays as rows of tables."""
+
+from typing import Any
+
+from hw4cli.arraylab.named import described
+from hw4cli.arrays.workload import Workload
+
+KIND = "arrays"  # of a record
+COLUMNS = ("kernel", "workload", "(B, H, N, d)", "median ms", "±", "n", "TFLOP/s", "×", "GB/s", "pairs")
+SUSTAINED = ("sustained ms", "watts", "MHz")
+LAST = ("rel. error", "max error", "regs", "shared KB", "occupancy")
+NOTE = (
+    "TFLOP/s: 4·B·H·Nq·Nk·d operations in the time, of causal attention by convention half of them; pairs: how many of "
+    "the Nq·Nk pairs of a row and a key are in tiles that the kernel computes; ×: the first kernel's rate is so many "
+    "times this one's"
+)
+
+
+def workload_of(row: dict[str, Any]) -> Workload:
+    """The workload of a row, without the mask's offset."""
+    heads, (batch_heads, Nq, d) = row["heads"], row["shape"]
+    sizes = batch_heads // heads, heads, row["kv_heads"], Nq, row["Nk"], d
+    return Workload(row["dtype"], *sizes, bool(row["causal"]))
+
+
+def table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The header and the lines of rows that were timed."""
+    sustained = any(row["sustained_ms"] for row in timed)
+    first: dict[str, dict[str, Any]] = {}
+    for row in timed:
+        first.setdefault(row["case"], row)
+    header = [*COLUMNS, *(SUSTAINED if sustained else ()), *LAST]
+    return header, [_cells(row, first[row["case"]], sustained) for row in timed]
+
+
+def _cells(row: dict[str, Any], first: dict[str, Any], sustained: bool) -> list[str]:
+    def number(key: str, form: str, factor: float = 1) -> str:
+        return "-" if row[key] is None else format(row[key] * factor, form)
+
+    text = described(workload_of(row))
+    beside = [number("sustained_ms", ".4g"), number("watts", ".0f"), number("sm_mhz", ".0f")]
+    return [
+        row["kernel"],
+        row["case"] if row["case"] != text else "-",
+        text,
+        number("median", ".4g"),
+        f"{(row['high'] - row['low']) / 2 / row['median']:.1%}",
+        str(row["samples"]),
+        number("tflops", ".1f"),
+        f"{row['median'] / first['median']:.2f}",
+        number("gb_per_s", ".0f"),
+        number("pairs_percent", ".1f") + "%" * (row["pairs_percent"] is not None),
+        *(beside if sustained else ()),
+        number("relative_error", ".1e"),
+        number("max_error", ".1e"),
+        number("registers", "d"),
+        number("shared_bytes", ".1f", 1 / 1024),
+        number("occupancy", ".0%"),
+    ]

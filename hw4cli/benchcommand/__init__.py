@@ -1,0 +1,1 @@
+"""What `hw4 bench` does: kernels on cases of files, whole programs, attention of arrays; and what it prints."""

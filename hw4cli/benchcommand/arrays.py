@@ -1,0 +1,60 @@
+"""`hw4 bench --workload`: attention of arrays."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hw4cli.benchcommand.compared import compared, older_record
+from hw4cli.benchcommand.shown import announce, publish
+from hw4cli.resources import is_own_kernel
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import LiveTable
+
+if TYPE_CHECKING:
+    from hw4cli.arraylab.named import NamedWorkload
+    from hw4cli.lab.sampling import Measurement
+
+
+def bench_arrays(
+    ctx: click.Context,
+    form: str,
+    output: Path | None,
+    kernels: tuple[str, ...],
+    workloads: tuple[str, ...],
+    warm: bool,
+    peers: tuple[str, ...],
+    older: Path | None,
+    pause: float,
+    sustained: bool,
+    samples: int,
+) -> int:
+    """Time attention of arrays, and print the record; the command's exit status.
+
+    A peer that cannot compute a workload is no failure of hw4's.
+    """
+    with Importing():
+        from hw4cli.arraylab.named import workload
+        from hw4cli.arraylab.ours import KERNELS
+        from hw4cli.arraylab.session import ArraySession
+        from hw4cli.lab.times import median_interval
+
+    for name in filter(is_own_kernel, kernels):
+        raise click.UsageError(f"{name} computes cases: give --cases or --shape, not --workload", ctx)
+    then = older_record(older, cold=not warm)
+    chosen = [workload(text) for text in workloads]
+    names = [one for name in dict.fromkeys(kernels) for one in (KERNELS if name == "all" else [name])]
+    session = ArraySession(names, peers, not warm, pause, sustained, samples)
+    with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
+
+        def show(one: "Measurement", case: "NamedWorkload") -> None:
+            median, low, high = median_interval(one.times)
+            cells = [one.name, case.name, f"{median:.4g}", f"{(high - low) / 2 / median:.1%}", str(len(one.samples))]
+            live.update((one.name, case.name), cells)
+
+        for case in chosen:
+            announce(case.name)
+            session.measure(case, show)
+    publish(session.record(), form, output)
+    slower = then is not None and compared(session.rows, then, older, session.gpu.name)
+    return 1 if slower or any(row.ours and row.status != "ok" for row in session.rows) else 0

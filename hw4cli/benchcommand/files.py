@@ -1,0 +1,108 @@
+"""`hw4 bench` of kernels on cases of files."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.benchcommand.compared import compared, older_record
+from hw4cli.benchcommand.shown import announce, publish
+from hw4cli.compute.variants import DEFAULT, VARIANTS
+from hw4cli.errors import MachineError
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import LiveTable
+from hw4cli.text.words import print_message
+
+if TYPE_CHECKING:
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.bench import Implementation, KernelResult
+    from hw4cli.lab.sampling import Measurement
+
+ALL = "all"
+
+
+def bench_kernels(
+    ctx: click.Context,
+    cases: str,
+    form: str,
+    output: Path | None,
+    kernels: tuple[str, ...],
+    shapes: list[Shape],
+    causal: bool,
+    tiles: list[dict[str, int]],
+    warm: bool,
+    peers: tuple[str, ...],
+    older: Path | None,
+) -> int:
+    """Time kernels of files' cases, and print the record; the command's exit status."""
+    with Importing():
+        from hw4cli.device.gpu import Gpu
+        from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.device.timing import GpuTimer
+        from hw4cli.lab.bench import measure
+        from hw4cli.lab.record import benchmark_record
+        from hw4cli.lab.times import median_interval
+
+    then = older_record(older, cold=not warm)
+    chosen = _cases(ctx, cases, shapes, causal)
+    for name in kernels:
+        if name in KERNELS16:
+            raise click.UsageError(
+                f"{name} computes arrays of 16 bits: give --workload, as in --workload tilelang", ctx
+            )
+        if name != ALL:
+            kernel_named(name)  # reports what is wrong with a file before a GPU is opened
+    gpu = Gpu()
+    timer = GpuTimer(gpu)
+    implementations = _implementations(gpu, timer, kernels or (DEFAULT,), tiles, peers)
+    before, sgemm = timer.clocks(), timer.sgemm_tflops()
+    rows: list[KernelResult] = []
+    with LiveTable(["kernel", "case", "median ms", "±", "n"]) as live:
+        for case in chosen:
+            announce(case[0])
+
+            def show(one: "Measurement", case: str = case[0]) -> None:
+                median, low, high = median_interval(one.times)
+                spread = f"{(high - low) / 2 / median:.1%}"
+                live.update((one.name, case), [one.name, case, f"{median:.4g}", spread, str(len(one.samples))])
+
+            rows += measure(timer, implementations, case, sgemm, not warm, show)
+    publish(benchmark_record(timer, rows, sgemm, cold=not warm, before=before), form, output)
+    slower = then is not None and compared(rows, then, older, gpu.name)
+    bad = slower or any(row.status != "ok" for row in rows)
+    return 1 if bad else 0
+
+
+def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool = False) -> list[tuple[str, Shape, int]]:
+    """(name, shape, seed) of what to measure on."""
+    from hw4cli.problem import suite
+
+    if not names and not shapes:
+        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
+    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
+    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
+    if not causal:
+        return found
+    return [(f"{name} causal", replace(shape, causal=True), seed) for name, shape, seed in found]
+
+
+def _implementations(
+    gpu: "Gpu", timer: "GpuTimer", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: tuple[str, ...]
+) -> "list[Implementation]":
+    from hw4cli.lab.bench import kernel_implementation
+
+    names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
+    choices: list[dict[str, int] | None] = [*tiles] or [None]
+    implementations = [kernel_implementation(gpu, timer, name, tile) for name in names for tile in choices]
+    if peers:
+        from hw4cli.lab.baselines import torch_implementations
+
+        try:
+            implementations += torch_implementations(gpu)
+        except MachineError as reason:
+            print_message(reason)
+    return implementations

@@ -1,0 +1,68 @@
+"""What `hw4 bench` prints while it measures, and the record at its end."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.text.words import columns, printable, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.text.tables import Bars
+
+
+def announce(case: str) -> None:
+    """Name the case that is now checked and measured: on a terminal, above the rows so far."""
+    print(f"{case} …", file=sys.stderr, flush=True)
+
+
+def publish(result: dict[str, Any], form: str, output: Path | None) -> None:
+    """Print a record; write it to `output`, if given."""
+    from hw4cli.system.files import write_text
+
+    click.echo(formatted(result, form), nl=False)
+    if output:
+        write_text(output, json.dumps(result, indent=1) + "\n")
+
+
+def formatted(result: dict[str, Any], form: str) -> str:
+    """A record as text: a table, Markdown, CSV or JSON."""
+    from hw4cli.arraylab.tables import KIND, NOTE
+    from hw4cli.arraylab.tables import table as array_table
+    from hw4cli.lab.tables import CAUSAL_NOTE, table
+    from hw4cli.text import tables
+
+    if form == "json":
+        return json.dumps(result, indent=1) + "\n"
+    if form == "csv":
+        return tables.comma_separated(result["rows"])
+    who = "program" if result.get("kind") == "end-to-end" else "kernel"
+    timed = [row for row in result["rows"] if row["status"] == "ok"]
+    arrays = result.get("kind") == KIND
+    header, lines = array_table(timed) if arrays else table(timed, programs=who == "program")
+    reasons = [
+        printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
+    ]
+    if arrays and timed:
+        reasons.append(NOTE)
+    elif any(row.get("causal") for row in timed):
+        reasons.append(CAUSAL_NOTE)
+    if form == "markdown":
+        return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
+    width = columns(sys.stdout)
+    notes = "".join(f"{wrapped(line, width)}\n" for line in reasons)
+    return tables.plain(header, lines, width, _bars(timed, len(header))) + notes
+
+
+def _bars(rows: list[dict[str, Any]], columns: int) -> "Bars":
+    """Kernels' rates, which compare over cases; programs' times, as shares of the longest of their case."""
+    from hw4cli.text.bars import shares, shows_blocks
+    from hw4cli.text.tables import Bars
+
+    blocks = shows_blocks(sys.stdout)
+    if rows and "program" in rows[0]:
+        longest = {row["case"]: max(one["median"] for one in rows if one["case"] == row["case"]) for row in rows}
+        return Bars("time", [row["median"] / longest[row["case"]] for row in rows], blocks, columns)
+    return Bars("rate", shares([row["tflops"] for row in rows]), blocks, columns)

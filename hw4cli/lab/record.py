@@ -1,0 +1,66 @@
+"""The record of a benchmark: machine, software, commit, date, clocks, method, results."""
+
+import datetime
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from hw4cli.compute.measured import RUN_SPREAD
+from hw4cli.device.timing import GpuTimer
+from hw4cli.lab.sampling import WARM_UP
+from hw4cli.lab.tables import SCHEMA
+from hw4cli.resources import data_path
+
+CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
+
+
+def benchmark_record(
+    timer: GpuTimer,
+    rows: Sequence[Any],
+    sgemm: float | None,
+    cold: bool,
+    before: dict[str, Any],
+    **method: Any,
+) -> dict[str, Any]:
+    """The record of rows, which are dataclasses; `method`: what differs from the method of kernels on files' cases."""
+    return {
+        "schema": SCHEMA,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "hw4": import_module("hw4cli").__version__,  # which names what imports this module
+        "commit": commit(),
+        "machine": timer.machine(),
+        "clocks": {"before": before, "after": timer.clocks()},
+        "sgemm_tflops": sgemm,
+        "copy_gb_per_s": timer.copy_gb_per_s(),
+        "method": {
+            "timer": "CUDA events, kernels interleaved",
+            "launches": "handed over while the cache is overwritten",
+            "cache": CACHE[cold],
+            "warm_up": WARM_UP,
+            "interval": "95 % of the median, order statistics",
+            "between_runs": RUN_SPREAD,
+            "flops": "4*B*N*N*d; causal: half of it",
+            "gb_per_s": "Q, K, V and O once",
+            **method,
+        },
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def commit() -> str | None:
+    """The commit that is measured: HW4_COMMIT if it is set, else what git describes in the source tree."""
+    if "HW4_COMMIT" in os.environ:
+        return os.environ["HW4_COMMIT"]
+    folder = data_path("kernels").parent
+    try:
+        return subprocess.run(
+            ["git", "-C", str(folder), "describe", "--always", "--dirty"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,103 @@
+"""Samples of times on a GPU: until the median is certain, several pieces of work in turns, and what they come to.
+
+The 95 % confidence interval of the median is the distribution-free one, from order statistics (Conover, Practical
+Nonparametric Statistics, 3.2).
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hw4cli.device.timing import GpuTimer, Sample
+from hw4cli.lab.times import Times, median_interval
+from hw4cli.text.words import counted
+
+WARM_UP = 3  # runs
+FEWEST, MOST = 10, 100  # samples
+SECONDS = 4.0  # of samples, the most per kernel and case
+HALF_WIDTH = 0.005  # of the median's interval, relative to the median, below which sampling ends
+QUANTILES = (0.05, 0.25, 0.75, 0.95)
+DIGITS = 7  # significant ones of a sample in a record: events tick every half microsecond
+
+
+@dataclass
+class Measurement:
+    """The samples of an implementation on a case."""
+
+    name: str
+    work: Callable[..., Any]
+    facts: dict[str, Any]
+    max_error: float
+    samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def times(self) -> list[float]:
+        """The GPU's time of each sample."""
+        return [sample.gpu for sample in self.samples]
+
+    def done(self, most: int = MOST) -> bool:
+        """Whether the median's interval is narrow enough, or a limit is reached: `most` samples, or SECONDS."""
+        if len(self.samples) < min(FEWEST, most):
+            return False
+        median, low, high = median_interval(self.times)
+        at_limit = len(self.samples) >= most or sum(self.times) > 1000 * SECONDS
+        return at_limit or (high - low) / 2 <= HALF_WIDTH * median
+
+
+Some = TypeVar("Some", bound=Measurement)
+
+
+def take_turns(
+    timer: GpuTimer,
+    measurements: Sequence[Some],
+    run: Callable[[Some], object],
+    cold: bool,
+    notify: Callable[[Some], None],
+    pause: float = 0.0,
+    most: int = MOST,
+) -> None:
+    """Time `run` of the measurements in turns, until the median of each is certain enough or a limit is reached.
+
+    `pause`: so many seconds the GPU rests before each sample.
+    """
+
+    def sample(measurement: Some) -> Sample:
+        if pause:
+            time.sleep(pause)
+        return timer.sample(lambda: run(measurement), cold)
+
+    for measurement in measurements:
+        for _ in range(WARM_UP):
+            sample(measurement)
+    while waiting := [measurement for measurement in measurements if not measurement.done(most)]:
+        for measurement in waiting:
+            measurement.samples.append(sample(measurement))
+            notify(measurement)
+
+
+def figures(measurement: Measurement) -> dict[str, Any]:
+    """What a record holds of the samples, in milliseconds, by the names of KernelResult's fields."""
+    times = measurement.times
+    median, low, high = median_interval(times)
+    host, flush = (statistics.median(getattr(x, part) for x in measurement.samples) for part in ("host", "flush"))
+    late = sum(sample.late for sample in measurement.samples)
+    spread = Times.of(times) if len(times) > 1 else None
+    return {
+        "reason": f"{counted(late, 'sample')} with time of the host, {host:.2g} ms to enqueue the work" if late else "",
+        "median": median,
+        "low": low,
+        "high": high,
+        "samples": len(times),
+        "mean": statistics.fmean(times),
+        "standard_error": spread.error if spread else None,
+        "fastest": min(times),
+        "slowest": max(times),
+        "quantiles": {f"{share:.0%}": float(np.quantile(times, share)) for share in QUANTILES},
+        "samples_ms": [float(f"{ms:.{DIGITS}g}") for ms in times],
+        "host_ms": host,
+        "flush_ms": flush,
+    }

@@ -1,0 +1,106 @@
+"""hw4cli.attention of float32 tensors on a GPU that is made up: its kernels are executed on the CPU."""
+
+import re
+from types import SimpleNamespace
+
+import faketorch
+import numpy as np
+import pytest
+from faketorch import Tensor
+from halves import definition
+
+import hw4cli
+from hw4cli.arrays.operand import operand, stream_of
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return faketorch.install(monkeypatch)
+
+
+def tensors(q=(1, 4, 40, 16), kv=(1, 2, 70, 16), factor=1.0):
+    rng = np.random.default_rng(0)
+    return [Tensor(rng.uniform(-3, 3, shape).astype(np.float32) * np.float32(factor)) for shape in (q, kv, kv)]
+
+
+def exact(q, k, v, scale=0.25, last=None):
+    return definition(*(x.array.astype(np.float64) for x in (q, k, v)), scale, last)
+
+
+def swapped(x):
+    return Tensor(np.ascontiguousarray(x.array.swapaxes(1, 2)).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_shared_heads_masks_and_scales_are_computed(gpu, causal):
+    q, k, v = tensors()
+    o, lse = hw4cli.attention(q, k, v, causal=causal, scale=0.1, kernel="flash", return_lse=True)
+    expected, sums = exact(q, k, v, 0.1, 30 if causal else None)
+    np.testing.assert_allclose(o.array, expected, atol=1e-5)
+    np.testing.assert_allclose(lse.array, sums, atol=1e-4)
+    assert gpu.launched == ["flash"] * (2 if causal else 1)
+
+
+def test_arrays_that_no_kernel_reads_as_they_are_are_copied_and_the_answer_back(gpu):
+    q, k, v = tensors()
+    expected = hw4cli.attention(q, k, v, causal=True, kernel="flash").array
+    rows_first = [Tensor(swapped(x).array.swapaxes(1, 2)) for x in (q, k, v)]
+    out = Tensor(np.full((1, 40, 4, 32), np.nan, np.float32)[..., :16])
+    assert hw4cli.attention(*rows_first, causal=True, kernel="flash", layout="BNHD", out=out) is out
+    np.testing.assert_array_equal(out.array.swapaxes(1, 2), expected)
+
+
+def test_the_library_allocates_what_a_kernel_needs_so_that_a_graph_keeps_it(gpu):
+    hw4cli.attention(*tensors(), kernel="flash")
+    assert [dtype for dtype, _ in faketorch.torch.allocated] == ["float32", "uint8"]
+
+
+def test_the_range_that_is_read_chooses_as_the_one_that_is_given(gpu):
+    for factor, kernel in ((1, "split"), (30, "float64")):
+        arrays, bounds = tensors(factor=factor), (3 * factor,) * 3
+        gpu.launched.clear()
+        read, given = hw4cli.attention(*arrays), hw4cli.attention(*arrays, bounds=bounds)
+        assert gpu.launched[-1].removesuffix("_convert") == kernel
+        np.testing.assert_array_equal(read.array, given.array)
+
+
+def test_a_larger_scale_counts_as_larger_values(gpu):
+    hw4cli.attention(*tensors(), bounds=(3, 3, 3), scale=0.25 * 900)
+    assert gpu.launched[-1] == "flash"
+
+
+def test_a_graph_that_would_need_the_range_is_refused(gpu, monkeypatch):
+    monkeypatch.setattr(faketorch.torch, "capturing", True)
+    with pytest.raises(ValueError, match=re.escape("give bounds=(the largest |element| of q, of k, of v), or kernel=")):
+        hw4cli.attention(*tensors())
+
+
+def test_a_graph_captures_what_was_compiled_before_and_nothing_else(gpu, monkeypatch):
+    arrays = tensors()
+    monkeypatch.setattr(faketorch.torch, "capturing", True)
+    with pytest.raises(ValueError, match="is not compiled yet, which cannot be done while a CUDA graph is captured"):
+        hw4cli.attention(*arrays, kernel="flash")
+    monkeypatch.setattr(faketorch.torch, "capturing", False)
+    expected = hw4cli.attention(*arrays, kernel="flash")
+    monkeypatch.setattr(faketorch.torch, "capturing", True)
+    np.testing.assert_array_equal(hw4cli.attention(*arrays, kernel="flash").array, expected.array)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"kernel": "float64", "scale": 1.0}, "float64 computes with the scale 1/sqrt(d) alone, and scale is 1"),
+        ({"kernel": "float4", "return_lse": True}, "kernel float4 gives no LSE: flash, split, exact do"),
+        ({"max_error": 1e-12}, "max_error = 1e-12 is less than any kernel can keep"),
+    ],
+)
+def test_what_no_kernel_gives_is_refused(gpu, options, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        hw4cli.attention(*tensors(), **options)
+
+
+def test_torchs_stream_is_taken_by_cudas_protocol_or_in_an_older_cupy_by_its_address(gpu):
+    x = operand("q", tensors()[0], "BHND")
+    assert stream_of(x, faketorch.cupy).ptr == faketorch.STREAM
+    older = SimpleNamespace(cuda=SimpleNamespace(Stream=SimpleNamespace(), ExternalStream=lambda address: address))
+    assert stream_of(x, older) == faketorch.STREAM

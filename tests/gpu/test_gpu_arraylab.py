@@ -1,0 +1,45 @@
+"""`hw4 bench --workload` on a GPU: our kernels and torch's backends, each by its name, in one record."""
+
+import json
+
+import pytest
+
+import hw4cli
+from hw4cli.arraylab.named import workload
+
+
+@pytest.mark.parametrize(
+    ("kernels", "text", "peers"),
+    [
+        (["half"], "B=1 H=8 KVH=2 N=1024 d=64 dtype=bf16 causal", ["cuDNN", "FA2"]),
+        (["half"], "B=2 H=4 N=500 d=128 dtype=fp16 layout=packed", ["cuDNN", "FA2", "efficient", "math"]),
+        (["half"], "B=2 H=8 N=100 Nk=1000 d=64 dtype=fp16 causal", ["FA2"]),
+        (["split", "flash"], "B=2 H=4 N=1024 d=64 dtype=fp32 causal dist=uniform", ["efficient", "math"]),
+        (["exact", "flash"], "B=1 H=4 KVH=2 N=500 d=64 dtype=fp32 layout=BNHD", []),
+    ],
+)
+def test_a_record_holds_ours_and_the_peers_each_checked(gpu, hw4, tmp_path, kernels, text, peers):
+    pytest.importorskip("torch")
+    if workload(text).work.dtype != "float32" and not gpu.props.warpgroups:
+        pytest.skip("16-bit attention needs compute capability 9.0")
+    path = tmp_path / "record.json"
+    result = hw4(
+        "bench", *kernels, "--workload", text, "--peers", "torch", "--sustained", "--samples", "20", "--output", path
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}
+    for name in (*kernels, *peers):
+        row = rows[name]
+        assert row["status"] == "ok", row["reason"]
+        assert 0 < row["fastest"] <= row["median"] <= row["slowest"]
+        assert len(row["samples_ms"]) == row["samples"] >= 10
+        assert 0 < row["relative_error"] < 5e-3
+        assert row["tflops"] == pytest.approx(workload(text).work.flops / row["median"] / 1e9)
+        assert row["sustained_ms"] is None or 0.5 * row["median"] < row["sustained_ms"] < 2 * row["median"]
+    assert all(rows[name]["repeats"] and rows[name]["registers"] for name in kernels)
+
+
+def test_measurements_from_python_are_the_same_record(gpu):
+    record = hw4cli.bench("flash", "N=300 d=32 dtype=fp32")
+    (row,) = record["rows"]
+    assert (row["kernel"], row["status"], record["kind"]) == ("flash", "ok", "arrays")

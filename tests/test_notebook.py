@@ -1,0 +1,28 @@
+"""The notebook runs from its first cell to its last on the CPU, and prints what it shows."""
+
+import io
+import json
+from contextlib import redirect_stdout
+
+import pytest
+from helpers import ROOT
+
+CELLS = json.loads((ROOT / "docs/attention.ipynb").read_text())["cells"]
+
+
+@pytest.fixture
+def without_a_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+
+
+def test_every_cell_runs_in_order_and_prints_what_it_shows(tmp_path, monkeypatch, without_a_gpu):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for cell in CELLS:
+        if cell["cell_type"] == "code":
+            printed = io.StringIO()
+            with redirect_stdout(printed):
+                exec("".join(cell["source"]), names)
+            shown = "".join(line for output in cell["outputs"] for line in output["text"])
+            assert printed.getvalue() == shown, "".join(cell["source"])
+    assert len(names) > 10
