@@ -13,6 +13,7 @@ from typing import Any
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.lab.tables import TIMELINE, read_record
+from hw4cli.problem.shape import Shape
 from hw4cli.text.words import printable
 
 END_TO_END = "end-to-end"
@@ -163,14 +164,23 @@ def _made(make: Any, rows: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Any
             raise ValueError(f"row {place} {missing}") from None
 
 
-def _point(row: dict[str, Any]) -> Point:
+def _shape(row: dict[str, Any]) -> tuple[int, int, int]:
     B, N, d = (int(size) for size in row["shape"])
+    try:
+        Shape(B, N, d).check("a shape that hw4 does not compute")
+    except InputError as error:
+        raise ValueError(error) from None
+    return B, N, d
+
+
+def _point(row: dict[str, Any]) -> Point:
+    B, N, d = _shape(row)
     match = TILED.fullmatch(row["kernel"])
     direction = str(row.get("pass") or FORWARD)
     setting = Setting(d, _type(row, N), bool(row.get("causal")), direction)
     ms, low, high, tflops = (float(row[key]) for key in ("median", "low", "high", "tflops"))
     figures = {key: None if row.get(key) is None else float(row[key]) for key in FIGURES}
-    if not (0 < low <= ms <= high and min(B, N, d) > 0 and tflops > 0):
+    if not (0 < low <= ms <= high and tflops > 0):
         raise ValueError("times or sizes that cannot be")
     if not all(map(isfinite, (high, tflops, *(value for value in figures.values() if value is not None)))):
         raise ValueError("a figure that is no number")
@@ -201,21 +211,20 @@ def _type(row: dict[str, Any], N: int) -> str:
 
 
 def _run(row: dict[str, Any]) -> Run:
-    shape: Any = tuple(int(size) for size in row["shape"]) if row["shape"] else None
+    shape = _shape(row) if row["shape"] else None
     seconds, fastest, slowest = (float(row[key]) for key in ("median", "fastest", "slowest"))
-    if not (0 < fastest <= seconds <= slowest and isfinite(slowest) and (shape is None or len(shape) == 3)):
+    if not (0 < fastest <= seconds <= slowest and isfinite(slowest)):
         raise ValueError("times or sizes that cannot be")
     return Run(printable(row["program"]), printable(row["case"]), shape, seconds, fastest, slowest)
 
 
 def _timeline(activities: Sequence[Any], row: dict[str, Any]) -> Timeline:
     names = tuple(printable(str(name)) for name in activities)
-    B, N, d = (int(size) for size in row["shape"])
     spans = tuple(tuple(int(number) for number in span) for span in row["spans"])
     for warp, tile, activity, begin, end in spans:
         if not (0 <= warp < 32 and tile >= 0 and 0 <= activity < len(names) and 0 <= begin < end):
             raise ValueError("a span that cannot be")
-    return Timeline(printable(row["kernel"]), (B, N, d), int(row["block"]), int(row["keys"]), names, spans)
+    return Timeline(printable(row["kernel"]), _shape(row), int(row["block"]), int(row["keys"]), names, spans)
 
 
 def _positive(value: Any) -> float | None:
