@@ -20,6 +20,7 @@ from hw4cli.terminal.options import (
     causal_option,
     folder_option,
     format_option,
+    program_command,
     shape_option,
     split_command,
 )
@@ -103,20 +104,25 @@ def profile(
     those that it moved. Example: hw4 profile flash --case t28 --set memory
     """
     with Importing():
+        from hw4cli.device.ownkernel import kernel_named
         from hw4cli.measure.profilers import ClosedCountersError, find_gpu, find_tool, profile_text, tool_for
         from hw4cli.system.files import check_place, write_text
 
-    if bool(kernels) == bool(program):
+    if bool(kernels) == (program is not None):
         raise click.UsageError("name kernels, or a program by --program", ctx)
-    if program and (shape or causal or sweep):
+    if program is not None and (shape or causal or sweep):
         raise click.UsageError("--shape, --causal and --sweep go with kernels: a program reads a case's file", ctx)
     if log and len(sweep) > 1:
         raise click.UsageError("--log takes one profile, and a --sweep is several", ctx)
+    if output and log and output.resolve() == log.resolve():
+        raise click.UsageError("--output and --log are one file: give each a name of its own", ctx)
+    command = [] if program is None else program_command(program, ctx)[0]
     for path in filter(None, (output, log)):
-        check_place(path)
+        check_place(path, *map(Path, [*kernels, *command]))
     chosen = chosen_shape(ctx, case, shape, causal)
-    prefix = ["srun", *split_command(srun, "--srun", ctx)] if srun else []
-    command = split_command(program, "--program", ctx) if program else []
+    for own in kernels:
+        kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
+    prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
     gpu = find_gpu(prefix)
     name = TOOLS[tool] if tool else tool_for(gpu)
     found = find_tool(name, prefix)
@@ -125,7 +131,7 @@ def profile(
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
         jobs = (
             [_program_job(command, str(case), folder, Path(place))]
-            if program
+            if command
             else _kernel_jobs(kernels, chosen, sweep, case, gpu)
         )
         for job in jobs:

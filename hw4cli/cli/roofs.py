@@ -29,11 +29,11 @@ def roofs(ctx: click.Context, /, gpu: str | None, form: str, output: Path | None
         from hw4cli.measure.roofs import DATA_SHEET, kept, rates_of
         from hw4cli.system.files import check_place, write_text
 
-    if gpu and output:
+    if gpu is not None and output:
         raise click.UsageError("--output goes with a measurement, and --gpu measures nothing", ctx)
     if output:
         check_place(output)
-    if gpu:
+    if gpu is not None:
         model = model_named(gpu)
         rates, source = rates_of(model, gpu)
         record = kept(gpu) or {"kind": "roofs", "machine": {"gpu": model.name}, "rates": rates}

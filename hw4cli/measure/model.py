@@ -14,6 +14,7 @@ import numpy as np
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
+from hw4cli.errors import MachineError
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.plans import helper_bytes
@@ -21,6 +22,7 @@ from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 
 Bytes = tuple[int, int]  # read, written
 WARP = 32
+MOST_BLOCKS = 1 << 20  # of a batch, that are counted
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,13 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties) -> list[Lau
 
 
 def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
-    """Rows and keys of the blocks of one batch, every split a block: kernels/schedule.cuh."""
+    """Rows and keys of the blocks of one batch, every split a block: kernels/schedule.cuh. MachineError for more than
+    MOST_BLOCKS, which would take minutes to count."""
     BR, BC, splits, N = plan.macros["BR"], plan.macros["BC"], plan.splits, shape.N
+    if ceil_div(N, BR) * splits > MOST_BLOCKS:
+        raise MachineError(
+            f"(B, N, d) = {shape} has more than {MOST_BLOCKS:,} blocks in a batch: give a shorter sequence"
+        )
     row0, split = (axis.ravel() for axis in np.mgrid[0:N:BR, 0:splits].astype(np.int64))
     rows = np.minimum(BR, N - row0)
     if shape.causal:

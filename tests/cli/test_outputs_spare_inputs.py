@@ -74,6 +74,12 @@ def test_a_benchmark_does_not_replace_the_kernel_that_it_times(tmp_path):
     assert_refused_and_kept(path, "bench", path, "--cases", "t01", "--output", path)
 
 
+@pytest.mark.parametrize("option", ["--output", "--log"])
+def test_a_profile_does_not_replace_the_kernel_that_it_is_of(tmp_path, option):
+    path = shutil.copy(ROOT / "kernels" / "naive.cu", tmp_path / "mine.cu")
+    assert_refused_and_kept(path, "profile", path, "--case", "t01", option, path)
+
+
 def test_a_benchmark_does_not_replace_the_program_that_it_times(tmp_path):
     path = shutil.copy(shutil.which("true"), tmp_path / "mine")
     assert_refused_and_kept(

@@ -94,6 +94,7 @@ def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4)
         (["--case", "t01", "--shape", "1,128,32"], "give one case"),
         (["--case", "t01-t03"], "--case takes one case, and t01-t03 are 3"),
         (["--case", "t01", "--gpu", "TNT2"], "there is no GPU 'TNT2' in the list"),
+        (["--case", "t01", "--gpu", ""], "there is no GPU '' in the list"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
@@ -101,6 +102,12 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
     assert result.returncode == 2
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_more_blocks_than_can_be_counted_soon_are_refused(hw4):
+    result = hw4("explain", "flash", "naive", "--shape", "1,2147483647,128", "--gpu", "H100", timeout=60)
+    assert result.returncode == 3
+    assert "has more than 1,048,576 blocks in a batch: give a shorter sequence" in result.stderr
 
 
 def test_roofs_that_were_measured_on_a_gpu_replace_those_of_its_data_sheet(hw4):

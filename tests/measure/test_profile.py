@@ -227,6 +227,11 @@ def test_what_is_wrong_is_said_in_a_sentence(hw4, tools, folder):
         "name kernels, or a program": ("--case", "t01"),
         "go with kernels": ("--program", "true", "--shape", "1,128,32"),
         "give one case": ("flash",),
+        "--program is empty": ("--program", "", "--case", "t01"),
+        "./none cannot be started: there is no such file": ("--program", "./none", "--case", "t01"),
+        "there is no file none.cu": ("none.cu", "--case", "t01"),
+        "--srun is empty": ("flash", "--case", "t01", "--srun", ""),
+        "--output and --log are one file": ("flash", "--case", "t01", "--output", "x", "--log", "./x"),
         "is no list of N": ("flash", "--shape", "1,128,32", "--sweep", "a,b"),
     }
     for words, arguments in refused.items():

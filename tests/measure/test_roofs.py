@@ -110,3 +110,9 @@ def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(hw4, tmp_path)
     assert result.stderr.startswith("hw4: no GPU can be used")
     result = hw4("roofs", "--gpu", "T4", "--output", tmp_path / "a")
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+
+
+def test_an_empty_name_is_no_gpu(hw4):
+    result = hw4("roofs", "--gpu", "")
+    assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+    assert "there is no GPU '' in the list" in result.stderr
