@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.system import owner
+from hw4cli.system.interrupts import SignalsDeferred
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,9 +60,13 @@ class NewFile:
             self._part = folder / f".{head}.{owner.token()}-{os.urandom(4).hex()}{PART_SUFFIX}"
             flags |= os.O_CREAT | os.O_EXCL
         try:
-            self._file = os.fdopen(os.open(self._part, flags, mode), "wb", buffering=0)
+            with SignalsDeferred():
+                self._file = os.fdopen(os.open(self._part, flags, mode), "wb", buffering=0)
         except OSError as error:
             raise os_error(error, f"write into {folder}") from None
+        except KeyboardInterrupt:  # which was deferred until the part was there
+            self._remove_part()
+            raise
         return self
 
     def write(self, data: "NDArray[Any] | memoryview") -> None:
@@ -80,17 +85,21 @@ class NewFile:
     def __exit__(
         self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        try:
-            self._file.close()
-            if kind is None and self.target != NULL:
-                with suppress(FileNotFoundError):
-                    self._part.chmod(self._mode or stat.S_IMODE(self.target.stat().st_mode))
-                self._part.replace(self.target)
-        except OSError as error:
-            raise write_error(error, self.path) from None
-        finally:
-            if self.target != NULL:
-                self._part.unlink(missing_ok=True)
+        with SignalsDeferred():
+            try:
+                self._file.close()
+                if kind is None and self.target != NULL:
+                    with suppress(FileNotFoundError):
+                        self._part.chmod(self._mode or stat.S_IMODE(self.target.stat().st_mode))
+                    self._part.replace(self.target)
+            except OSError as error:
+                raise write_error(error, self.path) from None
+            finally:
+                self._remove_part()
+
+    def _remove_part(self) -> None:
+        if self.target != NULL:
+            self._part.unlink(missing_ok=True)
 
 
 def _bytes(data: Any) -> memoryview:

@@ -13,6 +13,7 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.errors import InputError, MachineError
+from hw4cli.system import interrupts
 from hw4cli.system.files import JOURNAL_SUFFIX, PART, PART_SUFFIX, NewFile
 from hw4cli.system.owner import TOKEN, start_ticks
 
@@ -29,6 +30,24 @@ def test_a_new_file_appears_whole_or_not_at_all(tmp_path):
         file.write(np.frombuffer(b"new!", np.uint8))
     assert path.read_bytes() == b"new!"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("place", "name"), [(os, "fdopen"), (Path, "unlink")])
+def test_an_interrupt_while_the_part_is_made_or_removed_leaves_none(tmp_path, monkeypatch, place, name):
+    real = getattr(place, name)
+
+    def interrupted(*args, **kwargs):
+        if not held:
+            held.append(None)
+            interrupts._raise()  # as the handler does when the signal comes here
+        return real(*args, **kwargs)
+
+    held = []
+    monkeypatch.setattr(interrupts, "_last", 0.0)
+    monkeypatch.setattr(place, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), NewFile(tmp_path / "out"):
+        raise ValueError("of the work")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_file_has_the_usual_permissions_and_a_replaced_one_keeps_its_own(tmp_path):
