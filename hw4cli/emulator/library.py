@@ -1,6 +1,7 @@
 """A kernel for the CPU, loaded: launches with the arguments that a GPU gets, and what was found meanwhile."""
 
 import ctypes
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -187,10 +188,11 @@ class Library:
         return Outcome(memory.outputs(), self._findings(), finished, memory.log_sums(), memory.largest())
 
     def find_absmax(
-        self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS
+        self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0
     ) -> tuple[Floats, tuple[Finding, ...]]:
-        """What kernels/absmax.cu leaves for inputs (n, 3, N, d), for `launch.magnitudes`; and what was found."""
-        n, _, N, d = inputs.shape
+        """What kernels/absmax.cu leaves for inputs (..., N, d), for `launch.magnitudes`; and what was found. The inputs
+        are Q, K and V in turn, from the `first` (0: Q) on."""
+        *parts, N, d = inputs.shape
         buffer, starts = space([inputs.nbytes, ABSMAX_BYTES], GAP)
         elements_at, largest_at = (buffer.ctypes.data + start for start in starts[:2])
         buffer[starts[0] : starts[0] + inputs.nbytes] = np.ascontiguousarray(inputs).view(np.uint8).reshape(-1)
@@ -198,8 +200,10 @@ class Library:
         largest[:] = 0
         elements = _Array(elements_at, inputs.nbytes, False, True, b"the elements")
         self._watch([elements, _Array(largest_at, ABSMAX_BYTES, True, True, b"the maxima")])
-        step = Launch("absmax", absmax_blocks(3 * n, N, d), ABSMAX_THREADS, 0)
-        self._launch(step, _words(struct.pack("QQqqq", elements_at, largest_at, N, d, 0)), lanes, schedule, absmax=True)
+        step = Launch("absmax", absmax_blocks(math.prod(parts), N, d), ABSMAX_THREADS, 0)
+        self._launch(
+            step, _words(struct.pack("QQqqq", elements_at, largest_at, N, d, first)), lanes, schedule, absmax=True
+        )
         return largest.view(FLOAT32).copy(), self._findings()
 
     def _watch(self, arrays: Sequence[_Array]) -> None:

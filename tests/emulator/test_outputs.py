@@ -82,6 +82,8 @@ def test_absmax_finds_the_largest_elements_wherever_they_are(shape, lanes):
         assert [str(finding) for finding in findings] == []
         np.testing.assert_array_equal(top, largest_numbers(block))
         assert [*top[::2]] == [100, 101, 102]
+    keys, _ = library.find_absmax(block[-1, 1:], lanes, first=1)  # of K and V alone
+    np.testing.assert_array_equal(keys, [0, 0, *largest_numbers(block[-1:])[2:]])
     block[0, 1, 0, 0], block[0, 2, 0, 0] = -np.inf, np.nan
     q, _, k, k_squares, v = library.find_absmax(block, lanes)[0]
     assert (q, k, k_squares) == (100, np.inf, np.inf)
