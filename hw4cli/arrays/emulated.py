@@ -53,14 +53,15 @@ def run_half(
     schedule: Schedule = FORWARDS,
     blocks: int = 2,
     adds_as: int = 0,
+    lanes: int = 32,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
-    `adds_as` do, or exactly.
+    `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront.
     """
     planned = plan16(work, DEVICES[cc], kernel, tiling)
-    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, 32, build))
+    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
     shape, rows = (work.batch, work.heads, work.Nq, work.d), (work.batch, work.heads, work.Nq)
     sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
@@ -75,7 +76,7 @@ def run_half(
     steps = planned.launches
     if planned.variant == HALF:  # whose blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
-    finished, findings = library.launches(steps, passed, watched, schedule)
+    finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return HalfOutcome(o, lse, findings, finished)
 
 

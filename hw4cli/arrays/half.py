@@ -59,7 +59,8 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     """The launch for a workload. Raises MachineError where the kernel does not run."""
     if not props.warpgroups:
         raise MachineError(
-            f"kernel {NAME} needs compute capability 9.0 (H100, H200, GH200), this GPU has {props.cc / 10}"
+            f"kernel {NAME} needs compute capability 9.0 (H100, H200, GH200), "
+            f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
         )
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]

@@ -77,7 +77,8 @@ def check_runs(name: str, work: Workload, props: DeviceProperties) -> None:
     if not runs(work, props):
         needed = least(work) / 10
         raise MachineError(
-            f"kernel {name} needs compute capability {needed} for {work.dtype}, this GPU has {props.cc / 10}"
+            f"kernel {name} needs compute capability {needed} for {work.dtype}, "
+            f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
         )
 
 

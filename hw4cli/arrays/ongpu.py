@@ -1,7 +1,7 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,16 @@ FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
 REMEMBERED = 256  # launches whose arguments are kept
 
 
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
 class HalfOnGpu:
     """The kernels on one GPU; a launch that is repeated costs a look-up."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self._driver = ctypes.CDLL("libcuda.so.1")
         self._prepared = lru_cache(REMEMBERED)(self._prepare)
         self._planned = lru_cache(REMEMBERED)(plan16)
 
@@ -61,7 +65,7 @@ class HalfOnGpu:
         sizes, strides = (ctypes.c_uint64 * 4)(*box.sizes), (ctypes.c_uint64 * 3)(*box.strides)
         shape, steps = (ctypes.c_uint32 * 4)(*box.box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
         element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
-        status = self._driver.cuTensorMapEncodeTiled(
+        status = _driver().cuTensorMapEncodeTiled(
             *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
             *(0, SWIZZLE_128, PROMOTE_256, 0),
         )

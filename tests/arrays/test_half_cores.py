@@ -30,6 +30,12 @@ def test_half_cores_is_right_and_free_of_races(way):
         assert not outcome.o[:, :, :-offset].any()
 
 
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+def test_it_is_right_with_wavefronts_of_64_lanes(dtype):
+    work = Workload(dtype, 1, 2, 1, 70, 50, 40, causal=True, offset=-5)
+    assert_right(work, *random_words(work), kernel=CORES, cc=61, lanes=64)
+
+
 @pytest.mark.parametrize("cc", [61, 75])
 def test_no_register_spills_and_any_gpu_has_the_shared_memory(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)
