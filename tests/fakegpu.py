@@ -57,6 +57,7 @@ class FakeGpu:
 
     def __init__(self, also=lambda inputs, outputs: None, found=magnitudes_of):
         self.also, self.found, self.scratches = also, found, []
+        self.code = SimpleNamespace(driver=13000, compiler_id="1 2", missing=lambda kernels: [])
         self.cupy = SimpleNamespace(
             empty=self.scratch, cuda=SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError))
         )
@@ -73,6 +74,10 @@ class FakeGpu:
             raise MachineError("kernel shared does not run here")
         return VARIANTS[kernel].plan(shape, self.props, tile)
 
+    def functions(self, plan):
+        if plan.macros["BR"] == 256:
+            raise MachineError("kernel flash does not compile for compute capability 9.0: flash.cu:1: too large: `x`")
+
     def translated_errors(self, plan, shape):
         return nullcontext()
 
@@ -82,7 +87,7 @@ class FakeGpu:
     def compute(self, plan, inputs, outputs):
         wide = np.float64 if plan.variant == "float64" else np.float32
         outputs.set(tiled_attention(inputs.values, wide))
-        self.last = plan.variant
+        self.last, self.tile = plan.variant, (plan.macros["BR"], plan.macros["BC"])
         if plan.variant != "float64":
             self.also(inputs, outputs)
 
@@ -95,6 +100,9 @@ class FakeGpu:
 MILLISECONDS = {"naive": 40.0, "smallbr": 10.0, "warp": 4.0, "float4": 3.0, "flash": 1.5, "exact": 0.8, "split": 0.25}
 
 
+TILES = {("flash", (128, 64)): 0.9, ("flash", (64, 16)): 1.5}  # how much longer than with its own
+
+
 class FakeTimer:
     """As much of a GpuTimer as tests need: a kernel takes its time of MILLISECONDS, a little more with a cold cache."""
 
@@ -104,6 +112,7 @@ class FakeTimer:
     def sample(self, work, cold):
         work()
         ms = MILLISECONDS.get(self.gpu.last, 2.0) * self.chance.uniform(0.995, 1.005) * (1.02 if cold else 1)
+        ms *= TILES.get((self.gpu.last, self.gpu.tile), 1.0)
         return Sample(ms, 0.01, 0.2, False)
 
     def resources(self, plan):

@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
-    *("text", "system", "problem", "diagnosis", "compute", "hip", "device", "emulator", "stream", "arrays"),
+    *("text", "system", "problem", "diagnosis", "compute", "hip", "device", "tuning", "emulator", "stream", "arrays"),
     *("gradients", "shards", "runner", "nodes", "scoring", "judge", "lab", "arraylab", "leaderboard", "stepper"),
     *("measure", "show", "report", "doctor", "terminal", "benchcommand", "cli"),
 )

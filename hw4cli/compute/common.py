@@ -1,6 +1,7 @@
 """What families of kernels share: padded head sizes, a block for every BR rows, how keys are split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import product
 
 from hw4cli.compute import formulas
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div, combine_blocks, partial_o_bytes, row_stats_bytes, split_count
@@ -26,6 +27,11 @@ def combine_launch(name: str, shape: Shape) -> Launch:
     """The launch that puts the splits of the keys together, four elements of O a thread."""
     blocks = combine_blocks(shape.B, shape.rows, shape.d, COMBINE_THREADS)
     return Launch(f"{name}_combine", blocks, COMBINE_THREADS, 0)
+
+
+def tiles_of(rows: Iterable[int], keys: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Every BR of some with every BC of some."""
+    return tuple(product(rows, keys))
 
 
 def padded_d(d: int) -> int:

@@ -50,14 +50,20 @@ def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in kernels if name in VARIANTS)
 
 
-def candidates(kernel: str, props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
-    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first.
+def candidates(
+    kernel: str, props: DeviceProperties, gpu: str, d: int, tuned: tuple[tuple[str, ...], str] | None = None
+) -> tuple[tuple[str, ...], str]:
+    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first. `tuned`: kernels from
+    fast to slow as they were measured on this GPU, and how that is known.
 
     Behind one that is asked for stand those that are more exact; but one of whose error nothing is known answers alone.
     """
     if kernel != AUTO and not has_bound(kernel):
         return (kernel,), ASKED
     kernels, why = ranking(props, gpu, d)
+    if kernel == AUTO and tuned:
+        known = tuple(name for name in _known(tuned[0]) if has_bound(name))
+        kernels, why = (*known, *kernels), tuned[1]
     if kernel != AUTO:
         more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
         kernels, why = (kernel, *more_exact), ASKED

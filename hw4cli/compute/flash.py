@@ -7,6 +7,7 @@ from hw4cli.compute.common import (
     padded_d,
     scratch_of,
     splits_for,
+    tiles_of,
 )
 from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div, row_blocks
 from hw4cli.compute.plan import DeviceProperties, Launch, Tile, Variant, total
@@ -68,4 +69,5 @@ FLASH = Variant(
     longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),
     scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
     splits=splits_for(LONGEST_SPLIT, FLASH_COST),
+    space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
 )

@@ -152,6 +152,7 @@ class Variant:
     finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+    space: tuple[tuple[int, int], ...] = ()  # tiles, (BR, BC), that `hw4 tune` tries
 
     def shared(self, d: int, tile: Tile) -> int:
         """Bytes of a block's shared memory."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hw4cli.compute.common import row_blocks
+from hw4cli.compute.common import row_blocks, tiles_of
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant, total
 from hw4cli.problem.shape import Shape
@@ -57,6 +57,7 @@ NAIVE = Variant(
     launches=_naive_launches,
     longest_sum=lambda N: N,
     scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.rows * shape.N),
+    space=((16, 16), (8, 32), (32, 8)),
 )
 
 SMALLBR = Variant(
@@ -68,6 +69,7 @@ SMALLBR = Variant(
     regions=_padded,
     launches=row_blocks("smallbr"),
     longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((1, 2, 4, 8, 16, 32), (32,)),
 )
 
 SHARED = Variant(
@@ -79,6 +81,7 @@ SHARED = Variant(
     regions=_padded,
     launches=row_blocks("shared"),
     longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((16, 32, 64, 128), (16, 32, 64)),
 )
 
 WARP = Variant(
@@ -90,6 +93,7 @@ WARP = Variant(
     regions=_unscored,
     launches=row_blocks("warp"),
     longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((16, 32, 64, 128), (32,)),
 )
 
 FLOAT4 = Variant(
@@ -104,6 +108,7 @@ FLOAT4 = Variant(
     regions=_plain,
     launches=row_blocks("float4_kernel"),
     longest_sum=lambda N: N,
+    space=tiles_of((32, 64, 128), (16, 32, 64)),
 )
 
 FLOAT64 = Variant(
@@ -114,4 +119,5 @@ FLOAT64 = Variant(
     derived=lambda shape, tile, props: {"THREADS": 4 * tile["BR"]},
     regions=_doubles,
     launches=row_blocks("float64"),
+    space=tiles_of((8, 16, 32, 64), (8, 16, 32)),
 )

@@ -14,6 +14,7 @@ from hw4cli.compute.common import (
     padded_d,
     scratch_of,
     splits_for,
+    tiles_of,
 )
 from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
 from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
@@ -258,6 +259,7 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         splits=splits_for(NO_LIMIT, SPLIT_COST),
         finds_absmax=True,
         least_cc=80,
+        space=tiles_of((64, 128, 256), (32, 64, 128)),
     )
 
 

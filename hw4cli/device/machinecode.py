@@ -113,15 +113,18 @@ class MachineCode:
             finally:
                 part.unlink(missing_ok=True)
 
-    def _path(self, kernel: Kernel) -> Path:
-        """Where a kernel's code is cached: the name depends on source, options, GPU and compiler."""
+    @property
+    def compiler_id(self) -> str:
+        """What tells one compiler from another: its file, which need not be loaded for that, or else its version."""
         if self._library:
             status = self._library.stat()
-            compiler = f"{status.st_size} {status.st_mtime_ns}"
-        else:
-            compiler = self.compiler.version
+            return f"{status.st_size} {status.st_mtime_ns}"
+        return self.compiler.version
+
+    def _path(self, kernel: Kernel) -> Path:
+        """Where a kernel's code is cached: the name depends on source, options, GPU and compiler."""
         name, options = kernel
-        facts = [self._source(name), OPTIONS, options, self.cc, compiler]
+        facts = [self._source(name), OPTIONS, options, self.cc, self.compiler_id]
         facts += [hiprtc.OPTIONS, self.gfx] if self.gfx else []
         digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         return Path(self.folder or "") / f"hw4-{digest[:40]}.{'hsaco' if self.gfx else 'cubin'}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.dispatch import Choice, candidates
+from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.compute.launch import Matrix, magnitudes
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import VARIANTS
@@ -19,6 +19,7 @@ from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Bytes, Layout
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part
+from hw4cli.tuning.store import found, machine_of
 
 BUDGET = 1 << 30  # bytes of GPU memory that slots may take together, unless a single one needs more
 
@@ -104,15 +105,17 @@ class CudaDevice:
             Oblong(1, shape.N, shape.d, shape.causal, layout.rows) if self.by_rows else shape.with_batches(layout.group)
         )
         self._timeline, self.progress = timeline, timeline.progress
-        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d)
+        self._tuned = found(machine_of(self.gpu), shape) if kernel == AUTO and not self.by_rows else None
+        order = (self._tuned.kernels, self._tuned.why) if self._tuned else None
+        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, order)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
         self._asked = kernel, max_error
         self.gpu.companions = self._companions
         with timeline("compile"):
-            self._plan = self.gpu.plan(self.choice.first, self.group)
+            self._plan = self._planned(self.choice.first, self.group)
             while self.group.B > 1 and self._slot_bytes() > self._free_bytes():
                 self.group = shape.with_batches(self.group.B // 2)
-                self._plan = self.gpu.plan(self.choice.first, self.group)
+                self._plan = self._planned(self.choice.first, self.group)
 
     def use(self) -> None:
         """Make this GPU the current one of this thread."""
@@ -149,7 +152,11 @@ class CudaDevice:
 
     def plan(self, kernel: str, part: Part) -> Plan:
         """The launches of a kernel for a part."""
-        return self.gpu.plan(kernel, self.shape_of(part))
+        return self._planned(kernel, self.shape_of(part))
+
+    def _planned(self, kernel: str, shape: Shape) -> Plan:
+        """The launches of a kernel, with the tile that was tuned, if one was."""
+        return self.gpu.plan(kernel, shape, self._tuned.tiles.get(kernel) if self._tuned else None)
 
     def slot_count(self, wanted: int) -> int:
         """As many slots as are wanted and fit the budget, or one; of ranges of rows, two at least."""

@@ -1,13 +1,17 @@
-"""Roofs, profiles and the model of traffic on a GPU."""
+"""Roofs, profiles, the model of traffic and tuning on a GPU."""
 
 import json
 import shutil
 
+import numpy as np
 import pytest
+from helpers import random_block, read_output, write_case
 
+from hw4cli.compute.bounds import SAFE
 from hw4cli.device.timing import GpuTimer
 from hw4cli.measure.gpus import model_like
 from hw4cli.measure.roofkernels import measured_rates
+from hw4cli.problem.shape import Shape
 
 
 def test_no_roof_is_far_above_the_data_sheet_or_far_below(gpu):
@@ -28,3 +32,33 @@ def test_a_profile_has_the_bytes_of_the_model(hw4, gpu, kernel):
         ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
         assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
         assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
+
+
+def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
+    source = write_case(tmp_path / "in", random_block(4, 1024, 64))
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    before = hw4("--device", "cuda", source, tmp_path / "before", "--timing", env=env)
+    assert "tuned" not in before.stderr
+    result = hw4("tune", "--shape", "4,1024,64", "--format", "json", env=env, timeout=300)
+    assert result.returncode == 0, result.stderr
+    (workload,) = json.loads(result.stdout)["workloads"]
+    rows = workload["rows"]
+    own = {row["kernel"]: row["median"] for row in rows if row["own"]}
+    assert {*own} >= {"flash"}
+    assert min(row["median"] for row in rows if row["median"]) <= 1.05 * min(own.values())
+    assert all(row["reason"] for row in rows if row["status"] == "refused")
+    after = hw4("--device", "cuda", source, tmp_path / "after", "--timing", env=env)
+    assert "tuned on this GPU for this workload" in after.stderr, after.stderr
+    got, expected = (read_output(tmp_path / name, Shape(4, 1024, 64)) for name in ("after", "before"))
+    assert np.abs(got - expected).max() < SAFE
+
+
+def test_quick_tuning_finds_the_fastest_kernel_within_its_spread(hw4, gpu, tmp_path):
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    options = ("tune", "--shape", "16,4096,64", "--quick", "--format", "json")
+    rows = json.loads(hw4(*options, env=env, timeout=120).stdout)["workloads"][0]["rows"]
+    record = hw4(
+        "bench", *(row["kernel"] for row in rows if row["median"]), "--shape", "16,4096,64", "--format", "json"
+    )
+    times = {row["kernel"]: row["median"] for row in json.loads(record.stdout)["rows"]}
+    assert times[rows[0]["kernel"]] <= 1.03 * min(times.values())

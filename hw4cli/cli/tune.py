@@ -1,0 +1,197 @@
+"""`hw4 tune`: the fastest kernel and tile for a workload on this GPU."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import Hw4Error, os_error
+from hw4cli.problem.shape import Shape
+from hw4cli.system.importing import Importing
+from hw4cli.terminal.bar import LiveTable
+from hw4cli.terminal.launches import chosen_gpu
+from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option
+from hw4cli.terminal.params import KernelName, OneOf, complete_cases
+from hw4cli.text.words import columns, print_message, printable, wrapped
+
+if TYPE_CHECKING:
+    from hw4cli.compute.plan import Variant
+    from hw4cli.lab.bench import Measurement
+    from hw4cli.lab.tune import TunedRow
+
+PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.tune, which completion need not import
+
+
+def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:
+    tiles = []
+    for value in values:
+        match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", value)
+        if not match:
+            raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", ctx, param)
+        tiles.append((int(match[1]), int(match[2])))
+    return tiles
+
+
+@click.command()
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS]), metavar="[KERNELS]...")
+@click.option("--cases", metavar="CASES", default="", shell_complete=complete_cases, help="Cases, such as t22,t28-t30.")
+@shapes_option("A shape; may be given several times.")
+@causal_option("Causal attention: row i sees the keys 0 to i alone.")
+@click.option("--tile", "tiles", multiple=True, callback=_tiles, metavar="BRxBC", help="These tiles, not the kernel's.")
+@click.option("--preset", type=OneOf(PRESETS), help="The tiles of a document (docs/tune.md).")
+@click.option("--quick", is_flag=True, help="The kernels' own tiles alone, five samples of each.")
+@click.option("--gpu", metavar="GPU", help="Time nothing: show what could start on this GPU, as in T4 or 7.5.")
+@click.option("--no-keep", is_flag=True, help="Do not let `hw4 IN OUT` go by what is found.")
+@format_option("table", "json", "csv")
+@click.option("--output", type=FILE, help="Write the rows there as JSON, too.")
+@click.pass_context
+def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Path | None, **others: Any) -> int:
+    """Find the fastest kernel and tile for a workload on this GPU (default: of split, exact and flash).
+
+    What cannot start is listed with the reason. The others are checked against float64, then timed in turns until their
+    medians are sure; `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
+    --timing. Example: hw4 tune flash --cases t28
+
+    Exit status 0 if a candidate was timed (or, with --gpu, could start), else 1.
+    """
+    with Importing():
+        from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.lab.tune import AUTOMATIC, PRESETS
+        from hw4cli.system.files import check_place, write_text
+
+    if others["tiles"] and others["preset"]:
+        raise click.UsageError("--tile and --preset both name the tiles: give one of them", ctx)
+    if output:
+        check_place(output, *(Path(name) for name in kernels if name.endswith(".cu")))
+    cases = _cases(ctx, others["cases"], others["shapes"], others["causal"])
+    tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
+    variants = [kernel_named(name) for name in dict.fromkeys(kernels or AUTOMATIC)]
+    if others["quick"]:
+        variants = [replace(variant, space=()) for variant in variants]
+    if others["gpu"]:
+        results = [(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
+    else:
+        results = _timed(variants, cases, tiles, others["quick"], not others["no_keep"])
+    for case, rows in results if form == "table" else ():
+        _show(case, rows)
+    records: list[dict[str, Any]] = [
+        {"case": name, "shape": [*shape.sizes], "causal": shape.causal, "rows": [row.record() for row in rows]}
+        for (name, shape, _), rows in results
+    ]
+    text = json.dumps({"schema": 1, "kind": "tune", "workloads": records}, indent=1) + "\n"
+    if form == "json":
+        click.echo(text, nl=False)
+    elif form == "csv":
+        from hw4cli.text import tables
+
+        flat = [{"case": one["case"], **row} for one in records for row in one["rows"]]
+        click.echo(tables.comma_separated(flat), nl=False)
+    if output:
+        write_text(output, text)
+    return 0 if any(row.status in ("ok", "fits") for _, rows in results for row in rows) else 1
+
+
+def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool) -> list[tuple[str, Shape, int]]:
+    """(name, shape, seed) of the workloads."""
+    from hw4cli.problem import suite
+
+    if not names and not shapes:
+        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
+    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
+    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
+    return [(f"{name} causal" if causal else name, replace(shape, causal=causal), seed) for name, shape, seed in found]
+
+
+def _without_gpu(
+    variants: "Sequence[Variant]", shape: Shape, gpu: str, tiles: Sequence[tuple[int, int]]
+) -> "list[TunedRow]":
+    """What could start on a GPU that is not here. Raises MachineError where there is no compiler for it."""
+    from hw4cli.device.kernelcheck import compiler_for
+    from hw4cli.lab.tune import candidates, filtered
+
+    _, props, _ = chosen_gpu(gpu)
+    return filtered(variants, [*candidates(variants, shape, props, tiles)], shape, props, compiler_for(props))
+
+
+def _timed(
+    variants: "Sequence[Variant]",
+    cases: Sequence[tuple[str, Shape, int]],
+    tiles: Sequence[tuple[int, int]],
+    quick: bool,
+    keeping: bool,
+) -> "list[tuple[tuple[str, Shape, int], list[TunedRow]]]":
+    """Tune each workload on the GPU here, and keep what `auto` may go by."""
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.times import median_interval
+    from hw4cli.lab.tune import candidates
+    from hw4cli.lab.tune import tune as tune_one
+
+    gpu = Gpu()
+    timer, results = GpuTimer(gpu), []
+    with LiveTable(["candidate", "case", "median ms", "n"]) as live:
+        for case in cases:
+            print(f"{printable(case[0])} …", file=sys.stderr, flush=True)
+
+            def show(one: "Measurement", name: str = case[0]) -> None:
+                live.update(
+                    (one.name, name), [one.name, name, f"{median_interval(one.times)[0]:.4g}", str(len(one.samples))]
+                )
+
+            rows = tune_one(timer, [*candidates(variants, case[1], gpu.props, tiles)], case, quick, show)
+            results.append((case, rows))
+            if keeping:
+                _keep(gpu, case[1], rows)
+    return results
+
+
+def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
+    """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
+    from hw4cli.lab.tune import AUTOMATIC, finding
+    from hw4cli.tuning.store import keep, machine_of
+
+    found = finding(rows)
+    able = {name for name in AUTOMATIC if gpu.props.cc >= VARIANTS[name].least_cc and not gpu.props.gfx}
+    if not able <= {*found.kernels}:
+        return
+    try:
+        keep(machine_of(gpu), shape, found)
+    except OSError as error:
+        print_message(os_error(error, "keep what was found"))
+    except Hw4Error as error:
+        print_message(error)
+
+
+def _show(case: tuple[str, Shape, int], rows: "Sequence[TunedRow]") -> None:
+    from hw4cli.lab.tune import gain
+    from hw4cli.text import tables
+
+    width, shown = columns(sys.stdout), [row for row in rows if row.status != "refused"]
+    timed = any(row.median is not None for row in shown)
+    click.echo(wrapped(f"{case[0]}, (B, N, d) = {case[1]}", width) + "\n")
+    best = next((row.median for row in shown if row.median), None)
+    lines = []
+    for row in shown:
+        low, high, middle = row.low or 0.0, row.high or 0.0, row.median or 0.0
+        times = [f"{middle:.4g}", f"{(high - low) / 2 / middle:.1%}", f"{middle / best:.3f}"] if middle and best else []
+        facts = [
+            "-" if row.registers is None else str(row.registers),
+            "-" if row.shared_bytes is None else f"{row.shared_bytes / 1024:.1f}",
+            "-" if row.occupancy is None else f"{row.occupancy:.0%}",
+        ]
+        note = "its own" if row.own else "dropped" if row.status == "dropped" else ""
+        lines.append([f"{row.kernel} {row.tile[0]}x{row.tile[1]}", *(times or ["-"] * 3 * timed), *facts, note])
+    header = ["candidate", *(["median ms", "±", "x best"] * timed), "registers", "shared KB", "occupancy", "tile"]
+    if lines:
+        click.echo(tables.plain(header, lines, width))
+    for row in rows:
+        if row.status == "refused":
+            click.echo(wrapped(f"{row.kernel} {row.tile[0]}x{row.tile[1]}: {row.reason}", width, "    ", first=""))
+    if timed:
+        click.echo(wrapped(gain(rows), width))

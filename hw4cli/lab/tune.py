@@ -1,0 +1,211 @@
+"""The fastest kernel and tile for a workload: what cannot start is left out, with the reason; what can is checked, then
+timed in turns; what is clearly slower drops out after a few samples."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from hw4cli.compute.plan import DeviceProperties, Tile, Variant
+from hw4cli.device.gpu import Gpu, kernel_of
+from hw4cli.device.kernelcheck import check
+from hw4cli.device.ownkernel import kernel_named
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.lab.bench import WARM_UP, Measurement, kernel_implementation, prepare, take_samples
+from hw4cli.lab.times import median_interval
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.shape import Shape
+from hw4cli.tuning.store import Finding
+
+COLD = True  # the L2 cache is overwritten before each sample
+FIRST_SAMPLES = 5  # of every candidate
+HOPELESS = 1.15  # whose fastest sample is slower than the best median by this factor is not timed further
+AUTOMATIC = ("split", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
+# Tiles of the documents: of the course's best report; of a tutorial on Triton; of one on TileLang.
+PRESETS = {
+    "report": ((64, 64), (32, 32), (64, 32), (32, 64), (128, 32), (128, 64), (128, 16)),
+    "triton": ((64, 64), (128, 64), (64, 128), (128, 128)),
+    "tilelang": ((128, 128),),
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel with a tile; `own`: the tile that it takes by itself."""
+
+    kernel: str
+    tile: tuple[int, int]
+    own: bool
+
+    @property
+    def sizes(self) -> Tile:
+        """The tile as macros."""
+        return {"BR": self.tile[0], "BC": self.tile[1]}
+
+    @property
+    def name(self) -> str:
+        """As a table has it: "flash 128x32"."""
+        return f"{self.kernel} {self.tile[0]}x{self.tile[1]}"
+
+
+@dataclass(frozen=True)
+class TunedRow:
+    """What became of a candidate. Times in milliseconds; low and high bound the median with 95 % confidence. `status`:
+    "ok", "dropped" (timed, and clearly slower), "refused" (it cannot start, or is wrong; `reason`), "fits" (without a
+    GPU: it could start)."""
+
+    kernel: str
+    tile: tuple[int, int]
+    own: bool
+    status: str
+    reason: str = ""
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+
+    def record(self) -> dict[str, Any]:
+        """As JSON and CSV have it."""
+        return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}"}
+
+
+def candidates(
+    variants: Sequence[Variant], shape: Shape, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
+) -> Iterator[Candidate]:
+    """Each kernel's own tile, then those of its space, or given ones."""
+    for variant in variants:
+        with suppress(MachineError):
+            chosen = variant.tile(shape, props)
+            own = chosen["BR"], chosen["BC"]
+            yield Candidate(variant.name, own, own=True)
+            yield from (Candidate(variant.name, tile, own=False) for tile in tiles or variant.space if tile != own)
+
+
+def filtered(
+    variants: Sequence[Variant], chosen: Sequence[Candidate], shape: Shape, props: DeviceProperties, compiler: Any
+) -> list[TunedRow]:
+    """Without a GPU: which candidates could start there, and why the others could not."""
+    named = {variant.name: variant for variant in variants}
+    rows = []
+    for one in chosen:
+        variant = replace(named[one.kernel], tile=_always(one.sizes))
+        launches = list(check(variant, props, shape, compiler))
+        problem = next((launch.problem for launch in launches if launch.problem), "")
+        main = next((x for x in launches if x.symbol == (variant.main_symbol or variant.name)), launches[0])
+        facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
+        status, reason = ("refused", _without_source(problem)) if problem else ("fits", "")
+        rows.append(TunedRow(one.kernel, one.tile, one.own, status, reason, **facts))
+    return rows
+
+
+def _always(tile: Tile) -> Callable[[Shape, DeviceProperties], Tile]:
+    return lambda shape, props: tile
+
+
+def _without_source(reason: str) -> str:
+    """A compiler's message without the line of source: a reason, and where it is stated."""
+    return reason.partition(": `")[0]
+
+
+def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list[Candidate], list[TunedRow]]:
+    """The candidates that the GPU can start, compiled side by side; and the others, with the reason."""
+    plans, refused = {}, []
+    for one in chosen:
+        try:
+            plans[one] = kernel_named(one.kernel).plan(shape, gpu.props, one.sizes)
+        except (Hw4Error, ArithmeticError, StopIteration) as error:
+            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one)))
+    with ThreadPoolExecutor(workers()) as pool, suppress(OSError):
+        list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans.values()))))
+    fitting = []
+    for one, plan in plans.items():
+        try:
+            gpu.functions(plan)
+            fitting.append(one)
+        except Hw4Error as error:
+            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one)))
+    return fitting, refused
+
+
+def _short(error: Exception, one: Candidate) -> str:
+    """A reason, without what the row says anyway."""
+    words = str(error) or "no such tile"
+    words = _without_source(words)
+    return re.sub(r" for (compute capability [\d.]+|gfx\w+):", ":", words.removeprefix(f"kernel {one.kernel} "))
+
+
+def tune(
+    timer: GpuTimer,
+    chosen: Sequence[Candidate],
+    case: tuple[str, Shape, int],
+    quick: bool = False,
+    notify: Callable[[Measurement], None] = lambda _: None,
+) -> list[TunedRow]:
+    """Check and time the candidates on a case (name, shape, seed), the fastest first, those that were refused last.
+    `quick`: the first samples are all.
+
+    Raises MachineError if the case does not fit the GPU.
+    """
+    fitting, refused = startable(timer.gpu, chosen, case[1])
+    implementations = [kernel_implementation(timer.gpu, timer, one.kernel, one.sizes) for one in fitting]
+    prepared = prepare(timer.gpu, implementations, case)
+    everyone, by_name = list(prepared.measurements), {one.name: one for one in fitting}
+    for turn in range(WARM_UP + FIRST_SAMPLES):
+        for one in everyone:
+            sample = timer.sample(lambda one=one: one.work(prepared.inputs, prepared.outputs), COLD)  # type: ignore[misc]
+            if turn >= WARM_UP:
+                one.samples.append(sample)
+                notify(one)
+    best = min((median_interval(one.times)[0] for one in everyone), default=0.0)
+    prepared.measurements = [one for one in everyone if min(one.times) <= HOPELESS * best or by_name[one.name].own]
+    if not quick:
+        take_samples(timer, prepared, COLD, notify)
+    kept = {id(one) for one in prepared.measurements}
+    rows = [_row(by_name[one.name], one, "ok" if id(one) in kept else "dropped") for one in everyone]
+    rows.sort(key=lambda row: row.median or 0.0)
+    for name, row in prepared.rows.items():
+        refused.append(TunedRow(by_name[name].kernel, by_name[name].tile, by_name[name].own, "refused", row.reason))
+    return [*rows, *refused]
+
+
+def _row(one: Candidate, measurement: Measurement, status: str) -> TunedRow:
+    median, low, high = median_interval(measurement.times)
+    facts = {key: measurement.facts.get(key) for key in ("registers", "shared_bytes", "occupancy")}
+    return TunedRow(one.kernel, one.tile, one.own, status, "", median, low, high, len(measurement.times), **facts)
+
+
+def finding(rows: Sequence[TunedRow]) -> Finding:
+    """What `auto` may go by: its kernels from fast to slow, and a tile where one is surely faster than the kernel's
+    own: the intervals of the medians lie apart."""
+    timed = [row for row in rows if row.median is not None and row.kernel in AUTOMATIC]
+    best: dict[str, TunedRow] = {}
+    for row in timed:  # the fastest come first
+        own = next((one for one in timed if one.kernel == row.kernel and one.own), None)
+        surely = row.own or own is None or (row.high or 0.0) < (own.low or 0.0)
+        if surely and row.kernel not in best:
+            best[row.kernel] = row
+    order = sorted(best.values(), key=lambda row: row.median or 0.0)
+    tiles = {row.kernel: {"BR": row.tile[0], "BC": row.tile[1]} for row in order if not row.own}
+    return Finding(tuple(row.kernel for row in order), tiles)
+
+
+def gain(rows: Sequence[TunedRow]) -> str:
+    """One sentence: the fastest, and what it gains over its kernel's own tile."""
+    timed = [row for row in rows if row.status == "ok"]
+    if not timed:
+        return "no candidate could be timed"
+    first = timed[0]
+    what = f"fastest: {first.kernel} {first.tile[0]}x{first.tile[1]}, {first.median:.4g} ms"
+    own = next((row for row in timed if row.kernel == first.kernel and row.own), None)
+    if first.own or own is None or not own.median or not first.median:
+        return f"{what}, the tile that {first.kernel} takes by itself" if first.own else what
+    tile = f"{own.kernel}'s own {own.tile[0]}x{own.tile[1]}"
+    if (first.high or 0.0) < (own.low or 0.0):
+        return f"{what}, {own.median / first.median - 1:.1%} faster than {tile}"
+    return f"fastest: {tile}, {own.median:.4g} ms; no other tile is surely faster"

@@ -1,0 +1,142 @@
+"""`hw4 tune`: what cannot start is left out, what is wrong or slow drops out, what is surely faster is kept."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import fakegpu
+import pytest
+from helpers import ROOT, hw4_env
+
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
+from hw4cli.problem.shape import Shape
+
+CASE = ("1x16x8", Shape(1, 16, 8), 0)
+RUN = (
+    "import sys, fakegpu, hw4cli.device.gpu, hw4cli.device.timing\n"
+    "fakegpu.install(hw4cli.device.gpu), fakegpu.install(hw4cli.device.timing)\n"
+    "from hw4cli.cli import run_command\n"
+    "sys.exit(run_command(sys.argv[1:]))"
+)
+
+
+def on_a_fake_gpu(folder, *args):
+    env = hw4_env(XDG_CACHE_HOME=str(folder))
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), env["PYTHONPATH"]])
+    command = [sys.executable, "-c", RUN, *map(str, args)]
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def rows_of(kernels, gpu=None, tiles=(), quick=False):
+    gpu = gpu or fakegpu.FakeGpu()
+    chosen = [*candidates([VARIANTS[name] for name in kernels], CASE[1], gpu.props, tiles)]
+    return tune(fakegpu.FakeTimer(gpu), chosen, CASE, quick)
+
+
+def test_every_tile_of_the_space_is_timed_dropped_or_refused_with_a_reason():
+    rows = rows_of(["flash"])
+    assert {row.tile for row in rows} == {*VARIANTS["flash"].space}
+    status = {row.tile: row.status for row in rows}
+    assert status[64, 16] == "dropped"
+    assert [row.tile for row in rows if row.own] == [(128, 32)]
+    refused = {row.tile: row.reason for row in rows if row.status == "refused"}
+    assert refused == dict.fromkeys([(256, 16), (256, 32), (256, 64)], "does not compile: flash.cu:1: too large")
+    assert rows[0].tile == (128, 64)
+    assert rows[0].samples > next(row.samples for row in rows if row.status == "dropped")
+
+
+def test_the_gain_is_said_and_what_is_surely_faster_is_kept():
+    rows = rows_of(["split", "exact", "flash"])
+    kept = finding(rows)
+    assert kept.kernels == ("split", "exact", "flash")
+    assert kept.tiles == {"flash": {"BR": 128, "BC": 64}}
+    assert re.fullmatch(
+        r"fastest: flash 128x64, 1\.3\d+ ms, 1\d\.\d% faster than flash's own 128x32", gain(rows_of(["flash"]))
+    )
+
+
+def row(kernel, tile, median, own=False, spread=0.01):
+    return TunedRow(kernel, tile, own, "ok", "", median, median * (1 - spread), median * (1 + spread), 10)
+
+
+def test_a_tile_whose_interval_meets_that_of_the_kernels_own_is_not_kept():
+    rows = [row("flash", (128, 64), 0.99), row("flash", (128, 32), 1.0, own=True)]
+    assert finding(rows).tiles == {}
+    assert gain(rows) == "fastest: flash's own 128x32, 1 ms; no other tile is surely faster"
+    assert finding([row("flash", (128, 64), 0.9), rows[1]]).tiles == {"flash": {"BR": 128, "BC": 64}}
+
+
+def test_a_kernel_whose_bound_depends_on_the_tile_is_never_kept():
+    assert finding([row("float4", (128, 32), 0.1, own=True), row("flash", (128, 32), 1.0, own=True)]).kernels == (
+        "flash",
+    )
+
+
+def test_a_wrong_candidate_is_refused_and_not_timed():
+    rows = rows_of(["flash"], fakegpu.FakeGpu(fakegpu.wrong), [(64, 32)])
+    assert {row.status for row in rows} == {"refused"}
+    assert all("elements are off" in row.reason for row in rows)
+    assert gain(rows) == "no candidate could be timed"
+
+
+def test_quick_takes_five_samples_of_each():
+    assert {row.samples for row in rows_of(["flash", "split"], quick=True) if row.median} == {5}
+
+
+def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
+    result = on_a_fake_gpu(tmp_path, "tune", "--shape", "1,16,8", "--output", tmp_path / "a.json")
+    assert result.returncode == 0, result.stderr
+    assert "split 128x128" in result.stdout
+    assert "flash 256x16: does not compile: flash.cu:1: too large" in result.stdout
+    assert re.search(r"^fastest: split's own 128x128, 0\.2\d+ ms; no other tile is surely faster$", result.stdout, re.M)
+    (kept,) = Path(tmp_path, "hw4/tuned").glob("*.json")
+    (entry,) = json.loads(kept.read_text())["workloads"].values()
+    assert entry["kernels"] == ["split", "exact", "flash"]
+    assert entry["tiles"] == {"flash": {"BR": 128, "BC": 64}}
+    (workload,) = json.loads((tmp_path / "a.json").read_text())["workloads"]
+    assert workload["shape"] == [1, 16, 8]
+
+
+@pytest.mark.parametrize("options", [["flash"], ["--no-keep"], ["float4"]])
+def test_what_does_not_compare_all_kernels_of_auto_is_not_kept(tmp_path, options):
+    result = on_a_fake_gpu(tmp_path, "tune", *options, "--quick", "--shape", "1,16,8")
+    assert result.returncode == 0, result.stderr
+    assert not Path(tmp_path, "hw4").exists()
+
+
+def test_without_a_gpu_what_could_start_is_listed_and_what_could_not_with_the_reason(hw4):
+    options = ("smallbr", "--shape", "1,128,64", "--gpu", "9.0")
+    rows = [
+        *csv.DictReader(
+            hw4("tune", *options, "--tile", "4x32", "--tile", "64x32", "--format", "csv").stdout.splitlines()
+        )
+    ]
+    assert [(row["tile"], row["status"]) for row in rows] == [("4x32", "fits"), ("64x32", "refused")]
+    assert "one thread for each score" in rows[1]["reason"]
+    assert int(rows[0]["registers"]) > 0
+
+
+def test_a_preset_has_the_tiles_of_its_document(hw4):
+    own = [one.tile for one in candidates([VARIANTS["float4"]], CASE[1], DEVICES[90], PRESETS["report"])]
+    assert sorted(own) == sorted(PRESETS["report"])
+    assert {len(PRESETS["report"]), len(PRESETS["triton"]), len(PRESETS["tilelang"])} == {7, 4, 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["flash"], "name the cases"),
+        (["--cases", "t01", "--tile", "big"], "is not a tile"),
+        (["--cases", "t01", "--tile", "64x32", "--preset", "report"], "give one of them"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
+    result = hw4("tune", *arguments)
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert words in result.stderr

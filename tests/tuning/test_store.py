@@ -1,0 +1,115 @@
+"""What was tuned: kept for a GPU, a driver, a compiler and a workload, and gone by for these alone."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import hw4cli.stream.cudadevice
+from hw4cli.compute.dispatch import AUTO, candidates
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import Shape
+from hw4cli.stream.cudadevice import CudaDevice
+from hw4cli.stream.layout import Layout
+from hw4cli.stream.timeline import Timeline
+from hw4cli.stream.work import Part
+from hw4cli.tuning.store import Finding, Machine, found, keep, path_of, workload
+
+MACHINE = Machine("NVIDIA H100 80GB HBM3", 13000, "123 456")
+SHAPE = Shape(4, 16384, 64)
+PART = Part(0, 2, 0, SHAPE.N)
+FINDING = Finding(("flash", "split"), {"flash": {"BR": 128, "BC": 64}}, "2026-11-22")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def test_a_finding_is_kept_beside_others():
+    assert found(MACHINE, SHAPE) is None
+    keep(MACHINE, SHAPE, FINDING)
+    keep(MACHINE, Shape(1, 128, 32), Finding(("split",), {}, "2026-11-23"))
+    assert found(MACHINE, SHAPE) == FINDING
+    assert found(MACHINE, Shape(1, 128, 32)).kernels == ("split",)
+
+
+@pytest.mark.parametrize("other", [Machine("T4", 13000, "123 456"), Machine(MACHINE.gpu, 12090, "123 456")])
+def test_with_another_gpu_or_driver_nothing_is_found(other):
+    keep(MACHINE, SHAPE, FINDING)
+    assert found(other, SHAPE) is None
+
+
+def test_with_another_compiler_nothing_is_found_and_what_is_new_replaces_the_old():
+    keep(MACHINE, SHAPE, FINDING)
+    newer = Machine(MACHINE.gpu, MACHINE.driver, "789 1")
+    assert found(newer, SHAPE) is None
+    keep(newer, Shape(1, 128, 32), FINDING)
+    assert found(newer, SHAPE) is None
+    assert found(newer, Shape(1, 128, 32)) == FINDING
+
+
+def test_workloads_are_alike_by_length_head_size_mask_and_rows_within_a_power_of_two():
+    assert workload(Shape(4, 16384, 64)) == workload(Shape(7, 16384, 64))
+    others = [Shape(8, 16384, 64), Shape(4, 16383, 64), Shape(4, 16384, 32), Shape(4, 16384, 64, causal=True)]
+    assert workload(SHAPE) not in {workload(other) for other in others}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "machine": null}'])
+def test_a_damaged_file_is_as_if_there_were_none(text):
+    keep(MACHINE, SHAPE, FINDING)
+    path = path_of(MACHINE.gpu)
+    path.write_text(text)
+    assert found(MACHINE, SHAPE) is None
+    for entry in (
+        None,
+        {},
+        {"kernels": 3, "tiles": {}, "date": ""},
+        {"kernels": [], "tiles": {"flash": 7}, "date": ""},
+    ):
+        document = {"schema": 1, "machine": MACHINE.record(), "workloads": {workload(SHAPE): entry}}
+        path.write_text(json.dumps(document))
+        assert found(MACHINE, SHAPE) is None
+    keep(MACHINE, SHAPE, FINDING)
+    assert found(MACHINE, SHAPE) == FINDING
+
+
+def test_auto_prefers_what_was_tuned_and_says_so():
+    order, why = candidates(AUTO, DEVICES[90], "", 64, (FINDING.kernels, FINDING.why))
+    assert order == ("flash", "split", "exact", "float64")
+    assert why == "tuned on this GPU for this workload on 2026-11-22"
+    assert candidates("exact", DEVICES[90], "", 64, (FINDING.kernels, FINDING.why))[0][0] == "exact"
+    odd = candidates(AUTO, DEVICES[90], "", 64, (("gone", "./mine.cu"), "tuned"))[0]
+    assert odd == ("split", "exact", "flash", "float64")
+
+
+class RecordingGpu:
+    """A GPU that only plans."""
+
+    name, props = MACHINE.gpu, DEVICES[90]
+
+    def __init__(self):
+        self.code = SimpleNamespace(driver=MACHINE.driver, compiler_id=MACHINE.compiler)
+        runtime = SimpleNamespace(memGetInfo=lambda: (1 << 34, 1 << 34))
+        self.cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+
+    def plan(self, kernel, shape, tile=None):
+        return VARIANTS[kernel].plan(shape, self.props, tile)
+
+
+def test_a_run_takes_the_tuned_kernel_and_tile_where_it_chooses_itself(monkeypatch):
+    monkeypatch.setattr(hw4cli.stream.cudadevice, "Gpu", RecordingGpu)
+    monkeypatch.setattr(hw4cli.stream.cudadevice, "import_cupy", lambda: None)
+    keep(MACHINE, SHAPE, FINDING)
+
+    def device(kernel, shape):
+        return CudaDevice(kernel, None, shape, Layout(2, 1, 1, 1, 1, shape.N), Timeline())
+
+    tuned = device(AUTO, SHAPE)
+    assert tuned.choice.first == "flash"
+    assert tuned.choice.why == FINDING.why
+    assert tuned.plan("flash", PART).macros["BC"] == 64
+    assert tuned.plan("split", PART).macros["BC"] == 128
+    assert device("flash", SHAPE).plan("flash", PART).macros["BC"] == 32
+    assert device(AUTO, Shape(4, 8192, 64)).choice.first == "split"
