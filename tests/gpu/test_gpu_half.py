@@ -87,8 +87,11 @@ def test_torch_s_current_stream_is_used(torch):
     assert torch.equal(o, expected)
 
 
-def test_a_cuda_graph_captures_it(torch):
-    q, k, v = inputs(torch, Workload(BFLOAT16, 1, 4, 4, 512, 512, 128))
+@pytest.mark.parametrize(
+    "work", [Workload(BFLOAT16, 1, 4, 4, 512, 512, 128), Workload(BFLOAT16, 1, 8, 2, 1, 9000, 64)], ids=str
+)
+def test_a_cuda_graph_captures_it(torch, work):
+    q, k, v = inputs(torch, work)
     expected = hw4cli.attention(q, k, v)
     out = torch.zeros_like(q)
     graph = torch.cuda.CUDAGraph()
