@@ -26,7 +26,7 @@ def timeline(kernels: tuple[str, ...], shapes: list[Shape], block: int, output: 
     with Importing():
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.timing import GpuTimer
-        from hw4cli.lab.blocktimeline import measure, record
+        from hw4cli.stepper.blocktimeline import measure, record
         from hw4cli.system.files import check_place, write_text
 
     if not shapes:

@@ -22,7 +22,7 @@ from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.compute.plan import Variant
-    from hw4cli.lab.bench import Measurement
+    from hw4cli.lab.sampling import Measurement
     from hw4cli.lab.tune import TunedRow
 
 PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.tune, which completion need not import

@@ -14,7 +14,8 @@ from hw4cli.device.kernelcheck import check
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.lab.bench import WARM_UP, Measurement, kernel_implementation, prepare, take_samples
+from hw4cli.lab.bench import kernel_implementation, prepare, take_samples
+from hw4cli.lab.sampling import WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.shape import Shape

@@ -8,9 +8,9 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import InputError
-from hw4cli.lab.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path, kernel_source
+from hw4cli.stepper.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 STAMP = re.compile(r" ?\b(?:BEGINS|ENDS)\([^()]*(?:\([^()]*\))?[^()]*\);")
