@@ -51,16 +51,16 @@ def doctor(ctx: click.Context, folder: Path, measure: bool, as_json: bool) -> in
 
     command, env = program_command(None, ctx)
     report = run_checks(command[:-1], env, folder)
-    found = _measured(folder) if measure else {}
+    found = measurements(folder) if measure else {}
     if as_json:
         click.echo(json.dumps({**document(report), **found}, indent=1))
     else:
         show(report)
-        _show_measured(found)
+        show_measurements(found)
     return 0 if report.target.on else CANNOT
 
 
-def _measured(folder: Path) -> dict[str, Any]:
+def measurements(folder: Path) -> dict[str, Any]:
     """The machine's rates for files in a folder, and what they predict, as JSON."""
     with Importing():
         from dataclasses import asdict
@@ -77,7 +77,8 @@ def _measured(folder: Path) -> dict[str, Any]:
     return {"measured": {**asdict(rates), "by": by}, "predicted": {"shape": LARGE, "rows": rows}}
 
 
-def _show_measured(found: dict[str, Any]) -> None:
+def show_measurements(found: dict[str, Any]) -> None:
+    """The rates and predictions for people."""
     if not found:
         return
     rates = {name: value for name, value in found["measured"].items() if isinstance(value, float) and value}

@@ -1,6 +1,8 @@
 """The model of a file's time on many GPUs, and the rates that `hw4 doctor --measure` finds for it."""
 
 import json
+import re
+from importlib import import_module
 
 import pytest
 from helpers import ROOT
@@ -49,17 +51,20 @@ def test_a_file_that_is_not_cached_is_read_at_the_disks_rate():
     assert predicted(LARGE, slow, 1).limit == "computing"
 
 
-def test_a_machines_rates_are_measured_and_no_file_stays(hw4_here, tmp_path, monkeypatch):
+def test_a_machines_rates_are_measured_and_no_file_stays(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
     monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))
-    result = hw4_here("doctor", "--measure", "--json", "--dir", tmp_path)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    command = import_module("hw4cli.cli.doctor")
+    found = command.measurements(tmp_path)
     rates = found["measured"]
+    documented = re.findall(r"`(\w+)`", (ROOT / "docs/doctor.md").read_text().partition("two more: ")[2])
+    fields = {*rates, "shape", "rows", *vars(predicted(LARGE, RATES, 1))}
+    assert fields == {*documented} - {"measured", "predicted"}
     assert min(rates["cache_read"], rates["cache_write"], rates["flops"]) > 0
-    assert found["predicted"]["shape"] == [8, 1 << 20, 64]
+    assert found["predicted"]["shape"] == (8, 1 << 20, 64)
     assert (rates["to_gpu"] is None) == (found["predicted"]["rows"] == [])
     assert list(tmp_path.iterdir()) == []
-    shown = hw4_here("doctor", "--measure", "--dir", tmp_path).stdout
+    command.show_measurements(found)
+    shown = capsys.readouterr().out
     assert "\nMeasured\n  read from the page cache" in shown
     assert "  computed by " in shown
