@@ -35,6 +35,12 @@ def installed(wheel, tmp_path_factory):
     return folder / "site"
 
 
+def test_a_wheel_carries_every_suite(installed):
+    suites = {path.name for path in (ROOT / "testcases").glob("*.toml")}
+    assert {"amd.toml", "suite.toml"} <= suites
+    assert {path.name for path in (installed / "hw4cli" / "testcases").iterdir()} >= suites
+
+
 def test_a_source_distribution_makes_the_same_wheel_and_can_be_tested(wheel, tmp_path):
     with tarfile.open(built("sdist", ROOT, tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path, filter="data")

@@ -138,6 +138,7 @@ def _check_together(ctx: click.Context, device: str, kernel: str, gpus: str | No
     problems = {
         f"--kernel {kernel} is for the GPU and does not go with --device cpu": device == "cpu" and kernel != "auto",
         f"--gpus {gpus} does not go with --device {device}": gpus and device in WITHOUT_GPU,
+        "--srun is empty": options["srun"] is not None and not options["srun"].strip(),
         "--resume goes with --srun": options["resume"] and not options["srun"],
         "--ranks does not go with --srun, which starts the ranks itself": options["ranks"] and options["srun"],
         "--timing is of a single process, and does not go with --srun and --ranks": options["timing"]

@@ -63,6 +63,8 @@ def suite_option(command: Command) -> Command:
     that it starts."""
 
     def use(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value == "":
+            raise click.BadParameter("the name is empty", ctx, param)
         if value is not None:
             path = data_path(f"testcases/{value}.toml") if value.isalnum() else Path(value)
             if not path.is_file():

@@ -44,6 +44,8 @@ def case(tmp_path_factory):
         (["judge", "--penalty", "nan"], "nan is not a number"),
         (["judge", "--repeat", "two"], "'two' is not a valid integer"),
         (["judge", "--launcher", ""], "--launcher is empty"),
+        (["--srun", " ", "in", "out"], "--srun is empty"),
+        (["gen", "t01", "--suite", ""], "'--suite': the name is empty"),
         (["judge", "--class", "a", "--output", "b", "--slurm", ""], "--slurm is empty"),
         (["judge", "t99", "--srun", "-p x"], "there is no case 't99'"),
         (["judge", "t01", "--program", "python3 mime.py"], "python3 cannot run mime.py: there is no such file"),
