@@ -11,7 +11,7 @@ import pytest
 from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.device.ownkernel import kernel_named
-from hw4cli.emulator.build import PLAIN, RACE, shared_object
+from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
 from hw4cli.emulator.check import DATA_OF_LONG, HUGE, RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
 from hw4cli.errors import MachineError
@@ -66,6 +66,28 @@ def test_a_mistake_is_found(name, tmp_path):
     shutil.copy(PATH.parent / "matrix.cuh", tmp_path)
     found = mistakes_of(path, shapes=[Shape(1, 131, 64)], data=[RANDOM_DATA], builds=[RACE])
     assert kind in {mistake.kind for mistake in found}
+
+
+ADDRESSES = """
+#include <cstdio>
+constexpr int D = 64, CHUNKS = D / 4;
+#define SWIZZLED {swizzled}
+#define __device__
+#define __forceinline__ inline
+{lines}
+int main() {{ for (int lane = 0; lane < 32; lane++) std::printf("%d\\n", chunk_of(lane, 3)); }}
+"""
+
+
+@pytest.mark.parametrize(("swizzled", "times"), [(0, 8), (1, 1)])
+def test_eight_lanes_that_load_k_together_meet_in_no_bank_where_it_is_swizzled(swizzled, times, tmp_path):
+    lines = re.search(r"constexpr int TWOS.*?\n}\n", PATH.read_text(), re.DOTALL)[0]
+    source = ADDRESSES.format(swizzled=swizzled, lines=lines)
+    command = [find_compiler().path, "-xc++", "-std=c++17", "-", "-o", str(tmp_path / "addresses")]
+    subprocess.run(command, input=source, text=True, check=True)
+    printed = subprocess.run([tmp_path / "addresses"], capture_output=True, text=True, check=True).stdout
+    quarters = [int(chunk) % 8 for chunk in printed.split()]  # 32 banks of 4 bytes: eight times 16 bytes
+    assert {max(Counter(quarters[n : n + 8]).values()) for n in range(0, 32, 8)} == {times}
 
 
 def compiler(gfx):
