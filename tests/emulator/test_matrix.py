@@ -31,7 +31,7 @@ def mistakes_of(path, **how):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape}{' causal' * shape.causal}")
 def test_it_is_right_and_free_of_mistakes(shape):
-    data = [RANDOM_DATA, HUGE] if shape == SHAPES[0] else DATA_OF_LONG
+    data = [RANDOM_DATA] if shape.d == 64 else [RANDOM_DATA, HUGE] if shape.B == 3 else DATA_OF_LONG
     assert [str(mistake) for mistake in mistakes_of(PATH, shapes=[shape], data=data, builds=[RACE])] == []
 
 
