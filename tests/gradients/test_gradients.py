@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
 
 @pytest.mark.parametrize("cc", [61, 75, 86, 90])
 def test_no_register_spills(cc):
-    compiler = compiler_for(cc)
+    compiler = compiler_for(DEVICES[cc])
     for dtype, d in ((FLOAT16, 32), (FLOAT32, 64), (FLOAT32, 128)):
         work = Workload.square(dtype, 1, 4, 1024, d, True)
         options = (*OPTIONS, *plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
