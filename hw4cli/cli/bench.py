@@ -31,7 +31,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 ALL = "all"
-OF_ARRAYS = ("half", "half_mma", "half_split")
+OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
 KERNELS = {"kernels", "warm", "peers", "older"}
 # The options of each of the three benchmarks, and the option that asks for it.

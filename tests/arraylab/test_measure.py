@@ -19,6 +19,8 @@ from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.oracle import BUDGET, exact_rows
 from hw4cli.arraylab.ours import Implementation
 from hw4cli.arraylab.tables import table
+from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.cli.bench import OF_ARRAYS
 from hw4cli.errors import MachineError
 from hw4cli.lab.changes import compare
 from hw4cli.show.records import load
@@ -29,7 +31,7 @@ CASE = "B=1 H=4 KVH=2 N=33 Nk=40 d=16 causal"
 
 @pytest.fixture
 def timer():
-    gpu = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", name="no GPU")
+    gpu = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU")
     timer = FakeTimer(gpu)
     timer.sustained = lambda work, seconds: {"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}
     return timer
@@ -111,6 +113,10 @@ def test_a_workload_that_does_not_fit_fails_for_all(timer, monkeypatch):
     monkeypatch.setattr(fakecupy.cupy, "ndarray", lambda *_: (_ for _ in ()).throw(MemoryError))
     rows = measure(timer, [answering("a"), answering("b")], workload(CASE), True)
     assert {row.reason for row in rows} == {"the GPU has not enough memory for (1, 4/2, 33/40, 16) fp16 causal"}
+
+
+def test_the_command_takes_every_kernel_for_arrays():
+    assert OF_ARRAYS == KERNELS16
 
 
 def test_of_a_large_workload_some_rows_of_some_heads_are_checked():
@@ -216,7 +222,7 @@ from types import SimpleNamespace
 import fakecupy, hw4cli.arraylab.session as session
 from fakegpu import FakeTimer
 from test_measure import answering
-session.Gpu = lambda: SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", name="no GPU")
+session.Gpu = lambda: SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU")
 session.GpuTimer = FakeTimer
 FakeTimer.sustained = lambda self, work, seconds: {{"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}}
 session.implementation = lambda gpu, timer, name: answering(name)
