@@ -56,7 +56,7 @@ def profile(material: Material) -> str:
     """Section 2: the six metrics of each kernel that was profiled, and the traffic of device memory."""
     if all(one.tool == ROCPROF for one in material.profile):
         return missing(
-            "no profile is here: save a CSV of ncu (--csv --page raw) or nvprof (--csv --log-file) with the six metrics"
+            "no profile is here: `hw4 profile --log FILE.csv` makes one; so do ncu and nvprof with --csv"
         )
     shown = _of_the_report(material)
     names = {metric.name: f"{metric.name}{f', {metric.unit}' if metric.unit else ''}" for metric in METRICS}
