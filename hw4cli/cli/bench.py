@@ -131,7 +131,8 @@ def bench(
     what = "programs" if end_to_end else "arrays" if workloads else "files"
     _check_options(ctx, what)
     if output:
-        check_place(output, *map(Path, [*others["kernels"], *" ".join(others["programs"]).split()]))
+        sources = [*others["kernels"], *" ".join(others["programs"]).split(), others["older"] or ""]
+        check_place(output, *(Path(source) for source in sources if source))
     given = {**others, "cases": cases, "workloads": workloads}
     chosen: dict[str, Any] = {name: given[name] for name in OPTIONS[what]}
     if what == "programs":

@@ -85,3 +85,8 @@ def test_a_benchmark_does_not_replace_the_program_that_it_times(tmp_path):
     assert_refused_and_kept(
         path, "bench", "--end-to-end", "--cases", "t01", "--program", f"{path} -x", "--output", path
     )
+
+
+def test_a_benchmark_does_not_replace_the_record_that_it_is_compared_with(tmp_path):
+    path = shutil.copy(RECORD, tmp_path / "record.json")
+    assert_refused_and_kept(path, "bench", "--compare", path, "--output", path)
