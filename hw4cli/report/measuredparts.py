@@ -55,9 +55,7 @@ def about(material: Material) -> str:
 def profile(material: Material) -> str:
     """Section 2: the six metrics of each kernel that was profiled, and the traffic of device memory."""
     if all(one.tool == ROCPROF for one in material.profile):
-        return missing(
-            "no profile is here: `hw4 profile --log FILE.csv` makes one; so do ncu and nvprof with --csv"
-        )
+        return missing("no profile is here: `hw4 profile --log FILE.csv` makes one; so do ncu and nvprof with --csv")
     shown = _of_the_report(material)
     names = {metric.name: f"{metric.name}{f', {metric.unit}' if metric.unit else ''}" for metric in METRICS}
     names.update(zip(DRAM, ("device memory read, GB", "device memory written, GB"), strict=True))
