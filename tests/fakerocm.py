@@ -6,18 +6,18 @@ on the CPU, with wavefronts of 64 lanes. What cupy refuses on ROCm raises an err
 
 import ctypes
 import os
+import struct
 import time
 from types import SimpleNamespace
 
 import numpy as np
-from emulation import largest_numbers
 
 from hw4cli.compute.launch import _LAYOUT as LAYOUT
-from hw4cli.compute.launch import FIELDS
+from hw4cli.compute.launch import ABSMAX_CHUNK, FIELDS
 from hw4cli.compute.plan import AMD_DEVICES, Launch
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
-from hw4cli.emulator.library import Library
+from hw4cli.emulator.library import FORWARDS, Library, _words
 from hw4cli.hip.codeobject import kernels_of
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
@@ -83,10 +83,9 @@ class Function:
         assert shared_mem + self.resources.shared <= 64 << 10
         step = Launch(self.symbol, *grid, *block, shared_mem)
         if self.symbol == "absmax":
-            inputs, largest, N, d, first = arguments
-            assert (inputs.values.shape[-2:], first) == ((N, d), 0)
-            found = np.float32(largest_numbers(inputs.values)).view(np.uint32)
-            largest.values[:] = np.maximum(largest.values, found)
+            path = shared_object(kernel_path("absmax"), {"ABSMAX_CHUNK": ABSMAX_CHUNK}, 0, self.resources.lanes, PLAIN)
+            words = _words(struct.pack("QQqqq", *map(int, arguments)))
+            assert Library(path)._launch(step, words, self.resources.lanes, FORWARDS, absmax=True)
             return
         passed = arguments[0].tobytes()
         fields = dict(zip(FIELDS, LAYOUT.unpack(passed), strict=True))
