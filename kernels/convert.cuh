@@ -60,7 +60,25 @@ __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigne
     }
 }
 
-// All of K and V as pieces, tile by tile; eight columns a thread, CONVERT_CHUNKS times. Keys past the end become zeros.
+// How many batches are attended to by a launch of their own, in which K and V of the others are converted (ahead.cuh); 0: there
+// is none, and all are converted before. hw4cli/compute/formulas.py has the same.
+__device__ __forceinline__ int first_batches(const Params& p) {
+#if AHEAD  // with BR, MOST_BLOCKS and AHEAD_KEYS of the plan
+    if (p.splits > 1) return 0;
+    const long long tasks = ceil_div(p.Nq, BR), rounds = p.batches * tasks * min(AHEAD_KEYS, p.Nk / 2) / p.Nk / MOST_BLOCKS;
+    return rounds * MOST_BLOCKS / tasks;
+#else
+    return 0;
+#endif
+}
+__device__ __forceinline__ int batches_before(const Params& p) {
+#if AHEAD
+    if (const int first = first_batches(p)) return first;
+#endif
+    return p.batches;
+}
+// K and V as pieces, tile by tile, of the batches that are converted before; eight columns a thread, CONVERT_CHUNKS times. Keys
+// past the end become zeros.
 __device__ __forceinline__ void convert(const Params& p) {
     const int tiles = ceil_div(p.Nk, BC);
     __shared__ unsigned found[FOUND * BlockAbsmax::WARPS];
@@ -72,7 +90,7 @@ __device__ __forceinline__ void convert(const Params& p) {
         const long long e = (blockIdx.x * (long long)CONVERT_CHUNKS + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
         const long long batch = tile / tiles;
         const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
-        if (batch >= p.batches) break;
+        if (batch >= batches_before(p)) break;
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
         const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
         uint4 K[2], V[2];

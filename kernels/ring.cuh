@@ -16,7 +16,7 @@ struct Ring {
     WarpAbsmax absmax;  // INBLOCK: of K and V
     int keys, stages, first_tile;
     static constexpr int LEAD = SUBS > 1 ? STAGES - 2 : STAGES - 3;
-    static_assert(INBLOCK || LEAD > 0, "too few stages to load one ahead");
+    static_assert(INBLOCK || GROUPS || LEAD > 0, "too few stages to load one ahead");
 
     __device__ __forceinline__ unsigned at(int stage) const { return base + stage % STAGES * STAGE; }
     __device__ __forceinline__ const char* tile(int stage) const {

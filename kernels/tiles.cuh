@@ -10,15 +10,23 @@
 #ifndef WARPGROUPS  // whether warpgroup.cuh multiplies, where it can
 #define WARPGROUPS 0
 #endif
+#ifndef GROUPS  // of four warps that take turns (turns.cuh), beside one that copies
+#define GROUPS 0
+#endif
 
-constexpr int MI = BR * 2 / THREADS;               // m16 blocks of rows of a warp
+#ifndef AHEAD  // whether K and V of some batches may be converted while others are attended to (ahead.cuh)
+#define AHEAD 0
+#endif
+
+constexpr int WORKERS = THREADS - (GROUPS ? 128 : 0);  // threads that have rows
+constexpr int MI = BR * 2 / WORKERS;               // m16 blocks of rows of a warp
 constexpr int STEPS = WIDTH / 16, NO = WIDTH / 8;  // k16 steps of a product QK, n8 blocks of O
 constexpr int SL = MI == 2 ? 2 : SUB / 8, SLICES = SUB / 8 / SL;  // n8 blocks of keys that are computed together, of SUB
 constexpr int SUBS = BC / SUB;                     // sub-tiles, whose scores are in registers at once
 constexpr int CHUNKS = WIDTH / 8;                  // 16-byte chunks of a row
 constexpr unsigned ROW = WIDTH * 2, PIECE = BC * ROW, STAGE = (2 + PV_PIECES) * PIECE;  // bytes
 
-static_assert(MI * THREADS == BR * 2 && (MI == 1 || MI == 2), "each warp owns 16 or 32 rows");
+static_assert(MI * WORKERS == BR * 2 && (MI == 1 || MI == 2), "each warp owns 16 or 32 rows");
 static_assert(BC % SUB == 0, "a tile is whole sub-tiles");
 static_assert(SL % 2 == 0, "P V takes 16 keys a step");
 

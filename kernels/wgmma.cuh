@@ -60,6 +60,11 @@ WGMMA_FROM_ZERO(64, 32, 32, 33, 34)
 WGMMA_FROM_ZERO(80, 40, 40, 41, 42)
 WGMMA_FROM_ZERO(96, 48, 48, 49, 50)
 WGMMA_FROM_ZERO(128, 64, 64, 65, 66)
+// The same with a from registers.
+__device__ __forceinline__ void wgmma(float (&c)[8][4], const unsigned* a, unsigned long long b, int add) {
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; " WGMMA(64) C32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
+                 : IN32(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
 
 // c += a b, a from registers, b's rows one after the other (MN-major).
 #define WGMMA_ROWS(N, REGISTERS, u, v, w, x, y)                                                                      \

@@ -13,6 +13,8 @@ TILED_QUERIES, TILED_KEYS = 1024, 512
 NO_LIMIT = 2**31 - 1  # keys of a split
 RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
+# Up to so many keys, K and V are converted beside attention to the first batches, whose share is AHEAD_KEYS in N.
+AHEAD_LONGEST, AHEAD_KEYS = 4096, 768
 
 
 def computed_share(shape: Shape, BR: int, BC: int) -> float:
@@ -86,3 +88,32 @@ def causal_split_count(blocks: int, N: int, BC: int, resident: int, sms: int, lo
 
     times = {splits: time(splits) for splits in range(least, most + 1)}
     return next(splits for splits, needed in times.items() if needed <= min(times.values()) / 0.98)
+
+
+def groups_in_turns(shape: Shape, props: DeviceProperties) -> int:
+    """Groups of four warps that take turns: four, where registers suffice and rounds of blocks are as few (H100)."""
+    if padded_d(shape.d) > 32 or shape.causal:
+        return 3
+
+    def time(groups: int) -> float:
+        rounds = ceil_div(formulas.row_blocks(shape.B, shape.rows, 64 * groups), props.sms)
+        return rounds * groups / (1.05 if groups == 4 else 1)
+
+    return min((4, 3), key=time)
+
+
+def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
+    """Where groups take turns, beside one that copies: how many multiply, and the registers of a thread of each kind,
+    together at most those that the block was launched with. A block stays, and takes task after task; causal, where
+    tasks are of different lengths, there is a block for each."""
+    groups = tile["BR"] // 64
+    granted = 65536 // (128 * (groups + 1)) // 8 * 8 * (groups + 1)
+    registers = min(240, (granted - 24) // max(1, groups) // 8 * 8)
+    return {
+        "GROUPS": groups,
+        "REGISTERS": registers,
+        "COPY_REGISTERS": min(40, granted - registers * groups),
+        "MOST_BLOCKS": 0 if shape.causal else props.sms,
+        "AHEAD": int(not shape.causal and shape.N <= AHEAD_LONGEST),
+        "AHEAD_KEYS": AHEAD_KEYS,
+    }

@@ -28,6 +28,17 @@ def convert_blocks(tiles: int, BC: int, width: int, chunks: int, threads: int) -
     return ceil_div(tiles * BC * width // 8, chunks * threads)
 
 
+def first_batches(B: int, rows: int, N: int, BR: int, blocks: int, keys: int) -> int:
+    """How many batches a launch of its own attends to, while K and V of the others are converted; 0: none.
+
+    Its share is that of `keys` in N, half at most: converting takes the longer, beside attention, the fewer keys there
+    are. Whole rounds of `blocks` blocks at a time.
+    """
+    tasks = ceil_div(rows, BR)
+    rounds = B * tasks * min(keys, N // 2) // N // blocks
+    return rounds * blocks // tasks
+
+
 def combine_blocks(B: int, N: int, d: int, threads: int) -> int:
     """Of the launch that puts the splits together, four elements of O a thread."""
     return ceil_div(B * N * d // 4, threads)

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hw4cli.compute.common import (
+    AHEAD_KEYS,
     COMBINE_THREADS,
     NO_LIMIT,
     RESCALE_THRESHOLD,
     combine_launch,
+    groups_in_turns,
     padded_d,
     scratch_of,
     splits_for,
     tiles_of,
+    turns_of,
 )
-from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
+from hw4cli.compute.formulas import FLOAT, convert_blocks, first_batches, key_tiles, row_blocks
 from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
@@ -32,6 +35,7 @@ BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, 
 SPLIT_COST = 256  # of a split of the keys, in keys
 ABSMAX_BYTES = 128  # of scratch, before the tiles
 CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
+HELPERS_BYTES = 4 * 64 * 96  # of shared memory, for the warps that convert (kernels/ahead.cuh)
 
 
 def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
@@ -120,7 +124,7 @@ def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
     def tile(shape: Shape, props: DeviceProperties) -> Tile:
         width, short = padded_d(shape.d), _inblock(shape.N, shape.d, props, pieces)
         if _warpgroups(shape.d, props, pieces):
-            return {"BR": 128, "BC": 128}
+            return {"BR": 128, "BC": 128} if short else {"BR": 64 * groups_in_turns(shape, props), "BC": 64}
         if width == 128:
             return {"BR": 64, "BC": 32}
         if width == 32:
@@ -142,6 +146,7 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
+        turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
         return {
             "THREADS": threads,
             "BLOCKS": blocks,
@@ -163,6 +168,7 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
             "CONVERT_THREADS": CONVERT_THREADS,
             "CONVERT_CHUNKS": CONVERT_CHUNKS,
             "COMBINE_THREADS": COMBINE_THREADS,
+            **turns,
         }
 
     return derived
@@ -170,8 +176,15 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
 
 def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool) -> tuple[int, int, int]:
     """Threads; the blocks that registers allow; stages of the ring."""
-    blocks, ring = (2, 3) if padded_d(d) == 32 else (1, 4)
-    return 2 * tile["BR"], blocks + inblock, 1 if inblock else ring
+    if inblock:
+        return 2 * tile["BR"], 3 if padded_d(d) == 32 else 2, 1
+    rest = 2048 + 16 * HALF * padded_d(d) + _sums_bytes(d, tile) + HELPERS_BYTES
+    return 2 * tile["BR"] + 128, 1, max(2, min(6, (props.shared_limit - rest) // _stage_bytes(d, tile, 1)))
+
+
+def _sums_bytes(d: int, tile: Tile) -> int:
+    """Where groups take turns: O of the keys before, l and m, in whole 16 bytes of each thread that multiplies."""
+    return 2 * tile["BR"] * (padded_d(d) // 8 + 1) * 4 * FLOAT
 
 
 def _by_warps(pieces: int) -> Callable[[int, Tile, DeviceProperties, bool], tuple[int, int, int]]:
@@ -203,29 +216,41 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
 
 def _regions(name: str) -> Regions:
     """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps and, from the
-    next multiple of 1024 on, 16 rows of ones, and a tile of float32: O of the keys before, or the pieces of Q."""
+    next multiple of 1024 on, 16 rows of ones and the pieces of Q; or, where groups take turns, 16 rows of ones, O of
+    the keys before, and what is converted meanwhile."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
         stages, whole = tile["STAGES"], tile_bytes(d, tile, PIECES[name])
         found = {f"stage {n}": whole for n in range(stages)}
         found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
-        if tile["WARPGROUPS"]:
-            row, found["absmax"] = HALF * padded_d(d), 5 * 8 * FLOAT
+        row = HALF * padded_d(d)
+        if tile.get("GROUPS"):
             found["padding"] = -sum(found.values()) % 1024
-            found["ones"], found["Q or O"] = 16 * row, 2 * tile["BR"] * row
+            found["ones"], found["O of keys before"] = 16 * row, _sums_bytes(d, tile)
+            found["converted"] = HELPERS_BYTES * tile["AHEAD"]
+        elif tile["WARPGROUPS"]:
+            found["absmax"] = 5 * 8 * FLOAT
+            found["padding"] = -sum(found.values()) % 1024
+            found["ones"], found["Q"] = 16 * row, 2 * tile["BR"] * row
         return found
 
     return regions
 
 
 def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
-    """The pass that converts; a block for BR rows and split; and what puts the splits together."""
+    """The pass that converts; blocks that take BR rows and a split in turn, perhaps of some batches first; and what
+    puts the splits together."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        blocks = row_blocks(shape.B, shape.rows, tile["BR"]) * splits
+        most = tile.get("MOST_BLOCKS") or NO_LIMIT
+        blocks = min(most, row_blocks(shape.B, shape.rows, tile["BR"]) * splits)
         steps = [Launch(name, blocks, tile["THREADS"], shared)]
         if not tile["INBLOCK"]:
-            tiles = key_tiles(shape.B, shape.N, tile["BC"])
+            ahead = tile.get("AHEAD") and splits == 1
+            first = first_batches(shape.B, shape.rows, shape.N, tile["BR"], most, AHEAD_KEYS) if ahead else 0
+            if first:
+                steps.insert(0, Launch(f"{name}_first", blocks, tile["THREADS"], shared))
+            tiles = key_tiles(first or shape.B, shape.N, tile["BC"])
             grid = convert_blocks(tiles, tile["BC"], padded_d(shape.d), CONVERT_CHUNKS, CONVERT_THREADS)
             steps.insert(0, Launch(f"{name}_convert", grid, CONVERT_THREADS, 0))
         if splits > 1:

@@ -6,12 +6,13 @@ part.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.common import AHEAD_KEYS
+from hw4cli.compute.formulas import FLOAT, ceil_div, first_batches
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
 from hw4cli.errors import MachineError
@@ -81,7 +82,39 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties) -> list[Lau
         else:
             moved = helper_bytes(launch.symbol, plan, shape)
             models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None))
-    return models
+    return _with_first(models, plan, shape)
+
+
+def _with_first(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
+    """The models where a launch of its own attends to the first batches, and converts K and V of the others."""
+    symbols = [launch.symbol for launch in plan.launches]
+    if f"{plan.variant}_first" not in symbols:
+        return models
+    first = first_batches(shape.B, shape.rows, shape.N, plan.macros["BR"], plan.macros["MOST_BLOCKS"], AHEAD_KEYS)
+    convert, main = models[symbols.index(f"{plan.variant}_convert")], models[plan.main]
+    behind = _share(convert, shape.B - first, shape.B)
+    parts = {
+        convert.symbol: _share(convert, first, shape.B),
+        f"{plan.variant}_first": _share(main, first, shape.B, behind),
+        main.symbol: _share(main, shape.B - first, shape.B),
+    }
+    return [replace(parts.get(symbol, model), symbol=symbol) for symbol, model in zip(symbols, models, strict=True)]
+
+
+def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None = None) -> LaunchModel:
+    """The model of so many batches, and what is moved `beside`."""
+
+    def part(number: int | None) -> Any:
+        return None if number is None else number * batches // of
+
+    def moved(mine: Bytes | None, other: Bytes | None) -> Any:
+        more = other or (0, 0)
+        return mine and (part(mine[0]) + more[0], part(mine[1]) + more[1])
+
+    numbers = ("shared", "operands", "ffma_flops", "tensor_flops", "exponentials", "tiles")
+    scaled: dict[str, Any] = {name: part(getattr(model, name)) for name in numbers}
+    dram = moved(model.dram, beside.dram if beside else None)
+    return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
 
 
 def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:

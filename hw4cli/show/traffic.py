@@ -83,17 +83,22 @@ def traffic(profiles: Sequence[Profile], shape: Shape) -> Picture:
     """What each kernel read and wrote on a shape, all its launches together, beside what must move once."""
     read: dict[str, tuple[float, float]] = {}
     written: dict[str, tuple[float, float]] = {}
+    left_out: dict[str, str] = {}
     for profile in profiles:
         for variant in VARIANTS.values():
             plan = variant.plan(shape, GPU)
             own = [profile.launches[step.symbol] for step in plan.launches if step.symbol in profile.launches]
             if len(own) < len(plan.launches):
                 continue
-            _check_blocks(profile, plan, shape)
+            if other := _other_blocks(profile, plan, shape):
+                left_out[variant.name] = other
+                continue
             read[variant.name] = sum(one.read for one in own) / MB, (3 * 4 * shape.elements + plan.scratch) / MB
             written[variant.name] = sum(one.written for one in own) / MB, (4 * shape.elements + plan.scratch) / MB
     if not read:
-        raise InputError("no profile here has all launches of a kernel of the ladder")
+        raise InputError(
+            next(iter(left_out.values())) if left_out else "no profile here has all launches of a kernel of the ladder"
+        )
     series = []
     for name, figures in (("read", read), ("written", written)):
         series.append(Series(name, tuple(Mark(kernel, measured) for kernel, (measured, _) in figures.items())))
@@ -104,16 +109,18 @@ def traffic(profiles: Sequence[Profile], shape: Shape) -> Picture:
     notes = (
         "dots: measured; ticks: Q, K, V and O once, scratch memory written once and read once",
         "what the L2 cache still holds when a launch ends does not count as written",
+        *((f"not shown, as they are launched in another way now: {', '.join(left_out)}",) if left_out else ()),
     )
     return Picture("Traffic to and from memory", (panel,), notes, tuple(profile.name for profile in profiles))
 
 
-def _check_blocks(profile: Profile, plan: Plan, shape: Shape) -> None:
-    """Raise InputError if a kernel would be launched with another grid on the shape: then it was not profiled on it."""
+def _other_blocks(profile: Profile, plan: Plan, shape: Shape) -> str:
+    """What to say if a kernel would be launched with another grid: it was not profiled on the shape, or has changed."""
     step = plan.launches[plan.main]
     found = profile.launches[step.symbol].blocks
-    if found != step.grid:
-        raise InputError(
-            f"{profile.name} was not measured on (B, N, d) = {shape}: {step.symbol} has {found:,} blocks there, "
-            f"not {step.grid:,}: give the --shape that was profiled"
-        )
+    if found == step.grid:
+        return ""
+    return (
+        f"{profile.name} was not measured on (B, N, d) = {shape}: {step.symbol} has {found:,} blocks there, "
+        f"not {step.grid:,}: give the --shape that was profiled"
+    )

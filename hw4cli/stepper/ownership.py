@@ -69,7 +69,7 @@ def _flash(macros: Mapping[str, int]) -> tuple[Layout, Layout]:
 
 def _fragments(macros: Mapping[str, int]) -> tuple[Layout, Layout]:
     """The accumulators of mma.sync m16n8k16, and of wgmma, whose four warps each have 16 of the 64 rows."""
-    warps = macros["THREADS"] // 32
+    warps = macros["THREADS"] // 32 - (4 if macros.get("GROUPS") else 0)  # without those that copy
     rows = (8, 4), (2, OWN), (macros["BR"] // 16 // warps, OWN), (warps, 32)
     scores, outputs = (Digitwise(rows, ((2, OWN), (4, 1), (n // 8, OWN))) for n in (macros["BC"], macros["WIDTH"]))
     return scores, outputs

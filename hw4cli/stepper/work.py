@@ -269,7 +269,7 @@ def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:
     split = f"K hi, K lo, {'V hi and V lo' if pieces == 2 else 'and V'}"
     multiply = "four warps ask for 64 rows (wgmma)" if groups else "each warp multiplies its own rows (mma.sync)"
     values = "P hi V hi + P lo V hi + P hi V lo" if pieces == 2 else "P V, P rounded to fp16"
-    q_at = "Q or O" if inblock and groups else REGISTERS
+    q_at = "Q" if inblock and groups else REGISTERS
     load_q = Phase(
         "Load Q", "Rows {rows} of Q, times log2(e)/√d, become hi and lo in fp16.", (Move("Q", q_at, QUERIES),)
     )
@@ -287,13 +287,14 @@ def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:
         )
         note = "Few keys: each block converts them for itself, which is less traffic than a launch for all of them."
         return Work((_once(load_q), _each_tile(convert, *compute), _once(STORE)), "lazy", note)
-    lead = stages - (2 if macros["BC"] > macros["SUB"] else 3)  # Ring::LEAD of kernels/ring.cuh
+    lead = stages - (2 if macros["BC"] > macros["SUB"] or macros.get("GROUPS") else 3)  # Ring::LEAD of kernels/ring.cuh
     copier = "the bulk copy engine" if cc >= 90 else "asynchronous copies"
     tiles = [Move("K, V", STAGE, {"tile": HALF * (2 + pieces)}, ahead) for ahead in range(lead + 1)]
     counted = f"tiles 0 to {lead - 1}" if lead > 1 else "tile 0"
     convert = Phase("Convert", f"A launch before this one has turned all of K and V into tiles of {split}, in scratch.")
     begin = Phase("Ask ahead", f"{copier.capitalize()}: {counted} into their stages.", tuple(tiles[:-1]))
     ahead = Phase("Ask ahead", f"{copier.capitalize()}: {{next}}", (tiles[-1],))
-    note = f"A ring of {stages} stages: {lead} on their way while one is used, so that no copy is waited for."
+    turns = " Groups of four warps take turns; one warp more copies." if macros.get("GROUPS") else ""
+    note = f"A ring of {stages} stages: {lead} on their way while one is used, so that no copy is waited for.{turns}"
     loop = _each_tile(ahead, *compute)
     return Work((_once(convert, begin, load_q), loop, _once(STORE, STORE_PART)), "lazy", note, overlaps=True)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.common import computed_share
+from hw4cli.compute.common import AHEAD_KEYS, computed_share
+from hw4cli.compute.formulas import first_batches
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
@@ -132,9 +133,36 @@ def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
 
 def test_a_kernels_figures_are_those_of_its_main_launch():
     plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), DEVICES[90])
-    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split"]
+    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split_first", "split"]
     assert plan.launches[plan.main].symbol == "split"
     assert VARIANTS["naive"].plan(Shape(1, 8, 64), DEVICES[90]).main == 0
+
+
+@pytest.mark.parametrize("N", [513, 600, 1000, 2048, 4096])
+def test_batches_whose_keys_are_converted_beside_others_are_half_of_all_at_least(N):
+    """So that what comes first is never more than there is; and few batches are not parted."""
+    counts = [first_batches(B, N, N, 192, 132, AHEAD_KEYS) for B in range(1, 700)]
+    assert all(2 * first <= B for B, first in enumerate(counts, 1))
+    assert counts[0] == 0 < counts[-1]
+    assert all(first * -(-N // 192) % 132 < -(-N // 192) or first == 0 for first in counts), "not in whole rounds"
+
+
+def test_groups_that_take_turns_share_the_registers_that_a_block_is_launched_with():
+    """More than the launch grants would never be given: setmaxnreg waits for it."""
+    for shape in (Shape(100, 2048, 32), Shape(100, 2048, 64), Shape(10, 8192, 32, causal=True), Shape(2, 600, 8)):
+        for tile in (None, {"BR": 128, "BC": 64}, {"BR": 256, "BC": 64}):
+            macros = VARIANTS["split"].plan(shape, DEVICES[90], tile).macros
+            groups, granted = macros["GROUPS"], 65536 // macros["THREADS"] // 8 * 8
+            assert macros["BR"] == 64 * groups
+            assert groups * macros["REGISTERS"] + macros["COPY_REGISTERS"] <= (groups + 1) * granted
+            assert macros["REGISTERS"] % 8 == macros["COPY_REGISTERS"] % 8 == 0
+            assert 24 <= macros["COPY_REGISTERS"] <= granted <= macros["REGISTERS"] <= 240
+
+
+def test_blocks_stay_where_their_tasks_are_alike():
+    alike, causal = (VARIANTS["split"].plan(Shape(100, 8192, 64, causal), DEVICES[90]) for causal in (False, True))
+    assert alike.launches[alike.main].grid == DEVICES[90].sms
+    assert causal.launches[causal.main].grid > 100 * DEVICES[90].sms / 4
 
 
 def test_a_kernel_that_does_not_fit_says_so():

@@ -10,7 +10,8 @@ from hw4cli.problem.shape import Shape
 SHORT, RING = Shape(1, 131, 64), LONG[0]  # each block converts for itself; tiles come through a ring
 MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=80, shape=SHORT)
 GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=90, shape=SHORT)
-COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=90, shape=RING)
+TURNS = partial(Fault, kernel="split", file="turns.cuh", kind="wgmma", cc=90, shape=Shape(1, 777, 64))
+COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=100, shape=RING)
 
 TENSOR_FAULTS = [
     MMA(
@@ -108,25 +109,53 @@ TENSOR_FAULTS = [
         kind="race",
         says="asynchronous copy or product read",
     ),
-    GROUPS(
-        "wgmma: P V waits one group too few",
-        old="group_wait<AHEAD>();  // P V",
-        new="group_wait<AHEAD + 1>();  // P V",
-        shape=RING,
+    TURNS("turns: no wait for scores", old="group_wait<1>();", new="group_wait<2>();", says="wait for it first"),
+    TURNS(
+        "turns: no wait for P V",
+        old="        group_wait<0>();\n        keep(r); ENDS(ADDING, used - 1);",
+        new="        keep(r); ENDS(ADDING, used - 1);",
+        says="wait for it first",
     ),
-    GROUPS(
-        "wgmma: ones that nobody has written",
-        old="    make_ones(ones);\n    show_shared();\n    if",
-        new="    show_shared();\n    if",
+    TURNS(
+        "turns: ones that nobody has written",
+        old="    make_ones(tiles.base + ONES_AT);\n",
+        new="",
         kind="uninitialised",
-        shape=RING,
     ),
-    GROUPS(
-        "wgmma: a tile is released before its products are computed",
-        old="        group_wait<AHEAD>();  // P V of the keys before\n        keep(r);\n        release(sub);",
-        new="        release(sub);\n        group_wait<AHEAD>();  // P V of the keys before\n        keep(r);",
+    TURNS(
+        "turns: a tile is released before its products are computed",
+        old="        exponentiate(S);\n        group_wait<0>();",
+        new="        exponentiate(S);\n        tiles.release(used - 1);\n        group_wait<0>();",
         kind="race",
-        shape=RING,
+        says="asynchronous copy",
+    ),
+    TURNS(
+        "turns: a turn is not passed on",
+        old="        give_turn(next_turn);\n",
+        new="",
+        kind="divergence",
+        says="bar.sync",
+    ),
+    TURNS(
+        "turns: nobody has the first turn",
+        old="    if (group == GROUPS - 1) give_turn(1);\n",
+        new="",
+        kind="divergence",
+        says="bar.sync",
+    ),
+    TURNS(
+        "turns: the parity of the other phase",
+        old="barrier_wait(full(n), n / STAGES % 2)",
+        new="barrier_wait(full(n), ~(n / STAGES) % 2)",
+        kind="race",
+        says="asynchronous copy",
+    ),
+    TURNS(
+        "turns: a copy does not wait for those that read",
+        old="        barrier_wait(empty(n), n / STAGES % 2 ^ 1);\n",
+        new="",
+        kind="race",
+        says="asynchronous copy",
     ),
     COPIES(
         "bulk: the parity of the other phase",
@@ -146,9 +175,7 @@ TENSOR_FAULTS = [
         new="barrier_arrive(full(stage));",
         says="asynchronous copy",
     ),
-    COPIES(
-        "bulk: a barrier counts one warp too few", cc=100, old="barrier_init<THREADS>", new="barrier_init<THREADS - 32>"
-    ),
+    COPIES("bulk: a barrier counts one warp too few", old="barrier_init<THREADS>", new="barrier_init<THREADS - 32>"),
     COPIES(
         "bulk: a barrier counts one thread too many",
         old="barrier_init<THREADS>",
@@ -165,13 +192,11 @@ TENSOR_FAULTS = [
     ),
     COPIES(
         "bulk: no barrier after the barriers are made",
-        cc=100,
         old="            barriers_made();\n        }\n        __syncthreads();",
         new="            barriers_made();\n        }",
     ),
     COPIES(
         "mma: a tile is released before it is read",
-        cc=100,
         file="tensor.cuh",
         old="u == 0 && stage > 0) ring.release(stage - 1);",
         new="u == 0) ring.release(stage);",

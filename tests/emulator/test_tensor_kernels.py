@@ -1,5 +1,6 @@
 """The kernels on tensor cores, executed on the CPU, in ways that `hw4 check` does not try: other sums, other parts."""
 
+import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hw4cli.compute.bounds import bound
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
@@ -22,6 +24,7 @@ WAYS = {
     "split 9.0, warp groups": ("split", DEVICES[90]),
     "exact 10.0": ("exact", DEVICES[100]),
 }
+library_memory = library.Memory
 OLD_COMPILER = replace(DEVICES[90], warpgroups=False)
 
 
@@ -30,6 +33,31 @@ def test_a_kernel_that_delays_its_last_product_is_right_and_free_of_races():
         VARIANTS["split"], props=OLD_COMPILER, shapes=[Shape(1, 527, 32)], data=[RANDOM_DATA], builds=[RACE]
     )
     assert [str(mistake) for mistake in found] == []
+
+
+@pytest.mark.parametrize("d", [20, 64])
+def test_tiles_that_are_converted_beside_attention_are_those_of_the_launch_before(d):
+    """On a GPU of two multiprocessors few batches are enough for that; without it, all are converted before."""
+    few, shape = replace(DEVICES[90], sms=2), Shape(4, 530, d)
+    found = check_kernel(VARIANTS["split"], props=few, shapes=[shape], data=[RANDOM_DATA], builds=[RACE])
+    assert [str(mistake) for mistake in found] == []
+    block = make_data(RANDOM_DATA, shape)
+    symbols = [launch.symbol for launch in VARIANTS["split"].plan(shape, few).launches]
+    assert symbols == ["split_convert", "split_first", "split"]
+    np.testing.assert_array_equal(answer("split", few, shape, block), answer("split", DEVICES[90], shape, block))
+
+
+def test_the_range_is_that_of_all_batches_whoever_converts_them(monkeypatch):
+    few, shape, kept = replace(DEVICES[90], sms=2), Shape(4, 530, 20), []
+    monkeypatch.setattr(library, "Memory", lambda *args: kept.append(library_memory(*args)) or kept[-1])
+    for batch in range(shape.B):
+        block = make_data(RANDOM_DATA, shape)
+        block[batch, :, -1, -1] = 7, 8, 9
+        answer("split", few, shape, block)
+        found = (ctypes.c_float * 5).from_address(kept[-1].scratch)
+        assert (found[0], found[2], found[4]) == (7, 8, 9)
+        norms = [np.square(block[:, part].astype(float)).sum(-1).max() for part in range(2)]
+        assert [found[1], found[3]] == pytest.approx(norms, abs=20 * 2**-7)
 
 
 def answer(name, props, shape, block, cut_off=False, splits=0):

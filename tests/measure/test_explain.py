@@ -51,7 +51,7 @@ def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
     assert re.search(r"^tile \d+x\d+ \(rows x keys\)", result.stdout, re.MULTILINE)
     assert "gives 48x48 for M = 48 KB" in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("nearest limit: tensor cores, at least 0.55")
+    assert last.startswith("nearest limit: tensor cores, at least 0.56")
     assert "989 TFLOP/s (data sheet)" in last
 
 

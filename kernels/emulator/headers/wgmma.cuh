@@ -32,6 +32,11 @@ template <int N> inline void wgmma(float (&c)[N][4], unsigned long long a, unsig
     for (int n = 0; n < N; n++) blocks[n] = c[n];
     emu::wgmma(EMU_SITE("wgmma"), wgmma_of(N, blocks, nullptr, a, b, true, add != 0));
 }
+template <int N> inline void wgmma(float (&c)[N][4], const unsigned* a, unsigned long long b, int add, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    emu::wgmma(EMU_SITE("wgmma"), wgmma_of(N, blocks, a, 0, b, true, add != 0));
+}
 template <int N> inline void wgmma_rows(float (&c)[N][4], const unsigned* a, unsigned long long b, EMU_HERE) {
     void* blocks[N];
     for (int n = 0; n < N; n++) blocks[n] = c[n];

@@ -1,0 +1,247 @@
+#pragma once
+// Attention by warpgroups that take turns (compute capability 9.0): GROUPS groups of four warps have 64 rows each, and one warp
+// more asks for tiles of K and V.
+//
+// A group asks for its next scores and for P V of the last ones, passes on the turn, and takes exponentials of the scores that
+// have come: meanwhile the tensor cores compute for another group.
+
+#include "ahead.cuh"
+#include "hopper.cuh"
+#include "sixteen.cuh"
+#include "warpgroup.cuh"
+
+#if GROUPS
+// Shared memory: STAGES tiles of K and V, a ring; two barriers for each; ones for the 16 keys of a product; O, l and BIAS - m of
+// the keys before; what is to be converted.
+constexpr unsigned BARRIERS_AT = STAGES * STAGE, ONES_AT = ceil_div(BARRIERS_AT + STAGES * 16, 1024) * 1024;
+constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + (NO + 1) * WORKERS * 16;
+
+static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
+static_assert(!AHEAD || THREADS - WORKERS - 32 == HELPERS, "the warps that convert");
+static_assert(SUB == BC, "a tile's scores are in registers at once");
+
+// Tile n lies in buffer n % STAGES.
+struct Tiles {
+    unsigned base;
+    __device__ __forceinline__ unsigned at(unsigned n) const { return base + n % STAGES * STAGE; }
+    __device__ __forceinline__ unsigned full(unsigned n) const { return base + BARRIERS_AT + n % STAGES * 16; }
+    __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
+    __device__ __forceinline__ void prepare() const {
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<4 * GROUPS>(empty(n));
+        barriers_made();
+    }
+    __device__ __forceinline__ void fetch(const char* from, unsigned n) const {
+        barrier_wait(empty(n), n / STAGES % 2 ^ 1);
+        barrier_expect<STAGE>(full(n));
+        copy_bulk<STAGE>(at(n), from, full(n));
+    }
+    __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
+    __device__ __forceinline__ void release(unsigned n) const {
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
+    }
+};
+
+// Descriptors as sums of 32 bits: the upper half is a constant.
+__device__ __forceinline__ unsigned long long descriptor(unsigned low) { return matrix_at(0) | low; }
+__device__ __forceinline__ void ask_scores(const RowState& r, Scores S, unsigned k_at) {
+    const unsigned k = k_at >> 4;
+    group_begin();
+    UNROLL for (int n = 0; n < STEPS; n++) {
+        wgmma(S[0], r.Q[1][0][n], descriptor(k + n * 2), n > 0);
+        wgmma(S[0], r.Q[0][0][n], descriptor(k + (n * 32 + PIECE) / 16));
+    }
+    UNROLL for (int n = 0; n < STEPS; n++) wgmma(S[0], r.Q[0][0][n], descriptor(k + n * 2));
+    group_end();
+}
+__device__ __forceinline__ void ask_values(RowState& r, const Probabilities& P, unsigned v_at, unsigned ones) {
+    const unsigned v = v_at >> 4 | (ones - v_at) >> 4 << 16;
+    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
+    UNROLL for (int j = 0; j < SL / 2; j++)
+        wgmma_rows(r.O[0], r.l[0], P.piece[0][j][0], descriptor(v + j * (ROW - (ROW << 16))));
+    group_end();
+}
+
+// As end_scores, but that the compiler sees no sum as an integer.
+__device__ __forceinline__ int add_base(const RowState& r, Scores S) {
+    int top[2] = {0, 0};
+    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int h = 0; h < 2; h++) {
+        S[0][n][2 * h] += r.base[0][h], S[0][n][2 * h + 1] += r.base[0][h];
+        raise_bits(top[h], S[0][n][2 * h], S[0][n][2 * h + 1]);
+    }
+    return max(top[0], top[1]);
+}
+__device__ __forceinline__ void exponentiate(Scores S) {
+    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) S[0][n][e] = exp2_fast(S[0][n][e]);
+}
+__device__ __forceinline__ void round_weights(const Scores S, Probabilities& P) {
+    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 2; e++)
+        P.piece[0][n / 2][0][n % 2 * 2 + e] = halves(S[0][n][2 * e], S[0][n][2 * e + 1]);
+}
+__device__ __forceinline__ float row_top(const Scores S, int h) {
+    float top = MINUS_INFINITY;
+    UNROLL for (int n = 0; n < SL; n++) top = fmaxf(top, fmaxf(S[0][n][2 * h], S[0][n][2 * h + 1]));
+    return lanes_max<4>(top);
+}
+// The maximum becomes m, before the first weights.
+__device__ __forceinline__ void begin_m(RowState& r, const Scores S) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        const float top = row_top(S, h);
+        r.base[0][h] = CAUSAL && top == MINUS_INFINITY ? 0 : BIAS - top;  // no key: its P are 0
+    }
+}
+// As rescale: but O and l, which the tensor cores still add to, follow later.
+struct Shrink {
+    float by[2];
+    bool due;
+    __device__ __forceinline__ void raise_m(RowState& r, Scores S) {
+        UNROLL for (int h = 0; h < 2; h++) {
+            const float top = row_top(S, h), old = r.base[0][h];
+            if (!CAUSAL || top > MINUS_INFINITY) r.base[0][h] += fminf(0, BIAS - top);  // else no key: its base stays
+            const float change = r.base[0][h] - old;
+            by[h] = exp2_fast(change);
+            UNROLL for (int n = 0; n < SL; n++) S[0][n][2 * h] += change, S[0][n][2 * h + 1] += change;
+        }
+    }
+    __device__ __forceinline__ void apply_to(RowState& r) const {
+        UNROLL for (int h = 0; h < 2; h++) {
+            r.l[0][2 * h] *= by[h];
+            UNROLL for (int n = 0; n < NO; n++) r.O[0][n][2 * h] *= by[h], r.O[0][n][2 * h + 1] *= by[h];
+        }
+    }
+};
+
+// O, l and BIAS - m of the keys before, added up in float32, in shared memory.
+struct Sums {
+    unsigned at;
+    __device__ __forceinline__ unsigned place(int n) const { return at + (n * WORKERS + threadIdx.x) * 16; }
+    // Takes r, after what is here already (`again`).
+    __device__ __forceinline__ void take(RowState& r, bool again) const {
+        if (again) add_to(r);
+        store_shared(place(NO), r.l[0][0], r.l[0][2], r.base[0][0], r.base[0][1]);
+        UNROLL for (int n = 0; n < NO; n++)
+            store_shared(place(n), r.O[0][n][0], r.O[0][n][1], r.O[0][n][2], r.O[0][n][3]);
+        zero(r);
+    }
+    __device__ __forceinline__ void add_to(RowState& r) const {
+        const Four old = load_shared(place(NO));
+        float shrink[2];
+        UNROLL for (int h = 0; h < 2; h++)
+            shrink[h] = exp2_fast(r.base[0][h] - old.v[2 + h]), r.l[0][2 * h] = fmaf(old.v[h], shrink[h], r.l[0][2 * h]);
+        UNROLL for (int n = 0; n < NO; n++) {
+            const Four x = load_shared(place(n));
+            UNROLL for (int e = 0; e < 4; e++) r.O[0][n][e] = fmaf(x.v[e], shrink[e / 2], r.O[0][n][e]);
+        }
+    }
+};
+
+// Calls work(n) for this block's tasks, of batches `from` to `to`.
+template <class Work> __device__ __forceinline__ void each_task(const Params& p, int from, int to, Work work) {
+    const int tasks = ceil_div(p.Nq, BR) * p.splits;
+    for (int n = tasks * from + blockIdx.x; n < tasks * to; n += gridDim.x) work(n);
+}
+
+// What the copying warp does: it asks for the tiles of each task, as soon as their buffers are empty.
+__device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles, int from, int to) {
+    unsigned asked = 0;
+    each_task(p, from, to, [&](int task) {
+        const Task t = task_of_split(task, p);
+        const char* first = p.tiles + (long long)(t.batch * ceil_div(p.Nk, BC) + t.first_key / BC) * STAGE;
+        const int count = ceil_div(t.last_key - t.first_key, BC);
+        for (int j = 0; j < count; j++, asked++) {
+            BEGINS(COPYING, asked);
+            tiles.fetch(first + j * (long long)STAGE, asked);
+            ENDS(COPYING, asked);
+        }
+    });
+}
+
+// A task of a group: its 64 rows, all keys of the task. `used` tiles passed before.
+__device__ __forceinline__ void attend_task(const Params& p, const Tiles& tiles, int task, int turn, int next_turn,
+                                            unsigned& used, WarpAbsmax& found) {
+    const unsigned ones = tiles.base + ONES_AT;
+    const Sums sums{tiles.base + SUMS_AT};
+    RowState r;
+    Scores S;
+    Probabilities P;
+    Mask mine;
+    {
+        const Task t = task_of_split(task, p);
+        const int row0 = t.row0 + warp_row();
+        mine = mask_at(p, row0, t.first_key, t.last_key - t.first_key);
+        if (CAUSAL && mine.is_empty()) return leave_empty(p, t);
+        found.add(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+    }
+    const int count = ceil_div(mine.keys, BC);
+    auto mask_tail = [&](int j) {
+        if (const Mask mask = mine.after(j * BC); !mask.is_full(BC)) apply(mask, (Scores*)&S);
+    };
+    zero(r);
+    tiles.wait(used); BEGINS(SCORING, used);
+    ask_scores(r, S, tiles.at(used));
+    group_wait<0>();
+    keep(S[0]); ENDS(SCORING, used);
+    mask_tail(0); BEGINS(WEIGHING, used);
+    begin_m(r, S);
+    add_base(r, S);
+    exponentiate(S);
+    round_weights(S, P); ENDS(WEIGHING, used);
+#pragma unroll 1
+    for (int j = 1; j < count; j++) {
+        const unsigned last = tiles.at(used++);
+        tiles.wait(used);
+        wait_for_turn(turn); BEGINS(SCORING, used); BEGINS(ADDING, used - 1);
+        keep(r);
+        ask_scores(r, S, tiles.at(used));
+        ask_values(r, P, last + 2 * PIECE, ones);
+        give_turn(next_turn);
+        group_wait<1>();
+        keep(S[0]); ENDS(SCORING, used); BEGINS(WEIGHING, used);
+        const int top = add_base(r, S);
+        mask_tail(j);
+        Shrink shrink;
+        shrink.due = outgrown(top);
+        if (__builtin_expect(shrink.due, 0)) shrink.raise_m(r, S);
+        exponentiate(S);
+        group_wait<0>();
+        keep(r); ENDS(ADDING, used - 1);
+        tiles.release(used - 1);
+        if (__builtin_expect(shrink.due, 0)) shrink.apply_to(r);
+        if (j % (PROMOTION / BC) == 0) sums.take(r, j > PROMOTION / BC);
+        round_weights(S, P); ENDS(WEIGHING, used);
+    }
+    BEGINS(ADDING, used); keep(r);
+    ask_values(r, P, tiles.at(used) + 2 * PIECE, ones);
+    group_wait<0>();
+    keep(r); ENDS(ADDING, used);
+    tiles.release(used++);
+    if (count > PROMOTION / BC) sums.add_to(r);
+    const Task t = task_of_split(task, p);  // computed again, as registers to keep it in are scarce
+    const int row0 = t.row0 + warp_row();
+    const long long row = partial_row(p, t, row0);
+    float* to = p.splits > 1 ? p.partial_o + row * D : row_of(p.o, t.batch, row0);
+    store(r, p, t.batch, row0, to, p.row_stats + row, false, p.splits == 1);
+}
+
+// A block: batches `from` to `to`, of which it takes task after task; meanwhile (`converts`) K and V of those behind.
+__device__ __forceinline__ void attend(const Params& p, int from, int to, bool converts = false) {
+    const Tiles tiles{shared_start(shared)};
+    const int group = group_number();
+    if (threadIdx.x == 0) tiles.prepare();
+    make_ones(tiles.base + ONES_AT);
+    show_shared();
+    if (group == GROUPS) {
+        fewer_registers<COPY_REGISTERS>();
+        if (threadIdx.x == WORKERS) fetch_tiles(p, tiles, from, to);
+        if (converts && threadIdx.x >= WORKERS + 32) convert_behind(p, to, tiles.base + CONVERTED_AT, threadIdx.x - WORKERS - 32);
+        return;
+    }
+    more_registers<REGISTERS>();
+    unsigned used = 0;
+    WarpAbsmax found;
+    if (group == GROUPS - 1) give_turn(1);
+    each_task(p, from, to, [&](int task) {
+        attend_task(p, tiles, task, 1 + group, 1 + (group + 1) % GROUPS, used, found);
+    });
+    found.note(p.absmax, WarpAbsmax::before(p.absmax));
+}
+#endif  // GROUPS
