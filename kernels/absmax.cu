@@ -6,8 +6,8 @@
 // each square rounded up to a multiple of 2^-7: the last bit of floats from 2^16 to 2^17, where the sums begin. They are exact up
 // to there, whatever their order, so that every kernel finds the same number (absmax.cuh); what is larger is only known to be so.
 // Geometry: ceil(N / rows) blocks of any whole warps for each part (Q, K or V of a batch; the first is part `first_part` of its
-// batch), each for rows = ABSMAX_CHUNK / d rows. `largest` holds five integers that were zero: of Q and of K the element and the square, of V the element. The
-// loader appends this file to a kernel's, so that a run loads one module.
+// batch), each for rows = ABSMAX_CHUNK / d rows. `largest` holds five integers that were zero: of Q and of K the element and the
+// square, of V the element. The loader appends this file to a kernel's, so that a run loads one module.
 
 extern "C" __global__ void
 absmax(const float4* elements, unsigned* largest, int N, int d, int first_part)

@@ -9,8 +9,8 @@
 //           which adds up all heads of Q that share the keys. A thread holds OWN x STREAMED scores and dP in registers.
 // Shared:   4 * (2*BR*p + 2*BC*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: what is owned, what is streamed, P or dS.
 // Limits:   Any device, float32, fp16 and bf16 elements; all products and sums in float32 (FFMA).
-// Source:   Dao et al., FlashAttention (2022), algorithm 4, and FlashAttention-2 (2023), algorithm 2; deterministic by two passes as
-//           in Triton's tutorial on fused attention.
+// Source:   Dao et al., FlashAttention (2022), algorithm 4, and FlashAttention-2 (2023), algorithm 2; deterministic by two
+//           passes as in Triton's tutorial on fused attention.
 // Before:   flash, which computes O and the LSE that this begins with.
 
 #include "elements.cuh"
@@ -39,7 +39,8 @@ static_assert(SUM_DOWN * SUM_ROWS == BR && SUM_CHUNKS * SUM_ACROSS == CHUNKS, "t
 typedef float Scores[OWN][STREAMED];
 typedef float4 Sums[SUM_ROWS][SUM_CHUNKS];
 
-// Tiles lie in rows of so many chunks; which of them lies where depends on the row, so that eight rows' equal chunks meet in no bank.
+// Tiles lie in rows of so many chunks; which of them lies where depends on the row, so that equal chunks of eight rows meet in no
+// bank.
 template <int COUNT> __device__ __forceinline__ int chunk_at(int row, int chunk) {
     return row * COUNT + (chunk ^ (row & (COUNT < 8 ? COUNT - 1 : 7)));
 }
@@ -175,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
         multiply(S, tile.own, tile.streamed);
         multiply(dP, tile.own2, tile.streamed2);
         UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++)
-            weigh(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i], delta[i]);
+            weigh(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i],
+                  delta[i]);
         show(tile.shown, dP);
         accumulate(dQ, tile.shown, tile.streamed);
     }

@@ -1,7 +1,7 @@
 // half_cores: attention of fp16 or bf16 numbers on CUDA cores, for GPUs whose tensor cores do not take them, or that have none.
 //
-// Idea:     FlashAttention-2 in float32: numbers become float32 on their way to shared memory, every product is an FFMA, and only O
-//           is rounded. A thread owns 4 rows x BC/8 keys of S and 4 rows x d/8 columns of O in registers.
+// Idea:     FlashAttention-2 in float32: numbers become float32 on their way to shared memory, every product is an FFMA, and only
+//           O is rounded. A thread owns 4 rows x BC/8 keys of S and 4 rows x d/8 columns of O in registers.
 // Geometry: batches * heads * ceil(Nq/BR) blocks of THREADS = 2 BR; K and V pass in tiles of BC keys. Causal: as half_mma.
 // Shared:   4 * ((d + 4) (BR + BC) + (BC + 4) BR) bytes: Q; K, then V; P.
 // Limits:   Any GPU. d a multiple of 8 up to 128; rows of 16-byte chunks.

@@ -34,7 +34,8 @@ struct PackedRow {
 };
 
 // Four columns of O, and the LSE in log2, go to their place.
-__device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const PackedRow& row, int column, float4 O, float lse) {
+__device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const PackedRow& row, int column, float4 O,
+                                      float lse) {
     unsigned short* o = p.o.data + batch * p.o.batch + row.head * p.o.head + row.i * p.o.row + column;
     *(uint2*)o = make_uint2(pack(O.x, O.y), pack(O.z, O.w));
     if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.Nq + row.i] = lse * LN2;
@@ -94,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     UNROLL for (int i = 0; i < MI; i++) {
         zero(r[i]);
         UNROLL for (int e = 0; e < 4; e++) r[i].l[e] = 0;
-        UNROLL for (int h = 0; h < 2; h++) r[i].shift[h] = 0, seen[i][h] = keys_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group);
+        UNROLL for (int h = 0; h < 2; h++)
+            r[i].shift[h] = 0, seen[i][h] = keys_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group);
     }
 #pragma unroll 1
     for (int n = 0; n < mine; n++) {

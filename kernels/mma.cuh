@@ -3,7 +3,8 @@
 
 #include "sixteen.cuh"
 
-// c += a b for 16x16 times 16x8 numbers, fp16 or, where BFLOAT16, bf16. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1 of c.
+// c += a b for 16x16 times 16x8 numbers, fp16 or, where BFLOAT16, bf16. Lane l holds rows l/4 and l/4+8, columns 2(l%4) and +1
+// of c.
 __device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned* b) {
 #if ARCH >= 800
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." ELEMENT "." ELEMENT ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "

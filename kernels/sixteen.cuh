@@ -17,7 +17,8 @@ __device__ __forceinline__ unsigned pack(float x, float y) {
     unsigned r;
 #if ARCH < 800 && BFLOAT16
     const unsigned a = __float_as_uint(x), b = __float_as_uint(y);  // to nearest, ties to even; NaN stays one
-    const unsigned low = x == x ? a + 0x7fff + (a >> 16 & 1) : 0x7fff0000, high = y == y ? b + 0x7fff + (b >> 16 & 1) : 0x7fff0000;
+    const unsigned low = x == x ? a + 0x7fff + (a >> 16 & 1) : 0x7fff0000;
+    const unsigned high = y == y ? b + 0x7fff + (b >> 16 & 1) : 0x7fff0000;
     r = low >> 16 | (high & 0xffff0000);
 #elif ARCH >= 800
     asm("cvt.rn." ELEMENT "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(y), "f"(x));

@@ -108,7 +108,8 @@ static void body() {
     for (;;) {
         const uint64_t* words = job->params.words;
         if (job->absmax)
-            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (int)words[2], (int)words[3], (int)words[4]);
+            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (int)words[2], (int)words[3],
+                                  (int)words[4]);
         else
             ((Attention)job->kernel)(job->params);
         suspend(DONE);

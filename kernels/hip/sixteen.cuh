@@ -32,4 +32,6 @@ __device__ __forceinline__ float2 unpack(unsigned pair) {
     return float2{(float)r.number[0], (float)r.number[1]};
 }
 #endif
-__device__ __forceinline__ void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
+__device__ __forceinline__ void raise_bits(int& top, float x, float y) {
+    top = max(top, max(__float_as_int(x), __float_as_int(y)));
+}

@@ -13,7 +13,8 @@ struct MatrixProduct {
         for (int l = 0; l < n; l++)
             for (int r = 0; r < 16; r++)
                 for (int k = 0; k < 2; k++)
-                    at(l).sums[r] = fmaf(at(8 * (r / 4) + 4 * (l / 32) + r % 4 + 32 * k).a, at(l % 32 + 32 * k).b, at(l).sums[r]);
+                    at(l).sums[r] = fmaf(at(8 * (r / 4) + 4 * (l / 32) + r % 4 + 32 * k).a, at(l % 32 + 32 * k).b,
+                                         at(l).sums[r]);
     }
 };
 inline Sums multiply_add(float a, float b, Sums sums, EMU_HERE) {
