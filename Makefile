@@ -25,6 +25,8 @@ NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(erro
 	there is no GPU here: name the architecture to build for, as in make hw4 NVCC_ARCH=sm_61))
 
 HIPCC ?= hipcc
+# Files of tests that run side by side.
+TEST_PROCESSES ?= 2
 HIP_ARCH ?= gfx90a
 
 help:  ## show this list
@@ -38,7 +40,7 @@ demo: $(python_for_run)  ## install, make cases, compute them, judge them
 	$(hw4) judge t01-t10
 
 test: $(python_for_dev)  ## install and run all tests (those in tests/gpu need a GPU, and are skipped without one)
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 gpu-test: $(python_for_dev)  ## run the tests that need a GPU
 	$(PYTHON) -m pytest tests/gpu

@@ -133,7 +133,8 @@ def arrays(rows: list[dict[str, Any]], gpu: str) -> str:
         sustained = f"{flops / own['sustained_ms']:.0f}" if own["sustained_ms"] else "-"
         watts = "-" if own["watts"] is None else f"{own['watts']:.0f}"
         line = [f"`{case}`", described(workload_of(own)), own["kernel"], f"{own['median']:.4g}", f"{own['tflops']:.0f}"]
-        line += [sustained, watts, f"{own['pairs_percent']:.1f}%", f"{own['relative_error']:.1e}"]
+        pairs = "-" if own["pairs_percent"] is None else f"{own['pairs_percent']:.1f}%"
+        line += [sustained, watts, pairs, f"{own['relative_error']:.1e}"]
         for name in PEERS:
             other = table.get((case, name))
             line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]

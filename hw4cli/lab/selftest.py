@@ -142,7 +142,7 @@ class GpuBackend:
 
 def _is_norm(found: float, right: float, d: int) -> bool:
     """Whether a kernel's norm is one, its squares rounded up: inf where they are more than it can add up."""
-    least, most = right**2 / (1 + 2.0**-14), right**2 + d * SQUARES_UNIT
+    least, most = right**2 / (1 + 2.0**-14), (right**2 + d * SQUARES_UNIT) * (1 + 2.0**-40)
     return least <= found**2 <= most if found < math.inf else most >= SQUARES_BELOW
 
 

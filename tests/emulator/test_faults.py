@@ -49,7 +49,8 @@ def mistakes_of(fault, folder):
 def found(request, tmp_path_factory):
     """What is found of each mistake that is tested: several compile at the same time."""
     with ThreadPoolExecutor(workers()) as pool:
-        chosen = [item.callspec.params["fault"] for item in request.session.items if item.name.startswith(f"{TEST}[")]
+        here = [item for item in request.session.items if item.path == request.path]
+        chosen = [item.callspec.params["fault"] for item in here if item.name.startswith(f"{TEST}[")]
         yield {fault.name: pool.submit(mistakes_of, fault, tmp_path_factory.mktemp("fault")) for fault in chosen}
 
 

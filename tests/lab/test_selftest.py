@@ -12,6 +12,7 @@ from helpers import fails, start_hw4
 
 from hw4cli.cli import run_command
 from hw4cli.compute.bounds import bound
+from hw4cli.compute.launch import SQUARES_UNIT, magnitudes
 from hw4cli.compute.plan import DEVICES
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase, draw
@@ -239,3 +240,12 @@ def test_without_a_gpu_it_says_so(hw4):
 )
 def test_what_cannot_be_meant_is_refused(hw4, words, said):
     fails(hw4("selftest", *words), 2, said)
+
+
+@pytest.mark.parametrize("d", range(4, 129, 4))
+def test_squares_of_tiny_elements_that_a_kernel_rounds_up_are_no_mistake(d):
+    """Each counts as 2^-7 then, and so the norm as much as the self-test allows, but for its own rounding."""
+    squares = d * SQUARES_UNIT
+    found = magnitudes([1e-18, squares, 1e-18, squares, 1])
+    assert selftest._is_norm(found.q_norm, 1e-18 * d**0.5, d)
+    assert not selftest._is_norm(found.q_norm * 1.01, 1e-18 * d**0.5, d)

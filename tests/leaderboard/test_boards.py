@@ -138,7 +138,7 @@ def test_a_damaged_line_is_counted_and_the_others_are_shown(hw4_here, tmp_path, 
     assert ([one.user for one in found.entries], found.damaged) == (["ann", "ben"], [2, 3])
     result = hw4_here("leaderboard", "show", "--dir", tmp_path)
     assert result.returncode == 3
-    assert "damaged in line 2, 3" in result.stderr
+    assert "damaged in lines 2, 3" in result.stderr
     assert "ben" in result.stdout
 
 

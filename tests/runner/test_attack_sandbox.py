@@ -192,7 +192,7 @@ for name in ({tty!r}, "/dev/tty", "/dev/pts/0", "/dev/pts/1"):
         os.write(terminal, b"seen"); right()
         fcntl.ioctl(terminal, 0x5412, b"x")
     except OSError: pass
-libc.shmget(0x1234, 1 << 20, 0o1666)
+libc.shmget(0x1234, 5 << 20, 0o1666)
 """
         for user in arena.users:
             assert arena.judged(body, "bwrap", user) == (NA, "no output file")
@@ -201,5 +201,5 @@ libc.shmget(0x1234, 1 << 20, 0o1666)
                 listener.accept()
     for handle in (ours, theirs):
         os.close(handle)
-    assert "1048576" not in Path("/proc/sysvipc/shm").read_text()
+    assert "5242880" not in Path("/proc/sysvipc/shm").read_text()
     (arena.base / "tmux").unlink()
