@@ -15,7 +15,10 @@ COLOURS = {
     "exact": ("#8446bd", "#c598f5"),
     "float64": ("#30363d", "#d7dde3"),
 }
-OTHERS = (("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8"))
+OTHERS = (
+    *(("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8")),
+    *(("#8a4a2f", "#e0a184"), ("#3f6d7a", "#8fc3d1"), ("#6b5b00", "#d4c45a"), ("#7a4560", "#d19ab4")),
+)
 PEERS = (("#5b6673", "#95a2b2"), ("#7d6552", "#c6ab8d"), ("#55694a", "#a6bf94"), ("#735680", "#bda0cc"))
 MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six
 HEAT = ("#f4f7fb", "#cfe0f5", "#8fb8e8", "#2f6fb8", "#144e96")  # from least to most

@@ -110,6 +110,6 @@ def test_a_run_takes_the_tuned_kernel_and_tile_where_it_chooses_itself(monkeypat
     assert tuned.choice.first == "flash"
     assert tuned.choice.why == FINDING.why
     assert tuned.plan("flash", PART).macros["BC"] == 64
-    assert tuned.plan("split", PART).macros["BC"] == 128
+    assert tuned.plan("exact", PART).macros["BR"] == 256
     assert device("flash", SHAPE).plan("flash", PART).macros["BC"] == 32
     assert device(AUTO, Shape(4, 8192, 64)).choice.first == "split"
