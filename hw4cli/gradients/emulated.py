@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.emulated import ctypes_span, matrix
+from hw4cli.arrays.emulated import ctypes_span, matrix, placed
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
-from hw4cli.emulator.library import FORWARDS, Library, Schedule, Watched
+from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.gradients.plan import NAME, Arrays, Tile, arguments, plan
 from hw4cli.resources import kernel_path
+
+MADE = ("dQ", "dK", "dV", "delta")
 
 
 @dataclass(frozen=True)
@@ -43,23 +45,17 @@ def run_backward(
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16."""
     planned = plan(work, DEVICES[cc], tile)
     library = Library(shared_object(kernel_path(NAME), planned.macros, cc, lanes, build))
-    results = tuple(np.empty_like(x) for x in (q, k, v))
-    for result in results:
+    given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "delta": lse}
+    buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)
+    at = {}
+    for (name, x), start in zip(given.items(), starts, strict=False):
+        at[name] = placed(x, buffer[start : start + ctypes_span(x)[1]])
+    made = [at[name] for name in MADE]
+    for result in made:
         result.view(np.uint8).fill(0xFF)  # NaN, of every type
-    delta = np.full(lse.shape, np.nan, np.float32)
-    given = [("Q", q), ("K", k), ("V", v), ("O", o), ("dO", do), ("LSE", lse)]
-    made = zip(("dQ", "dK", "dV"), results, strict=True)
-    watched = [Watched(*ctypes_span(x), False, name) for name, x in given]
-    watched += [Watched(*ctypes_span(x), True, name) for name, x in made]
-    at = Arrays(tuple(map(matrix, (q, k, v, o, do, *results))), lse.ctypes.data, delta.ctypes.data)
-    passed = arguments(work, at, scale or work.scale)
-    findings: tuple[Finding, ...] = ()
-    for step in planned.launches:
-        first = step is planned.launches[0]  # it writes delta, which the others read
-        finished, found = library.launch(
-            step, passed, [*watched, Watched(*ctypes_span(delta), first, "delta")], schedule
-        )
-        findings += found
-        if not finished:
-            return Outcome(results, findings, False)
-    return Outcome(results, findings, True)
+    matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
+    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["delta"].ctypes.data)
+    watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
+    passed = arguments(work, arrays, scale or work.scale)
+    finished, findings = library.launches(planned.launches, passed, watched, schedule, lanes)
+    return Outcome((made[0], made[1], made[2]), findings, finished)
