@@ -119,11 +119,19 @@ def test_a_killed_rank_ends_the_step_and_a_later_run_computes_what_is_missing(no
     folder_is_clean(tmp_path, "out")
 
 
-def test_ctrl_c_ends_all_ranks_and_without_resume_a_later_run_begins_anew(nodes, slow, tmp_path):
+def test_a_second_run_does_not_write_where_one_is_writing(nodes, slow, tmp_path):
     source, expected = slow
     process = started(nodes, source, tmp_path / "out")
     busy = run_hw4(source, tmp_path / "out", *RANKS, env=nodes.settings)
     fails(busy, 3, "another run of hw4 is writing", "wait for its end")
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+def test_ctrl_c_ends_all_ranks_and_without_resume_a_later_run_begins_anew(nodes, slow, tmp_path):
+    source, expected = slow
+    process = started(nodes, source, tmp_path / "out")
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130, stderr
