@@ -12,7 +12,7 @@ from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 BUDGET = 1 << 29  # of products of two numbers, for the scores of the rows that are looked at
 ALL_ROWS, SOME_ROWS = 256, 24  # of a head: all of so few, or so many of more
-# Of the answer's norm, what the error's may be. Measured: 3e-4 in fp16, 2e-3 in bf16; float32 is told by its maximum.
+# Of the answer's norm, what the error's may be. Measured: 3e-4 in fp16, 2e-3 in bf16; float32 is judged by its maximum.
 ALLOWED = {FLOAT16: 1e-3, BFLOAT16: 5e-3, FLOAT32: 2e-3}
 
 

@@ -61,12 +61,12 @@ def complete_when_whole(joint: JointFile, notify: Notify) -> None:
 
     A launcher ends this process if another one fails. MachineError if the part disappears.
     """
-    started = told = time.monotonic()
+    started, notified = time.monotonic(), False
     while joint.share < 1:
         if not joint.part.exists():
             raise MachineError(f"the part of {joint.path} has disappeared: another run has completed or removed it")
-        if told == started and time.monotonic() - started > SILENT:
-            told = time.monotonic()
+        if not notified and time.monotonic() - started > SILENT:
+            notified = True
             notify("waiting for the other ranks")
         time.sleep(PERIOD)
     joint.complete()

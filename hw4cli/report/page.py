@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 MADE = "<!-- made by hw4 report -->"  # by which a page is known for one that may be replaced
 KINDS = {".svg": "svg+xml", ".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
-# How a note begins (a blank of hw4 0.2 with TODO), and the class of its quote.
-NOTES = {"FILL IN": "blank", "TODO": "blank", "MISSING": "missing"}
+# How a note begins, and the class of its quote.
+NOTES = {"FILL IN": "blank", "MISSING": "missing"}
 NOTE = re.compile(rf"^({'|'.join(NOTES)}):\s*")
 
 

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from helpers import ROOT, run_hw4
+from helpers import ROOT
 from records import row
 from student import GPU, answered, judged, record, student
 
@@ -36,19 +36,6 @@ def test_a_new_report_lacks_exactly_its_answers_and_nothing_is_written(check, mi
     assert all(re.match(r"line \d+ \(.+\): still to fill in: \S", line) for line in lines)
     assert "line 104 (2): still to fill in: What limits the kernel, by these figures." in lines
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
-
-
-def test_a_blank_of_a_report_that_was_begun_by_an_older_hw4_is_still_to_fill_in(check, done):
-    path = done / "report.md"
-    change(path, "Answered.", "> TODO: Name and student ID.")
-    status, lines = check()
-    assert status == 1
-    assert len(lines) == 1
-    assert lines[0].endswith("still to fill in: Name and student ID.")
-    page = done / "report.html"
-    page.unlink()
-    assert run_hw4("report", done).returncode == 0
-    assert '<blockquote class="blank">' in page.read_text()
 
 
 def test_a_report_with_all_answers_lacks_nothing(check, done):
