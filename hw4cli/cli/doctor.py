@@ -69,7 +69,7 @@ def measurements(folder: Path) -> dict[str, Any]:
         from hw4cli.nodes.model import predicted
         from hw4cli.problem.shape import Shape
 
-    place = folder if folder.is_dir() else Path()
+    place = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())  # where it will be
     rates, by = measured(place)
     shape = Shape(*LARGE)
     places = PREDICTED if rates.to_gpu else ()

@@ -68,3 +68,11 @@ def test_a_machines_rates_are_measured_and_no_file_stays(tmp_path, monkeypatch, 
     shown = capsys.readouterr().out
     assert "\nMeasured\n  read from the page cache" in shown
     assert "  computed by " in shown
+
+
+def test_rates_are_those_of_the_disk_where_a_folder_will_be(tmp_path, monkeypatch):
+    asked, command = [], import_module("hw4cli.cli.doctor")
+    monkeypatch.setattr(measure, "measured", lambda folder: asked.append(folder) or (RATES, "nobody"))
+    command.measurements(tmp_path / "not" / "yet")
+    command.measurements(tmp_path)
+    assert asked == [tmp_path, tmp_path]
