@@ -153,7 +153,6 @@ class Library:
         self.path = path
         self._library = ctypes.CDLL(str(path))
         self._stop = ctypes.c_int.in_dll(self._library, "hw4_stop")
-        self._blocks = ctypes.c_uint64.in_dll(self._library, "hw4_blocks_done")
 
     def add_as(self, cc: int) -> None:
         """Let tensor cores add as those of a compute capability do, cutting off (docs/accuracy.md); 0, exactly."""
@@ -251,11 +250,6 @@ class Library:
     def stop(self) -> None:
         """End a launch that runs in another thread before its next block."""
         self._stop.value = 1
-
-    @property
-    def blocks_done(self) -> int:
-        """How many blocks have run since the library was loaded."""
-        return self._blocks.value
 
     def _findings(self) -> tuple[Finding, ...]:
         found: Any = (_Finding * MOST_FINDINGS)()
