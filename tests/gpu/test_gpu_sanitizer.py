@@ -1,0 +1,70 @@
+"""The four tools of compute-sanitizer find nothing in any kernel; each tool has a process for each family of them."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+pytestmark = [
+    pytest.mark.usefixtures("gpu"),
+    pytest.mark.skipif(not shutil.which("compute-sanitizer"), reason="compute-sanitizer is not installed"),
+    pytest.mark.timeout(1200),
+]
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+BEGINNING = """
+import cupy
+import numpy as np
+import hw4cli
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import Gpu
+gpu = Gpu()
+random = np.random.default_rng(0)
+kernels = [name for name, variant in VARIANTS.items() if variant.least_cc <= gpu.props.cc]
+def right(*arrays):
+    assert all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
+"""
+PROGRAMS = {
+    "files": """
+shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
+for name in kernels:
+    for shape in shapes:
+        block = random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
+        for factor in (1, 30):  # the second takes the path of large scores
+            right(gpu.attention(block * np.float32(factor), name))
+gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((5,)))
+""",
+    "causal and long files": """
+for name in kernels:
+    for shape in [(2, 129, 32), (1, 600, 64)]:
+        right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name, causal=True))
+for shape in [(1, 2200, 32), (1, 2200, 64)] if "split" in kernels else []:  # its sums are put away
+    right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), "split"))
+""",
+    "16-bit arrays": """
+for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_cores"]:
+    for rows, keys, d, causal in [(300, 300, 64, 1), (129, 257, 128, 0), (129, 1100, 32, 1), (5, 2100, 40, 0)]:
+        q = cupy.asarray(random.normal(size=(1, 4, rows, d)).astype(np.float16))
+        k, v = cupy.asarray(random.normal(size=(2, 1, 2, keys, d)).astype(np.float16))
+        right(hw4cli.attention(q, k, v, causal=bool(causal), kernel=name))
+""",
+    "gradients": """
+for dtype in (np.float32, np.float16):
+    for rows, keys, d, causal in [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]:
+        q, do = cupy.asarray(random.normal(size=(2, 1, 4, rows, d)).astype(dtype))
+        k, v = cupy.asarray(random.normal(size=(2, 1, 2, keys, d)).astype(dtype))
+        o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
+        right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal))
+""",
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("tool", TOOLS)
+def test_compute_sanitizer_finds_nothing(tool, program):
+    command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
+    command += [sys.executable, "-c", BEGINNING + PROGRAMS[program]]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
