@@ -42,8 +42,9 @@ demo: $(python_for_run)  ## install, make cases, compute them, judge them
 test: $(python_for_dev)  ## install and run all tests (those in tests/gpu need a GPU, and are skipped without one)
 	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
+# The float64 oracle has a thread for each core already.
 gpu-test: $(python_for_dev)  ## run the tests that need a GPU
-	$(PYTHON) -m pytest tests/gpu
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
 
 lint: $(python_for_dev)  ## check style and types
 	$(PYTHON) -m ruff check

@@ -110,7 +110,7 @@ def test_make_chooses_the_cupy_that_the_driver_can_run(tmp_path, says, extra):
 
 def test_make_installs_nothing_where_a_python_is_given():
     plan = subprocess.check_output(["make", "-n", "gpu-test", "PYTHON=python3"], cwd=ROOT, text=True)
-    assert plan.strip() == "python3 -m pytest tests/gpu"
+    assert plan.strip() == "OPENBLAS_NUM_THREADS=1 python3 -m pytest tests/gpu"
 
 
 def test_make_help_lists_every_target():
