@@ -8,7 +8,7 @@ import numpy as np
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.gradients.backward import attention_backward
 from hw4cli.shards.forward import cast, on_a_ring
-from hw4cli.shards.ring import Ring
+from hw4cli.shards.ring import Arrive, Ring
 
 Gradients = tuple[Any, Any, Any]
 
@@ -48,22 +48,39 @@ def ring_attention_backward(
     """What one worker does of attention_backward_of_shards.
 
     With O and LSE over all keys, each shard of keys adds its own share to the gradients; sums are in float32. dK and dV
-    of a shard go round with it, and come home at the end.
+    of a shard follow it round, while the next step is computed, and come home at the end.
     """
     own_k, own_v = k, v
     dq: Any = None
-    dk: Any = None
-    dv: Any = None
+    shares: tuple[Any, ...] = (None, None)  # what is known of dK and dV of the keys that are here
+    coming: Arrive | None = None
     for step in range(ring.size):
         arrive = ring.pass_on((k, v)) if step < ring.size - 1 else None
         owner = (ring.rank - step) % ring.size  # whose keys these are
+        found: tuple[Any, ...] = (None, None, None)
         if not causal or owner <= ring.rank:
             diagonal = causal and owner == ring.rank
-            found = attention_backward(do, q, k, v, o, lse, causal=diagonal, align=TOP_LEFT, scale=scale)
-            wide = [x.float() if hasattr(x, "float") else x.astype(np.float32, copy=False) for x in found]
-            dq, dk, dv = (new if old is None else old + new for old, new in zip((dq, dk, dv), wide, strict=True))
+            gradients = attention_backward(do, q, k, v, o, lse, causal=diagonal, align=TOP_LEFT, scale=scale)
+            found = tuple(map(_wide, gradients))
+        dq = _sum(dq, found[0])
+        if coming:  # only now: they were on their way while this worker computed
+            shares = coming()
+        shares = tuple(map(_sum, shares, found[1:]))
         if arrive:
             k, v = arrive()
         if ring.size > 1:
-            dk, dv = ring.pass_on((dk, dv))()
+            coming = ring.pass_on(shares)
+    dk, dv = coming() if coming else shares
     return cast(dq, q), cast(dk, own_k), cast(dv, own_v)
+
+
+def _wide(array: Any) -> Any:
+    """An array of float32."""
+    return array.float() if hasattr(array, "float") else array.astype(np.float32, copy=False)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    """Of two arrays, of which either may be None."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b

@@ -1,6 +1,8 @@
 """Rings of workers, one a shard of the keys: each passes arrays to the next one, and gets those of the one before."""
 
 import functools
+import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from queue import Empty, Queue
 from typing import Any, Protocol
@@ -64,14 +66,14 @@ class NcclRing:
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
     @staticmethod
-    def unique_id() -> Any:
+    def unique_id() -> list[int]:
         """What all places of a ring over several processes need: one makes it, and gives it to the others."""
-        return _nccl().get_unique_id()
+        return list(_nccl().get_unique_id())
 
     @classmethod
-    def joined(cls, rank: int, size: int, unique_id: Any) -> "NcclRing":
+    def joined(cls, rank: int, size: int, unique_id: Sequence[int]) -> "NcclRing":
         """A place in a ring over several processes, on the current GPU. Waits for the others."""
-        return cls(rank, size, _nccl().NcclCommunicator(size, unique_id, rank))
+        return cls(rank, size, _nccl().NcclCommunicator(size, tuple(unique_id), rank))
 
     @classmethod
     @functools.cache  # making one takes a second
@@ -120,9 +122,16 @@ def _bytes(x: Operand) -> int:
     return int(x.array.nbytes)
 
 
+@functools.cache
 def _nccl() -> Any:
-    cupy = import_cupy()
-    nccl = getattr(cupy.cuda, "nccl", None)
-    if nccl is None or not getattr(nccl, "available", True):
+    """cupy's module for NCCL, which `import cupy` leaves out; it finds NCCL among installed packages, too."""
+    import_cupy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the error says what cupy's warning does
+        try:
+            nccl = importlib.import_module("cupy.cuda.nccl")
+        except ImportError:
+            nccl = None
+    if not getattr(nccl, "available", False):
         raise MachineError("cupy finds no NCCL here: install nvidia-nccl-cu13 or nvidia-nccl-cu12, as your cupy is")
     return nccl

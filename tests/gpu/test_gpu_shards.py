@@ -1,13 +1,33 @@
 """Attention of arrays that lie on several GPUs."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from hw4cli import attention
+from hw4cli import MachineError, attention, attention_backward
+from hw4cli.shards.backward import attention_backward_of_shards
 from hw4cli.shards.forward import attention_of_each, attention_of_shards
+from hw4cli.shards.ring import NcclRing
 from hw4cli.stream.gpus import count_here
 
 pytestmark = pytest.mark.usefixtures("gpu")
+
+# A process of a ring: its rank, and the folder with what all need.
+RANK = """
+import json, sys
+import cupy, numpy as np
+from hw4cli.shards.forward import ring_attention
+from hw4cli.shards.ring import NcclRing
+rank, folder = int(sys.argv[1]), sys.argv[2]
+with cupy.cuda.Device(rank):
+    ring = NcclRing.joined(rank, 2, json.load(open(f"{folder}/id.json")))
+    whole = np.load(f"{folder}/arrays.npz")
+    parts = [cupy.asarray(np.split(whole[name], 2, axis=2)[rank]) for name in whole.files]
+    np.save(f"{folder}/{rank}.npy", ring_attention(*parts, ring, causal=True).get())
+"""
 
 
 @pytest.fixture(params=["cupy", "torch"])
@@ -26,27 +46,67 @@ def place(request):
     return put, (lambda array: array.cpu().numpy() if request.param == "torch" else array.get())
 
 
-def arrays(dtype, rows=1024, heads=4):
+def arrays(dtype, rows=1024, heads=4, count=3):
     rng = np.random.default_rng(0)
-    return [rng.standard_normal((1, heads, rows, 64)).astype(dtype) for _ in range(3)]
+    return [rng.standard_normal((1, heads, rows, 64)).astype(dtype) for _ in range(count)]
 
 
+def on_two_gpus(put, whole):
+    """Both halves of the rows of each array."""
+    return [[put(np.ascontiguousarray(part), n) for n, part in enumerate(np.split(x, 2, axis=2))] for x in whole]
+
+
+@pytest.fixture
+def nccl():
+    try:
+        NcclRing.unique_id()
+    except MachineError as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.mark.usefixtures("nccl")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", [2, 1000])
 def test_a_ring_of_two_gpus_computes_the_whole(place, causal, size):
-    import cupy
-
-    if not getattr(cupy.cuda.nccl, "available", True):
-        pytest.skip("cupy finds no NCCL here")
     put, get = place
     whole = arrays(np.float16, rows=2 * size)
+    expected, expected_lse = attention(*whole, causal=causal, return_lse=True)
     for _ in range(3):  # the ring is used again
-        shards = [[put(part, gpu) for gpu, part in enumerate(np.split(x, 2, axis=2))] for x in whole]
-        found = attention_of_shards(*shards, causal=causal, return_lse=True)
+        found = attention_of_shards(*on_two_gpus(put, whole), causal=causal, return_lse=True)
         o, lse = (np.concatenate([get(part) for part in parts], axis=2) for parts in zip(*found, strict=True))
-        expected, expected_lse = attention(*whole, causal=causal, return_lse=True)
         assert np.abs(o.astype(float) - expected).max() < 4e-3
         assert np.abs(lse - expected_lse).max() < 4e-3
+
+
+@pytest.mark.usefixtures("nccl")
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, dtype):
+    put, get = place
+    do, q, k, v = whole = arrays(dtype, count=4)
+    o, lse = attention(q, k, v, causal=causal, return_lse=True)
+    expected = attention_backward(do, q, k, v, o, lse, causal=causal)
+    shards = on_two_gpus(put, [*whole, o, lse])
+    found = attention_backward_of_shards(*shards, causal=causal)
+    for right, parts in zip(expected, zip(*found, strict=True), strict=True):
+        got = np.concatenate([get(part) for part in parts], axis=2)
+        assert got.dtype == dtype
+        assert np.abs(got.astype(float) - right).max() < 4e-3 * max(1.0, np.abs(right).max())
+
+
+@pytest.mark.usefixtures("nccl")
+def test_processes_with_a_gpu_each_make_a_ring(place, tmp_path):
+    whole = arrays(np.float16)
+    np.savez(tmp_path / "arrays.npz", *whole)
+    (tmp_path / "id.json").write_text(json.dumps(NcclRing.unique_id()))
+    ranks = [subprocess.Popen([sys.executable, "-c", RANK, str(rank), str(tmp_path)]) for rank in range(2)]
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    found = np.concatenate([np.load(tmp_path / f"{rank}.npy") for rank in range(2)], axis=2)
+    assert np.abs(found.astype(float) - attention(*whole, causal=True)).max() < 4e-3
 
 
 def test_heads_on_two_gpus_are_computed_where_they_are(place):

@@ -1,16 +1,18 @@
 """Attention of arrays in several parts: by batches or heads, by a ring of shards, combined by LSE."""
 
 import itertools
+import sys
 import threading
+from types import ModuleType
 
 import numpy as np
 import pytest
+from fakenccl import on_rings_by_nccl
 
 from hw4cli.arrays.attention import attention
 from hw4cli.errors import MachineError
-from hw4cli.shards import forward as module
 from hw4cli.shards.forward import attention_of_each, attention_of_shards, combined, ring_attention
-from hw4cli.shards.ring import NcclRing, ThreadRing
+from hw4cli.shards.ring import NcclRing, ThreadRing, _nccl
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -86,84 +88,41 @@ def test_a_shard_that_fails_ends_the_others_and_its_error_is_raised():
     assert threading.active_count() == before
 
 
-class FakeNccl:
-    """As much of cupy's NCCL and of its streams as a ring uses; copies happen when the group ends."""
-
-    NCCL_UINT8, available = 1, True
-
-    def __init__(self, size):
-        self.calls = [[] for _ in range(size)]
-        self.barrier = threading.Barrier(size)
-        self.local = threading.local()
-
-    def groupStart(self):  # noqa: N802 (cupy's name)
-        self.local.calls = []
-
-    def groupEnd(self):  # noqa: N802
-        rank = self.local.calls[0][0]
-        self.calls[rank] = self.local.calls
-        self.barrier.wait()
-        for kind, address, size, peer in [call[1:] for call in self.local.calls]:
-            if kind == "recv":
-                number = [call for call in self.local.calls if call[1] == "recv"].index(
-                    (rank, kind, address, size, peer)
-                )
-                sent = [call for call in self.calls[peer] if call[1] == "send" and call[4] == rank][number]
-                assert sent[3] == size
-                view(address, size)[:] = view(sent[2], size)
-        self.barrier.wait()
-
-    def communicator(self, rank):
-        fake = self
-
-        class Communicator:
-            def send(self, address, size, kind, peer, stream):
-                fake.local.calls.append((rank, "send", address, size, peer))
-
-            def recv(self, address, size, kind, peer, stream):
-                fake.local.calls.append((rank, "recv", address, size, peer))
-
-        return Communicator()
-
-
-def view(address, size):
-    import ctypes
-
-    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), np.uint8)
-
-
-class FakeStream:
-    ptr = 0
-
-    def __init__(self, non_blocking=False):
-        self.waited = []
-
-    def record(self):
-        return object()
-
-    def wait_event(self, event):
-        self.waited.append(event)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_ring_by_nccl_sends_what_each_needs(monkeypatch, causal):
     q, k, v = arrays()
-    size = 3
-    fake = FakeNccl(size)
-    monkeypatch.setattr("hw4cli.shards.ring._nccl", lambda: fake)
-    monkeypatch.setattr("hw4cli.shards.ring.stream_of", lambda *_: FakeStream())
-    cupy = type("cupy", (), {"cuda": type("cuda", (), {"Stream": FakeStream})})
-    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: cupy)
-    rings = [NcclRing(rank, size, fake.communicator(rank)) for rank in range(size)]
-    parts = list(zip(*cut((q, k, v), size), strict=True))
-    tasks = [lambda n=n: ring_attention(*parts[n], rings[n], causal=causal) for n in range(size)]
-    found = module._each_in_a_thread(tasks, threading.Event())
+    parts = cut((q, k, v), 3)
+    found = on_rings_by_nccl(
+        monkeypatch, 3, lambda ring: ring_attention(*(x[ring.rank] for x in parts), ring, causal=causal)
+    )
     assert np.abs(np.concatenate(found, axis=2) - attention(q, k, v, causal=causal)).max() < 1e-6
 
 
-def test_without_nccl_the_message_says_what_to_install(monkeypatch):
-    cuda = type("cuda", (), {"nccl": type("nccl", (), {"available": False})})
-    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: type("cupy", (), {"cuda": cuda}))
+@pytest.fixture
+def cupy_without_nccl(monkeypatch):
+    """A cupy as version 14 is: its module for NCCL is not there before it is imported by its name."""
+    for name in ("cupy", "cupy.cuda"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["cupy"].cuda = sys.modules["cupy.cuda"]
+    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: sys.modules["cupy"])
+    _nccl.cache_clear()
+    yield lambda module: monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", module)
+    _nccl.cache_clear()
+
+
+def test_nccl_is_found_where_cupy_has_not_imported_it(cupy_without_nccl):
+    module = ModuleType("cupy.cuda.nccl")
+    module.available = True
+    module.get_unique_id = lambda: (7, 8)
+    cupy_without_nccl(module)
+    assert NcclRing.unique_id() == [7, 8]
+
+
+@pytest.mark.parametrize("available", [None, False])
+def test_without_nccl_the_message_says_what_to_install(cupy_without_nccl, available):
+    module = ModuleType("cupy.cuda.nccl")
+    module.available = available
+    cupy_without_nccl(module if available is not None else None)  # None: the import fails
     with pytest.raises(MachineError, match="nvidia-nccl-cu13"):
         NcclRing.of((0, 1))
 
