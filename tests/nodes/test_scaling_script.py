@@ -1,9 +1,12 @@
 """benchmarks/scaling.py, as far as it runs without a GPU: its files, and how it checks outputs."""
 
 import importlib.util
+import json
 
-from helpers import ROOT, read_output, run_hw4
+import pytest
+from helpers import ROOT, folder_is_clean, read_output, run_hw4
 
+from hw4cli.doctor import measure
 from hw4cli.problem.shape import Shape
 
 SPEC = importlib.util.spec_from_file_location("scaling", ROOT / "benchmarks/scaling.py")
@@ -16,9 +19,33 @@ def test_outputs_are_compared_with_each_other_and_with_float64(tmp_path):
     scaling.make(tmp_path / "in", shape)
     for name, options in (("out", ()), ("causal", ("--causal",)), ("again", ())):
         assert run_hw4(tmp_path / "in", tmp_path / name, "--device", "cpu", *options).returncode == 0
-    assert scaling.same(tmp_path / "out", tmp_path / "again")
-    assert not scaling.same(tmp_path / "out", tmp_path / "causal")
+    assert scaling.digest(tmp_path / "out") == scaling.digest(tmp_path / "again")
+    assert scaling.digest(tmp_path / "out") != scaling.digest(tmp_path / "causal")
     assert scaling.worst_error(tmp_path / "in", tmp_path / "out", shape) < 2e-5
     assert scaling.worst_error(tmp_path / "in", tmp_path / "causal", shape, causal=True) < 2e-5
     assert scaling.worst_error(tmp_path / "in", tmp_path / "causal", shape) > 0.1
     assert abs(read_output(tmp_path / "out", Shape(*shape))).max() < 3
+
+
+def test_a_record_is_gone_on_with_and_holds_each_measurement_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
+    monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))
+    record, folder = tmp_path / "record.json", tmp_path / "files"
+    folder.mkdir()
+    options = ["--output", str(record), "--folder", str(folder), "--cpu", "--runs", "1", "--no-weak"]
+    options += ["--shrink", "4096", "--strong", "one batch"]
+    scaling.main([*options, "--gpus", "2"])
+    first = json.loads(record.read_text())
+    scaling.main([*options, "--gpus", "1,2"])
+    both = json.loads(record.read_text())
+    assert [row["gpus"] for row in both["rows"]] == [2, 1]
+    assert (both["rows"][0], both["rates"]) == (first["rows"][0], first["rates"])
+    assert len({row["digest"] for row in both["rows"]}) == 1
+    assert all(row["max_error"] < 2e-5 and row["shape"] == [1, 512, 64] for row in both["rows"])
+    scaling.main([*options, "--gpus", "1,2,4", "--seconds", "0"])
+    assert "no time left for" in capsys.readouterr().out
+    assert json.loads(record.read_text())["rows"] == both["rows"]
+    folder_is_clean(folder)
+    record.write_text(json.dumps({**both, "commit": "another"}))
+    with pytest.raises(SystemExit, match="another machine or commit"):
+        scaling.main(options)

@@ -1,0 +1,141 @@
+"""Attention of one sequence in shards on several GPUs, and its gradients: times, and errors beside float64 (torch)."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+SIZES = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
+WARM = 16  # the part of the rows that is computed at first: compiles, opens rings
+SAMPLES = 6  # rows, or keys, of the first head that are compared with float64
+Tensors = list[Any]
+
+
+def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> None:
+    """Measure what the journal lacks: forward and backward, causal or not, on each number of GPUs."""
+    import torch
+
+    from hw4cli import attention_backward_of_shards, attention_of_shards
+
+    sizes = (*SIZES[:2], SIZES[2] // shrink, SIZES[3])
+    torch.manual_seed(1)
+    whole = [torch.randn(sizes, device="cuda:0", dtype=torch.bfloat16) for _ in range(4)]  # q, k, v, do
+    print(f"sequence in shards, {sizes} bfloat16", flush=True)
+    for causal in (False, True):
+        for count in reversed(counts):
+            keys = {"what": "sequence", "causal": causal, "gpus": count}
+            if not any(journal.lacks(**keys, direction=one) for one in ("forward", "backward")):
+                continue
+
+            def forward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
+                return attention_of_shards(*part[:3], causal=causal, return_lse=True)
+
+            def backward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
+                q, k, v, do, o, lse = part
+                return attention_backward_of_shards(do, q, k, v, o, lse, causal=causal)
+
+            few = shards([x[:, :, : sizes[2] // WARM] for x in whole], count)
+            answers = [list(x) for x in zip(*forward(few), strict=True)]
+            backward([*few, *answers])
+            given = shards(whole, count)
+            seconds, found = timed(forward, given, runs)
+            answers = [list(x) for x in zip(*found, strict=True)]
+            o, lse = (joined(x) for x in answers)
+            _note(journal, {**keys, "direction": "forward", "shape": sizes}, seconds, forward_error(whole, o, causal))
+            if journal.lacks(**keys, direction="backward"):
+                seconds, found = timed(backward, [*given, *answers], runs)
+                gradients = [joined(list(x)) for x in zip(*found, strict=True)]
+                error = backward_error(whole, o, lse, gradients, causal)
+                _note(journal, {**keys, "direction": "backward", "shape": sizes}, seconds, error)
+            del given, answers, found, o, lse
+
+
+def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float) -> None:
+    median = statistics.median(seconds)
+    _, heads, rows, d = row["shape"]
+    flops = 4 * heads * rows * rows * d * (2.5 if row["direction"] == "backward" else 1) / (2 if row["causal"] else 1)
+    mask = ", causal" if row["causal"] else ""
+    print(
+        f"  {row['gpus']} GPUs, {row['direction']}{mask}: {median:.4f} s, {flops / median / 1e12:.0f} TFLOP/s, "
+        f"relative error {error:.1e}",
+        flush=True,
+    )
+    if journal.lacks(**{key: row[key] for key in ("what", "causal", "gpus", "direction")}):
+        journal.add(**row, name="sequence", seconds=seconds, median=median, relative_error=error)
+
+
+def shards(arrays: Tensors, count: int) -> list[Tensors]:
+    """Equal parts of the rows of each array, one on each GPU."""
+    return [[part.to(f"cuda:{n}").contiguous() for n, part in enumerate(x.chunk(count, dim=2))] for x in arrays]
+
+
+def joined(parts: Tensors) -> Any:
+    """The whole array, on the first GPU."""
+    import torch
+
+    return torch.cat([part.to("cuda:0") for part in parts], dim=2)
+
+
+def timed(
+    compute: Callable[[list[Tensors]], list[Tensors]], given: list[Tensors], runs: int
+) -> tuple[list[float], Any]:
+    """Seconds of each run, until all GPUs are through, and what the last one found."""
+    import torch
+
+    count, seconds = len(given[0]), list[float]()
+    for _ in range(runs):
+        for n in range(count):
+            torch.cuda.synchronize(n)
+        began = time.perf_counter()
+        found = compute(given)
+        for n in range(count):
+            torch.cuda.synchronize(n)
+        seconds.append(time.perf_counter() - began)
+    return seconds, found
+
+
+def some_of(rows: int) -> Any:
+    """The rows, or keys, that are compared."""
+    import torch
+
+    return torch.linspace(0, rows - 1, SAMPLES).long().to("cuda:0")
+
+
+def weights(q: Any, k: Any, causal: bool) -> tuple[Any, Any]:
+    """The softmax of some rows of the first head, in float64, and which rows these are."""
+    import torch
+
+    rows = k.shape[2]
+    some = some_of(rows)
+    s = q[0, 0][some].double() @ k[0, 0].double().T / q.shape[3] ** 0.5
+    if causal:
+        s[torch.arange(rows, device="cuda:0") > some[:, None]] = -torch.inf
+    return torch.softmax(s, 1), some
+
+
+def forward_error(whole: Tensors, o: Any, causal: bool) -> float:
+    """The largest error of O beside float64, over the largest element, of some rows."""
+    q, k, v, _ = whole
+    p, some = weights(q, k, causal)
+    right = p @ v[0, 0].double()
+    return float((right - o[0, 0][some]).abs().max() / right.abs().max())
+
+
+def backward_error(whole: Tensors, o: Any, lse: Any, gradients: Tensors, causal: bool) -> float:
+    """The largest error of dQ of some rows, and of dK and dV of some keys, beside float64, each over the largest
+    element. O and the sums of rows are those of the forward pass, which was compared before."""
+    import torch
+
+    q, k, v, do = (x[0, 0].double() for x in whole)
+    dq, dk, dv = (x[0, 0] for x in gradients)
+    scale, delta = q.shape[1] ** -0.5, (do * o[0, 0].double()).sum(1)
+    p, some = weights(whole[0], whole[1], causal)
+    right_q = (p * (do[some] @ v.T - delta[some, None])) @ k * scale
+    s = q @ k[some].T * scale  # of all rows and some keys
+    p = torch.exp(s - lse[0, 0].double()[:, None])
+    if causal:
+        p[torch.arange(len(q), device="cuda:0")[:, None] < some] = 0
+    right_v = p.T @ do
+    right_k = (p * (do @ v[some].T - delta[:, None])).T @ q * scale
+    pairs = ((right_q, dq), (right_k, dk), (right_v, dv))
+    return max(float((right - got[some]).abs().max() / right.abs().max()) for right, got in pairs)

@@ -1,0 +1,20 @@
+"""The rates of a machine with a GPU, and what they predict."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+
+def test_rates_are_measured_and_predict_files_on_more_gpus(hw4, gpu, tmp_path):
+    result = hw4("doctor", "--measure", "--json", "--dir", tmp_path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    document = json.loads(result.stdout)
+    rates, rows = document["measured"], document["predicted"]["rows"]
+    assert rates["by"].startswith(f"{gpu.name}, kernel ")
+    assert min(rates[name] for name in ("cache_read", "cache_write", "to_gpu", "from_gpu", "flops")) > 1e8
+    assert 0 <= rates["opening"] < 5
+    assert [(row["gpus"], row["nodes"]) for row in rows] == [(1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)]
+    assert [row["seconds"] for row in rows] == sorted((row["seconds"] for row in rows), reverse=True)
+    assert list(tmp_path.iterdir()) == []
