@@ -1,11 +1,14 @@
 """Large batches, which are computed by ranges of rows; and several GPUs on one file."""
 
+import resource
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
-from helpers import fails, random_block, read_output, write_case
+from helpers import fails, folder_is_clean, random_block, read_output, run_hw4, start_hw4, write_case
 
 from hw4cli.compute.bounds import SAFE
 from hw4cli.problem.shape import Shape
@@ -82,3 +85,27 @@ def test_a_gpu_without_memory_leaves_its_share_to_the_others(hw4, large, tmp_pat
     [line] = result.stderr.splitlines()
     assert "GPU 1 failed, and the others compute its share: " in line
     assert worst(large[1], read_output(tmp_path / "out", LARGE), causal=False) < SAFE
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_ctrl_c_ends_both_gpus_work_and_leaves_the_old_output(large, tmp_path):
+    (tmp_path / "out").write_bytes(b"old")
+    process = start_hw4(large[0], tmp_path / "out", "--gpus", "ids:0,1", "--kernel", "warp")
+    deadline = time.monotonic() + 60
+    while process.poll() is None and not list(tmp_path.glob(".out.*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr.strip()) == (130, "hw4: interrupted")
+    assert (tmp_path / "out").read_bytes() == b"old"
+    folder_is_clean(tmp_path, "out")
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_full_disk_is_no_gpus_failure_and_leaves_the_old_output(large, tmp_path):
+    (tmp_path / "out").write_bytes(b"old")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10 << 20, 10 << 20))  # noqa: E731
+    result = run_hw4(large[0], tmp_path / "out", "--gpus", "ids:0,1", preexec_fn=limit)
+    fails(result, 3, f"cannot write {tmp_path / 'out'}", "File too large")
+    assert (tmp_path / "out").read_bytes() == b"old"
+    folder_is_clean(tmp_path, "out")
