@@ -13,10 +13,9 @@ from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.bench import KernelResult
-from hw4cli.lab.sampling import MOST, Measurement, figures, take_turns
+from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 
 FLOPS = "4*B*H*Nq*Nk*d; causal: half of it"
-SUSTAINED_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,6 @@ class ArrayResult(KernelResult):
     relative_error: float | None = None  # of the answer's norm
     checked_rows: int | None = None
     repeats: bool | None = None  # whether a second run gave the same bits
-    sustained_ms: float | None = None  # of a run, back to back for half a second; None where the host is slower
-    watts: float | None = None  # meanwhile
-    sm_mhz: float | None = None  # meanwhile
 
 
 @dataclass
@@ -53,13 +49,13 @@ def measure(
     cold: bool,
     pause: float = 0.0,
     sustained: bool = False,
-    most: int = MOST,
+    rule: Rule = STANDARD,
     notify: Callable[[Measurement], None] = lambda _: None,
 ) -> list[ArrayResult]:
     """Check and time every implementation on one workload; one that fails or is wrong is not timed.
 
-    `pause`: seconds of rest before each sample; `sustained`: run each half a second without rest, too; `most`: samples
-    of each at most. If the workload does not fit the GPU, all have failed.
+    `pause`: seconds of rest before each sample; `sustained`: run each a second without rest, too; `rule`: when
+    sampling ends. If the workload does not fit the GPU, all have failed.
     """
     rows: dict[str, ArrayResult] = {}
     right: list[Checked] = []
@@ -73,10 +69,10 @@ def measure(
                     right.append(found)
                 else:
                     rows[one.name] = found
-            take_turns(timer, right, lambda checked: checked.work(), cold, notify, pause, most)
+            take_turns(timer, right, lambda checked: checked.work(), cold, notify, pause, rule)
             for checked in right:
                 if sustained:
-                    checked.more.update(timer.sustained(checked.work, SUSTAINED_SECONDS))
+                    checked.more.update(without_rest(timer, checked.work, case.work.flops))
                 rows[checked.name] = _finished(checked, case)
     except MachineError as error:
         return [_not_timed(one, case, "failed", str(error)) for one in implementations]

@@ -14,7 +14,7 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError
 from hw4cli.lab.record import benchmark_record
-from hw4cli.lab.sampling import MOST, Measurement
+from hw4cli.lab.sampling import HALF_WIDTH, MOST, Measurement, Rule
 
 Notify = Callable[[Measurement, NamedWorkload], None]
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named
@@ -31,11 +31,12 @@ class ArraySession:
         pause: float = 0.0,
         sustained: bool = False,
         samples: int = MOST,
+        error: float = HALF_WIDTH,
     ) -> None:
         self.gpu = Gpu()
         self._timer = GpuTimer(self.gpu)
         self._kernels, self._peers, self._cold = kernels, peers, cold
-        self._pause, self._sustained, self._samples = pause, sustained, samples
+        self._pause, self._sustained, self._rule = pause, sustained, Rule(samples, error)
         self._before, self._sgemm = self._timer.clocks(), self._timer.sgemm_tflops()
         self.rows: list[ArrayResult] = []
 
@@ -50,7 +51,7 @@ class ArraySession:
         def show(one: Measurement) -> None:
             notify(one, case)
 
-        found = measure(self._timer, subjects, case, self._cold, self._pause, self._sustained, self._samples, show)
+        found = measure(self._timer, subjects, case, self._cold, self._pause, self._sustained, self._rule, show)
         self.rows += found
         return found
 
@@ -79,8 +80,8 @@ def bench(
 
     kernels: "half", or of `hw4 kernels`; by default the fastest for the element type. workloads: names of
     testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
-    seconds of rest before each sample; `sustained`: also run each half a second without rest; `samples`: of each at
-    most. record["rows"] holds a dictionary for each kernel and workload, times in milliseconds.
+    seconds of rest before each sample; `sustained`: also run each a second without rest, for its power; `samples`: of
+    each at most. record["rows"] holds a dictionary for each kernel and workload, times in milliseconds.
 
     Raises InputError for a kernel or workload that there is not, MachineError if there is no GPU.
 

@@ -7,7 +7,7 @@ from hw4cli.arrays.workload import Workload
 
 KIND = "arrays"  # of a record
 COLUMNS = ("kernel", "workload", "(B, H, N, d)", "median ms", "±", "n", "TFLOP/s", "×", "GB/s", "pairs")
-SUSTAINED = ("sustained ms", "watts", "MHz")
+SUSTAINED = ("sustained ms", "watts", "MHz", "J", "GFLOP/J")
 LAST = ("rel. error", "max error", "regs", "shared KB", "occupancy")
 NOTE = (
     "TFLOP/s: 4·B·H·Nq·Nk·d operations in the time, of causal attention by convention half of them; pairs: how many of "
@@ -35,10 +35,11 @@ def table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 def _cells(row: dict[str, Any], first: dict[str, Any], sustained: bool) -> list[str]:
     def number(key: str, form: str, factor: float = 1) -> str:
-        return "-" if row[key] is None else format(row[key] * factor, form)
+        return "-" if row.get(key) is None else format(row[key] * factor, form)
 
     text = described(workload_of(row))
-    beside = [number("sustained_ms", ".4g"), number("watts", ".0f"), number("sm_mhz", ".0f")]
+    forms = {"sustained_ms": ".4g", "watts": ".0f", "sm_mhz": ".0f", "joules": ".4g", "gflop_per_joule": ".1f"}
+    beside = [number(key, form) for key, form in forms.items()]
     return [
         row["kernel"],
         row["case"] if row["case"] != text else "-",

@@ -28,6 +28,7 @@ def bench_arrays(
     pause: float,
     sustained: bool,
     samples: int,
+    error: float,
 ) -> int:
     """Time attention of arrays, and print the record; the command's exit status.
 
@@ -44,7 +45,7 @@ def bench_arrays(
     then = older_record(older, cold=not warm)
     chosen = [workload(text) for text in workloads]
     names = [one for name in dict.fromkeys(kernels) for one in (KERNELS if name == "all" else [name])]
-    session = ArraySession(names, peers, not warm, pause, sustained, samples)
+    session = ArraySession(names, peers, not warm, pause, sustained, samples, error)
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
 
         def show(one: "Measurement", case: "NamedWorkload") -> None:

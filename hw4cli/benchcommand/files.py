@@ -37,6 +37,9 @@ def bench_kernels(
     warm: bool,
     peers: tuple[str, ...],
     older: Path | None,
+    sustained: bool,
+    samples: int,
+    error: float,
 ) -> int:
     """Time kernels of files' cases, and print the record; the command's exit status."""
     with Importing():
@@ -45,6 +48,7 @@ def bench_kernels(
         from hw4cli.device.timing import GpuTimer
         from hw4cli.lab.bench import measure
         from hw4cli.lab.record import benchmark_record
+        from hw4cli.lab.sampling import Rule
         from hw4cli.lab.times import median_interval
 
     then = older_record(older, cold=not warm)
@@ -70,7 +74,7 @@ def bench_kernels(
                 spread = f"{(high - low) / 2 / median:.1%}"
                 live.update((one.name, case), [one.name, case, f"{median:.4g}", spread, str(len(one.samples))])
 
-            rows += measure(timer, implementations, case, sgemm, not warm, show)
+            rows += measure(timer, implementations, case, sgemm, not warm, show, Rule(samples, error), sustained)
     publish(benchmark_record(timer, rows, sgemm, cold=not warm, before=before), form, output)
     slower = then is not None and compared(rows, then, older, gpu.name)
     bad = slower or any(row.status != "ok" for row in rows)

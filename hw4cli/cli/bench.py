@@ -33,11 +33,11 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 ALL = "all"
 OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
-KERNELS = {"kernels", "warm", "peers", "older"}
+KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error"}
 # The options of each of the three benchmarks, and the option that asks for it.
 OPTIONS = {
     "files": KERNELS | {"cases", "shapes", "causal", "tiles"},
-    "arrays": KERNELS | {"workloads", "pause", "sustained", "samples"},
+    "arrays": KERNELS | {"workloads", "pause"},
     "programs": {"cases", "programs", "folder", "runs", "cold"},
 }
 ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
@@ -48,7 +48,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     sections={
         "On what": ["cases", "shapes", "causal", "workloads"],
         "Kernels": ["tiles", "peers", "older"],
-        "Samples": ["warm", "samples", "pause", "sustained"],
+        "Samples": ["warm", "samples", "error", "pause", "sustained"],
         "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
         "Results": ["form", "output"],
     },
@@ -81,8 +81,16 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 )
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
 @click.option("--samples", type=Whole(1, 1000), default=100, show_default=True, help="Of each kernel, at most.")
+@click.option(
+    "--error",
+    type=Number(0.0001, 1),
+    default=0.005,
+    show_default=True,
+    metavar="SHARE",
+    help="Until each median is sure to so much of it.",
+)
 @click.option("--pause", type=Number(0, 10), default=0, metavar="SECONDS", help="Let the GPU rest before each sample.")
-@click.option("--sustained", is_flag=True, help="Also run each for half a second without rest.")
+@click.option("--sustained", is_flag=True, help="Also run each for a second without rest: power and energy.")
 @click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases, not kernels.")
 @click.option(
     "--program",

@@ -22,26 +22,13 @@ KINDS: dict[str, tuple[str, ...]] = {
     "programs": (),
     "roofline": ("roofs",),
     "traffic": ("shape",),
+    "energy": ("over",),
+    "scaling": (),
 }
-# What is asked for, and which no record holds.
-NOT_MEASURED = {
-    "energy": "records hold the GPU's power before and after a benchmark, and not what a kernel takes",
-    "scaling": "records are of one GPU, and none of several",
-}
-
-
-class Kind(OneOf):
-    """A kind of picture; the message for what cannot be drawn says why."""
-
-    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
-        """The error message."""
-        if reason := NOT_MEASURED.get(str(value)):
-            return f"there is no picture of {value}: {reason}."
-        return super().get_invalid_choice_message(value, ctx)
 
 
 @click.command()
-@click.argument("kind", type=Kind(list(KINDS)), metavar="KIND")
+@click.argument("kind", type=OneOf(list(KINDS)), metavar="KIND")
 @click.argument("records", nargs=-1, required=True, type=FILE, metavar="RECORDS...")
 @click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="FILE.svg, FILE.png or FILE.pdf.")
 @click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
@@ -51,7 +38,7 @@ class Kind(OneOf):
 @click.option(
     "--over",
     type=OneOf(["N", "cases"]),
-    help="latency, rate, speedup: over N, or case by case.  [default: N where one B, or one B·N, has three]",
+    help="latency, rate, speedup, energy: over N, or case by case.  [default: N where one B, or one B·N, has three]",
 )
 @click.pass_context
 def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Path, **options: Any) -> None:
@@ -68,9 +55,12 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     programs  whole programs, from file to file
     roofline  rates below measured roofs: copy and SGEMM
     traffic   bytes of the GPU's memory, measured and modelled
+    energy    GFLOP per joule, over N or by case
+    scaling   times as fast as one GPU, over GPUs
 
-    For traffic, RECORDS are CSV files of Nsight Compute's counters (hw4 profile --log). Needs matplotlib. The same
-    records make the same file. Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
+    For traffic, RECORDS are CSV files of Nsight Compute's counters (hw4 profile --log); for scaling, records of
+    benchmarks/scaling.py. Needs matplotlib. The same records make the same file.
+    Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
     """
     for name, value in options.items():
         if value is not None and name not in KINDS[kind]:
@@ -84,6 +74,7 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
         from hw4cli.show.draw import FORMATS, render
         from hw4cli.show.kinds import KINDS as DRAWN
         from hw4cli.show.records import load
+        from hw4cli.show.scaling import load_scaling
         from hw4cli.show.traffic import load_profile
         from hw4cli.system.files import NewFile, check_place
 
@@ -94,7 +85,8 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
     if path := chosen.get("roofs"):
         chosen["roofs"] = read_roofs(path)
-    read: Callable[[Path], Any] = load_profile if kind == "traffic" else load
+    readers: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
+    read = readers.get(kind, load)
     content = render(DRAWN[kind]([read(path) for path in records], **chosen), form)
     with NewFile(output) as file:
         file.write(memoryview(content))

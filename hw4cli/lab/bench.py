@@ -7,6 +7,7 @@ narrower than 1 % of it, or a limit is reached (hw4cli/lab/sampling.py).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hw4cli.compute.common import computed_share
@@ -15,7 +16,7 @@ from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
-from hw4cli.lab.sampling import Measurement, figures, take_turns
+from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
@@ -65,6 +66,11 @@ class KernelResult:
     slowest: float | None = None
     quantiles: dict[str, float] | None = None  # "5%": ...
     samples_ms: list[float] = field(default_factory=list)  # every sample, in its order
+    sustained_ms: float | None = None  # of a run, back to back for a second; None where the host is slower
+    watts: float | None = None  # of the whole board meanwhile
+    sm_mhz: float | None = None  # meanwhile
+    joules: float | None = None  # of a run, back to back
+    gflop_per_joule: float | None = None
 
 
 Notify = Callable[[Measurement], None]
@@ -110,14 +116,20 @@ def measure(
     sgemm: float | None,
     cold: bool,
     notify: Notify = lambda _: None,
+    rule: Rule = STANDARD,
+    sustained: bool = False,
 ) -> list[KernelResult]:
     """Check and time every implementation on one case (name, shape, seed); one that fails or is wrong is not timed.
 
     If the case does not fit the GPU, all have failed. `notify` gets each measurement after each of its samples.
+    `sustained`: run each without rest, too, for its power and energy.
     """
     try:
         prepared = prepare(timer.gpu, implementations, case)
-        take_samples(timer, prepared, cold, notify)
+        take_samples(timer, prepared, cold, notify, rule)
+        for one in prepared.measurements if sustained else ():
+            work = partial(one.work, prepared.inputs, prepared.outputs)
+            one.facts.update(without_rest(timer, work, prepared.shape.flops))
     except MachineError as error:
         return [_not_timed(one, case[0], case[1], "failed", str(error)) for one in implementations]
     rows, (name, shape, _) = prepared.rows, case
@@ -154,13 +166,15 @@ def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str
     return prepared
 
 
-def take_samples(timer: GpuTimer, prepared: Prepared, cold: bool, notify: Notify = lambda _: None) -> None:
+def take_samples(
+    timer: GpuTimer, prepared: Prepared, cold: bool, notify: Notify = lambda _: None, rule: Rule = STANDARD
+) -> None:
     """Time the implementations in turns, until the median of each is certain enough or a limit is reached."""
 
     def run(measurement: Measurement) -> object:
         return measurement.work(prepared.inputs, prepared.outputs)
 
-    take_turns(timer, prepared.measurements, run, cold, notify)
+    take_turns(timer, prepared.measurements, run, cold, notify, rule=rule)
 
 
 def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:

@@ -19,9 +19,22 @@ from hw4cli.text.words import counted
 WARM_UP = 3  # runs
 FEWEST, MOST = 10, 100  # samples
 SECONDS = 4.0  # of samples, the most per kernel and case
+SUSTAINED_SECONDS = 1.0  # of runs without rest, of each kernel
 HALF_WIDTH = 0.005  # of the median's interval, relative to the median, below which sampling ends
 QUANTILES = (0.05, 0.25, 0.75, 0.95)
 DIGITS = 7  # significant ones of a sample in a record: events tick every half microsecond
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When sampling ends: after so many samples at most; before, when the interval's half width, relative to the
+    median, is no more than this."""
+
+    most: int = MOST
+    half_width: float = HALF_WIDTH
+
+
+STANDARD = Rule()
 
 
 @dataclass
@@ -39,13 +52,13 @@ class Measurement:
         """The GPU's time of each sample."""
         return [sample.gpu for sample in self.samples]
 
-    def done(self, most: int = MOST) -> bool:
-        """Whether the median's interval is narrow enough, or a limit is reached: `most` samples, or SECONDS."""
-        if len(self.samples) < min(FEWEST, most):
+    def done(self, rule: Rule = STANDARD) -> bool:
+        """Whether the median's interval is narrow enough, or a limit is reached: the rule's, or SECONDS."""
+        if len(self.samples) < min(FEWEST, rule.most):
             return False
         median, low, high = median_interval(self.times)
-        at_limit = len(self.samples) >= most or sum(self.times) > 1000 * SECONDS
-        return at_limit or (high - low) / 2 <= HALF_WIDTH * median
+        at_limit = len(self.samples) >= rule.most or sum(self.times) > 1000 * SECONDS
+        return at_limit or (high - low) / 2 <= rule.half_width * median
 
 
 Some = TypeVar("Some", bound=Measurement)
@@ -58,7 +71,7 @@ def take_turns(
     cold: bool,
     notify: Callable[[Some], None],
     pause: float = 0.0,
-    most: int = MOST,
+    rule: Rule = STANDARD,
 ) -> None:
     """Time `run` of the measurements in turns, until the median of each is certain enough or a limit is reached.
 
@@ -73,7 +86,7 @@ def take_turns(
     for measurement in measurements:
         for _ in range(WARM_UP):
             sample(measurement)
-    while waiting := [measurement for measurement in measurements if not measurement.done(most)]:
+    while waiting := [measurement for measurement in measurements if not measurement.done(rule)]:
         for measurement in waiting:
             measurement.samples.append(sample(measurement))
             notify(measurement)
@@ -101,3 +114,12 @@ def figures(measurement: Measurement) -> dict[str, Any]:
         "host_ms": host,
         "flush_ms": flush,
     }
+
+
+def without_rest(timer: GpuTimer, work: Callable[[], object], flops: float) -> dict[str, float | None]:
+    """What a run takes back to back, by the names of KernelResult's fields: time, power, clock, energy of the whole
+    board, and the operations for each joule (in 1e9). None where NVML does not count energy."""
+    found = timer.sustained(work, SUSTAINED_SECONDS)
+    ms, watts = found["sustained_ms"], found["watts"]
+    joules = ms * watts / 1000 if ms and watts else None
+    return {**found, "joules": joules, "gflop_per_joule": flops / 1e9 / joules if joules else None}

@@ -62,6 +62,19 @@ def pairs(row: dict[str, Any]) -> str:
     return "-" if percent is None else f"{percent:.1f}%"
 
 
+WITHOUT_REST = {
+    "sustained ms": ("sustained_ms", ".4g"),
+    "watts": ("watts", ".0f"),
+    "J": ("joules", ".4g"),
+    "GFLOP/J": ("gflop_per_joule", ".1f"),
+}
+
+
+def without_rest(row: dict[str, Any]) -> list[str]:
+    """The cells of the columns WITHOUT_REST, which tables have where kernels also ran back to back."""
+    return ["-" if row.get(key) is None else format(row[key], form) for key, form in WITHOUT_REST.values()]
+
+
 PROGRAM_COLUMNS = ["case", "(B, N, d)", "program", "median s", "min s", "max s", "ratio", "max error"]
 
 
@@ -86,11 +99,15 @@ def program_cells(row: dict[str, Any]) -> list[str]:
 def table(timed: list[dict[str, Any]], programs: bool) -> tuple[list[str], list[list[str]]]:
     """The header and the lines of rows that were timed, of programs or of kernels.
 
-    Beside rates of causal attention stands the column "pairs".
+    Beside rates of causal attention stands the column "pairs"; behind them, of runs without rest, power and energy.
     """
     if programs:
         return PROGRAM_COLUMNS, [program_cells(row) for row in timed]
     header, lines = list(COLUMNS.values()), [cells(row) for row in timed]
+    if any(row.get("sustained_ms") for row in timed):
+        at = header.index(COLUMNS["gb_per_s"]) + 1
+        header = [*header[:at], *WITHOUT_REST, *header[at:]]
+        lines = [[*line[:at], *without_rest(row), *line[at:]] for line, row in zip(lines, timed, strict=True)]
     if any(row.get("causal") for row in timed):
         at = header.index(COLUMNS["tflops"]) + 1
         header = [*header[:at], "pairs", *header[at:]]

@@ -40,6 +40,20 @@ def rate(records: Sequence[Record], over: str = AUTO) -> Picture:
     return _picture("Rate of each kernel", records, "rate, TFLOP/s", rate_of, over, rules=rules)
 
 
+def energy(records: Sequence[Record], over: str = AUTO) -> Picture:
+    """Operations for each joule over N, or of each case, where records hold the energy of runs without rest."""
+
+    def of_joule(point: Point) -> tuple[float, float, float]:
+        value = point.figures["gflop_per_joule"] or 0.0
+        return value, value, value
+
+    chosen = [replace(r, points=tuple(p for p in r.points if p.figures["gflop_per_joule"])) for r in records]
+    if not any(record.points for record in chosen):
+        raise InputError("no record here holds the energy of runs: make one with `hw4 bench --sustained --output`")
+    picture = _picture("Operations for each joule", chosen, "GFLOP per joule", of_joule, over)
+    return replace(picture, notes=("energy of the whole board (NVML), runs back to back for a second", *picture.notes))
+
+
 def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
     """How many times as fast as `base` each kernel is on each case, of times in one record."""
     ratios: dict[int, tuple[float, float, float]] = {}

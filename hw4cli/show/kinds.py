@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hw4cli.show import bars, curves
 from hw4cli.show.picture import Picture
+from hw4cli.show.scaling import scaling
 from hw4cli.show.traffic import traffic
 
 KINDS: dict[str, Callable[..., Picture]] = {
@@ -16,4 +17,6 @@ KINDS: dict[str, Callable[..., Picture]] = {
     "programs": bars.programs,
     "roofline": curves.roofline,
     "traffic": traffic,
+    "energy": curves.energy,
+    "scaling": scaling,
 }

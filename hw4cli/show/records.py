@@ -111,7 +111,7 @@ class Record:
     timelines: tuple[Timeline, ...] = ()
 
 
-FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes", "occupancy")
+FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes", "occupancy", "gflop_per_joule")
 
 
 def load(path: Path) -> Record:

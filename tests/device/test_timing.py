@@ -7,9 +7,9 @@ import pytest
 from helpers import ROOT
 
 import hw4cli.device.timing
-from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
+from hw4cli.device.timing import MOST_FLUSHES, GpuTimer, mean_watts
 from hw4cli.lab.bench import finish
-from hw4cli.lab.sampling import Measurement
+from hw4cli.lab.sampling import Measurement, without_rest
 from hw4cli.problem.shape import Shape
 
 FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
@@ -135,3 +135,46 @@ def test_runs_without_rest_are_as_long_as_the_gpu_takes(gpu):
 
 def test_runs_that_the_host_hands_over_too_slowly_have_no_such_time(gpu):
     assert GpuTimer(gpu).sustained(launches(gpu, 1, 0.5), 0.5)["sustained_ms"] is None
+
+
+def readings(step, seconds=1.0, every=0.01, ramp=0.2, watts=600.0):
+    """Readings of a counter of energy that moves in steps, of work whose power grows at first."""
+
+    def energy(now):
+        return int(1000 * watts * (now - min(now, ramp) / 2))
+
+    times = [every * n for n in range(1, round(seconds / every) + 1)]
+    return [(now, energy(now // step * step) if step else energy(now)) for now in times]
+
+
+@pytest.mark.parametrize("step", [0, 0.02, 0.1])
+def test_power_is_what_the_counter_rises_by_from_step_to_step_once_it_is_steady(step):
+    assert mean_watts(readings(step)) == pytest.approx(600, rel=0.01)
+
+
+def test_too_few_steps_of_the_counter_or_none_are_no_power():
+    assert mean_watts(readings(0.45)) is None
+    assert mean_watts([(0.01 * n, None) for n in range(100)]) is None
+    assert mean_watts([]) is None
+
+
+def test_a_run_without_rest_has_the_energy_that_nvml_counts(gpu):
+    timer = GpuTimer(gpu)
+    nvml = SimpleNamespace(
+        nvmlDeviceGetTotalEnergyConsumption=lambda _: int(gpu.now // 20 * 20 * 500),  # 500 W, in mJ
+        nvmlDeviceGetClockInfo=lambda *_: 1500,
+        NVML_CLOCK_SM=1,
+    )
+    timer._nvml = lambda ask: ask(nvml, None)
+    found = without_rest(timer, launches(gpu, 2, 0.001), flops=4e9)
+    joules = 500 * 2 * KERNEL / 1000
+    assert found["watts"] == pytest.approx(500, rel=0.02)
+    assert found["joules"] == pytest.approx(joules, rel=0.04)
+    assert found["gflop_per_joule"] == pytest.approx(4 / joules, rel=0.04)
+    assert found["sm_mhz"] == 1500
+
+
+def test_without_nvml_a_run_has_a_time_and_no_energy(gpu):
+    found = without_rest(GpuTimer(gpu), launches(gpu, 2, 0.001), flops=4e9)
+    assert found["sustained_ms"] == pytest.approx(2 * KERNEL, rel=0.02)
+    assert (found["watts"], found["joules"], found["gflop_per_joule"]) == (None, None, None)

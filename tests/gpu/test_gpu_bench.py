@@ -38,6 +38,17 @@ def test_a_record_holds_every_kernels_figures_and_the_machines(hw4, tmp_path):
     assert record["commit"]
 
 
+def test_runs_without_rest_take_the_power_that_the_driver_counts(hw4):
+    pytest.importorskip("pynvml")
+    result = hw4("bench", "flash", "float4", "--shape", "4,8192,64", "--sustained", "--format", "json")
+    assert result.returncode == 0, result.stderr
+    for row in json.loads(result.stdout)["rows"]:
+        assert 0.8 * row["median"] < row["sustained_ms"] < 2 * row["median"]
+        assert 100 < row["watts"] < 1200
+        assert row["joules"] == pytest.approx(row["watts"] * row["sustained_ms"] / 1000)
+        assert row["gflop_per_joule"] == pytest.approx(4 * 4 * 8192**2 * 64 / 1e9 / row["joules"])
+
+
 def test_two_runs_of_one_kernel_are_not_told_apart(hw4, tmp_path):
     assert hw4("bench", "--shape", "16,2048,64", "--output", tmp_path / "a").returncode == 0
     again = hw4("bench", "--shape", "16,2048,64", "--compare", tmp_path / "a")

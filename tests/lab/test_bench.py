@@ -15,7 +15,7 @@ from hw4cli.errors import InputError
 from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.changes import check_comparable, compare
 from hw4cli.lab.record import CACHE
-from hw4cli.lab.sampling import FEWEST, MOST, Measurement
+from hw4cli.lab.sampling import FEWEST, MOST, Measurement, Rule
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.shape import Shape
@@ -48,6 +48,13 @@ def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():
     assert not measurement(noisy[:20]).done()
     assert measurement(noisy).done()
     assert measurement(2000 * noisy[:FEWEST]).done()
+
+
+def test_a_trial_ends_by_the_rule_that_is_asked_for():
+    noisy = np.random.default_rng(0).uniform(0.99, 1.01, 40)
+    assert not measurement(noisy).done(Rule(half_width=0.0001))
+    assert measurement(noisy).done(Rule(half_width=0.05))
+    assert measurement(noisy[:5]).done(Rule(most=5, half_width=0.0001))
 
 
 def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 64), **changes):
@@ -128,6 +135,15 @@ def test_tables_show_every_figure_and_a_dash_where_there_is_none():
     assert shown["spread"] == "1.0%"
     assert shown["registers"] == "-"
     assert shown["occupancy"] == "12%"
+
+
+def test_runs_without_rest_show_their_power_and_energy_in_columns_of_their_own():
+    beside = row(sustained_ms=10.5, watts=612.0, joules=6.426, gflop_per_joule=85.5)
+    shown = formatted(record(beside, row("split")), "markdown").splitlines()
+    places = [shown[0].split(" | ").index(name) for name in ("sustained ms", "watts", "J", "GFLOP/J")]
+    assert [shown[2].split(" | ")[n] for n in places] == ["10.5", "612", "6.426", "85.5"]
+    assert [shown[3].split(" | ")[n] for n in places] == ["-"] * 4
+    assert "watts" not in formatted(record(row()), "markdown")
 
 
 def test_causal_rows_say_what_is_counted_and_are_compared_with_causal_ones_alone():

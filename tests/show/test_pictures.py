@@ -9,9 +9,10 @@ from records import COMMITTED, committed, row, written
 from hw4cli.cli.plot import KINDS as OFFERED
 from hw4cli.errors import InputError
 from hw4cli.show.bars import error, ladder, programs, tiles
-from hw4cli.show.curves import latency, rate, roofline, speedup
+from hw4cli.show.curves import energy, latency, rate, roofline, speedup
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.records import load
+from hw4cli.show.scaling import IDEAL, load_scaling, scaling
 from hw4cli.show.style import COLOURS, OTHERS, PEERS, colours
 
 
@@ -128,11 +129,41 @@ def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_pat
     assert (result.returncode, "is no record of roofs" in result.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"traffic"}))  # which is made from profiles
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"traffic", "scaling"}))  # which have records of their own
 def test_a_record_without_the_data_is_told(tmp_path, kind):
     empty = load(written(tmp_path / "a.json"))
     with pytest.raises(InputError, match="no record here holds"):
         KINDS[kind]([empty], *(["naive"] if kind == "speedup" else []))
+
+
+def test_energy_is_drawn_of_the_kernels_whose_energy_was_measured(tmp_path):
+    rows = row("flash", gflop_per_joule=81.5), row("split", gflop_per_joule=640.0), row("naive", gflop_per_joule=None)
+    picture = energy([load(written(tmp_path / "a.json", *rows))])
+    assert [one.name for one in picture.panels[0].series] == ["flash", "split"]
+    assert [*marks(picture, "split").values()] == [640.0]
+    assert picture.panels[0].value_label == "GFLOP per joule"
+    assert "whole board" in picture.notes[0]
+
+
+def test_scaling_is_drawn_over_the_number_of_gpus_beside_the_ideal():
+    record = load_scaling(ROOT / "benchmarks/scaling/h200.json")
+    picture = scaling([record])
+    speedups = marks(picture, "8x1048576x64")
+    assert speedups[1] == 1.0
+    assert 1.9 < speedups[2] < 2.0
+    assert marks(picture, IDEAL)[2] == 2.0
+
+
+def test_a_record_of_something_else_shows_no_scaling(tmp_path):
+    (tmp_path / "one.json").write_text(json.dumps({"kind": "scaling", "machine": {"gpu": "G"}, "strong": {"t12": {}}}))
+    for path, words in (
+        (ROOT / "benchmarks/h200-ladder.json", "is not a record of several GPUs"),
+        (ROOT / "README.md", "it is not JSON"),
+        (tmp_path / "one.json", "damaged"),
+        (tmp_path / "none.json", "cannot read"),
+    ):
+        with pytest.raises(InputError, match=words):
+            load_scaling(path)
 
 
 def test_a_name_keeps_its_colour_and_no_two_share_one():

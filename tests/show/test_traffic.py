@@ -67,8 +67,3 @@ def test_a_damaged_profile_is_one_sentence(hw4_here, tmp_path):
         fails(hw4_here(*args), 2, words)
     path.write_bytes(b"\xff\xfe\x00")
     fails(hw4_here(*args), 2, "no CSV file")
-
-
-@pytest.mark.parametrize("kind, words", [("energy", "power before and after"), ("scaling", "of one GPU")])
-def test_what_no_record_holds_is_refused_with_the_reason(hw4_here, kind, words):
-    fails(hw4_here("plot", kind, PROFILE, "-o", "x.svg"), 2, f"no picture of {kind}", words)
