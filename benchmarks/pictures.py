@@ -4,6 +4,7 @@ A picture holds a fingerprint of its data and of the code that draws it, by whic
 matplotlib's own lines differ from version to version, and so are not compared.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.picture import Picture
 from hw4cli.show.records import load
+from hw4cli.show.scaling import load_scaling
 from hw4cli.show.traffic import load_profile
 
 HERE = Path(__file__).resolve().parent
@@ -26,14 +28,16 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "programs": ("programs", "h100-end-to-end", {}),
     "roofline": ("roofline", "h200-split", {}),
     "traffic": ("traffic", "h200-ncu", {"shape": Shape(16, 4096, 64)}),
+    "scaling": ("scaling", "scaling/h200", {}),
 }
 
 
 def picture(name: str) -> Picture:
     """One of PICTURES, as data."""
     kind, record, options = PICTURES[name]
-    found = load_profile(HERE / f"{record}.csv") if kind == "traffic" else load(HERE / f"{record}.json")
-    return KINDS[kind]([found], **options)
+    read: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
+    path = HERE / f"{record}.{'csv' if kind == 'traffic' else 'json'}"
+    return KINDS[kind]([read.get(kind, load)(path)], **options)
 
 
 def outdated() -> list[str]:

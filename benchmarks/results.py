@@ -3,10 +3,12 @@ hw4cli/compute/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
-kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record) or `arrays` (a line
-for each workload of arrays: the first kernel, the peers, and what others published).
+kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
+for each workload of arrays: the first kernel, the peers, and what others published), `scaling` or `shards` (a line for
+each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's rates).
 """
 
+import json
 import re
 import sys
 import tomllib
@@ -18,7 +20,11 @@ from benchmarks.facts import source
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
 from hw4cli.lab.tables import COLUMNS, cells, read_record
+from hw4cli.nodes.model import predicted
+from hw4cli.problem.shape import Shape
+from hw4cli.show.scaling import SEQUENCE, STRONG, WEAK, Scaling, load_scaling
 from hw4cli.text.tables import markdown
+from hw4cli.text.words import counted
 
 HERE = Path(__file__).resolve().parent
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -145,6 +151,76 @@ def arrays(rows: list[dict[str, Any]], gpu: str) -> str:
     return markdown(header, lines) + note
 
 
+SCALING_HEADER = ["file (B, N, d)", "GPUs", "kernel", "stream s", "process s", "× one GPU", "efficiency", "predicted s"]
+
+
+def scaling(record: Scaling) -> str:
+    """A line for each file and number of GPUs; where the work grows with them, × is the work in the same time."""
+    lines = []
+    for what in (STRONG, WEAK):
+        for name, steps in record.of(what).items():
+            for step in steps:
+                file = "{} ({}, {}, {})".format(name, *step.row["shape"]).removeprefix(
+                    "{}x{}x{} ".format(*step.row["shape"])
+                )
+                figures = (
+                    f"{step.seconds:.3f}",
+                    f"{step.row['wall']:.3f}",
+                    f"{step.speedup:.2f}",
+                    f"{step.efficiency:.2f}",
+                )
+                lines.append([file, str(step.gpus), step.row["kernel"], *figures, f"{step.predicted:.3f}"])
+    return markdown(SCALING_HEADER, lines)
+
+
+def in_shards(record: Scaling) -> str:
+    """A line for each pass over a sequence in shards and number of GPUs."""
+    lines = []
+    for steps in record.of(SEQUENCE).values():
+        for step in steps:
+            _, heads, rows, d = step.row["shape"]
+            causal, backward = step.row["causal"], step.row["direction"] == "backward"
+            flops = 4 * heads * rows * rows * d * (2.5 if backward else 1) / (2 if causal else 1)
+            name = f"{step.row['direction']}{', causal' if causal else ''}"
+            figures = f"{step.seconds:.4f}", f"{flops / step.seconds / 1e12:.0f}", f"{step.speedup:.2f}"
+            lines.append(
+                [name, str(step.gpus), *figures, f"{step.efficiency:.2f}", f"{step.row['relative_error']:.1e}"]
+            )
+    header = ["pass", "GPUs", "s", "TFLOP/s", "× one GPU", "efficiency", "relative error"]
+    return markdown(header, lines) if lines else "Not measured.\n"
+
+
+FORESEEN = {  # files, and on how many GPUs of a node, and nodes
+    (8, 1 << 20, 64): ((1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)),
+    (8, 1 << 23, 64): ((8, 1), (8, 4), (8, 16)),
+}
+
+
+def foreseen(record: Scaling) -> str:
+    """What the machine's rates predict for two files, on more GPUs and nodes; beside it what was measured."""
+    measured = {(tuple(s.row["shape"]), s.gpus): f"{s.seconds:.2f}" for s in record.steps if s.what == STRONG}
+    lines = []
+    for sizes, places in FORESEEN.items():
+        for gpus, nodes in places:
+            one = predicted(Shape(*sizes), record.rates, gpus, nodes)
+            place = f"{nodes} nodes of {gpus} GPUs" if nodes > 1 else counted(gpus, "GPU")
+            found = measured.get((sizes, gpus), "-") if nodes == 1 else "-"
+            lines.append([str(sizes), place, f"{one.seconds:.2f}", f"{one.efficiency:.2f}", one.limit, found])
+    return markdown(["file", "on", "predicted s", "efficiency", "limited by", "measured s"], lines)
+
+
+def scaling_caption(path: Path) -> str:
+    """The machine, its rates, the software and the commit in one sentence."""
+    record, raw = load_scaling(path), json.loads(path.read_text(encoding="utf-8"))
+    rates, by = record.rates, raw["rates"]["by"]
+    copies = f", {rates.to_gpu / 1e9:.3g} GB/s to a GPU, {rates.from_gpu / 1e9:.3g} GB/s from it"
+    return (
+        f"{raw['machine']['cores']} cores, {record.facts}. Rates: {rates.flops / 1e12:.4g} TFLOP/s ({by}), "
+        f"{rates.cache_read / 1e9:.3g} GB/s read, {rates.cache_write / 1e9:.3g} GB/s written"
+        f"{copies if rates.to_gpu and rates.from_gpu else ''}, {rates.opening:.2g} s to open a further GPU."
+    )
+
+
 VIEWS = {"list": as_list, "versus": versus, "brief": brief, "programs": programs}
 
 
@@ -152,6 +228,10 @@ def filled(text: str) -> str:
     """A page's text with its marked tables made anew."""
 
     def table(match: re.Match[str]) -> str:
+        if match[3] in (by_gpus := {"scaling": scaling, "shards": in_shards, "foreseen": foreseen}):
+            path = HERE / match[2]
+            note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
+            return f"{match[1]}{by_gpus[match[3]](load_scaling(path))}{note}{match[4]}"
         record = read_record(HERE / match[2])
         text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
         gpu, rows = record["machine"].get("gpu") or "", record["rows"]

@@ -1,26 +1,57 @@
-"""How one file's time shrinks with more GPUs, from a record of benchmarks/scaling.py."""
+"""How one file's time, or one sequence's, shrinks with more GPUs, from a record of benchmarks/scaling.py."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.nodes.model import Prediction, Rates, predicted
 from hw4cli.problem import suite
+from hw4cli.problem.shape import Shape, most_gpus
 from hw4cli.show.picture import Mark, Panel, Picture, Series, short_gpu
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 
+STRONG, WEAK, SEQUENCE = "strong", "weak", "sequence"
 IDEAL = "as many GPUs"  # dashed, as what others measured is: nobody measured it
+FORESEEN = (1, 2, 4, 8)  # numbers of GPUs for which a prediction is drawn
+LONG = 1.0  # seconds on the fewest GPUs: a shorter file is computed by one GPU, and nothing is predicted
+
+
+@dataclass(frozen=True)
+class Step:
+    """A workload on a number of GPUs: the time, how many times the fewest GPUs' rate that is, and the time that the
+    machine's rates predict, in seconds (None for arrays)."""
+
+    what: str
+    name: str
+    gpus: int
+    seconds: float
+    speedup: float
+    predicted: float | None
+    row: dict[str, Any]  # as the record has it
+
+    @property
+    def efficiency(self) -> float:
+        """The speed-up for each GPU."""
+        return self.speedup / self.gpus
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """A record: the GPU, where it was measured, and for each file its (number of GPUs, times as fast as one)."""
+    """A record: the GPU, where it was measured, the machine's rates, and its steps."""
 
     gpu: str
     facts: str
-    files: dict[str, tuple[tuple[int, float], ...]]
+    rates: Rates
+    steps: tuple[Step, ...]
+
+    def of(self, what: str) -> dict[str, list[Step]]:
+        """The steps of each workload of a kind, by its name, from few GPUs to many."""
+        steps = sorted((step for step in self.steps if step.what == what), key=lambda step: step.gpus)
+        return {name: [step for step in steps if step.name == name] for name in dict.fromkeys(s.name for s in steps)}
 
 
 def load_scaling(path: Path) -> Scaling:
@@ -35,34 +66,86 @@ def load_scaling(path: Path) -> Scaling:
         raise InputError(f"{path} is not a record of several GPUs: make one with benchmarks/scaling.py")
     try:
         return _checked(raw, path)
-    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(f"{path} is a damaged record of benchmarks/scaling.py") from None
 
 
 def _checked(raw: dict[str, Any], path: Path) -> Scaling:
-    files = {}
-    for name, found in raw["strong"].items():
-        times = sorted((int(row["gpus"]), float(row["stream"])) for row in found["rows"])
-        (fewest, first), *_ = times
-        B, N, d = map(int, found["shape"])
-        title = name if name in suite.cases() else f"{B}x{N}x{d}"
-        if not all(gpus > 0 and seconds > 0 for gpus, seconds in times):
+    machine, rates = raw["machine"], Rates(**{key: value for key, value in raw["rates"].items() if key != "by"})
+    gpu = printable(machine["gpu"] or "unknown GPU")
+    facts = f"{gpu}, driver {machine['driver']}, commit {raw.get('commit') or 'unknown'}, {raw['date']}, {path.name}"
+    first: dict[tuple[str, str], tuple[int, float]] = {}
+    for row in raw["rows"]:
+        key, here = (row["what"], _name(row)), (int(row["gpus"]), _seconds(row))
+        if not (here[0] > 0 and 0 < here[1] < inf):
             raise ValueError("times that cannot be")
-        files[title] = tuple((gpus, fewest * first / seconds) for gpus, seconds in times)
-    gpu = printable(raw["machine"]["gpu"] or "unknown GPU")
-    facts = printable(f"{gpu}, driver {raw['machine']['driver']}, commit {raw.get('commit') or 'unknown'}, {path.name}")
-    return Scaling(gpu, facts, files)
+        first[key] = min(here, first.get(key, here))
+    steps = (_step(row, first[row["what"], _name(row)], rates) for row in raw["rows"])
+    return Scaling(gpu, printable(facts), rates, tuple(steps))
+
+
+def _step(row: dict[str, Any], first: tuple[int, float], rates: Rates) -> Step:
+    what, gpus, seconds = row["what"], int(row["gpus"]), _seconds(row)
+    fewest, slowest = first
+    work = gpus if what == WEAK else fewest  # in shares of what one GPU does in the time of the fewest
+    foreseen = None if what == SEQUENCE else _predicted(_shape(row), rates, gpus).seconds
+    return Step(what, _name(row), gpus, seconds, work * slowest / seconds, foreseen, row)
+
+
+def _predicted(shape: Shape, rates: Rates, gpus: int) -> Prediction:
+    """What the model says, of as many GPUs as `hw4` takes for a file of this shape."""
+    return predicted(shape, rates, min(gpus, most_gpus("all", shape)))
+
+
+def _shape(row: dict[str, Any]) -> Shape:
+    B, N, d = map(int, row["shape"])
+    return Shape(B, N, d)
+
+
+def _seconds(row: dict[str, Any]) -> float:
+    return float(row["median" if row["what"] == SEQUENCE else "stream"])
+
+
+def _name(row: dict[str, Any]) -> str:
+    if row["what"] == SEQUENCE:
+        return f"{row['direction']}{'-causal' if row['causal'] else ''}"
+    sizes = "x".join(str(int(size)) for size in row["shape"])
+    return printable(row["name"]) if row["what"] == WEAK or row["name"] in suite.cases() else sizes
 
 
 def scaling(records: Sequence[Scaling]) -> Picture:
-    """Times as fast as one GPU, over the number of GPUs: a panel for each record, a curve for each file."""
+    """Times as fast as one GPU, over the number of GPUs: for each record, a curve for each file, beside what the
+    machine's rates predict; and one for each pass over a sequence of arrays in shards."""
     panels = []
     for record in records:
-        counts = sorted({gpus for rows in record.files.values() for gpus, _ in rows})
-        if len(counts) < 2:
+        files, passes = record.of(STRONG), record.of(SEQUENCE)
+        if max((len(steps) for steps in (*files.values(), *passes.values())), default=0) < 2:
             raise InputError("a record of one number of GPUs shows no scaling: run benchmarks/scaling.py --gpus 1,2")
-        series = [Series(name, tuple(Mark(float(n), x, x, x) for n, x in rows)) for name, rows in record.files.items()]
-        ideal = Series(IDEAL, tuple(Mark(float(n), float(n), float(n), float(n)) for n in counts))
-        panels.append(Panel("lines", short_gpu(record.gpu), (*series, ideal), "speed-up, ×", "GPUs", True))
-    note = "from the first GPU's opening to the last byte of a file in memory, beside one GPU"
-    return Picture("One file on more GPUs", tuple(panels), (note,), tuple(record.facts for record in records))
+        foreseen = {f"{name} predicted": _foreseen(steps, record.rates) for name, steps in files.items()}
+        panels += _panels(f"{short_gpu(record.gpu)}, one file", files, {k: v for k, v in foreseen.items() if v})
+        panels += _panels(f"{short_gpu(record.gpu)}, one sequence in shards", passes, {})
+    note = "from the first GPU's opening to the last byte of a file in memory; of a sequence, from call to results"
+    return Picture("More GPUs", tuple(panels), (note,), tuple(record.facts for record in records))
+
+
+def _panels(title: str, workloads: dict[str, list[Step]], foreseen: dict[str, tuple[Mark, ...]]) -> list[Panel]:
+    """A panel of speed-ups; none if nothing was measured."""
+    if not workloads:
+        return []
+    series = [Series(name, tuple(_mark(s.gpus, s.speedup) for s in steps)) for name, steps in workloads.items()]
+    series += [Series(name, marks) for name, marks in foreseen.items()]
+    counts = sorted({int(float(mark.at)) for one in series for mark in one.marks})
+    ideal = Series(IDEAL, tuple(_mark(count, count) for count in counts))
+    return [Panel("lines", title, (*series, ideal), "speed-up, ×", "GPUs", True)]
+
+
+def _foreseen(steps: Sequence[Step], rates: Rates) -> tuple[Mark, ...]:
+    """The predicted speed-up of a file that takes long."""
+    if steps[0].seconds < LONG:
+        return ()
+    times = {count: _predicted(_shape(steps[0].row), rates, count).seconds for count in FORESEEN}
+    return tuple(_mark(count, times[FORESEEN[0]] / seconds) for count, seconds in times.items())
+
+
+def _mark(gpus: int, speedup: float) -> Mark:
+    return Mark(float(gpus), speedup, speedup, speedup)

@@ -1,6 +1,5 @@
 """The model of a file's time on many GPUs, and the rates that `hw4 doctor --measure` finds for it."""
 
-import json
 import re
 from importlib import import_module
 
@@ -10,17 +9,17 @@ from helpers import ROOT
 from hw4cli.doctor import measure
 from hw4cli.nodes.model import Rates, predicted
 from hw4cli.problem.shape import Shape
+from hw4cli.show.scaling import load_scaling
 
 LARGE = Shape(8, 1 << 20, 64)
 RATES = Rates(33e9, 5.8e9, None, 1.5e14, 55e9, 55e9, 0.13)
 
 
-def test_two_gpus_are_predicted_by_one_as_they_were_measured():
-    record = json.loads((ROOT / "benchmarks/scaling/h200.json").read_text())
-    one, two = (row["stream"] for row in record["strong"]["large"]["rows"])
-    rates = Rates(33e9, 5.8e9, None, LARGE.flops / one, 55e9, 55e9, 0.13)
-    assert predicted(LARGE, rates, 1).seconds == pytest.approx(one, rel=0.05)
-    assert predicted(LARGE, rates, 2).seconds == pytest.approx(two, rel=0.05)
+def test_more_gpus_are_predicted_by_one_as_they_were_measured():
+    steps = load_scaling(ROOT / "benchmarks/scaling/h200.json").of("strong")["8x1048576x64"]
+    rates = Rates(**{**vars(RATES), "flops": LARGE.flops / steps[0].seconds})
+    for step in steps:
+        assert predicted(LARGE, rates, step.gpus).seconds == pytest.approx(step.seconds, rel=0.1)
 
 
 @pytest.mark.parametrize("shape", [LARGE, Shape(1, 1 << 21, 64), Shape(9600, 128, 64), Shape(2, 128, 32, causal=True)])
