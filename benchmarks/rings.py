@@ -1,9 +1,14 @@
-"""Attention of one sequence in shards on several GPUs, and its gradients: times, and errors beside float64 (torch)."""
+"""Attention of one sequence in shards on several GPUs, and its gradients: times, and errors beside float64 (torch).
+
+Causal, the shards are in a zigzag, so that all GPUs compute equally much.
+"""
 
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+from hw4cli.shards.order import from_zigzag, zigzag_shards
 
 SIZES = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
 WARM = 16  # the part of the rows that is computed at first: compiles, opens rings
@@ -28,23 +33,23 @@ def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> No
                 continue
 
             def forward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
-                return attention_of_shards(*part[:3], causal=causal, return_lse=True)
+                return attention_of_shards(*part[:3], causal=causal, zigzag=causal, return_lse=True)
 
             def backward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
                 q, k, v, do, o, lse = part
-                return attention_backward_of_shards(do, q, k, v, o, lse, causal=causal)
+                return attention_backward_of_shards(do, q, k, v, o, lse, causal=causal, zigzag=causal)
 
-            few = shards([x[:, :, : sizes[2] // WARM] for x in whole], count)
+            few = shards([x[:, :, : sizes[2] // WARM] for x in whole], count, causal)
             answers = [list(x) for x in zip(*forward(few), strict=True)]
             backward([*few, *answers])
-            given = shards(whole, count)
+            given = shards(whole, count, causal)
             seconds, found = timed(forward, given, runs)
             answers = [list(x) for x in zip(*found, strict=True)]
-            o, lse = (joined(x) for x in answers)
+            o, lse = (joined(x, causal) for x in answers)
             _note(journal, {**keys, "direction": "forward", "shape": sizes}, seconds, forward_error(whole, o, causal))
             if journal.lacks(**keys, direction="backward"):
                 seconds, found = timed(backward, [*given, *answers], runs)
-                gradients = [joined(list(x)) for x in zip(*found, strict=True)]
+                gradients = [joined(list(x), causal) for x in zip(*found, strict=True)]
                 error = backward_error(whole, o, lse, gradients, causal)
                 _note(journal, {**keys, "direction": "backward", "shape": sizes}, seconds, error)
             del given, answers, found, o, lse
@@ -64,16 +69,18 @@ def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float)
         journal.add(**row, name="sequence", seconds=seconds, median=median, relative_error=error)
 
 
-def shards(arrays: Tensors, count: int) -> list[Tensors]:
+def shards(arrays: Tensors, count: int, causal: bool) -> list[Tensors]:
     """Equal parts of the rows of each array, one on each GPU."""
-    return [[part.to(f"cuda:{n}").contiguous() for n, part in enumerate(x.chunk(count, dim=2))] for x in arrays]
+    parts = ((zigzag_shards(x, count) if causal else x.chunk(count, dim=2)) for x in arrays)
+    return [[part.to(f"cuda:{n}").contiguous() for n, part in enumerate(one)] for one in parts]
 
 
-def joined(parts: Tensors) -> Any:
+def joined(parts: Tensors, causal: bool) -> Any:
     """The whole array, on the first GPU."""
     import torch
 
-    return torch.cat([part.to("cuda:0") for part in parts], dim=2)
+    here = [part.to("cuda:0") for part in parts]
+    return from_zigzag(here) if causal else torch.cat(here, dim=2)
 
 
 def timed(

@@ -12,6 +12,7 @@ from hw4cli.arrays.attention import attention
 from hw4cli.arrays.operand import CUPY, NUMPY, TORCH, operand
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.device.gpu import import_cupy
+from hw4cli.shards.order import check_shards, seen_of
 from hw4cli.shards.ring import NcclRing, Ring, ThreadRing
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -41,6 +42,7 @@ def attention_of_shards(
     v: Sequence[Any],
     *,
     causal: bool = False,
+    zigzag: bool = False,
     scale: float | None = None,
     return_lse: bool = False,
 ) -> list[Any]:
@@ -48,6 +50,9 @@ def attention_of_shards(
 
     Every row sees the keys of all shards, or, causal, those up to its own. K and V go round: each device passes on what
     it has while it computes with it, and needs memory for two shards of them. On GPUs by NCCL, a thread each.
+
+    `zigzag`: of n shards, the first has the first and the last of 2n equal parts of the sequence, the second the second
+    and the last but one, and so on (`zigzag_shards`): causal, all devices then compute equally much.
 
     Returns O of each shard, on its device, or O and its LSE. Raises what `attention` and `ring_attention` raise, and
     MachineError if there is no NCCL.
@@ -60,7 +65,7 @@ def attention_of_shards(
 
     def shard(ring: Ring) -> Any:
         arrays = (q[ring.rank], k[ring.rank], v[ring.rank])
-        return ring_attention(*arrays, ring, causal=causal, scale=scale, return_lse=return_lse)
+        return ring_attention(*arrays, ring, causal=causal, zigzag=zigzag, scale=scale, return_lse=return_lse)
 
     _check_lengths(q, k, v)
     return on_a_ring(q, shard)
@@ -86,23 +91,36 @@ def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
 
 
 def ring_attention(
-    q: Any, k: Any, v: Any, ring: Ring, *, causal: bool = False, scale: float | None = None, return_lse: bool = False
+    q: Any,
+    k: Any,
+    v: Any,
+    ring: Ring,
+    *,
+    causal: bool = False,
+    zigzag: bool = False,
+    scale: float | None = None,
+    return_lse: bool = False,
 ) -> Any:
     """What one worker does of attention_of_shards: `q`, `k` and `v` are its shards, (batch, heads, rows, d), all of one
     length. Workers of several processes make their ring by NcclRing.joined.
 
-    Returns O of its rows, or O and its LSE. Raises ValueError if causal shards of q and k differ in length.
+    Returns O of its rows, or O and its LSE. Raises ValueError if causal shards of q and k differ in length, or have an
+    odd number of rows in a zigzag.
     """
-    if causal and q.shape[2] != k.shape[2]:
-        raise ValueError(f"causal shards have as many rows as keys, but q has {q.shape[2]} and k {k.shape[2]}")
+    check_shards(q, k, causal, zigzag)
     so_far: Part | None = None
     for step in range(ring.size):
         arrive = ring.pass_on((k, v)) if step < ring.size - 1 else None
         owner = (ring.rank - step) % ring.size  # whose keys these are
-        if not causal or owner <= ring.rank:
-            diagonal = causal and owner == ring.rank
-            found = attention(q, k, v, causal=diagonal, align=TOP_LEFT, scale=scale, return_lse=True)
-            so_far = found if so_far is None else combined(so_far, found)
+        if seen := seen_of(q, ring.rank, owner, causal, zigzag):
+            rows, keys, diagonal = seen
+            some = q[:, :, rows], k[:, :, keys], v[:, :, keys]
+            found = attention(*some, causal=diagonal, align=TOP_LEFT, scale=scale, return_lse=True)
+            if so_far is None:
+                so_far = (wide(found[0]), found[1]) if ring.size > 1 else found
+            else:
+                o, lse = so_far
+                o[:, :, rows], lse[:, :, rows] = combined((o[:, :, rows], lse[:, :, rows]), found)
         if arrive:
             k, v = arrive()
     assert so_far is not None  # a worker's own keys come first
@@ -130,6 +148,11 @@ def combined(*parts: Part) -> Part:
         with np.errstate(divide="ignore"):
             lse = largest + xp.log(total)
     return o, lse
+
+
+def wide(array: Any) -> Any:
+    """An array of float32, of its own."""
+    return array.float() if hasattr(array, "float") else array.astype(np.float32, copy=False)
 
 
 def cast(o: Any, like: Any) -> Any:

@@ -91,7 +91,7 @@ class NcclRing:
     def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
         """Enqueue the copies behind the caller's stream; `arrive` lets that stream wait for them, not the thread."""
         nccl = _nccl()
-        sent = [operand("array", _packed(array), "BHND") for array in arrays]
+        sent = [operand("array", packed(array), "BHND") for array in arrays]
         received = [empty_like(one, tuple(one.array.shape)) for one in sent]
         targets = [operand("array", array, "BHND") for array in received]
         callers = stream_of(sent[0], self._cupy)
@@ -112,7 +112,7 @@ class NcclRing:
         return arrive
 
 
-def _packed(array: Any) -> Any:
+def packed(array: Any) -> Any:
     """The array, or a copy of it, whose elements lie one after the other: what is sent is one piece of memory."""
     if hasattr(array, "is_contiguous"):
         return array.contiguous()

@@ -10,6 +10,7 @@ import pytest
 from hw4cli import MachineError, attention, attention_backward
 from hw4cli.shards.backward import attention_backward_of_shards
 from hw4cli.shards.forward import attention_of_each, attention_of_shards
+from hw4cli.shards.order import from_zigzag, zigzag_shards
 from hw4cli.shards.ring import NcclRing
 from hw4cli.stream.gpus import count_here
 
@@ -51,9 +52,14 @@ def arrays(dtype, rows=1024, heads=4, count=3):
     return [rng.standard_normal((1, heads, rows, 64)).astype(dtype) for _ in range(count)]
 
 
-def on_two_gpus(put, whole):
-    """Both halves of the rows of each array."""
-    return [[put(np.ascontiguousarray(part), n) for n, part in enumerate(np.split(x, 2, axis=2))] for x in whole]
+def in_order(x, count):
+    """Equal parts of the rows."""
+    return np.split(x, count, axis=2)
+
+
+def on_two_gpus(put, whole, cut=in_order):
+    """Half of the rows of each array on either."""
+    return [[put(np.ascontiguousarray(part), n) for n, part in enumerate(cut(x, 2))] for x in whole]
 
 
 @pytest.fixture
@@ -80,16 +86,19 @@ def test_a_ring_of_two_gpus_computes_the_whole(place, causal, size):
 
 @pytest.mark.usefixtures("nccl")
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
-@pytest.mark.parametrize("causal", [False, True])
-def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, dtype):
+@pytest.mark.parametrize(("causal", "zigzag"), [(False, False), (True, False), (True, True)])
+def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, zigzag, dtype):
     put, get = place
+    cut, joined = (zigzag_shards, from_zigzag) if zigzag else (in_order, lambda x: np.concatenate(x, axis=2))
     do, q, k, v = whole = arrays(dtype, count=4)
     o, lse = attention(q, k, v, causal=causal, return_lse=True)
     expected = attention_backward(do, q, k, v, o, lse, causal=causal)
-    shards = on_two_gpus(put, [*whole, o, lse])
-    found = attention_backward_of_shards(*shards, causal=causal)
+    shards = on_two_gpus(put, whole, cut)
+    found = attention_of_shards(*shards[1:], causal=causal, zigzag=zigzag, return_lse=True)
+    assert np.abs(joined([get(part) for part, _ in found]).astype(float) - o).max() < 4e-3
+    found = attention_backward_of_shards(*shards, *zip(*found, strict=True), causal=causal, zigzag=zigzag)
     for right, parts in zip(expected, zip(*found, strict=True), strict=True):
-        got = np.concatenate([get(part) for part in parts], axis=2)
+        got = joined([get(part) for part in parts])
         assert got.dtype == dtype
         assert np.abs(got.astype(float) - right).max() < 4e-3 * max(1.0, np.abs(right).max())
 

@@ -8,6 +8,7 @@ from hw4cli import attention
 from hw4cli.gradients.backward import attention_backward
 from hw4cli.shards.backward import attention_backward_of_shards, ring_attention_backward
 from hw4cli.shards.forward import attention_of_shards
+from hw4cli.shards.order import from_zigzag, zigzag_shards
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -34,6 +35,18 @@ def test_gradients_go_round_the_ring_and_come_home(dtype, causal, count):
         got = np.concatenate(shards, axis=2)
         assert got.dtype == dtype
         assert np.abs(got.astype(float) - whole).max() < (1e-5 if dtype == np.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_gradients_of_a_zigzag_are_those_of_the_whole(causal, count):
+    do, q, k, v = arrays(np.float32)
+    expected = attention_backward(do, q, k, v, *attention(q, k, v, causal=causal, return_lse=True), causal=causal)
+    parts = [zigzag_shards(x, count) for x in (do, q, k, v)]
+    o, lse = zip(*attention_of_shards(*parts[1:], causal=causal, zigzag=True, return_lse=True), strict=True)
+    found = attention_backward_of_shards(*parts, o, lse, causal=causal, zigzag=True)
+    for whole, shards in zip(expected, zip(*found, strict=True), strict=True):
+        assert np.abs(from_zigzag(shards) - whole).max() < 1e-5
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -12,6 +12,7 @@ from fakenccl import on_rings_by_nccl
 from hw4cli.arrays.attention import attention
 from hw4cli.errors import MachineError
 from hw4cli.shards.forward import attention_of_each, attention_of_shards, combined, ring_attention
+from hw4cli.shards.order import from_zigzag, seen_of, zigzag_shards
 from hw4cli.shards.ring import NcclRing, ThreadRing, _nccl
 
 pytestmark = pytest.mark.timeout(60)
@@ -38,6 +39,39 @@ def test_a_ring_of_shards_computes_the_whole(dtype, causal, count):
     assert o.dtype == dtype
     assert np.abs(o.astype(float) - expected).max() < (1e-6 if dtype == np.float32 else 2e-3)
     assert np.abs(lse - expected_lse).max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_zigzag_of_shards_computes_the_whole(dtype, causal, count):
+    whole = arrays(dtype)
+    expected, expected_lse = attention(*whole, causal=causal, return_lse=True)
+    found = attention_of_shards(*[zigzag_shards(x, count) for x in whole], causal=causal, zigzag=True, return_lse=True)
+    o, lse = (from_zigzag(parts) for parts in zip(*found, strict=True))
+    assert np.abs(o.astype(float) - expected).max() < (1e-6 if dtype == np.float32 else 2e-3)
+    assert np.abs(lse - expected_lse).max() < 1e-5
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_in_a_zigzag_all_shards_see_equally_many_keys_and_in_order_they_do_not(size):
+    q = np.empty((1, 1, 12, 4))
+
+    def pairs(rank, zigzag):
+        steps = [seen_of(q, rank, owner, True, zigzag) for owner in range(size)]
+        areas = [len(range(12)[rows]) * len(range(12)[keys]) for rows, keys, _ in filter(None, steps)]
+        return sum(areas)
+
+    assert len({pairs(rank, True) for rank in range(size)}) == 1
+    assert [pairs(rank, False) for rank in range(size)] == [144 * (rank + 1) for rank in range(size)]
+
+
+def test_shards_that_make_no_zigzag_are_refused():
+    odd = [x[:, :, :3] for x in arrays()]
+    with pytest.raises(ValueError, match="two halves, but q has 3 rows and k 3"):
+        attention_of_shards(*[[x, x] for x in odd], zigzag=True)
+    with pytest.raises(ValueError, match="a zigzag of 5 shards has 10 equal parts: 24 rows have none"):
+        zigzag_shards(arrays()[0], 5)
 
 
 def test_shards_of_q_may_be_longer_than_those_of_k_unless_it_is_causal():
