@@ -43,7 +43,7 @@ STRONG = {"large": (8, 1 << 20, 64), "one batch": (1, 1 << 21, 64), "t12": (9600
 WEAK = (1, 1 << 20, 64)  # a GPU
 CHUNK = 1 << 24  # elements
 SAMPLES = 2, 6  # batches, and rows of each, that are compared with float64
-ONCE = 5.0  # seconds: a longer run is not repeated, as its spread is 1 %
+ONCE = 1.5  # seconds: a longer run is not repeated, as its spread is 1 %
 
 
 class Journal:
@@ -144,6 +144,7 @@ class Scaling:
 
     def __init__(self, journal: Journal, counts: list[int], runs: int, folder: Path, cpu: bool) -> None:
         self.journal, self.counts, self.runs, self.folder, self.cpu = journal, counts, runs, folder, cpu
+        self._warm: set[tuple[int, int]] = set()  # N and d for which kernels are compiled
 
     def rates(self) -> None:
         """The machine's rates, from which the model predicts."""
@@ -170,7 +171,9 @@ class Scaling:
 
     def _measure(self, source: Path, what: str, name: str, shape: Sizes, counts: list[int]) -> None:
         target, errors = self.folder / "out", dict[str, float]()
-        run(source, target, *self._gpus(counts[0]))  # compiles, and fills the page cache
+        if shape[1:] not in self._warm:
+            run(source, target, *self._gpus(counts[0]))  # compiles
+            self._warm.add(shape[1:])
         for count in counts:
             if not self.journal.lacks(what=what, name=name, gpus=count):
                 continue
