@@ -14,6 +14,7 @@ from hw4cli.arrays.operand import (
     LAYOUTS,
     NUMPY,
     Operand,
+    address_of,
     check_capture,
     check_range_can_be_read,
     empty_like,
@@ -184,7 +185,7 @@ def _compute(
         check_capture(q, half.gpu.is_compiled(planned))
         scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
         q_at, k_at, v_at, o_at = (x.matrix for x in operands)
-        where = Arrays(q_at, k_at, v_at, o_at, _address(lse), _address(scratch))
+        where = Arrays(q_at, k_at, v_at, o_at, address_of(lse), address_of(scratch))
         half.launch(work, where, scale, stream, kernel=kernel)
 
 
@@ -193,13 +194,6 @@ def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:
     check_range_can_be_read(operands[0])
     q, k, v = map(largest, operands)
     return q, k, v
-
-
-def _address(array: Any) -> int:
-    """Where an array of torch's or CuPy's begins; 0 for None."""
-    if array is None:
-        return 0
-    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
 
 
 _OPENING = threading.Lock()

@@ -72,7 +72,7 @@ def _check_tensor(name: str, tensor: Any) -> None:
     if tensor.device.type != "cuda":
         raise ValueError(f"{name} is on {tensor.device}: move it to a GPU, or give a NumPy array ({name}.numpy())")
     if tensor.requires_grad and _torch().is_grad_enabled():
-        raise ValueError(f"{name} requires a gradient: give {name}.detach(), and see attention_backward")
+        raise ValueError(f"{name} requires a gradient: call hw4cli.torch.attention, or give {name}.detach()")
 
 
 def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None) -> Any:
@@ -85,6 +85,13 @@ def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None)
 
     with model.array.device:
         return cupy.empty(shape, dtype or model.array.dtype)
+
+
+def address_of(array: Any) -> int:
+    """Where an array of torch's or CuPy's begins; 0 for None."""
+    if array is None:
+        return 0
+    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
 
 
 def _torch_type(name: str) -> Any:

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
-from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, empty_like, operand, stream_of
+from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.gradients.oncpu import backward_on_cpu
@@ -86,10 +86,9 @@ def _compute(work: Workload, given: tuple[Operand, ...], lse: Operand, made: tup
     cupy = import_cupy()
     with cupy.cuda.Device(lse.device):
         backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
-        with stream:
-            delta = cupy.ndarray((work.batch, work.heads, work.Nq), "float32")
+        delta = empty_like(lse, (work.batch, work.heads, work.Nq))  # of the arrays' library: a graph may capture it
         matrices = tuple(x.matrix for x in (*given, *made))
-        backward.launch(work, Arrays(matrices, lse.address, delta.data.ptr), scale, stream)
+        backward.launch(work, Arrays(matrices, lse.address, address_of(delta)), scale, stream)
 
 
 _OPENING = threading.Lock()

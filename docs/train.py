@@ -1,0 +1,142 @@
+"""Train a small character-level transformer on text made here, with hw4cli.torch.attention or torch's own.
+
+    python docs/train.py                      300 steps, on the GPU where there is one
+    python docs/train.py --attention torch    the same with torch.nn.functional.scaled_dot_product_attention
+
+Two runs of one seed with hw4's attention print the same digest of the parameters: the same bits.
+"""
+
+import argparse
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+
+import hw4cli.torch
+
+ATTENTION: dict[str, Callable[..., Any]] = {"hw4": hw4cli.torch.attention, "torch": scaled_dot_product_attention}
+SHOWN = 50  # steps, over which the loss is averaged
+
+
+def text(characters: int, seed: int = 0) -> str:
+    """Short stories: who is named in the first sentence appears in the second, so that looking back pays."""
+    draw = random.Random(seed)
+    names, things = ("Ann", "Bob", "Eve", "Max", "Zoe"), ("red ball", "old map", "blue kite", "tin cup")
+    found: list[str] = []
+    while sum(map(len, found)) < characters:
+        (giver, taker), thing = draw.sample(names, 2), draw.choice(things)
+        number = draw.randint(2, 99)
+        found.append(f"{giver} has {number} and gives {taker} the {thing}. Now {taker} has the {thing} of {giver}. ")
+    return "".join(found)[:characters]
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the model and of a batch."""
+
+    layers: int = 4
+    heads: int = 4
+    width: int = 256
+    context: int = 256
+    batch: int = 32
+
+
+TINY = Size(layers=1, heads=2, width=32, context=32, batch=8)
+
+
+class Block(nn.Module):
+    """Causal attention, then a network for each position; both are added to what came in."""
+
+    def __init__(self, size: Size, attention: Callable[..., Any]) -> None:
+        super().__init__()
+        width, self.heads, self.attention = size.width, size.heads, attention
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.network = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (batch, N, width). Q, K and V are parts of one array, which the kernels read where it is."""
+        parts = self.qkv(self.before(x)).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = parts  # (batch, heads, N, d) each
+        x = x + self.out(self.attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        return x + self.network(self.between(x))
+
+
+class Model(nn.Module):
+    """The characters before it give the probabilities of each next one."""
+
+    def __init__(self, alphabet: int, size: Size, attention: Callable[..., Any]) -> None:
+        super().__init__()
+        self.characters, self.places = nn.Embedding(alphabet, size.width), nn.Embedding(size.context, size.width)
+        self.blocks = nn.Sequential(*(Block(size, attention) for _ in range(size.layers)))
+        self.last = nn.Sequential(nn.LayerNorm(size.width), nn.Linear(size.width, alphabet))
+
+    def forward(self, given: Tensor) -> Tensor:
+        """given: (batch, N) numbers of characters."""
+        place = torch.arange(given.shape[1], device=given.device)
+        return self.last(self.blocks(self.characters(given) + self.places(place)))
+
+
+def train(
+    attention: str = "hw4",
+    steps: int = 300,
+    device: str = "cpu",
+    size: Size = Size(),
+    seed: int = 0,
+    compiled: bool = False,
+    show: Callable[[int, float], None] = lambda step, loss: None,
+) -> tuple[list[float], str]:
+    """The loss of each step, and a digest of the parameters after the last one. bfloat16 by autocast on a GPU."""
+    torch.manual_seed(seed)
+    stories = text(100_000, seed)
+    alphabet = sorted(set(stories))
+    numbers = torch.tensor([alphabet.index(one) for one in stories])
+    model = Model(len(alphabet), size, ATTENTION[attention]).to(device)
+    run = torch.compile(model) if compiled else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3 if size.width >= 128 else 3e-3)
+    losses: list[Tensor] = []
+    for step in range(1, steps + 1):
+        starts = torch.randint(len(numbers) - size.context, (size.batch, 1))
+        chunk = numbers[starts + torch.arange(size.context + 1)].to(device)
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            guesses = run(chunk[:, :-1])
+        loss = cross_entropy(guesses.float().flatten(0, 1), chunk[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+        if step % SHOWN == 0 or step == steps:
+            recent = losses[-SHOWN:]
+            show(step, float(sum(recent)) / len(recent))
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().numpy().tobytes())
+    return [float(loss) for loss in losses], digest.hexdigest()
+
+
+def main() -> None:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description="Train a small character-level transformer on text made here.")
+    parser.add_argument("--attention", choices=ATTENTION, default="hw4")
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--tiny", action="store_true", help="a model for the CPU")
+    parser.add_argument("--compile", action="store_true", help="by torch.compile")
+    given = parser.parse_args()
+
+    def show(step: int, loss: float) -> None:
+        print(f"step {step:4}  loss {loss:.4f}", flush=True)
+
+    size = TINY if given.tiny else Size()
+    _, digest = train(given.attention, given.steps, given.device, size, given.seed, given.compile, show)
+    print(f"parameters {digest[:16]}")
+
+
+if __name__ == "__main__":
+    main()

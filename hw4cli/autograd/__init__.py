@@ -1,0 +1,1 @@
+"""Attention as an operator of PyTorch, with its gradients."""

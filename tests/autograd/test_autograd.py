@@ -1,0 +1,177 @@
+"""hw4cli.torch on the CPU, where torch is installed: beside torch's own attention, as torch's machinery uses it."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+
+import hw4cli.torch  # noqa: E402
+from hw4cli.autograd.operators import operator  # noqa: E402
+
+EPSILON = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+def tensors(dtype=torch.float32, heads=4, kv_heads=4, Nq=33, Nk=33, d=16, layout="BHND", seed=0):
+    """Q, K and V that want gradients; of heads side by side with layout="BNHD"."""
+    random = torch.Generator().manual_seed(seed)
+    found = []
+    for count, N in ((heads, Nq), (kv_heads, Nk), (kv_heads, Nk)):
+        shape = (2, count, N, d) if layout == "BHND" else (2, N, count, d)
+        x = torch.randn(shape, generator=random, dtype=torch.float64).to(dtype)
+        found.append((x if layout == "BHND" else x.transpose(1, 2)).requires_grad_())
+    return found
+
+
+def gradients(function, inputs, **options):
+    """O, and the gradients of the inputs, of a loss that weighs each element of O otherwise."""
+    inputs = [x.detach().requires_grad_() for x in inputs]
+    o = function(*inputs, **options)
+    weights = torch.arange(o.numel(), dtype=torch.float64).reshape(o.shape).sin()
+    return [o.detach(), *torch.autograd.grad((o * weights).sum(), inputs)]
+
+
+def assert_like(got, expected, dtype):
+    for one, right in zip(got, expected, strict=True):
+        assert one.dtype == dtype and one.shape == right.shape
+        largest = max(1.0, float(right.abs().max()))
+        assert float((one.double() - right.double()).abs().max()) <= EPSILON[dtype] * largest
+
+
+@pytest.mark.parametrize("dtype", EPSILON, ids=str)
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ({}, {}),
+        ({"layout": "BNHD"}, {"is_causal": True, "scale": 0.5}),
+        ({"kv_heads": 2, "Nq": 20}, {"is_causal": True, "enable_gqa": True}),
+        ({"Nq": 40, "Nk": 20}, {"is_causal": True}),
+    ],
+    ids=str,
+)
+def test_it_gives_what_torch_gives_and_its_gradients(dtype, sizes, options):
+    inputs = tensors(dtype, **sizes)
+    wide = [x.detach().double() for x in inputs]
+    expected = gradients(scaled_dot_product_attention, wide, **options)
+    assert_like(gradients(hw4cli.torch.attention, inputs, **options), expected, dtype)
+
+
+def test_tensors_of_two_to_five_dimensions_are_taken_as_torch_takes_them():
+    q, k, v = tensors()
+    for shape in ((33, 16), (4, 33, 16), (2, 1, 4, 33, 16)):
+        parts = [x[0, 0] if len(shape) == 2 else x[0] if len(shape) == 3 else x.unsqueeze(1) for x in (q, k, v)]
+        got, right = (function(*parts) for function in (hw4cli.torch.attention, scaled_dot_product_attention))
+        assert got.shape == shape
+        torch.testing.assert_close(got, right)
+
+
+def test_the_mask_can_be_aligned_at_the_bottom_right():
+    q, k, v = tensors(Nq=5, Nk=12)
+    mask = torch.ones(5, 12, dtype=torch.bool).tril(7)
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(hw4cli.torch.attention(q, k, v, is_causal=True, align="bottom-right"), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"is_causal": True, "align": "bottom-right"}], ids=str)
+def test_gradcheck_passes(options):
+    inputs = tensors(torch.float64, heads=4, kv_heads=2, Nq=5, Nk=7, d=4)
+    assert torch.autograd.gradcheck(lambda *x: hw4cli.torch.attention(*x, enable_gqa=True, **options), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_torch_finds_nothing_wrong_with_the_operator(dtype, layout):
+    """Schema, fake operator (shapes, types, strides), and its autograd and its traces with dynamic shapes."""
+    inputs = tensors(dtype, Nq=9, Nk=12, d=8, layout=layout)
+    torch.library.opcheck(operator, (*inputs, True, "top-left", None, "auto"))
+
+
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_a_compiled_function_is_one_graph_and_gives_the_same_bits(layout):
+    def function(q, k, v):
+        return hw4cli.torch.attention(2 * q, k, v, is_causal=True).transpose(1, 2).flatten(2) + 1
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    inputs = tensors(layout=layout)
+    for got, right in zip(gradients(compiled, inputs), gradients(function, inputs), strict=True):
+        assert torch.equal(got, right) and got.stride() == right.stride()
+
+
+def test_what_torch_has_expanded_is_read_like_everything_else():
+    q, k, v = tensors()
+    hw4cli.torch.attention(q, k, v).sum().backward()  # dO is one number, expanded
+    right = torch.autograd.grad(scaled_dot_product_attention(q, k, v).sum(), (q, k, v))
+    for x, y in zip((q, k, v), right, strict=True):
+        torch.testing.assert_close(x.grad, y, atol=1e-5, rtol=1e-4)
+
+
+def test_autocast_chooses_the_type():
+    q, k, v = tensors()
+    with torch.autocast("cpu", torch.bfloat16):
+        o = hw4cli.torch.attention(q, k.bfloat16(), v)
+    assert o.dtype == torch.bfloat16
+    o.float().sum().backward()
+    assert q.grad.dtype == torch.float32
+    assert torch.equal(o, hw4cli.torch.attention(q.bfloat16(), k.bfloat16(), v.bfloat16()))
+
+
+def test_without_gradients_nothing_is_kept():
+    q, k, v = tensors()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            assert hw4cli.torch.attention(q, k, v).grad_fn is None
+    assert hw4cli.torch.attention(q.detach(), k.detach(), v.detach()).grad_fn is None
+
+
+def test_one_gradient_alone_and_checkpoints_work():
+    q, k, v = (x.detach() for x in tensors())
+    right = gradients(hw4cli.torch.attention, (q, k, v))
+    weights = torch.arange(right[0].numel(), dtype=torch.float64).reshape(q.shape).sin()
+    for function in (
+        lambda k: hw4cli.torch.attention(q, k, v),
+        lambda k: torch.utils.checkpoint.checkpoint(hw4cli.torch.attention, q, k, v, use_reentrant=False),
+    ):
+        alone = k.clone().requires_grad_()
+        (function(alone) * weights).sum().backward()
+        assert torch.equal(alone.grad, right[2])
+
+
+def test_a_second_derivative_is_refused_in_a_sentence():
+    q, k, v = tensors()
+    (first,) = torch.autograd.grad(hw4cli.torch.attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="has no second derivative"):
+        first.sum().backward()
+
+
+def test_not_a_number_in_one_head_stays_there():
+    q, k, v = tensors()
+    with torch.no_grad():
+        v[0, 1, 3, 2] = torch.nan
+    hw4cli.torch.attention(q, k, v).sum().backward()
+    for x in (q, k, v):
+        assert torch.isfinite(x.grad[1]).all() and torch.isfinite(x.grad[0, [0, 2, 3]]).all()
+    assert torch.isnan(q.grad[0, 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"attn_mask": torch.ones(33, 33)}, ValueError, "attn_mask is not supported: give is_causal=True"),
+        ({"dropout_p": 0.1}, ValueError, "dropout_p is 0.1: there is no dropout here, give 0"),
+        ({"key": np.zeros((2, 4, 33, 16))}, TypeError, "key is a ndarray: give a tensor of torch"),
+        ({"value": torch.zeros(2, 4, 33, 16).half()}, TypeError, "query is float32, value float16: give one"),
+        ({"query": torch.zeros(16)}, ValueError, "query has 1 dimensions: give"),
+        ({"key": torch.zeros(3, 4, 33, 16)}, ValueError, r"query and key differ in batches: \(2, 4, 33, 16\) and \(3,"),
+        ({"query": torch.zeros(2, 8, 33, 16)}, ValueError, "query has 8 heads, key 4: give enable_gqa=True"),
+        ({"value": torch.zeros(2, 4, 33, 8)}, ValueError, "k and v differ in shape"),
+        ({"query": torch.zeros(2, 4, 33, 16).to_sparse()}, TypeError, "query is a nested or sparse tensor"),
+        ({"scale": -1.0}, ValueError, r"scale is -1.0: it must be a positive number"),
+        ({"align": "left"}, ValueError, "align is 'left': give 'bottom-right' or 'top-left'"),
+        ({"kernel": "half"}, ValueError, "kernel is 'half': on the CPU give 'auto'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(change, error, words):
+    q, k, v = (x.detach() for x in tensors())
+    with pytest.raises(error, match=words):
+        hw4cli.torch.attention(**{"query": q, "key": k, "value": v, **change})

@@ -1,0 +1,27 @@
+"""docs/train.py: a small transformer learns as much with our attention as with torch's, with the same bits again."""
+
+import sys
+
+import pytest
+from helpers import ROOT
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+sys.path.append(str(ROOT / "docs"))
+
+import train
+
+
+def test_a_tiny_model_learns_the_same_and_has_the_same_bits_again():
+    losses, digest = train.train("hw4", 60, size=train.TINY)
+    assert losses[-1] < 0.8 * losses[0]
+    assert train.train("hw4", 60, size=train.TINY)[1] == digest
+    theirs, _ = train.train("torch", 60, size=train.TINY)
+    assert losses == pytest.approx(theirs, abs=1e-3)
+
+
+def test_the_example_prints_its_loss_and_a_digest(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "--tiny", "--device", "cpu", "--steps", "4", "--attention", "hw4"])
+    train.main()
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("step    4  loss 3.")
+    assert last.startswith("parameters ")
