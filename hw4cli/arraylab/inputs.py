@@ -17,6 +17,7 @@ from hw4cli.compute.launch import Matrix
 from hw4cli.errors import InputError
 
 PERIOD = (1 << 24) - 3  # numbers, after which they repeat: odd, so that no two heads are alike
+DO = 3  # the part of dO, behind Q, K and V
 REACH = 3.0  # of uniform numbers
 WORDS = {FLOAT16: np.int16, BFLOAT16: np.int16, FLOAT32: np.int32}
 EXPONENT = {FLOAT16: 0x7C00, BFLOAT16: 0x7F80, FLOAT32: 0x7F800000}  # whose bits are all set in infinity and NaN
@@ -142,18 +143,47 @@ def matrix(array: Any) -> Matrix:
 
 def on_device(case: NamedWorkload, cupy: Any) -> DeviceArrays:
     """The workload's inputs on the current GPU, and O, whose words are those of NaN."""
-    word, work = WORDS[case.work.dtype], case.work
-    arrays = []
-    for part, shape in enumerate(memory_shapes(case)):
-        flat = cupy.ndarray(int(np.prod(shape)), word)
-        found = numbers(case, part, flat.size)
-        for start in range(0, flat.size, PERIOD):
-            there = flat[start : start + PERIOD]
-            there.set(found[: there.size])
-        arrays.append(flat.reshape(shape))
-    q, k, v = as_bhnd(case, arrays)
+    shapes = memory_shapes(case)
+    q, k, v = as_bhnd(case, [_filled(case, cupy, part, shape) for part, shape in enumerate(shapes)])
+    return DeviceArrays(q, k, v, _unwritten(case, cupy, q.shape))
+
+
+@dataclass(frozen=True)
+class GradientArrays(DeviceArrays):
+    """The same with dO, which lies as O does, the float32 LSE, and dQ, dK and dV, which lie as O does, too."""
+
+    do: Any
+    lse: Any
+    dq: Any
+    dk: Any
+    dv: Any
+
+
+def with_gradients(case: NamedWorkload, arrays: DeviceArrays, cupy: Any) -> GradientArrays:
+    """A workload's arrays, and those that the backward pass takes and makes; dO holds numbers like Q's."""
+    q, k, v, o = arrays.q, arrays.k, arrays.v, arrays.o
+    batch, heads, N, d = q.shape
     rows_first = case.layout != "BHND"
-    shape = (work.batch, work.Nq, work.heads, work.d) if rows_first else (work.batch, work.heads, work.Nq, work.d)
-    o = cupy.ndarray(shape, word)
-    o.data.memset(0xFF, o.nbytes)
-    return DeviceArrays(q, k, v, o.transpose(0, 2, 1, 3) if rows_first else o)
+    do = _filled(case, cupy, DO, (batch, N, heads, d) if rows_first else q.shape)
+    made = [_unwritten(case, cupy, x.shape) for x in (q, k, v)]
+    lse = cupy.ndarray((batch, heads, N), np.float32)
+    return GradientArrays(q, k, v, o, do.transpose(0, 2, 1, 3) if rows_first else do, lse, *made)
+
+
+def _filled(case: NamedWorkload, cupy: Any, part: int, shape: tuple[int, ...]) -> Any:
+    """An array on the GPU with the numbers of a part."""
+    flat = cupy.ndarray(int(np.prod(shape)), WORDS[case.work.dtype])
+    found = numbers(case, part, flat.size)
+    for start in range(0, flat.size, PERIOD):
+        there = flat[start : start + PERIOD]
+        there.set(found[: there.size])
+    return flat.reshape(shape)
+
+
+def _unwritten(case: NamedWorkload, cupy: Any, shape: tuple[int, ...]) -> Any:
+    """An array (batch, heads, N, d) on the GPU, in the workload's layout, whose words are those of NaN."""
+    batch, heads, N, d = shape
+    rows_first = case.layout != "BHND"
+    found = cupy.ndarray((batch, N, heads, d) if rows_first else shape, WORDS[case.work.dtype])
+    found.data.memset(0xFF, found.nbytes)
+    return found.transpose(0, 2, 1, 3) if rows_first else found

@@ -5,17 +5,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hw4cli.arraylab import oracle
-from hw4cli.arraylab.inputs import EXPONENT, DeviceArrays, on_device
+from hw4cli.arraylab.inputs import EXPONENT
 from hw4cli.arraylab.named import NamedWorkload, described
 from hw4cli.arraylab.ours import Implementation
+from hw4cli.arraylab.passes import BYTES, FLOPS, FORWARD, Forward, subject
 from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 
-FLOPS = "4*B*H*Nq*Nk*d; causal: half of it"
 
 
 @dataclass(frozen=True)
@@ -29,6 +28,7 @@ class ArrayResult(KernelResult):
     layout: str = "BHND"
     distribution: str = ""
     ours: bool = True
+    direction: str = FORWARD  # which pass; "pass" in a record
     relative_error: float | None = None  # of the answer's norm
     checked_rows: int | None = None
     repeats: bool | None = None  # whether a second run gave the same bits
@@ -51,6 +51,7 @@ def measure(
     sustained: bool = False,
     rule: Rule = STANDARD,
     notify: Callable[[Measurement], None] = lambda _: None,
+    direction: str = FORWARD,
 ) -> list[ArrayResult]:
     """Check and time every implementation on one workload; one that fails or is wrong is not timed.
 
@@ -61,10 +62,9 @@ def measure(
     right: list[Checked] = []
     try:
         with _memory_errors(timer, case):
-            arrays = on_device(case, timer.gpu.cupy)
-            expected = oracle.exact_rows(case, arrays.q, arrays.k, arrays.v)
+            checks = subject(case, direction, timer.gpu.cupy)
             for one in implementations:
-                found = _checked(timer, one, case, arrays, expected)
+                found = _checked(timer, one, checks, direction)
                 if isinstance(found, Checked):
                     right.append(found)
                 else:
@@ -72,10 +72,10 @@ def measure(
             take_turns(timer, right, lambda checked: checked.work(), cold, notify, pause, rule)
             for checked in right:
                 if sustained:
-                    checked.more.update(without_rest(timer, checked.work, case.work.flops))
-                rows[checked.name] = _finished(checked, case)
+                    checked.more.update(without_rest(timer, checked.work, FLOPS[direction] * case.work.flops))
+                rows[checked.name] = _finished(checked, case, direction)
     except MachineError as error:
-        return [_not_timed(one, case, "failed", str(error)) for one in implementations]
+        return [_not_timed(one, case, direction, "failed", str(error)) for one in implementations]
     return [rows[one.name] for one in implementations]
 
 
@@ -88,27 +88,31 @@ def _memory_errors(timer: GpuTimer, case: NamedWorkload) -> Iterator[None]:
         raise MachineError(f"the GPU has not enough memory for {described(case.work)}") from None
 
 
-def _checked(
-    timer: GpuTimer, one: Implementation, case: NamedWorkload, arrays: DeviceArrays, expected: list[oracle.Rows]
-) -> Checked | ArrayResult:
+def _checked(timer: GpuTimer, one: Implementation, checks: Forward, direction: str) -> Checked | ArrayResult:
     """A measurement to be filled, or the row of what is wrong or failed."""
+    case = checks.case
     try:
-        work, facts = one.prepare(case, arrays)
-        arrays.o.data.memset(0xFF, arrays.o.nbytes)
-        first = work().copy()
-        arrays.o.data.memset(0xFF, arrays.o.nbytes)
-        repeats = _same(first, work())
+        work, facts = one.prepare(case, checks.arrays)
+        checks.clear()
+        first = tuple(x.copy() for x in _results(work()))
+        checks.clear()
+        repeats = all(_same(x, y) for x, y in zip(first, _results(work()), strict=True))
         timer.gpu.wait()
     except MachineError as error:
-        return _not_timed(one, case, "failed", str(error))
-    off = oracle.errors(case, expected, first)
-    reason = _not_finite(case, first) or oracle.problem(case, off)
+        return _not_timed(one, case, direction, "failed", str(error))
+    off = checks.errors(first)
+    reason = next(filter(None, (_not_finite(case, x) for x in first)), None) or checks.problem(off)
     if one.ours and not repeats:
         reason = reason or "a second run gave other bits"
     if reason:
-        return _not_timed(one, case, "wrong", reason)
+        return _not_timed(one, case, direction, "wrong", reason)
     more = {"relative_error": off.relative, "checked_rows": off.rows, "repeats": repeats}
     return Checked(one.name, work, facts, off.largest, implementation=one, more=more)
+
+
+def _results(made: Any) -> tuple[Any, ...]:
+    """O alone, or what else a pass makes."""
+    return made if isinstance(made, tuple) else (made,)
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -121,7 +125,7 @@ def _not_finite(case: NamedWorkload, o: Any) -> str | None:
     return f"{count:,} elements are NaN or Inf" if count else None
 
 
-def _facts(one: Implementation, case: NamedWorkload) -> dict[str, Any]:
+def _facts(one: Implementation, case: NamedWorkload, direction: str) -> dict[str, Any]:
     work = case.work
     return {
         "kernel": one.name,
@@ -135,24 +139,25 @@ def _facts(one: Implementation, case: NamedWorkload) -> dict[str, Any]:
         "layout": case.layout,
         "distribution": case.distribution,
         "ours": one.ours,
+        "direction": direction,
     }
 
 
-def _not_timed(one: Implementation, case: NamedWorkload, status: str, reason: str) -> ArrayResult:
-    return ArrayResult(status=status, reason=reason, **_facts(one, case))
+def _not_timed(one: Implementation, case: NamedWorkload, direction: str, status: str, reason: str) -> ArrayResult:
+    return ArrayResult(status=status, reason=reason, **_facts(one, case, direction))
 
 
-def _finished(checked: Checked, case: NamedWorkload) -> ArrayResult:
+def _finished(checked: Checked, case: NamedWorkload, direction: str) -> ArrayResult:
     """A measurement's samples as a row."""
     assert checked.implementation
     work, found = case.work, figures(checked)
     size = 4 if work.dtype == FLOAT32 else 2
     elements = 2 * work.d * work.batch * (work.heads * work.Nq + work.kv_heads * work.Nk)
     return ArrayResult(
-        **_facts(checked.implementation, case),
+        **_facts(checked.implementation, case, direction),
         status="ok",
-        tflops=work.flops / found["median"] / 1e9,
-        gb_per_s=size * elements / found["median"] / 1e6,
+        tflops=FLOPS[direction] * work.flops / found["median"] / 1e9,
+        gb_per_s=BYTES[direction] * size * elements / found["median"] / 1e6,
         max_error=checked.max_error,
         **found,
         **checked.facts,

@@ -40,7 +40,7 @@ def exact_rows(case: NamedWorkload, q: Any, k: Any, v: Any) -> list[Rows]:
     found = []
     work = case.work
     for batch, head in _heads(work, case.seed):
-        rows = _rows(work.Nq, case.seed)
+        rows = looked_at(work.Nq, case.seed)
         shared = head // (work.heads // work.kv_heads)
         matrices = (q[batch, head], k[batch, shared], v[batch, shared])
         Q, K, V = (from_words(np.ascontiguousarray(x.get()), work.dtype) for x in matrices)
@@ -60,7 +60,7 @@ def _attention(
     return np.asarray((p @ V) / np.where(total == 0, 1, total))
 
 
-def _rows(N: int, seed: int) -> NDArray[Any]:
+def looked_at(N: int, seed: int) -> NDArray[Any]:
     """Rows to look at: the first and the last, some at the edges of tiles, others anywhere."""
     if N <= ALL_ROWS:
         return np.arange(N)
@@ -93,12 +93,11 @@ def errors(case: NamedWorkload, expected: list[Rows], o: Any) -> Errors:
     return Errors(largest, relative, sum(len(one.rows) for one in expected))
 
 
-def problem(case: NamedWorkload, found: Errors) -> str | None:
+def problem(found: Errors, allowed: float, what: str = "the answer") -> str | None:
     """Why an answer with these errors is wrong, or None."""
-    allowed = ALLOWED[case.work.dtype]
     if found.relative <= allowed:  # NaN is not
         return None
     return (
-        f"off by {found.relative:.1e} of the answer's norm in {found.rows:,} rows, {found.largest:.1e} at most; "
+        f"off by {found.relative:.1e} of {what}'s norm in {found.rows:,} rows, {found.largest:.1e} at most; "
         f"allowed {allowed:g}"
     )

@@ -4,9 +4,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from hw4cli.arraylab.inputs import DeviceArrays
+from hw4cli.arraylab.inputs import DeviceArrays, GradientArrays
 from hw4cli.arraylab.named import NamedWorkload
 from hw4cli.arraylab.ours import Implementation, Work
+from hw4cli.arraylab.passes import BACKWARD, FORWARD
 from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
@@ -24,7 +25,9 @@ PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "efficient": "efficient", "math": "math
 WORDS = (TORCH, *PEERS, FLASH_ATTN)
 
 
-def peer_implementations(gpu: Gpu, words: tuple[str, ...], dtype: str) -> list[Implementation]:
+def peer_implementations(
+    gpu: Gpu, words: tuple[str, ...], dtype: str, direction: str = FORWARD
+) -> list[Implementation]:
     """The peers of these words for an element type: those of torch that know the type, flash-attn where installed.
 
     MachineError if there is no torch.
@@ -32,9 +35,9 @@ def peer_implementations(gpu: Gpu, words: tuple[str, ...], dtype: str) -> list[I
     torch = _torch()
     wanted = [name for word, name in PEERS.items() if word in words or TORCH in words]
     backends = [name for name in wanted if dtype != FLOAT32 or name in OF_FLOAT32]
-    found = [_of_torch(gpu, torch, name) for name in backends]
+    found = [_of_torch(gpu, torch, name, direction) for name in backends]
     if FLASH_ATTN in words and dtype != FLOAT32:
-        found += _of_flash_attn(gpu, torch)
+        found += _of_flash_attn(gpu, torch, direction)
     return found
 
 
@@ -47,13 +50,13 @@ def _torch() -> Any:
     return torch
 
 
-def _of_torch(gpu: Gpu, torch: Any, name: str) -> Implementation:
+def _of_torch(gpu: Gpu, torch: Any, name: str, direction: str) -> Implementation:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     backend = getattr(SDPBackend, BACKENDS[name])
 
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
-        work, (q, k, v) = case.work, _tensors(torch, case, arrays)
+        work = case.work
         options: dict[str, Any] = {"scale": case.scale}
         if work.heads != work.kv_heads:
             options["enable_gqa"] = True
@@ -64,16 +67,16 @@ def _of_torch(gpu: Gpu, torch: Any, name: str) -> Implementation:
 
             options["attn_mask"] = causal_lower_right(work.Nq, work.Nk)
 
-        def compute() -> Any:
-            with torch.no_grad(), sdpa_kernel(backend):
+        def forward(q: Any, k: Any, v: Any) -> Any:
+            with sdpa_kernel(backend):
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
-        return _translated(gpu, torch, case, compute), {}
+        return _pass(gpu, torch, case, arrays, forward, direction), {}
 
     return Implementation(name, prepare, ours=False)
 
 
-def _of_flash_attn(gpu: Gpu, torch: Any) -> list[Implementation]:
+def _of_flash_attn(gpu: Gpu, torch: Any, direction: str) -> list[Implementation]:
     """FlashAttention 2 and 3 as their own packages have them."""
     found = []
     for name, module in (("flash-attn 2", "flash_attn"), ("flash-attn 3", "flash_attn_interface")):
@@ -81,44 +84,71 @@ def _of_flash_attn(gpu: Gpu, torch: Any) -> list[Implementation]:
             function = getattr(__import__(module), "flash_attn_func")  # noqa: B009 - no type is known
         except (ImportError, AttributeError):
             continue
-        found.append(_of_function(gpu, torch, name, function))
+        found.append(_of_function(gpu, torch, name, function, direction))
     if not found:
         raise MachineError("--peers flash-attn needs the package flash-attn (2 or 3), which is not installed here")
     return found
 
 
-def _of_function(gpu: Gpu, torch: Any, name: str, function: Callable[..., Any]) -> Implementation:
+def _of_function(gpu: Gpu, torch: Any, name: str, function: Callable[..., Any], direction: str) -> Implementation:
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
         work = case.work
         if work.causal and work.offset != work.Nk - work.Nq:
             raise MachineError(f"{name} aligns the mask at the bottom right alone")
-        q, k, v = (x.transpose(1, 2) for x in _tensors(torch, case, arrays))  # (batch, N, heads, d)
 
-        def compute() -> Any:
-            with torch.no_grad():
-                result = function(q, k, v, softmax_scale=case.scale, causal=work.causal)
+        def forward(*tensors: Any) -> Any:
+            q, k, v = (x.transpose(1, 2) for x in tensors)  # (batch, N, heads, d)
+            result = function(q, k, v, softmax_scale=case.scale, causal=work.causal)
             return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
 
-        return _translated(gpu, torch, case, compute), {}
+        return _pass(gpu, torch, case, arrays, forward, direction), {}
 
     return Implementation(name, prepare, ours=False)
 
 
-def _tensors(torch: Any, case: NamedWorkload, arrays: DeviceArrays) -> tuple[Any, ...]:
-    """Q, K and V as torch's tensors (batch, heads, N, d), without a copy."""
+def _pass(
+    gpu: Gpu,
+    torch: Any,
+    case: NamedWorkload,
+    arrays: DeviceArrays,
+    forward: Callable[..., Any],
+    direction: str,
+) -> Work:
+    """The work of a pass: O, or by torch's autograd dQ, dK and dV, or all four."""
     dtype = getattr(torch, case.work.dtype)
-    return tuple(torch.from_dlpack(x).view(dtype) for x in (arrays.q, arrays.k, arrays.v))
+    q, k, v = (torch.from_dlpack(x).view(dtype) for x in (arrays.q, arrays.k, arrays.v))
+    if direction == FORWARD:
+
+        def compute() -> tuple[Any, ...]:
+            with torch.no_grad():
+                return (forward(q, k, v),)
+
+        return _translated(gpu, torch, case, compute)
+    assert isinstance(arrays, GradientArrays)
+    inputs = [x.detach().requires_grad_() for x in (q, k, v)]
+    do = torch.from_dlpack(arrays.do).view(dtype)
+    kept: list[Any] = []  # O, which the backward pass alone starts from
+
+    def gradients() -> tuple[Any, ...]:
+        if direction != BACKWARD:
+            o = forward(*inputs)
+            return o.detach(), *torch.autograd.grad(o, inputs, do)
+        if not kept:
+            kept.append(forward(*inputs))
+        return tuple(torch.autograd.grad(kept[0], inputs, do, retain_graph=True))
+
+    return _translated(gpu, torch, case, gradients)
 
 
-def _translated(gpu: Gpu, torch: Any, case: NamedWorkload, compute: Callable[[], Any]) -> Work:
-    """The work, whose result is an array of words, and whose errors are MachineErrors."""
+def _translated(gpu: Gpu, torch: Any, case: NamedWorkload, compute: Callable[[], tuple[Any, ...]]) -> Work:
+    """The work, whose results are arrays of words, and whose errors are MachineErrors."""
     word = torch.int32 if case.work.dtype == FLOAT32 else torch.int16
 
     def work() -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch says in many lines why a backend is not there
-                return gpu.cupy.from_dlpack(compute().view(word))
+                return tuple(gpu.cupy.from_dlpack(x.view(word)) for x in compute())
         except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
             raise MachineError(f"PyTorch: {str(error).splitlines()[0]}") from None
 

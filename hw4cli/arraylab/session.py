@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from hw4cli.arraylab.measure import FLOPS, ArrayResult, measure
+from hw4cli.arraylab.backward import gradient_implementation
+from hw4cli.arraylab.measure import ArrayResult, measure
 from hw4cli.arraylab.named import NamedWorkload, workload
-from hw4cli.arraylab.ours import KERNELS, implementation, takes
+from hw4cli.arraylab.ours import KERNELS, Implementation, implementation, takes
+from hw4cli.arraylab.passes import CONVENTIONS, FORWARD, MEMORY, PASSES
 from hw4cli.arraylab.peers import peer_implementations
 from hw4cli.arraylab.tables import KIND
 from hw4cli.arrays.kernels16 import kernel16
@@ -17,6 +19,7 @@ from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import HALF_WIDTH, MOST, Measurement, Rule
 
 Notify = Callable[[Measurement, NamedWorkload], None]
+NO_NAMES = "kernels of gradients are chosen by the workload: name none"
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named
 
 
@@ -32,28 +35,38 @@ class ArraySession:
         sustained: bool = False,
         samples: int = MOST,
         error: float = HALF_WIDTH,
+        direction: str = FORWARD,
     ) -> None:
         self.gpu = Gpu()
         self._timer = GpuTimer(self.gpu)
         self._kernels, self._peers, self._cold = kernels, peers, cold
         self._pause, self._sustained, self._rule = pause, sustained, Rule(samples, error)
+        self._direction = direction
         self._before, self._sgemm = self._timer.clocks(), self._timer.sgemm_tflops()
         self.rows: list[ArrayResult] = []
 
     def measure(self, case: NamedWorkload, notify: Notify = lambda *_: None) -> list[ArrayResult]:
         """The rows of one workload: of the kernels that take its element type, and of the peers."""
-        kernels = self._kernels or self._default(case)
-        fitting = [name for name in kernels if takes(name, case.work)] or kernels
-        subjects = [implementation(self.gpu, self._timer, name) for name in fitting]
+        subjects = self._ours(case)
         if self._peers:
-            subjects += peer_implementations(self.gpu, self._peers, case.work.dtype)
+            subjects += peer_implementations(self.gpu, self._peers, case.work.dtype, self._direction)
 
         def show(one: Measurement) -> None:
             notify(one, case)
 
-        found = measure(self._timer, subjects, case, self._cold, self._pause, self._sustained, self._rule, show)
+        found = measure(
+            self._timer, subjects, case, self._cold, self._pause, self._sustained, self._rule, show, self._direction
+        )
         self.rows += found
         return found
+
+    def _ours(self, case: NamedWorkload) -> list[Implementation]:
+        """Of the forward pass the kernels named, or the fastest; of others those that are chosen for the workload."""
+        if self._direction != FORWARD:
+            return [gradient_implementation(self.gpu, self._timer, case.work, self._direction)]
+        kernels = self._kernels or self._default(case)
+        fitting = [name for name in kernels if takes(name, case.work)] or kernels
+        return [implementation(self.gpu, self._timer, name) for name in fitting]
 
     def _default(self, case: NamedWorkload) -> Sequence[str]:
         return OF_FLOAT32 if case.work.dtype == FLOAT32 else (kernel16(case.work, self.gpu.props),)
@@ -61,10 +74,14 @@ class ArraySession:
     def record(self) -> dict[str, Any]:
         """The record of all rows so far."""
         rest = {"pause": f"{self._pause:g} s of rest before each sample"} if self._pause else {}
+        if self._direction != FORWARD:
+            rest["gb_per_s"] = MEMORY[self._direction]
+        flops = CONVENTIONS[self._direction]
         record = benchmark_record(
-            self._timer, self.rows, self._sgemm, self._cold, self._before, flops=FLOPS, checked="float64", **rest
+            self._timer, self.rows, self._sgemm, self._cold, self._before, flops=flops, checked="float64", **rest
         )
-        return {**record, "kind": KIND}
+        rows = [{("pass" if key == "direction" else key): x for key, x in row.items()} for row in record["rows"]]
+        return {**record, "kind": KIND, "rows": rows}
 
 
 def bench(
@@ -75,13 +92,15 @@ def bench(
     pause: float = 0.0,
     sustained: bool = False,
     samples: int = MOST,
+    direction: str = "fwd",
 ) -> dict[str, Any]:
     """Time attention of arrays on the GPU, as `hw4 bench KERNELS --workload ...` does; the record as a dictionary.
 
     kernels: "half", or of `hw4 kernels`; by default the fastest for the element type. workloads: names of
     testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
     seconds of rest before each sample; `sustained`: also run each a second without rest, for its power; `samples`: of
-    each at most. record["rows"] holds a dictionary for each kernel and workload, times in milliseconds.
+    each at most. `direction`: "fwd", "bwd" or "both", of which the last two choose their kernels. record["rows"] holds
+    a dictionary for each kernel and workload, times in milliseconds.
 
     Raises InputError for a kernel or workload that there is not, MachineError if there is no GPU.
 
@@ -98,7 +117,12 @@ def bench(
     for name in names:
         if name not in KERNELS:
             raise InputError(f"there is no kernel {name!r} for arrays: give {', '.join(KERNELS)}")
-    session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples)
+    if direction not in PASSES:
+        raise InputError(f"direction is {direction!r}: give {', '.join(map(repr, PASSES))}")
+    if names and PASSES[direction] != FORWARD:
+        raise InputError(NO_NAMES)
+    which = PASSES[direction]
+    session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples, direction=which)
     for case in parsed:
         session.measure(case)
     return session.record()

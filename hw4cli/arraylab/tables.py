@@ -3,6 +3,7 @@
 from typing import Any
 
 from hw4cli.arraylab.named import described
+from hw4cli.arraylab.passes import FORWARD
 from hw4cli.arrays.workload import Workload
 
 KIND = "arrays"  # of a record
@@ -13,6 +14,10 @@ NOTE = (
     "TFLOP/s: 4·B·H·Nq·Nk·d operations in the time, of causal attention by convention half of them; pairs: how many of "
     "the Nq·Nk pairs of a row and a key are in tiles that the kernel computes; ×: the first kernel's rate is so many "
     "times this one's"
+)
+GRADIENT_NOTE = (
+    "of the backward pass 2.5 times as many operations are counted, of both passes 3.5 times, whatever a kernel "
+    "computes: two passes without atomic operations have 7 products, not 5; rel. error: of dQ, dK and dV, the worst"
 )
 
 
@@ -30,7 +35,22 @@ def table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     for row in timed:
         first.setdefault(row["case"], row)
     header = [*COLUMNS, *(SUSTAINED if sustained else ()), *LAST]
-    return header, [_cells(row, first[row["case"]], sustained) for row in timed]
+    lines = [_cells(row, first[row["case"]], sustained) for row in timed]
+    if any(_pass(row) != FORWARD for row in timed):
+        header.insert(2, "pass")
+        for line, row in zip(lines, timed, strict=True):
+            line.insert(2, _pass(row))
+    return header, lines
+
+
+def _pass(row: dict[str, Any]) -> str:
+    return str(row.get("pass") or FORWARD)
+
+
+def notes(timed: list[dict[str, Any]]) -> list[str]:
+    """What the figures of rows that were timed mean, a sentence or two each."""
+    gradients = any(_pass(row) != FORWARD for row in timed)
+    return [NOTE] * bool(timed) + [GRADIENT_NOTE] * gradients
 
 
 def _cells(row: dict[str, Any], first: dict[str, Any], sustained: bool) -> list[str]:

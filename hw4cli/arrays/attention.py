@@ -83,7 +83,7 @@ def attention(
             check_on_cpu(max_error, work, bounds or absmax(operands), factor)
         attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, max_error, bounds))
     else:
-        _compute(work, (*operands, o), lse, factor, kernel, max_error, bounds)
+        attention_on_gpu(work, (*operands, o), lse, factor, kernel, max_error, bounds)
     return (result, lse) if return_lse else result
 
 
@@ -158,7 +158,7 @@ def check_rows(x: Operand) -> None:
         raise ValueError(f"{x.name} does not begin at a multiple of 16 bytes")
 
 
-def _compute(
+def attention_on_gpu(
     work: Workload,
     operands: tuple[Operand, Operand, Operand, Operand],
     lse: Any,
@@ -167,6 +167,7 @@ def _compute(
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
 ) -> None:
+    """Enqueue the launches that write O, the last operand, and, unless it is None, the LSE, on the current stream."""
     q = operands[0]
     cupy = import_cupy()
     with cupy.cuda.Device(q.device):

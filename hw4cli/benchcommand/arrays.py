@@ -29,6 +29,7 @@ def bench_arrays(
     sustained: bool,
     samples: int,
     error: float,
+    direction: str,
 ) -> int:
     """Time attention of arrays, and print the record; the command's exit status.
 
@@ -37,15 +38,18 @@ def bench_arrays(
     with Importing():
         from hw4cli.arraylab.named import workload
         from hw4cli.arraylab.ours import KERNELS
-        from hw4cli.arraylab.session import ArraySession
+        from hw4cli.arraylab.passes import FORWARD, PASSES
+        from hw4cli.arraylab.session import NO_NAMES, ArraySession
         from hw4cli.lab.times import median_interval
 
     for name in filter(is_own_kernel, kernels):
         raise click.UsageError(f"{name} computes cases: give --cases or --shape, not --workload", ctx)
+    if kernels and PASSES[direction] != FORWARD:
+        raise click.UsageError(f"--pass {direction}: {NO_NAMES}", ctx)
     then = older_record(older, cold=not warm)
     chosen = [workload(text) for text in workloads]
     names = [one for name in dict.fromkeys(kernels) for one in (KERNELS if name == "all" else [name])]
-    session = ArraySession(names, peers, not warm, pause, sustained, samples, error)
+    session = ArraySession(names, peers, not warm, pause, sustained, samples, error, PASSES[direction])
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
 
         def show(one: "Measurement", case: "NamedWorkload") -> None:

@@ -29,7 +29,7 @@ def publish(result: dict[str, Any], form: str, output: Path | None) -> None:
 
 def formatted(result: dict[str, Any], form: str) -> str:
     """A record as text: a table, Markdown, CSV or JSON."""
-    from hw4cli.arraylab.tables import KIND, NOTE
+    from hw4cli.arraylab.tables import KIND, notes
     from hw4cli.arraylab.tables import table as array_table
     from hw4cli.lab.tables import CAUSAL_NOTE, table
     from hw4cli.text import tables
@@ -45,15 +45,15 @@ def formatted(result: dict[str, Any], form: str) -> str:
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]
-    if arrays and timed:
-        reasons.append(NOTE)
+    if arrays:
+        reasons += notes(timed)
     elif any(row.get("causal") for row in timed):
         reasons.append(CAUSAL_NOTE)
     if form == "markdown":
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
     width = columns(sys.stdout)
-    notes = "".join(f"{wrapped(line, width)}\n" for line in reasons)
-    return tables.plain(header, lines, width, _bars(timed, len(header))) + notes
+    below = "".join(f"{wrapped(line, width)}\n" for line in reasons)
+    return tables.plain(header, lines, width, _bars(timed, len(header))) + below
 
 
 def _bars(rows: list[dict[str, Any]], columns: int) -> "Bars":

@@ -37,7 +37,7 @@ KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error"}
 # The options of each of the three benchmarks, and the option that asks for it.
 OPTIONS = {
     "files": KERNELS | {"cases", "shapes", "causal", "tiles"},
-    "arrays": KERNELS | {"workloads", "pause"},
+    "arrays": KERNELS | {"workloads", "pause", "direction"},
     "programs": {"cases", "programs", "folder", "runs", "cold"},
 }
 ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
@@ -46,7 +46,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 @click.command(
     cls=Sections,
     sections={
-        "On what": ["cases", "shapes", "causal", "workloads"],
+        "On what": ["cases", "shapes", "causal", "workloads", "direction"],
         "Kernels": ["tiles", "peers", "older"],
         "Samples": ["warm", "samples", "error", "pause", "sustained"],
         "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
@@ -70,6 +70,14 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     metavar="WORKLOAD",
     shell_complete=complete_workloads,
     help="Arrays with heads: a name or sizes (docs/workloads.md); may be given several times.",
+)
+@click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["fwd", "bwd", "both"]),
+    default="fwd",
+    show_default=True,
+    help="Of a workload: O, or dQ, dK and dV, or all.",
 )
 @click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
@@ -123,7 +131,8 @@ def bench(
     turns until the interval of each median is narrow. Example: hw4 bench flash float4 --cases t28 --peers torch
 
     With --workload: arrays of 16 or 32 bits, with heads, on the GPU. Example: hw4 bench half --workload tilelang
-    --workload "B=2 H=16 N=8192 d=128 dtype=bf16 causal" --peers cudnn,fa2
+    --workload "B=2 H=16 N=8192 d=128 dtype=bf16 causal" --peers cudnn,fa2. With --pass bwd the gradients are
+    timed, with --pass both O and the gradients; 2.5 and 3.5 times as many operations are counted, by convention.
 
     With --end-to-end: wall times of whole programs, from start to exit. Each --program and hw4 itself are checked on
     each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases

@@ -60,7 +60,7 @@ def attention_backward(
     if like_q.library == NUMPY:
         backward_on_cpu(work, given, lse, made, factor)
     else:
-        _compute(work, given, log_sums, made, factor)
+        backward_on_gpu(work, given, log_sums, made, factor)
     return results[0], results[1], results[2]
 
 
@@ -80,7 +80,10 @@ def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
     return found
 
 
-def _compute(work: Workload, given: tuple[Operand, ...], lse: Operand, made: tuple[Operand, ...], scale: float) -> None:
+def backward_on_gpu(
+    work: Workload, given: tuple[Operand, ...], lse: Operand, made: tuple[Operand, ...], scale: float
+) -> None:
+    """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream."""
     for x in (*given, *made):
         check_rows(x)
     cupy = import_cupy()

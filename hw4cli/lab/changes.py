@@ -56,7 +56,8 @@ def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = R
 def _subject(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a row is about: rows of other kernels, workloads or layouts are not compared with it."""
     arrays = (row.get(key) for key in ("dtype", "heads", "kv_heads", "Nk", "layout", "distribution"))
-    return row["kernel"], *row["shape"], bool(row.get("causal")), *arrays
+    which = row.get("pass") or row.get("direction") or "forward"
+    return row["kernel"], *row["shape"], bool(row.get("causal")), which, *arrays
 
 
 def _direction(least: float, most: float, factor: float) -> str:

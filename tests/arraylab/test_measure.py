@@ -222,11 +222,13 @@ from types import SimpleNamespace
 import fakecupy, hw4cli.arraylab.session as session
 from fakegpu import FakeTimer
 from test_measure import answering
+from test_passes import gradients_of
 session.Gpu = lambda: SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU")
 session.GpuTimer = FakeTimer
 FakeTimer.sustained = lambda self, work, seconds: {{"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}}
+session.gradient_implementation = lambda gpu, timer, work, direction: gradients_of("backward", direction)
 session.implementation = lambda gpu, timer, name: answering(name)
-session.peer_implementations = lambda gpu, words, dtype: [answering("cuDNN", ours=False, error="PyTorch: none")]
+session.peer_implementations = lambda *_: [answering("cuDNN", ours=False, error="PyTorch: none")]
 from hw4cli.cli import run_command
 sys.exit(run_command())
 """

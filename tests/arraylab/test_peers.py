@@ -102,7 +102,7 @@ def test_a_backend_is_asked_for_the_workload_as_it_is(torch, gpu):
         ("H=4 N=8 Nk=20 d=16 causal align=top-left", {"is_causal": True}),
     ):
         peers, arrays = run(gpu, text, ("fa2",))
-        result = peers["FA2"]()
+        (result,) = peers["FA2"]()
         assert torch.pop() == ("FLASH_ATTENTION", "half", (1, 4, 8, 16), {"scale": 0.25, **options})
         assert np.shares_memory(result, arrays.q)
 
@@ -120,7 +120,8 @@ def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
     third.flash_attn_func = lambda q, k, v, **options: (asked.append((q.array.shape, options)), (q, None))[1]
     monkeypatch.setitem(sys.modules, "flash_attn_interface", third)
     peers, _ = run(gpu, "H=4 N=8 d=16 causal", ("flash-attn",))
-    assert peers["flash-attn 3"]().shape == (1, 4, 8, 16)
+    (o,) = peers["flash-attn 3"]()
+    assert o.shape == (1, 4, 8, 16)
     assert asked == [((1, 8, 4, 16), {"softmax_scale": 0.25, "causal": True})]
     with pytest.raises(MachineError, match="aligns the mask at the bottom right alone"):
         run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))

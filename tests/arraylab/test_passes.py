@@ -1,0 +1,166 @@
+"""Gradients measured on a GPU that is made up: checked against float64 first, and counted by the field's convention."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import fakecupy
+import numpy as np
+import pytest
+from fakegpu import FakeTimer
+from halves import definition
+from helpers import fails, hw4_env
+from test_measure import CASE, FAKE, NO_GPU
+
+from hw4cli.arraylab import gradients
+from hw4cli.arraylab.inputs import from_words, on_device, to_words, with_gradients
+from hw4cli.arraylab.measure import measure
+from hw4cli.arraylab.named import workload
+from hw4cli.arraylab.ours import Implementation
+from hw4cli.arraylab.passes import BACKWARD, BOTH, FORWARD
+from hw4cli.gradients.oracle import exact_gradients
+from hw4cli.lab.changes import compare
+
+
+@pytest.fixture
+def timer():
+    return FakeTimer(SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU"))
+
+
+def numbers(case, *arrays):
+    return [from_words(np.array(x), case.work.dtype) for x in arrays]
+
+
+def gradients_of(name, direction=BACKWARD, spoil=lambda dq, dk, dv: None, ours=True):
+    """An implementation that computes the oracle's gradients, in the arrays' type; then `spoil` changes them."""
+
+    def prepare(case, arrays):
+        q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
+        work = case.work
+        made = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+        o, _ = definition(q, k, v, case.scale, work.offset if work.causal else None)
+
+        def run():
+            found = [arrays.dq, arrays.dk, arrays.dv]
+            for x, exact in zip(found, made, strict=True):
+                x[...] = to_words(exact.astype(np.float32), work.dtype)
+            spoil(*found)
+            if direction == BACKWARD:
+                return tuple(found)
+            arrays.o[...] = to_words(o.astype(np.float32), work.dtype)
+            return arrays.o, *found
+
+        return run, {"registers": 168}
+
+    return Implementation(name, prepare, ours)
+
+
+@pytest.mark.parametrize("text", [CASE, f"{CASE} layout=BNHD", "B=2 H=2 N=40 d=8 dtype=fp32", "H=2 N=300 d=8 causal"])
+@pytest.mark.parametrize(("direction", "factor"), [(BACKWARD, 2.5), (BOTH, 3.5)])
+def test_right_gradients_are_timed_and_their_operations_counted(timer, text, direction, factor):
+    case = workload(text)
+    (row,) = measure(timer, [gradients_of("backward", direction)], case, cold=True, direction=direction)
+    assert (row.status, row.reason, row.repeats, row.direction) == ("ok", "", True, direction)
+    assert row.tflops == pytest.approx(factor * case.work.flops / row.median / 1e9)
+    assert 0 < row.relative_error < 1e-3 and row.checked_rows > 0
+
+
+@pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 causal scale=0.5"])
+def test_the_oracle_of_some_rows_agrees_with_that_of_all(text, monkeypatch):
+    """Which shares no code with it; rows come in chunks."""
+    monkeypatch.setattr(gradients, "CHUNK_BYTES", 100_000)
+    case, work = workload(text), workload(text).work
+    arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
+    q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
+    dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+    group = work.heads // work.kv_heads
+    found = gradients.exact_gradients_of_some(case, arrays)
+    assert {(0, 0), (work.batch - 1, work.kv_heads - 1)} <= {(one.batch, one.kv_head) for one in found}
+    for one in found:
+        heads = slice(one.kv_head * group, (one.kv_head + 1) * group)
+        np.testing.assert_allclose(one.dq, dq[one.batch, heads][:, one.rows], atol=1e-12)
+        np.testing.assert_allclose(one.dk, dk[one.batch, one.kv_head][one.keys], atol=1e-12)
+        np.testing.assert_allclose(one.dv, dv[one.batch, one.kv_head][one.keys], atol=1e-12)
+
+
+def test_the_gradient_of_o_is_not_q_and_every_gradient_begins_as_nan():
+    case = workload(CASE)
+    arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
+    assert arrays.do.shape == arrays.q.shape and (arrays.do != arrays.q).any()
+    for x, like in ((arrays.dq, arrays.q), (arrays.dk, arrays.k), (arrays.dv, arrays.v)):
+        assert x.shape == like.shape and np.isnan(numbers(case, x)[0]).all()
+
+
+def leaves_out_the_last_key(dq, dk, dv):
+    dk[:, :, -1] = 0
+
+
+def has_a_nan(dq, dk, dv):
+    dv[0, 1, 7, 1] = 0x7E00
+
+
+def changes_each_time():
+    count = iter(range(1000))
+
+    def spoil(dq, dk, dv):
+        dq[0, 0, 0, 0] += next(count) % 2
+
+    return spoil
+
+
+def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
+    wrong = {
+        "a key": (leaves_out_the_last_key, "of a gradient's norm in"),
+        "NaN": (has_a_nan, "1 elements are NaN or Inf"),
+        "other bits": (changes_each_time(), "a second run gave other bits"),
+    }
+    subjects = [gradients_of(name, spoil=spoil) for name, (spoil, _) in wrong.items()]
+    theirs = gradients_of("cuDNN", spoil=changes_each_time(), ours=False)
+    rows = measure(timer, [*subjects, theirs], workload(CASE), True, direction=BACKWARD)
+    for row, (_, reason) in zip(rows, wrong.values(), strict=False):
+        assert row.status == "wrong" and reason in row.reason and row.direction == BACKWARD
+    assert (rows[3].status, rows[3].repeats) == ("ok", False)
+
+
+@pytest.mark.parametrize("form", ["table", "csv"])
+@pytest.mark.parametrize("which", ["bwd", "both"])
+def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, which, tmp_path):
+    out = tmp_path / "record.json"
+    args = ["bench", "--pass", which, "--workload", CASE, "--peers", "cudnn", "--format", form, "--output", out]
+    command = [sys.executable, "-c", FAKE.replace('"backward", direction', '"ours", direction'), *args]
+    result = subprocess.run(command, capture_output=True, text=True, env=hw4_env(COLUMNS="200"))
+    assert result.returncode == 0, result.stderr
+    record = json.loads(out.read_text())
+    name = {"bwd": "backward", "both": "both"}[which]
+    assert [(row["kernel"], row["status"], row["pass"]) for row in record["rows"]] == [
+        ("ours", "ok", name),
+        ("cuDNN", "failed", name),
+    ]
+    assert record["method"]["flops"].startswith({"bwd": "2.5", "both": "3.5"}[which])
+    if form == "table":
+        assert "of the backward pass 2.5 times as many operations are counted" in " ".join(result.stdout.split())
+        assert result.stdout.splitlines()[0].split()[:4] == ["kernel", "workload", "pass", "(B,"]
+    else:
+        assert next(csv.DictReader(io.StringIO(result.stdout)))["pass"] == name
+
+
+def test_gradients_are_compared_with_gradients_alone(timer):
+    rows = measure(timer, [gradients_of("ours")], workload(CASE), True, direction=BACKWARD)
+    then = {**asdict(rows[0]), "pass": BACKWARD}
+    del then["direction"]
+    assert [change.kernel for change in compare(rows, {"rows": [then]})] == ["ours"]
+    assert compare(rows, {"rows": [{**then, "pass": FORWARD}]}) == []
+
+
+def test_bad_requests_are_one_sentence(hw4):
+    for args, words in (
+        (["half", "--workload", "N=8 d=8", "--pass", "bwd"], "--pass bwd: kernels of gradients are chosen"),
+        (["flash", "--cases", "t01", "--pass", "both"], "--pass goes only with --workload"),
+        (["--workload", "N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),
+    ):
+        fails(hw4("bench", *args, env=NO_GPU), 2, words)
+    fails(hw4("bench", "--pass", "bwd", "--workload", "N=8 d=8", env=NO_GPU), 3, "no GPU")
