@@ -1,7 +1,11 @@
 """hw4cli.torch on the CPU, where torch is installed: beside torch's own attention, as torch's machinery uses it."""
 
+import doctest
+import sys
+
 import numpy as np
 import pytest
+from helpers import ROOT
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -175,3 +179,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(change, error, words):
     q, k, v = (x.detach() for x in tensors())
     with pytest.raises(error, match=words):
         hw4cli.torch.attention(**{"query": q, "key": k, "value": v, **change})
+
+
+def test_the_examples_of_the_page_hold():
+    failed, tried = doctest.testfile(str(ROOT / "docs/torch.md"), module_relative=False)
+    assert (failed, tried > 8) == (0, True)
+    assert doctest.testmod(sys.modules["hw4cli.autograd.attention"]).failed == 0

@@ -43,3 +43,27 @@ def test_measurements_from_python_are_the_same_record(gpu):
     record = hw4cli.bench("flash", "N=300 d=32 dtype=fp32")
     (row,) = record["rows"]
     assert (row["kernel"], row["status"], record["kind"]) == ("flash", "ok", "arrays")
+
+
+@pytest.mark.parametrize(("which", "factor"), [("bwd", 2.5), ("both", 3.5)])
+@pytest.mark.parametrize(
+    ("text", "peers"),
+    [
+        ("B=1 H=8 KVH=2 N=1000 d=64 dtype=bf16 causal", []),
+        ("B=2 H=4 N=512 d=128 dtype=fp16 layout=packed", ["FA2", "efficient"]),
+        ("B=2 H=4 N=512 d=64 dtype=fp32", ["efficient"]),
+    ],
+)
+def test_gradients_are_checked_and_measured_beside_torchs(gpu, hw4, tmp_path, which, factor, text, peers):
+    pytest.importorskip("torch")
+    path = tmp_path / "record.json"
+    options = ["--peers", "fa2,efficient", "--samples", "10", "--output", path]
+    result = hw4("bench", "--pass", which, "--workload", text, *options)
+    assert result.returncode == 0, result.stdout + result.stderr
+    ours, *theirs = json.loads(path.read_text())["rows"]
+    assert (ours["status"], ours["ours"], ours["repeats"]) == ("ok", True, True)
+    found = {row["kernel"]: row for row in theirs}
+    for row in (ours, *(found[name] for name in peers)):
+        assert row["status"] == "ok", row["reason"]
+        assert row["tflops"] == pytest.approx(factor * workload(text).work.flops / row["median"] / 1e9)
+        assert 0 < row["relative_error"] < 1e-2
