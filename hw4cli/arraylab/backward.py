@@ -15,7 +15,7 @@ from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
-from hw4cli.gradients.backward import backward_on_gpu
+from hw4cli.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
@@ -33,10 +33,10 @@ def gradient_implementation(gpu: Gpu, timer: GpuTimer, work: Workload, direction
         assert isinstance(arrays, GradientArrays)
         q, k, v, o, do, dq, dk, dv = (_operand(name, arrays, work) for name in NAMES)
         lse = operand("lse", arrays.lse[..., None], "BHND")
-        bounds = _bounds(arrays) if work.dtype == FLOAT32 else None
+        kernel = FLOAT32_FORWARD if work.dtype == FLOAT32 else AUTO
 
         def forward() -> None:
-            attention_on_gpu(work, (q, k, v, o), arrays.lse, case.scale, AUTO, None, bounds)
+            attention_on_gpu(work, (q, k, v, o), arrays.lse, case.scale, kernel, None, None)
 
         def backward() -> Any:
             backward_on_gpu(work, (q, k, v, o, do), lse, (dq, dk, dv), case.scale)
@@ -57,10 +57,5 @@ def gradient_implementation(gpu: Gpu, timer: GpuTimer, work: Workload, direction
 
 def _operand(name: str, arrays: GradientArrays, work: Workload) -> Operand:
     """An array of words as one of the workload's element type."""
-    return replace(operand(name, getattr(arrays, name), "BHND"), dtype=work.dtype)
-
-
-def _bounds(arrays: GradientArrays) -> tuple[float, float, float]:
-    """The largest |element| of Q, K and V of float32."""
-    q, k, v = (float(abs(x.view(np.float32)).max()) for x in (arrays.q, arrays.k, arrays.v))
-    return q, k, v
+    words = getattr(arrays, name)
+    return replace(operand(name, words.view(np.float32) if work.dtype == FLOAT32 else words, "BHND"), dtype=work.dtype)

@@ -7,6 +7,7 @@ import torch
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.autograd.operators import operator
 from hw4cli.compute.dispatch import AUTO
+from hw4cli.gradients.backward import FLOAT32_FORWARD
 
 
 def attention(
@@ -20,14 +21,15 @@ def attention(
     enable_gqa: bool = False,
     *,
     align: str = TOP_LEFT,
-    kernel: str = AUTO,
+    kernel: str | None = None,
 ) -> Any:
     """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
 
     query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
     kv_heads. On a GPU elements are float16, bfloat16 or float32; d is a multiple of 8 up to 128, or of 4 for float32.
     On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or, with
-    align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel` is that of hw4cli.attention.
+    align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel`: of the forward
+    pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are float32's own.
 
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad
@@ -47,6 +49,8 @@ def attention(
         dtype = torch.get_autocast_dtype(kind)
         query, key, value = (x.to(dtype) for x in (query, key, value))
     q, k, v = (_with_four_dimensions(x) for x in (query, key, value))
+    if kernel is None:
+        kernel = FLOAT32_FORWARD if kind == "cuda" and query.dtype == torch.float32 else AUTO
     return operator(q, k, v, bool(is_causal), align, scale, kernel)[0].reshape(query.shape)
 
 

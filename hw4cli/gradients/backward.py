@@ -12,6 +12,8 @@ from hw4cli.gradients.oncpu import backward_on_cpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
 from hw4cli.gradients.plan import Arrays
 
+FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
+
 
 def attention_backward(
     do: Any,
