@@ -6,6 +6,10 @@ kernel and case), `versus` (a line for each case: the first kernel, and the othe
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `scaling` or `shards` (a line for
 each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's rates).
+
+
+for each workload of arrays: the first kernel, the peers, and what others published) or `gradients` (the same of
+gradients, with the peers' errors).
 """
 
 import json
@@ -221,7 +225,42 @@ def scaling_caption(path: Path) -> str:
     )
 
 
-VIEWS = {"list": as_list, "versus": versus, "brief": brief, "programs": programs}
+GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
+
+
+def gradients(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload: our gradients' time, rate and error, and the peers': times, how many times as fast ours
+    are, errors; a star where a second run gave other bits."""
+    names = [name for name in GRADIENT_PEERS if any(row["kernel"] == name and row["status"] == "ok" for row in rows)]
+    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error"]
+    header += [text for name in names for text in (f"{name} ms", f"× {name}", "error")]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        found = {row["kernel"]: row for row in rows if row["case"] == case and row["status"] == "ok"}
+        own = next((row for row in found.values() if row["ours"]), None)
+        if own is None:
+            continue
+        text = described(workload_of(own))
+        line = [f"`{case}`" if case != text else "-", text, own["kernel"], f"{own['median']:.4g}"]
+        line += [f"{own['tflops']:.0f}", _gradient_error(own)]
+        for other in map(found.get, names):
+            line += (
+                [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}", _gradient_error(other)]
+                if other
+                else ["-", "-", "-"]
+            )
+        lines.append(line)
+    return (
+        markdown(header, lines)
+        + "\nError: of the gradients' norm, the worst of three; *: a second run had other bits.\n"
+    )
+
+
+def _gradient_error(row: dict[str, Any]) -> str:
+    return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
+
+
+VIEWS = {"gradients": gradients, "list": as_list, "versus": versus, "brief": brief, "programs": programs}
 
 
 def filled(text: str) -> str:

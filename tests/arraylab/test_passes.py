@@ -16,6 +16,7 @@ from halves import definition
 from helpers import fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
+from benchmarks import results
 from hw4cli.arraylab import gradients
 from hw4cli.arraylab.inputs import from_words, on_device, to_words, with_gradients
 from hw4cli.arraylab.measure import measure
@@ -154,6 +155,17 @@ def test_gradients_are_compared_with_gradients_alone(timer):
     del then["direction"]
     assert [change.kernel for change in compare(rows, {"rows": [then]})] == ["ours"]
     assert compare(rows, {"rows": [{**then, "pass": FORWARD}]}) == []
+
+
+def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
+    subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
+    rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), True, direction=BACKWARD)]
+    header, _, line = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in results.gradients(rows).splitlines()[:3]
+    )
+    assert header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
+    assert line[1:3] == ["(1, 4/2, 33/40, 16) fp16 causal", "backward"]
+    assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
 
 
 def test_bad_requests_are_one_sentence(hw4):
