@@ -16,7 +16,6 @@ from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 
 
-
 @dataclass(frozen=True)
 class ArrayResult(KernelResult):
     """One implementation on one workload; `shape` is (batch * heads, Nq, d)."""
