@@ -2,23 +2,22 @@
 
 import ctypes
 import threading
-from functools import partial
 
 import numpy as np
 
-from hw4cli.shards.forward import _each_in_a_thread
+from hw4cli.shards.places import in_threads
 from hw4cli.shards.ring import NcclRing
 
 
-def on_rings_by_nccl(monkeypatch, size, work):
+def on_rings_by_nccl(monkeypatch, size, work, fake=None):
     """What `work` returns for each place of a ring of this size, a thread each."""
-    fake = FakeNccl(size)
+    fake = fake or FakeNccl(size)
     monkeypatch.setattr("hw4cli.shards.ring._nccl", lambda: fake)
     monkeypatch.setattr("hw4cli.shards.ring.stream_of", lambda *_: FakeStream())
     cupy = type("cupy", (), {"cuda": type("cuda", (), {"Stream": FakeStream})})
     monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: cupy)
     rings = [NcclRing(rank, size, fake.communicator(rank)) for rank in range(size)]
-    return _each_in_a_thread([partial(work, ring) for ring in rings], threading.Event())
+    return in_threads(work, rings)
 
 
 class FakeNccl:
@@ -29,7 +28,7 @@ class FakeNccl:
     def __init__(self, size):
         self.calls = [[] for _ in range(size)]
         self.barrier = threading.Barrier(size)
-        self.local = threading.local()
+        self.local, self.aborted = threading.local(), []
 
     def groupStart(self):  # noqa: N802 (cupy's name)
         self.local.calls = []
@@ -57,6 +56,10 @@ class FakeNccl:
 
             def recv(self, address, size, kind, peer, stream):
                 fake.local.calls.append((rank, "recv", address, size, peer))
+
+            def abort(self):
+                fake.aborted.append(rank)
+                fake.barrier.abort()
 
         return Communicator()
 

@@ -5,8 +5,9 @@ from typing import Any
 
 from hw4cli.arrays.workload import TOP_LEFT
 from hw4cli.gradients.backward import attention_backward
-from hw4cli.shards.forward import cast, on_a_ring, wide
+from hw4cli.shards.forward import cast, wide
 from hw4cli.shards.order import check_shards, seen_of
+from hw4cli.shards.places import check_alike, on_a_ring
 from hw4cli.shards.ring import Arrive, Ring, packed
 
 Gradients = tuple[Any, Any, Any]
@@ -41,6 +42,7 @@ def attention_backward_of_shards(
         given = do[n], q[n], k[n], v[n], o[n], lse[n]
         return ring_attention_backward(*given, ring, causal=causal, zigzag=zigzag, scale=scale)
 
+    check_alike(do=do, q=q, k=k, v=v, o=o, lse=lse)
     return on_a_ring(q, shard)
 
 

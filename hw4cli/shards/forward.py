@@ -1,21 +1,17 @@
 """Attention of arrays that lie on several GPUs: each computes what it has, or K and V go round a ring."""
 
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hw4cli.arrays.attention import attention
-from hw4cli.arrays.operand import CUPY, NUMPY, TORCH, operand
+from hw4cli.arrays.operand import CUPY, TORCH
 from hw4cli.arrays.workload import TOP_LEFT
-from hw4cli.device.gpu import import_cupy
 from hw4cli.shards.order import check_shards, seen_of
-from hw4cli.shards.ring import NcclRing, Ring, ThreadRing
+from hw4cli.shards.places import check_alike, check_counts, on_a_ring, on_device_of
+from hw4cli.shards.ring import Ring
 
-_ONE_AT_A_TIME = threading.Lock()
 Part = tuple[Any, Any]  # O, and the log of each row's sum of exp(score)
 
 
@@ -28,10 +24,10 @@ def attention_of_each(q: Sequence[Any], k: Sequence[Any], v: Sequence[Any], **op
     >>> [o.shape for o in attention_of_each([q, q], [k, k], [v, v])]
     [(1, 2, 5, 8), (1, 2, 5, 8)]
     """
-    _check_lengths(q, k, v)
+    check_counts(q=q, k=k, v=v)
     results = []
     for arrays in zip(q, k, v, strict=True):
-        with _on_device_of(arrays[0]):
+        with on_device_of(arrays[0]):
             results.append(attention(*arrays, **options))
     return results
 
@@ -67,27 +63,8 @@ def attention_of_shards(
         arrays = (q[ring.rank], k[ring.rank], v[ring.rank])
         return ring_attention(*arrays, ring, causal=causal, zigzag=zigzag, scale=scale, return_lse=return_lse)
 
-    _check_lengths(q, k, v)
+    check_alike(q=q, k=k, v=v)
     return on_a_ring(q, shard)
-
-
-def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
-    """What `work` returns for each place of a ring over the devices of some shards: a thread each, with its device the
-    current one. The first error, if there is one, is raised. MachineError if there is no NCCL for GPUs."""
-    failed = threading.Event()
-    devices = [operand("q", one, "BHND").device for one in shards]
-    rings: Sequence[Ring]
-    if devices[0] is None:
-        rings = ThreadRing.of(len(shards), failed.is_set)
-    else:
-        rings = NcclRing.of(tuple(device or 0 for device in devices))
-
-    def place(ring: Ring) -> Any:
-        with _on_device_of(shards[ring.rank]):
-            return work(ring)
-
-    with _ONE_AT_A_TIME:  # calls share their GPUs' rings
-        return _each_in_a_thread([partial(place, ring) for ring in rings], failed)
 
 
 def ring_attention(
@@ -172,47 +149,3 @@ def _functions(array: Any) -> Any:
 
         return cupy
     return np
-
-
-def _on_device_of(array: Any) -> AbstractContextManager[Any]:
-    """A block in which the array's GPU is the current one, for its library, too."""
-    found = operand("q", array, "BHND")
-    if found.library == NUMPY:
-        return nullcontext()
-    if found.library == TORCH:
-        import torch
-
-        context: AbstractContextManager[Any] = torch.cuda.device(found.device)
-        return context
-    device: AbstractContextManager[Any] = import_cupy().cuda.Device(found.device)
-    return device
-
-
-def _check_lengths(*lists: Sequence[Any]) -> None:
-    counts = [len(one) for one in lists]
-    if len(set(counts)) > 1 or not counts[0]:
-        raise ValueError(
-            f"there are {counts[0]} arrays of q, {counts[1]} of k and {counts[2]} of v: give as many of each"
-        )
-
-
-def _each_in_a_thread(tasks: Sequence[Callable[[], Any]], failed: threading.Event) -> list[Any]:
-    """The results of tasks, each in a thread; the first error, if there is one."""
-    results: list[Any] = [None] * len(tasks)
-    errors: list[BaseException] = []
-
-    def run(number: int) -> None:
-        try:
-            results[number] = tasks[number]()
-        except BaseException as error:
-            errors.append(error)
-            failed.set()
-
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(tasks))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results

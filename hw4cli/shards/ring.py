@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from queue import Empty, Queue
@@ -26,25 +27,28 @@ class Ring(Protocol):
         """Begin to send arrays to the next worker; the result waits for as many, of the same shapes, from the one
         before. Until then, what was sent must not change."""
 
+    def abort(self) -> None:
+        """Wait no longer for the others, of whom one has failed. Any thread may call."""
+
 
 class ThreadRing:
     """A ring of threads of one process; arrays themselves are handed on."""
 
-    def __init__(self, rank: int, queues: "Sequence[Queue[tuple[Any, ...]]]", failed: Callable[[], bool]) -> None:
-        self.rank, self.size, self._queues, self._failed = rank, len(queues), queues, failed
+    def __init__(self, rank: int, queues: "Sequence[Queue[tuple[Any, ...]]]") -> None:
+        self.rank, self.size, self._queues, self._aborted = rank, len(queues), queues, threading.Event()
 
     @classmethod
-    def of(cls, size: int, failed: Callable[[], bool]) -> "list[ThreadRing]":
-        """The places of so many threads. `failed`: whether one of them has, so that the others need not wait."""
+    def of(cls, size: int) -> "list[ThreadRing]":
+        """The places of so many threads."""
         queues: list[Queue[tuple[Any, ...]]] = [Queue() for _ in range(size)]
-        return [cls(rank, queues, failed) for rank in range(size)]
+        return [cls(rank, queues) for rank in range(size)]
 
     def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
         """Hand arrays to the next thread."""
         self._queues[(self.rank + 1) % self.size].put(arrays)
 
         def arrive() -> tuple[Any, ...]:
-            while not self._failed():
+            while not self._aborted.is_set():
                 try:
                     return self._queues[self.rank].get(timeout=PERIOD)
                 except Empty:
@@ -52,6 +56,10 @@ class ThreadRing:
             raise MachineError("another shard's worker has failed")
 
         return arrive
+
+    def abort(self) -> None:
+        """Let `arrive` raise MachineError."""
+        self._aborted.set()
 
 
 class NcclRing:
@@ -90,6 +98,8 @@ class NcclRing:
 
     def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
         """Enqueue the copies behind the caller's stream; `arrive` lets that stream wait for them, not the thread."""
+        if self._communicator is None:
+            raise MachineError("another shard's worker has failed")
         nccl = _nccl()
         sent = [operand("array", packed(array), "BHND") for array in arrays]
         received = [empty_like(one, tuple(one.array.shape)) for one in sent]
@@ -110,6 +120,14 @@ class NcclRing:
             return tuple(received)
 
         return arrive
+
+    def abort(self) -> None:
+        """End this place's copies, which would else wait on the GPU for others that never come. Rings of GPUs are made
+        anew when they are needed again."""
+        communicator, self._communicator = self._communicator, None
+        NcclRing.of.cache_clear()
+        if communicator is not None:
+            communicator.abort()
 
 
 def packed(array: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hw4cli import MachineError, attention, attention_backward
+from hw4cli.arrays.operand import operand
 from hw4cli.shards.backward import attention_backward_of_shards
 from hw4cli.shards.forward import attention_of_each, attention_of_shards
 from hw4cli.shards.order import from_zigzag, zigzag_shards
@@ -101,6 +102,27 @@ def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, z
         got = joined([get(part) for part in parts])
         assert got.dtype == dtype
         assert np.abs(got.astype(float) - right).max() < 4e-3 * max(1.0, np.abs(right).max())
+
+
+@pytest.mark.usefixtures("nccl")
+@pytest.mark.timeout(60)
+def test_after_a_failure_on_one_gpu_the_other_waits_for_no_copy_and_later_calls_work(place, monkeypatch):
+    put, get = place
+    whole = arrays(np.float16, count=4)
+    do, q, k, v = on_two_gpus(put, whole)
+    o, lse = zip(*attention_of_shards(q, k, v, return_lse=True), strict=True)
+
+    def failing(given, *rest, **options):
+        if operand("do", given, "BHND").device == 1:
+            raise RuntimeError("out of memory")
+        return attention_backward(given, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hw4cli.shards.backward.attention_backward", failing)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            attention_backward_of_shards(do, q, k, v, o, lse)
+    found = np.concatenate([get(part) for part in attention_of_shards(q, k, v)], axis=2)
+    assert np.abs(found.astype(float) - attention(*whole[1:])).max() < 4e-3
 
 
 @pytest.mark.usefixtures("nccl")

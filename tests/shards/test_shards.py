@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from fakenccl import on_rings_by_nccl
+from fakenccl import FakeNccl, on_rings_by_nccl
 
 from hw4cli.arrays.attention import attention
 from hw4cli.errors import MachineError
@@ -109,17 +109,47 @@ def test_batches_or_heads_are_computed_where_the_caller_placed_them():
     q, k, v = arrays()
     found = attention_of_each([q[:1], q[1:]], [k[:1], k[1:]], [v[:1], v[1:]], causal=True)
     assert np.array_equal(np.concatenate(found), attention(q, k, v, causal=True))
-    with pytest.raises(ValueError, match="2 arrays of q, 1 of k and 2 of v"):
+    with pytest.raises(ValueError, match="there are 2 of q, 1 of k and 2 of v"):
         attention_of_each([q, q], [k], [v, v])
 
 
-def test_a_shard_that_fails_ends_the_others_and_its_error_is_raised():
-    q, k, v = cut(arrays(), 3)
-    q[1] = q[1].astype(np.float64)
+def test_a_shard_that_fails_ends_the_others_and_its_error_is_raised(monkeypatch):
+    monkeypatch.setattr("hw4cli.shards.forward.combined", failing)
     before = threading.active_count()
-    with pytest.raises(TypeError, match="q is float64"):
-        attention_of_shards(q, k, v)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        attention_of_shards(*cut(arrays(), 3), causal=True)  # the first shard has nothing to combine
     assert threading.active_count() == before
+
+
+def failing(*parts):
+    raise RuntimeError("out of memory")
+
+
+def test_a_worker_that_fails_aborts_the_copies_that_others_wait_for(monkeypatch):
+    fake, parts = FakeNccl(3), cut(arrays(), 3)
+
+    def work(ring):
+        if ring.rank == 1:
+            failing()
+        return ring_attention(*(x[ring.rank] for x in parts), ring)
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        on_rings_by_nccl(monkeypatch, 3, work, fake)
+    assert sorted(fake.aborted) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda x: x[:, :, :4], r"k\[0\] has shape \(2, 2, 8, 16\), k\[1\] \(2, 2, 4, 16\)"),
+        (lambda x: x.astype(np.float16), r"k\[0\] has dtype float32, k\[1\] float16"),
+    ],
+)
+def test_shards_that_differ_are_refused_before_anything_is_sent(spoil, words):
+    q, k, v = cut(arrays(), 3)
+    k[1] = spoil(k[1])
+    with pytest.raises(ValueError, match=words):
+        attention_of_shards(q, k, v)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -162,7 +192,7 @@ def test_without_nccl_the_message_says_what_to_install(cupy_without_nccl, availa
 
 
 def test_places_in_a_ring_of_threads_know_their_neighbours():
-    first, second = ThreadRing.of(2, lambda: False)
+    first, second = ThreadRing.of(2)
     arrive = first.pass_on(("from the first",))
     assert second.pass_on(("from the second",))() == ("from the first",)
     assert arrive() == ("from the second",)
