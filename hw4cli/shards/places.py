@@ -52,7 +52,7 @@ def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
 
 
 def in_threads(work: Callable[[Any], Any], rings: Sequence[Ring]) -> list[Any]:
-    """What `work` returns for each place of a ring, in a thread each. The first error ends the others, and is raised."""
+    """What `work` returns for each place of a ring, in a thread each. The first error ends the others and is raised."""
     results: list[Any] = [None] * len(rings)
     errors: list[BaseException] = []
 
