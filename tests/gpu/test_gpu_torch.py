@@ -152,6 +152,20 @@ def test_a_hundred_steps_give_the_same_bits():
         assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
 
 
+def test_another_gpu_of_the_kind_gives_the_same_bits():
+    if torch.cuda.device_count() < 2:
+        pytest.skip("this takes two GPUs")
+    for dtype in ALLOWED:
+        inputs = tensors(dtype)
+        first = gradients(hw4cli.torch.attention, inputs, is_causal=True)
+        q, k, v = (x.to("cuda:1").requires_grad_() for x in inputs)  # the current GPU is still the first
+        torch.manual_seed(1)
+        do = torch.randn(q.shape, device="cuda").to(dtype).to("cuda:1")
+        o = hw4cli.torch.attention(q, k, v, is_causal=True)
+        for x, y in zip(first, [o.detach(), *torch.autograd.grad(o, (q, k, v), do)], strict=True):
+            assert y.device.index == 1 and torch.equal(x, y.to("cuda:0"))
+
+
 def test_parts_of_one_array_are_read_where_they_are():
     """What is allocated for O, the LSE, and in the backward pass dQ, dK, dV and delta, and nothing else."""
     inputs = [x.requires_grad_() for x in packed(BFLOAT16, 16, 1024)]
