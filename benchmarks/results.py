@@ -4,12 +4,9 @@ hw4cli/compute/measured.py.
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
-for each workload of arrays: the first kernel, the peers, and what others published), `scaling` or `shards` (a line for
-each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's rates).
-
-
-for each workload of arrays: the first kernel, the peers, and what others published) or `gradients` (the same of
-gradients, with the peers' errors).
+for each workload of arrays: the first kernel, the peers, and what others published), `gradients` (the same of
+gradients, with the peers' errors), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of
+arrays) or `foreseen` (what a model makes of the machine's rates).
 """
 
 import json
