@@ -5,10 +5,17 @@ import sys
 import pytest
 from helpers import ROOT
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 sys.path.append(str(ROOT / "docs"))
 
-import train
+import train  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def other_tests_as_they_were():
+    """The example asks torch for deterministic operators."""
+    yield
+    torch.use_deterministic_algorithms(False)
 
 
 def test_a_tiny_model_learns_the_same_and_has_the_same_bits_again():

@@ -108,10 +108,10 @@ def test_it_is_as_exact_as_torchs_backends(dtype, causal):
         assert ours[place] <= 1.5 * min(one[place] for one in theirs.values()), (ours, theirs)
 
 
-HOSTILE = {
+HOSTILE = {  # and how much more than usual their errors may be: float32 knows a score of 128 to 2^-17
     "zeros": (lambda q, k, v: (q * 0, k * 0, v), 1),
     "all alike": (lambda q, k, v: (q * 0 + 1, k * 0 + 1, v * 0 + 1), 1),
-    "one key has all weight": (lambda q, k, v: (q * 0 + 4, torch.where(row(k) == 7, 4, -4).to(k), v), 1),
+    "one key has all weight": (lambda q, k, v: (q * 0 + 4, torch.where(row(k) == 7, 4, -4).to(k), v), 8),
     "tiny": (lambda q, k, v: (q * 1e-3, k * 1e-3, v * 1e-3), 1),
     "scores of a hundred": (lambda q, k, v: (q * 4, k * 4, v), 8),
     "large values": (lambda q, k, v: (q, k, v * 100), 1),
@@ -285,8 +285,11 @@ def test_a_transformer_learns_the_same_as_with_torchs_attention_and_has_the_same
     sys.path.append(str(ROOT / "docs"))
     import train
 
-    losses, digest = train.train("hw4", 300, "cuda")
-    assert train.train("hw4", 300, "cuda")[1] == digest
-    theirs, _ = train.train("torch", 300, "cuda")
+    try:
+        losses, digest = train.train("hw4", 300, "cuda")
+        assert train.train("hw4", 300, "cuda")[1] == digest
+        theirs, _ = train.train("torch", 300, "cuda")
+    finally:
+        torch.use_deterministic_algorithms(False)  # as for the other tests
     assert sum(losses[-50:]) / 50 < 0.5 * losses[0]
     assert sum(losses[-50:]) == pytest.approx(sum(theirs[-50:]), rel=0.02)
