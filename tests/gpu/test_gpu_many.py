@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import fails, folder_is_clean, random_block, read_output, run_hw4, start_hw4, write_case
+from helpers import fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, start_hw4, write_case
 
 from hw4cli.compute.bounds import SAFE
 from hw4cli.problem.shape import Shape
@@ -18,6 +18,24 @@ pytestmark = pytest.mark.usefixtures("gpu")
 LARGE = Shape(2, 98304, 64)  # 75 MB a batch: two ranges of rows
 HOLD = "import cupy, sys, time\nwith cupy.cuda.Device(1):\n    free = cupy.cuda.runtime.memGetInfo()[0]\n"
 HOLD += "    held = cupy.cuda.alloc(free - (20 << 20))\nprint('held', flush=True)\nsys.stdin.read()"
+
+# `hw4 ARGS`, where GPU 1's first launch is of a kernel that fails: after that, CUDA refuses all work on this GPU.
+LOSE = """
+import sys
+from hw4cli.cli import run_command
+from hw4cli.stream.cudadevice import CudaSlot
+
+def start(slot, part, kernel, keys, whole=CudaSlot.start):
+    device = slot._device
+    if device._number == 1:
+        trap = device.gpu.cupy.RawModule(code='extern "C" __global__ void trap() { __trap(); }').get_function("trap")
+        with slot._stream:
+            trap((1,), (1,), ())
+    whole(slot, part, kernel, keys)
+
+CudaSlot.start = start
+sys.exit(run_command())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +103,18 @@ def test_a_gpu_without_memory_leaves_its_share_to_the_others(hw4, large, tmp_pat
     [line] = result.stderr.splitlines()
     assert "GPU 1 failed, and the others compute its share: " in line
     assert worst(large[1], read_output(tmp_path / "out", LARGE), causal=False) < SAFE
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_that_is_lost_leaves_its_share_to_the_others(large, tmp_path):
+    options = ("--gpus", "ids:0,1", "--kernel", "warp")  # slow: the second GPU gets its turn
+    words = [sys.executable, "-c", LOSE, str(large[0]), str(tmp_path / "out"), *options]
+    result = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    [line] = result.stderr.splitlines()
+    assert "GPU 1 failed, and the others compute its share: the GPU failed in kernel warp: " in line
+    assert worst(large[1], read_output(tmp_path / "out", LARGE), causal=False) < SAFE
+    folder_is_clean(tmp_path, "out")
 
 
 @pytest.mark.usefixtures("two_gpus")
