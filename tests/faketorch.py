@@ -3,6 +3,7 @@ that are executed on the CPU."""
 
 import ctypes
 import sys
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from hw4cli.emulator.library import Library
 from hw4cli.resources import kernel_path
 
 STREAM = 4096  # the address of torch's current stream
+has_context: list[tuple[int, int]] = []  # threads that have a GPU's context, and which one's
 
 
 class Tensor:
@@ -103,7 +105,10 @@ cupy = SimpleNamespace(
     cuda=SimpleNamespace(
         Device=Device,
         Stream=Stream,
-        runtime=SimpleNamespace(memsetAsync=lambda at, byte, size, stream: ctypes.memset(at, byte, size)),
+        runtime=SimpleNamespace(
+            memsetAsync=lambda at, byte, size, stream: ctypes.memset(at, byte, size),
+            setDevice=lambda number: has_context.append((threading.get_ident(), number)),
+        ),
     ),
 )
 

@@ -132,7 +132,9 @@ class _Handle:
 
 
 def stream_of(model: Operand, cupy: Any) -> Any:
-    """The stream on which the array's library works now, as one of cupy's."""
+    """The stream on which the array's library works now, as one of cupy's. This thread gets the GPU's context: a new one
+    has none before it calls CUDA's runtime, and the driver makes no tensor map without."""
+    cupy.cuda.runtime.setDevice(model.device or 0)
     if model.library == CUPY:
         return cupy.cuda.get_current_stream()
     address = _torch().cuda.current_stream(model.device).cuda_stream

@@ -1,6 +1,7 @@
 """hw4cli.attention of float32 tensors on a GPU that is made up: its kernels are executed on the CPU."""
 
 import re
+import threading
 from types import SimpleNamespace
 
 import faketorch
@@ -99,8 +100,17 @@ def test_what_no_kernel_gives_is_refused(gpu, options, sentence):
         hw4cli.attention(*tensors(), **options)
 
 
+def test_a_thread_that_has_not_used_the_gpu_yet_gets_its_context(gpu):
+    before = len(faketorch.has_context)
+    hw4cli.attention(*tensors())
+    assert (threading.get_ident(), 0) in faketorch.has_context[before:]
+
+
 def test_torchs_stream_is_taken_by_cudas_protocol_or_in_an_older_cupy_by_its_address(gpu):
     x = operand("q", tensors()[0], "BHND")
     assert stream_of(x, faketorch.cupy).ptr == faketorch.STREAM
-    older = SimpleNamespace(cuda=SimpleNamespace(Stream=SimpleNamespace(), ExternalStream=lambda address: address))
+    runtime = faketorch.cupy.cuda.runtime
+    older = SimpleNamespace(
+        cuda=SimpleNamespace(Stream=SimpleNamespace(), ExternalStream=lambda address: address, runtime=runtime)
+    )
     assert stream_of(x, older) == faketorch.STREAM

@@ -1,6 +1,7 @@
 """hw4cli.attention on a GPU: arrays of CuPy and torch against float64, and the same bits every time."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,6 +86,15 @@ def test_torch_s_current_stream_is_used(torch):
         o = hw4cli.attention(late.copy_(q), k, v)
     stream.synchronize()
     assert torch.equal(o, expected)
+
+
+def test_a_thread_that_has_not_used_the_gpu_yet_may_call(torch):
+    q, k, v = inputs(torch, Workload(FLOAT16, 1, 8, 8, 2048, 2048, 64))
+    expected, out = hw4cli.attention(q, k, v), torch.zeros_like(q)
+    copies = [x.clone() for x in (q, k, v)]  # at other addresses, for which nothing is prepared
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hw4cli.attention, *copies, out=out).result()
+    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize(
