@@ -11,51 +11,64 @@ from typing import Any
 from hw4cli.shards.order import from_zigzag, zigzag_shards
 
 SIZES = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
+ONCE = 1.5  # seconds: what takes longer is computed once
 WARM = 16  # the part of the rows that is computed at first: compiles, opens rings
 SAMPLES = 6  # rows, or keys, of the first head that are compared with float64
 Tensors = list[Any]
 
 
 def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> None:
-    """Measure what the journal lacks: forward and backward, causal or not, on each number of GPUs."""
+    """Measure what the journal lacks: forward and backward, causal or not, on each number of GPUs, the most at first.
+    What fewer GPUs would take too long for, by the time of more, is left out."""
     import torch
-
-    from hw4cli import attention_backward_of_shards, attention_of_shards
 
     sizes = (*SIZES[:2], SIZES[2] // shrink, SIZES[3])
     torch.manual_seed(1)
     whole = [torch.randn(sizes, device="cuda:0", dtype=torch.bfloat16) for _ in range(4)]  # q, k, v, do
     print(f"sequence in shards, {sizes} bfloat16", flush=True)
-    for causal in (False, True):
+    for direction, causal in (("forward", False), ("forward", True), ("backward", False), ("backward", True)):
+        seconds, more = 0.0, counts[-1]
         for count in reversed(counts):
-            keys = {"what": "sequence", "causal": causal, "gpus": count}
-            if not any(journal.lacks(**keys, direction=one) for one in ("forward", "backward")):
-                continue
-
-            def forward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
-                return attention_of_shards(*part[:3], causal=causal, zigzag=causal, return_lse=True)
-
-            def backward(part: list[Tensors], causal: bool = causal) -> list[Tensors]:
-                q, k, v, do, o, lse = part
-                return attention_backward_of_shards(do, q, k, v, o, lse, causal=causal, zigzag=causal)
-
-            few = shards([x[:, :, : sizes[2] // WARM] for x in whole], count, causal)
-            answers = [list(x) for x in zip(*forward(few), strict=True)]
-            backward([*few, *answers])
-            given = shards(whole, count, causal)
-            seconds, found = timed(forward, given, runs)
-            answers = [list(x) for x in zip(*found, strict=True)]
-            o, lse = (joined(x, causal) for x in answers)
-            _note(journal, {**keys, "direction": "forward", "shape": sizes}, seconds, forward_error(whole, o, causal))
-            if journal.lacks(**keys, direction="backward"):
-                seconds, found = timed(backward, [*given, *answers], runs)
-                gradients = [joined(list(x), causal) for x in zip(*found, strict=True)]
-                error = backward_error(whole, o, lse, gradients, causal)
-                _note(journal, {**keys, "direction": "backward", "shape": sizes}, seconds, error)
-            del given, answers, found, o, lse
+            row = {"what": "sequence", "direction": direction, "causal": causal, "gpus": count}
+            expected = seconds * more / count
+            once = runs if expected < ONCE else 1
+            if journal.lacks(**row) and journal.allows((once + 1) * expected, row):
+                times, error = _measured(whole, direction, causal, count, once)
+                seconds, more = _note(journal, {**row, "shape": sizes}, times, error), count
 
 
-def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float) -> None:
+def _measured(whole: Tensors, direction: str, causal: bool, count: int, runs: int) -> tuple[list[float], float]:
+    """Times of a pass, and its error beside float64."""
+    few = shards([x[:, :, : x.shape[2] // WARM] for x in whole], count, causal)
+    given = shards(whole, count, causal)
+    _backward([*few, *_forward(few, causal)], causal) if direction == "backward" else _forward(few, causal)
+    times, answers = timed(lambda: _forward(given, causal), runs)
+    o, lse = (joined(x, causal) for x in answers)
+    if direction == "forward":
+        return times, forward_error(whole, o, causal)
+    times, found = timed(lambda: _backward([*given, *answers], causal), runs)
+    return times, backward_error(whole, o, lse, [joined(x, causal) for x in found], causal)
+
+
+def _forward(given: list[Tensors], causal: bool) -> list[Tensors]:
+    """The shards of O and of LSE."""
+    from hw4cli import attention_of_shards
+
+    found = attention_of_shards(*given[:3], causal=causal, zigzag=causal, return_lse=True)
+    return [list(x) for x in zip(*found, strict=True)]
+
+
+def _backward(given: list[Tensors], causal: bool) -> list[Tensors]:
+    """The shards of dQ, dK and dV."""
+    from hw4cli import attention_backward_of_shards
+
+    q, k, v, do, o, lse = given
+    found = attention_backward_of_shards(do, q, k, v, o, lse, causal=causal, zigzag=causal)
+    return [list(x) for x in zip(*found, strict=True)]
+
+
+def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float) -> float:
+    """Write a row; the median time."""
     median = statistics.median(seconds)
     _, heads, rows, d = row["shape"]
     flops = 4 * heads * rows * rows * d * (2.5 if row["direction"] == "backward" else 1) / (2 if row["causal"] else 1)
@@ -65,8 +78,8 @@ def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float)
         f"relative error {error:.1e}",
         flush=True,
     )
-    if journal.lacks(**{key: row[key] for key in ("what", "causal", "gpus", "direction")}):
-        journal.add(**row, name="sequence", seconds=seconds, median=median, relative_error=error)
+    journal.add(**row, name="sequence", seconds=seconds, median=median, relative_error=error)
+    return median
 
 
 def shards(arrays: Tensors, count: int, causal: bool) -> list[Tensors]:
@@ -83,22 +96,24 @@ def joined(parts: Tensors, causal: bool) -> Any:
     return from_zigzag(here) if causal else torch.cat(here, dim=2)
 
 
-def timed(
-    compute: Callable[[list[Tensors]], list[Tensors]], given: list[Tensors], runs: int
-) -> tuple[list[float], Any]:
+def timed(compute: Callable[[], list[Tensors]], runs: int) -> tuple[list[float], list[Tensors]]:
     """Seconds of each run, until all GPUs are through, and what the last one found."""
     import torch
 
-    count, seconds = len(given[0]), list[float]()
+    seconds = list[float]()
     for _ in range(runs):
-        for n in range(count):
-            torch.cuda.synchronize(n)
+        synchronize(torch)
         began = time.perf_counter()
-        found = compute(given)
-        for n in range(count):
-            torch.cuda.synchronize(n)
+        found = compute()
+        synchronize(torch)
         seconds.append(time.perf_counter() - began)
     return seconds, found
+
+
+def synchronize(torch: Any) -> None:
+    """Wait for all GPUs."""
+    for number in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(number)
 
 
 def some_of(rows: int) -> Any:

@@ -64,7 +64,11 @@ class Journal:
         """Whether a row with these values is to be measured: there is none, and there is time."""
         if any(all(found.get(key) == value for key, value in row.items()) for found in self.record["rows"]):
             return False
-        if time.monotonic() > self._end:
+        return self.allows(0, row)
+
+    def allows(self, seconds: float, row: dict[str, Any]) -> bool:
+        """Whether there is time for a measurement that takes so long."""
+        if time.monotonic() + seconds > self._end:
             say(f"no time left for {row}")
             return False
         return True

@@ -132,8 +132,10 @@ class _Handle:
 
 
 def stream_of(model: Operand, cupy: Any) -> Any:
-    """The stream on which the array's library works now, as one of cupy's. This thread gets the GPU's context: a new one
-    has none before it calls CUDA's runtime, and the driver makes no tensor map without."""
+    """The stream on which the array's library works now, as one of cupy's.
+
+    This thread gets the GPU's context: a new thread has none before it calls CUDA's runtime, and without one the driver
+    makes no tensor map."""
     cupy.cuda.runtime.setDevice(model.device or 0)
     if model.library == CUPY:
         return cupy.cuda.get_current_stream()
