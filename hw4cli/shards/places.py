@@ -56,19 +56,26 @@ def in_threads(work: Callable[[Any], Any], rings: Sequence[Ring]) -> list[Any]:
     results: list[Any] = [None] * len(rings)
     errors: list[BaseException] = []
 
+    def fail(error: BaseException) -> None:
+        errors.append(error)
+        for ring in rings:
+            ring.abort()
+
     def run(number: int) -> None:
         try:
             results[number] = work(rings[number])
         except BaseException as error:
-            errors.append(error)
-            for ring in rings:
-                ring.abort()
+            fail(error)
 
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(rings))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C
+        fail(error)
+        raise
     if errors:
         raise errors[0]
     return results

@@ -13,6 +13,7 @@ from hw4cli.arrays.attention import attention
 from hw4cli.errors import MachineError
 from hw4cli.shards.forward import attention_of_each, attention_of_shards, combined, ring_attention
 from hw4cli.shards.order import from_zigzag, seen_of, zigzag_shards
+from hw4cli.shards.places import in_threads
 from hw4cli.shards.ring import NcclRing, ThreadRing, _nccl
 
 pytestmark = pytest.mark.timeout(60)
@@ -136,6 +137,24 @@ def test_a_worker_that_fails_aborts_the_copies_that_others_wait_for(monkeypatch)
     with pytest.raises(RuntimeError, match="out of memory"):
         on_rings_by_nccl(monkeypatch, 3, work, fake)
     assert sorted(fake.aborted) == [0, 1, 2]
+
+
+def test_ctrl_c_ends_the_workers_too(monkeypatch):
+    def work(ring):
+        arrive = ring.pass_on(("once",))
+        return arrive(), arrive()  # the second time, for nothing
+
+    def interrupted(self):
+        raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            in_threads(work, ThreadRing.of(2))
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
