@@ -8,7 +8,7 @@ import numpy as np
 from hw4cli.arraylab.inputs import DeviceArrays, GradientArrays
 from hw4cli.arraylab.named import NamedWorkload
 from hw4cli.arraylab.ours import Implementation, Work
-from hw4cli.arraylab.passes import BACKWARD
+from hw4cli.arraylab.passes import BOTH
 from hw4cli.arrays.attention import attention_on_gpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.workload import FLOAT32, Workload
@@ -17,19 +17,21 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
+from hw4cli.gradients.plan import NAME
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
-OURS = "hw4"  # both passes, each by the kernel that is chosen for it
+GRADIENT_KERNELS = (NAME,)
 
 
-def gradient_implementation(gpu: Gpu, timer: GpuTimer, work: Workload, direction: str) -> Implementation:
-    """The kernels that `attention_backward` chooses for a workload; for both passes behind those of `attention`.
-
-    Raises MachineError where no kernel computes it.
-    """
-    planned = BackwardOnGpu(gpu).plan(work)
+def gradient_implementation(
+    gpu: Gpu, timer: GpuTimer, direction: str, work: Workload, kernel: str | None = None
+) -> Implementation:
+    """A kernel of gradients, or the one that `attention_backward` chooses for a workload; for both passes behind the
+    kernel that `attention` chooses."""
+    name = kernel or NAME
 
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
+        planned = BackwardOnGpu(gpu).plan(work)
         assert isinstance(arrays, GradientArrays)
         q, k, v, o, do, dq, dk, dv = (_operand(name, arrays, work) for name in NAMES)
         lse = operand("lse", arrays.lse[..., None], "BHND")
@@ -47,12 +49,12 @@ def gradient_implementation(gpu: Gpu, timer: GpuTimer, work: Workload, direction
             return arrays.o, *backward()
 
         forward()
-        if direction != BACKWARD:
-            return both, {}
         found = timer.resources(planned)
-        return backward, {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
+        return both if direction == BOTH else backward, {
+            key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")
+        }
 
-    return Implementation(planned.variant if direction == BACKWARD else OURS, prepare)
+    return Implementation(name, prepare)
 
 
 def _operand(name: str, arrays: GradientArrays, work: Workload) -> Operand:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from hw4cli.arraylab.backward import gradient_implementation
+from hw4cli.arraylab.backward import GRADIENT_KERNELS, gradient_implementation
 from hw4cli.arraylab.measure import ArrayResult, measure
 from hw4cli.arraylab.named import NamedWorkload, workload
 from hw4cli.arraylab.ours import KERNELS, Implementation, implementation, takes
@@ -19,7 +19,6 @@ from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import HALF_WIDTH, MOST, Measurement, Rule
 
 Notify = Callable[[Measurement, NamedWorkload], None]
-NO_NAMES = "kernels of gradients are chosen by the workload: name none"
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named
 
 
@@ -61,9 +60,10 @@ class ArraySession:
         return found
 
     def _ours(self, case: NamedWorkload) -> list[Implementation]:
-        """Of the forward pass the kernels named, or the fastest; of others those that are chosen for the workload."""
+        """The kernels named, or the fastest for the workload."""
         if self._direction != FORWARD:
-            return [gradient_implementation(self.gpu, self._timer, case.work, self._direction)]
+            chosen: Sequence[str | None] = self._kernels or (None,)
+            return [gradient_implementation(self.gpu, self._timer, self._direction, case.work, x) for x in chosen]
         kernels = self._kernels or self._default(case)
         fitting = [name for name in kernels if takes(name, case.work)] or kernels
         return [implementation(self.gpu, self._timer, name) for name in fitting]
@@ -99,8 +99,8 @@ def bench(
     kernels: "half", or of `hw4 kernels`; by default the fastest for the element type. workloads: names of
     testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
     seconds of rest before each sample; `sustained`: also run each a second without rest, for its power; `samples`: of
-    each at most. `direction`: "fwd", "bwd" or "both", of which the last two choose their kernels. record["rows"] holds
-    a dictionary for each kernel and workload, times in milliseconds.
+    each at most. `direction`: "fwd", "bwd" or "both", whose kernels are those of the backward pass. record["rows"]
+    holds a dictionary for each kernel and workload, times in milliseconds.
 
     Raises InputError for a kernel or workload that there is not, MachineError if there is no GPU.
 
@@ -114,18 +114,29 @@ def bench(
     """
     names, cases, others = (tuple(_words(x)) for x in (kernels, workloads, peers))
     parsed = [workload(text) for text in cases]
-    for name in names:
-        if name not in KERNELS:
-            raise InputError(f"there is no kernel {name!r} for arrays: give {', '.join(KERNELS)}")
     if direction not in PASSES:
         raise InputError(f"direction is {direction!r}: give {', '.join(map(repr, PASSES))}")
-    if names and PASSES[direction] != FORWARD:
-        raise InputError(NO_NAMES)
     which = PASSES[direction]
+    check_kernels(names, which)
     session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples, direction=which)
     for case in parsed:
         session.measure(case)
     return session.record()
+
+
+def check_kernels(names: Iterable[str], direction: str) -> None:
+    """Raise InputError for a kernel that computes no such pass of arrays."""
+    known = kernels_of(direction)
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"{name} is no kernel for the {direction} pass of arrays: give {', '.join(known)}, or none"
+            )
+
+
+def kernels_of(direction: str) -> tuple[str, ...]:
+    """The names of the kernels for a pass of arrays; of both passes, those of the backward one."""
+    return KERNELS if direction == FORWARD else GRADIENT_KERNELS
 
 
 def _words(value: str | Iterable[str]) -> Iterator[str]:

@@ -37,18 +37,17 @@ def bench_arrays(
     """
     with Importing():
         from hw4cli.arraylab.named import workload
-        from hw4cli.arraylab.ours import KERNELS
-        from hw4cli.arraylab.passes import FORWARD, PASSES
-        from hw4cli.arraylab.session import NO_NAMES, ArraySession
+        from hw4cli.arraylab.passes import PASSES
+        from hw4cli.arraylab.session import ArraySession, check_kernels, kernels_of
         from hw4cli.lab.times import median_interval
 
     for name in filter(is_own_kernel, kernels):
         raise click.UsageError(f"{name} computes cases: give --cases or --shape, not --workload", ctx)
-    if kernels and PASSES[direction] != FORWARD:
-        raise click.UsageError(f"--pass {direction}: {NO_NAMES}", ctx)
+    known = kernels_of(PASSES[direction])
+    names = [one for name in dict.fromkeys(kernels) for one in (known if name == "all" else [name])]
+    check_kernels(names, PASSES[direction])
     then = older_record(older, cold=not warm)
     chosen = [workload(text) for text in workloads]
-    names = [one for name in dict.fromkeys(kernels) for one in (KERNELS if name == "all" else [name])]
     session = ArraySession(names, peers, not warm, pause, sustained, samples, error, PASSES[direction])
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
 

@@ -43,6 +43,7 @@ def bench_kernels(
 ) -> int:
     """Time kernels of files' cases, and print the record; the command's exit status."""
     with Importing():
+        from hw4cli.arraylab.backward import GRADIENT_KERNELS
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.device.timing import GpuTimer
@@ -58,6 +59,8 @@ def bench_kernels(
             raise click.UsageError(
                 f"{name} computes arrays of 16 bits: give --workload, as in --workload tilelang", ctx
             )
+        if name in GRADIENT_KERNELS:
+            raise click.UsageError(f"{name} computes gradients of arrays: give --workload and --pass bwd", ctx)
         if name != ALL:
             kernel_named(name)  # reports what is wrong with a file before a GPU is opened
     gpu = Gpu()

@@ -32,6 +32,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 ALL = "all"
 OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
+OF_GRADIENTS = ("backward",)
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
 KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error"}
 # The options of each of the three benchmarks, and the option that asks for it.
@@ -53,7 +54,9 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
         "Results": ["form", "output"],
     },
 )
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS, ALL]), metavar="[KERNELS]...")
+@click.argument(
+    "kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS, *OF_GRADIENTS, ALL]), metavar="[KERNELS]..."
+)
 @click.option(
     "--cases",
     metavar="CASES",

@@ -226,7 +226,7 @@ from test_passes import gradients_of
 session.Gpu = lambda: SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU")
 session.GpuTimer = FakeTimer
 FakeTimer.sustained = lambda self, work, seconds: {{"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}}
-session.gradient_implementation = lambda gpu, timer, work, direction: gradients_of("backward", direction)
+session.gradient_implementation = lambda gpu, timer, direction, work, name: gradients_of(name, direction)
 session.implementation = lambda gpu, timer, name: answering(name)
 session.peer_implementations = lambda *_: [answering("cuDNN", ours=False, error="PyTorch: none")]
 from hw4cli.cli import run_command

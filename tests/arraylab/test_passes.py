@@ -18,11 +18,13 @@ from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks import results
 from hw4cli.arraylab import gradients
+from hw4cli.arraylab.backward import GRADIENT_KERNELS
 from hw4cli.arraylab.inputs import from_words, on_device, to_words, with_gradients
 from hw4cli.arraylab.measure import measure
 from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.ours import Implementation
 from hw4cli.arraylab.passes import BACKWARD, BOTH, FORWARD
+from hw4cli.cli.bench import OF_GRADIENTS
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.lab.changes import compare
 
@@ -131,14 +133,27 @@ def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
 @pytest.mark.parametrize("which", ["bwd", "both"])
 def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, which, tmp_path):
     out = tmp_path / "record.json"
-    args = ["bench", "--pass", which, "--workload", CASE, "--peers", "cudnn", "--format", form, "--output", out]
-    command = [sys.executable, "-c", FAKE.replace('"backward", direction', '"ours", direction'), *args]
+    args = [
+        "bench",
+        "backward",
+        "--pass",
+        which,
+        "--workload",
+        CASE,
+        "--peers",
+        "cudnn",
+        "--format",
+        form,
+        "--output",
+        out,
+    ]
+    command = [sys.executable, "-c", FAKE, *args]
     result = subprocess.run(command, capture_output=True, text=True, env=hw4_env(COLUMNS="200"))
     assert result.returncode == 0, result.stderr
     record = json.loads(out.read_text())
     name = {"bwd": "backward", "both": "both"}[which]
     assert [(row["kernel"], row["status"], row["pass"]) for row in record["rows"]] == [
-        ("ours", "ok", name),
+        ("backward", "ok", name),
         ("cuDNN", "failed", name),
     ]
     assert record["method"]["flops"].startswith({"bwd": "2.5", "both": "3.5"}[which])
@@ -168,9 +183,15 @@ def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
     assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
 
 
+def test_the_command_takes_every_kernel_for_gradients():
+    assert OF_GRADIENTS == GRADIENT_KERNELS
+
+
 def test_bad_requests_are_one_sentence(hw4):
     for args, words in (
-        (["half", "--workload", "N=8 d=8", "--pass", "bwd"], "--pass bwd: kernels of gradients are chosen"),
+        (["half", "--workload", "N=8 d=8", "--pass", "bwd"], "half is no kernel for the backward pass of arrays: give"),
+        (["backward", "--workload", "N=8 d=8"], "backward is no kernel for the forward pass of arrays: give half"),
+        (["backward", "--cases", "t01"], "backward computes gradients of arrays: give --workload and --pass bwd"),
         (["flash", "--cases", "t01", "--pass", "both"], "--pass goes only with --workload"),
         (["--workload", "N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),
     ):
