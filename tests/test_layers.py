@@ -14,20 +14,8 @@ from helpers import ROOT, random_block, write_case
 
 PACKAGES = (
     *("text", "system", "problem", "diagnosis", "compute", "hip", "device", "tuning", "emulator", "stream", "arrays"),
-    *(
-        "gradients",
-        "autograd",
-        "shards",
-        "runner",
-        "nodes",
-        "scoring",
-        "judge",
-        "lab",
-        "arraylab",
-        "leaderboard",
-        "stepper",
-    ),
-    *("measure", "show", "report", "doctor", "terminal", "benchcommand", "cli"),
+    *("gradients", "autograd", "shards", "runner", "nodes", "scoring", "judge", "lab", "arraylab", "leaderboard"),
+    *("stepper", "measure", "arraymodel", "show", "report", "doctor", "terminal", "benchcommand", "cli"),
 )
 ROOTS = {"errors", "resources", "commands"}  # what every package may import
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -12,20 +12,30 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import chosen_gpu, chosen_shape, launch_table, traffic_table
-from hw4cli.terminal.options import causal_option, format_option, shape_option
+from hw4cli.terminal.launches import (
+    ARRAY_KERNELS,
+    chosen_gpu,
+    chosen_shape,
+    chosen_workload,
+    launch_table,
+    traffic_table,
+)
+from hw4cli.terminal.options import causal_option, format_option, shape_option, workload_option
 from hw4cli.terminal.params import KernelName, complete_cases
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.measure.explanation import LaunchFacts
+    from hw4cli.measure.model import LaunchModel
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS]), metavar="KERNELS...")
+@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, *ARRAY_KERNELS]), metavar="KERNELS...")
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
+@workload_option("Arrays, for half, half_mma, half_split, half_cores and backward.")
 @click.option(
     "--gpu", metavar="GPU", help="A GPU or compute capability, as in T4 or 7.5.  [default: the one here, or else H100]"
 )
@@ -38,6 +48,7 @@ def explain(
     case: str | None,
     shape: Shape | None,
     causal: bool,
+    workload: str | None,
     gpu: str | None,
     form: str,
 ) -> int:
@@ -45,17 +56,18 @@ def explain(
 
     Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate:
     the one that `hw4 roofs` measured on this GPU, or the data sheet's (docs/explain.md).
-    Example: hw4 explain flash split --case t28 --gpu T4
+    Example: hw4 explain flash split --case t28 --gpu T4; hw4 explain half --workload tilelang
     """
     with Importing():
         from hw4cli.device.kernelcheck import compiler_for
-        from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.measure.explanation import explain as explain_one
+        from hw4cli.measure.explanation import explain_plan
         from hw4cli.measure.roofs import rates_of
         from hw4cli.text import tables
 
-    chosen = chosen_shape(ctx, case, shape, causal)
-    variants = [kernel_named(name) for name in dict.fromkeys(kernels)]
+    names = list(dict.fromkeys(kernels))
+    arrays = chosen_workload(ctx, names, workload, (case, shape, causal))
+    chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
+    planned = _planner(names, chosen, arrays)
     name, props, model = chosen_gpu(gpu)
     rates, source = rates_of(model, name)
     try:
@@ -63,21 +75,21 @@ def explain(
     except MachineError:
         compiler = None
     records, code = [], 0
-    for place, variant in enumerate(variants):
+    for place, kernel in enumerate(names):
         try:
-            plan, facts, unknown = explain_one(variant, chosen, props, rates, compiler)
+            plan, models, what, d = planned(kernel, props)
+            facts, unknown = explain_plan(kernel, plan, models, props, rates, compiler)
         except MachineError as error:
             print_message(error)
             code = MachineError.exit_code
             continue
         if form == "table":
-            heading = f"{variant.name} on (B, N, d) = {chosen}: {name}, {props.architecture}, "
-            text = _text(f"{heading}{props.sms} multiprocessors", plan, facts, rates, source, unknown, chosen, props)
+            heading = f"{kernel} on {what}: {name}, {props.architecture}, {props.sms} multiprocessors"
+            text = _text(heading, plan, facts, rates, source, unknown, d, props)
             click.echo(("\n" if place else "") + text, nl=False)
         tile = f"{plan.macros['BR']}x{plan.macros['BC']}"
         records += [
-            {"kernel": variant.name, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()}
-            for fact in facts
+            {"kernel": kernel, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()} for fact in facts
         ]
     if form == "json":
         click.echo(json.dumps(records, indent=1))
@@ -87,6 +99,36 @@ def explain(
     return code
 
 
+Planner = Callable[[str, DeviceProperties], "tuple[Plan, list[LaunchModel], str, int]"]
+
+
+def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload | None") -> Planner:
+    """What makes the plan of a kernel for a GPU, the models of its launches, the workload in words, and d.
+
+    Raises InputError for a file that is no kernel.
+    """
+    if arrays:
+        from hw4cli.arraylab.named import described
+        from hw4cli.arraymodel.launches import array_models, plan_of
+
+        def of_arrays(name: str, props: DeviceProperties) -> "tuple[Plan, list[LaunchModel], str, int]":
+            plan = plan_of(name, arrays.work, props)
+            return plan, array_models(plan, arrays.work), f"(B, H, N, d) = {described(arrays.work)}", arrays.work.d
+
+        return of_arrays
+    from hw4cli.device.ownkernel import kernel_named
+    from hw4cli.measure.model import launch_models
+
+    assert shape is not None
+    variants = {name: kernel_named(name) for name in names}
+
+    def of_shape(name: str, props: DeviceProperties) -> "tuple[Plan, list[LaunchModel], str, int]":
+        plan = variants[name].plan(shape, props)
+        return plan, launch_models(plan, shape, props), f"(B, N, d) = {shape}", shape.d
+
+    return of_shape
+
+
 def _text(
     heading: str,
     plan: Plan,
@@ -94,7 +136,7 @@ def _text(
     rates: Mapping[str, float],
     source: str,
     unknown: str,
-    shape: Shape,
+    d: int,
     props: DeviceProperties,
 ) -> str:
     """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit."""
@@ -105,7 +147,7 @@ def _text(
     width = columns(sys.stdout)
     longest, needed, total = nearest(facts)
     limits = [[name, f"{_rate(rates[name])} {UNITS[name]}/s", _ms(total[name])] for name in total]
-    BR, BC, d = plan.macros["BR"], plan.macros["BC"], shape.d
+    BR, BC = plan.macros["BR"], plan.macros["BC"]
     own, whole = formula_tile(d), formula_tile(d, props.shared_limit)
     tile = (
         f"tile {BR}x{BC} (rows x keys), keys in {plan.splits} part{'s' * (plan.splits > 1)}; the assignment's formula "

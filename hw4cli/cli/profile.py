@@ -14,7 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import chosen_shape, launch_table
+from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_shape, chosen_workload, launch_table
 from hw4cli.terminal.options import (
     FILE,
     causal_option,
@@ -23,11 +23,14 @@ from hw4cli.terminal.options import (
     program_command,
     shape_option,
     split_command,
+    workload_option,
 )
 from hw4cli.terminal.params import KernelName, OneOf, complete_cases, complete_command
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.arraylab.named import NamedWorkload
+    from hw4cli.compute.plan import Plan
     from hw4cli.measure.model import LaunchModel
     from hw4cli.measure.profile import ProfiledLaunch
     from hw4cli.measure.profilers import ProfiledGpu
@@ -38,11 +41,16 @@ TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 @dataclass(frozen=True)
 class Job:
-    """What is profiled at once: its name for the heading, the command, and the model of its launches."""
+    """What is profiled at once: its name for the heading, the command, and of kernels the plans with their models."""
 
     what: str
     target: list[str]
-    models: "tuple[LaunchModel, ...]" = ()
+    planned: "tuple[tuple[Plan, list[LaunchModel]], ...]" = ()
+
+    @property
+    def models(self) -> "tuple[LaunchModel, ...]":
+        """Of all launches."""
+        return tuple(model for _, models in self.planned for model in models)
 
 
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
@@ -53,7 +61,7 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS]), metavar="[KERNELS]...")
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *ARRAY_KERNELS]), metavar="[KERNELS]...")
 @click.option(
     "--program",
     metavar="COMMAND",
@@ -63,6 +71,7 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape, for kernels.")
 @causal_option("Causal attention, for kernels.")
+@workload_option("Arrays, for half, half_mma, half_split, half_cores and backward.")
 @click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
 @folder_option("Where the cases are, for --program (see hw4 gen).")
 @click.option(
@@ -82,6 +91,7 @@ def profile(
     case: str | None,
     shape: Shape | None,
     causal: bool,
+    workload: str | None,
     sweep: list[int],
     folder: Path,
     sets: tuple[str, ...],
@@ -112,6 +122,7 @@ def profile(
         raise click.UsageError("name kernels, or a program by --program", ctx)
     if program is not None and (shape or causal or sweep):
         raise click.UsageError("--shape, --causal and --sweep go with kernels: a program reads a case's file", ctx)
+    arrays = chosen_workload(ctx, kernels, workload, (case, shape, causal, sweep, program))
     if log and len(sweep) > 1:
         raise click.UsageError("--log takes one profile, and a --sweep is several", ctx)
     if output and log and output.resolve() == log.resolve():
@@ -119,8 +130,8 @@ def profile(
     command = [] if program is None else program_command(program, ctx)[0]
     for path in filter(None, (output, log)):
         check_place(path, *map(Path, [*kernels, *command]))
-    chosen = chosen_shape(ctx, case, shape, causal)
-    for own in kernels:
+    chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
+    for own in () if arrays else kernels:
         kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
     prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
     gpu = find_gpu(prefix)
@@ -129,11 +140,14 @@ def profile(
     asked = sets or ("assignment",)
     records = []
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
-        jobs = (
-            [_program_job(command, str(case), folder, Path(place))]
-            if command
-            else _kernel_jobs(kernels, chosen, sweep, case, gpu)
-        )
+        if command:
+            jobs = [_program_job(command, str(case), folder, Path(place))]
+        else:
+            jobs = (
+                [_array_job(kernels, arrays, str(workload), gpu)]
+                if arrays
+                else _kernel_jobs(kernels, chosen, sweep, case, gpu)
+            )
         for job in jobs:
             from hw4cli.measure.counters import read_launches
             from hw4cli.measure.profile import counters_of, profiled, record
@@ -143,7 +157,7 @@ def profile(
                 text = profile_text(name, found, counters, job.target, from_start=bool(program), prefix=prefix)
             except ClosedCountersError as reason:
                 print_message(reason)
-                _print_static(kernels, [chosen], gpu)
+                _print_static(job, gpu)
                 return ClosedCountersError.exit_code
             if log:
                 write_text(log, text)
@@ -167,7 +181,7 @@ def _program_job(command: Sequence[str], case: str, folder: Path, place: Path) -
 
 
 def _kernel_jobs(
-    kernels: Sequence[str], shape: Shape, sweep: Sequence[int], case: str | None, gpu: "ProfiledGpu"
+    kernels: Sequence[str], shape: Shape | None, sweep: Sequence[int], case: str | None, gpu: "ProfiledGpu"
 ) -> list[Job]:
     """A job for each N, of all kernels. InputError for a wrong file, MachineError where the GPU cannot run one."""
     from hw4cli.device.ownkernel import kernel_named
@@ -181,14 +195,30 @@ def _kernel_jobs(
     seed = suite.cases()[case].seed if case else 0
     names = list(dict.fromkeys(kernels))
     jobs = []
+    assert shape is not None
     for one in [replace(shape, N=N) for N in sweep] or [shape]:
         one.check("--sweep" if sweep else "--shape")
         plans = [kernel_named(name).plan(one, props) for name in names]
-        models = tuple(model for plan in plans for model in launch_models(plan, one, props))
+        planned = tuple((plan, launch_models(plan, one, props)) for plan in plans)
         own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in names], one, seed)
         target = [*python_command("measure.target", "-P"), own]
-        jobs.append(Job(f"{', '.join(names)} on (B, N, d) = {one}", target, models))
+        jobs.append(Job(f"{', '.join(names)} on (B, N, d) = {one}", target, planned))
     return jobs
+
+
+def _array_job(kernels: Sequence[str], arrays: "NamedWorkload", text: str, gpu: "ProfiledGpu") -> Job:
+    """The job of kernels of arrays. MachineError where the GPU cannot run one."""
+    from hw4cli.arraylab.named import described
+    from hw4cli.arraymodel.launches import array_models, plan_of
+    from hw4cli.arraymodel.target import arguments
+    from hw4cli.measure.gpus import model_for
+    from hw4cli.resources import python_command
+
+    props, names = model_for(gpu.name, gpu.cc).props, list(dict.fromkeys(kernels))
+    plans = [plan_of(name, arrays.work, props) for name in names]
+    target = [*python_command("arraymodel.target", "-P"), arguments(names, text)]
+    planned = tuple((plan, array_models(plan, arrays.work)) for plan in plans)
+    return Job(f"{', '.join(names)} on (B, H, N, d) = {described(arrays.work)}", target, planned)
 
 
 def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu", form: str) -> None:
@@ -230,11 +260,10 @@ def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> N
         write_text(output, document)
 
 
-def _print_static(kernels: Sequence[str], shapes: Sequence[Shape], gpu: "ProfiledGpu") -> None:
+def _print_static(job: Job, gpu: "ProfiledGpu") -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
     from hw4cli.device.kernelcheck import compiler_for
-    from hw4cli.device.ownkernel import kernel_named
-    from hw4cli.measure.explanation import explain
+    from hw4cli.measure.explanation import explain_plan
     from hw4cli.measure.gpus import model_for
     from hw4cli.text import tables
 
@@ -245,9 +274,8 @@ def _print_static(kernels: Sequence[str], shapes: Sequence[Shape], gpu: "Profile
         compiler = None
     facts = [
         fact
-        for name in dict.fromkeys(kernels)
-        for shape in shapes
-        for fact in explain(kernel_named(name), shape, props, {}, compiler)[1]
+        for plan, models in job.planned
+        for fact in explain_plan(plan.variant, plan, models, props, {}, compiler)[0]
     ]
     if facts:
         click.echo(tables.plain(*launch_table(facts), columns(sys.stdout)), nl=False)

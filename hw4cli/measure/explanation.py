@@ -79,9 +79,21 @@ def explain(
     does not compile.
     """
     plan = variant.plan(shape, props)
-    used, unknown = _compiled(variant, plan, props, compiler)
+    return plan, *explain_plan(variant.name, plan, launch_models(plan, shape, props), props, rates, compiler)
+
+
+def explain_plan(
+    name: str,
+    plan: Plan,
+    models: Sequence[LaunchModel],
+    props: DeviceProperties,
+    rates: Mapping[str, float],
+    compiler: Any,
+) -> tuple[list[LaunchFacts], str]:
+    """The same of a plan and the models of its launches."""
+    used, unknown = _compiled(name, plan, props, compiler)
     facts = []
-    for launch, model in zip(plan.launches, launch_models(plan, shape, props), strict=True):
+    for launch, model in zip(plan.launches, models, strict=True):
         own = used.get(launch.symbol)
         shared = launch.shared + (own.shared if own else 0)
         held = occupancy(props, own.registers if own else 1, shared, launch.block)
@@ -104,18 +116,18 @@ def explain(
                 seconds(model.amounts, rates),
             )
         )
-    return plan, facts, unknown
+    return facts, unknown
 
 
-def _compiled(variant: Variant, plan: Plan, props: DeviceProperties, compiler: Any) -> tuple[dict[str, Any], str]:
+def _compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Any) -> tuple[dict[str, Any], str]:
     from hw4cli.device.kernelcheck import compiled
 
     if compiler is None:
         return {}, f"there is no compiler for {props.architecture} here to count registers"
-    made = compiled(variant.name, plan, props, compiler)
+    made = compiled(name, plan, props, compiler)
     if made.wrong:
         where = made.wrong.replace("does not compile:", f"does not compile for {props.architecture}:", 1)
-        raise MachineError(f"kernel {variant.name} {where}")
+        raise MachineError(f"kernel {name} {where}")
     unknown = "" if made.used else f"NVRTC {compiler.version} is older than this GPU and does not count registers"
     return dict(made.used), unknown
 

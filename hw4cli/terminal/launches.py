@@ -11,8 +11,10 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 
 if TYPE_CHECKING:
+    from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.measure.explanation import LaunchFacts
 
+ARRAY_KERNELS = ("half", "half_mma", "half_split", "half_cores", "backward")  # hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 Table = tuple[list[str], list[list[str]]]  # header and lines
 
@@ -30,6 +32,27 @@ def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, caus
         shape = found[0].shape
     assert shape is not None
     return replace(shape, causal=causal)
+
+
+def chosen_workload(
+    ctx: click.Context, kernels: Sequence[str], text: str | None, others: Sequence[object]
+) -> "NamedWorkload | None":
+    """The workload of --workload, None where it is not given; `others`: the options that say what it says, too.
+
+    Raises UsageError where kernels of arrays and of files' cases are mixed, InputError for what is no workload.
+    """
+    for name in kernels:
+        if text is None and name in ARRAY_KERNELS:
+            raise click.UsageError(f"{name} computes arrays: give --workload, as in --workload tilelang", ctx)
+        if text is not None and name not in ARRAY_KERNELS:
+            raise click.UsageError(f"{name} computes files' cases: give --case or --shape, not --workload", ctx)
+    if text is None:
+        return None
+    if any(others):
+        raise click.UsageError("--workload says all: leave out --case, --shape, --causal, --sweep and --program", ctx)
+    from hw4cli.arraylab.named import workload
+
+    return workload(text)
 
 
 def chosen_gpu(name: str | None) -> tuple[str, DeviceProperties, Any]:

@@ -16,7 +16,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
+from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases, complete_workloads
 from hw4cli.text.dates import due_date
 
 FILE = FileName(readable=False, path_type=Path)
@@ -50,6 +50,11 @@ def shapes_option(help: str) -> Callable[[Command], Command]:
         return [_shape(ctx, param, value) for value in values]
 
     return click.option("--shape", "shapes", multiple=True, metavar="B,N,d", callback=parse, help=help)
+
+
+def workload_option(help: str) -> Callable[[Command], Command]:
+    """--workload, one: its text, or None."""
+    return click.option("--workload", metavar="WORKLOAD", shell_complete=complete_workloads, help=help)
 
 
 def folder_option(help: str) -> Callable[[Command], Command]:

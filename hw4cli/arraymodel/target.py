@@ -1,0 +1,73 @@
+"""The process that a profiler watches: it runs kernels on arrays, each once to warm up and once to be profiled."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arraylab.inputs import WORDS, DeviceArrays, matrix, on_device
+from hw4cli.arraylab.named import NamedWorkload, workload
+from hw4cli.arraymodel.launches import BACKWARD
+from hw4cli.arrays.half import Arrays
+from hw4cli.arrays.ongpu import HalfOnGpu
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.gradients.ongpu import BackwardOnGpu
+from hw4cli.gradients.plan import Arrays as BackwardArrays
+from hw4cli.system.importing import Importing
+
+
+def arguments(kernels: list[str], text: str) -> str:
+    """What `main` takes as its one argument."""
+    return json.dumps({"kernels": kernels, "workload": text})
+
+
+def main() -> None:
+    """Run the kernels of the argument; each one's second run lies between cudaProfilerStart and cudaProfilerStop."""
+    asked = json.loads(sys.argv[1])
+    try:
+        with Importing():
+            gpu = Gpu()
+        run(gpu, asked["kernels"], workload(asked["workload"]))
+    except Hw4Error as error:
+        print(f"hw4: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
+
+
+def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
+    """Run kernels on a workload's random values, the second time with the profiler on."""
+    runtime, memory = gpu.cupy.cuda.runtime, gpu.cupy.cuda.memory
+    try:
+        arrays = on_device(case, gpu.cupy)
+        for name in kernels:
+            go = _backward(gpu, case, arrays) if name == BACKWARD else _forward(gpu, name, case, arrays)
+            go()
+            gpu.wait()
+            runtime.profilerStart()
+            go()
+            gpu.wait()
+            runtime.profilerStop()
+    except memory.OutOfMemoryError:
+        raise MachineError(f"the GPU has not enough memory for {case}") from None
+
+
+def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
+    half = HalfOnGpu(gpu)
+    scratch = gpu.cupy.ndarray(max(1, half.plan(case.work, kernel=name).scratch), np.uint8)
+    where = Arrays(*arrays.matrices)._replace(scratch=scratch.data.ptr)
+    return lambda: half.launch(case.work, where, case.scale, gpu.cupy.cuda.Stream.null, kernel=name)
+
+
+def _backward(gpu: Gpu, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
+    """Gradients of made-up values: Q stands for O and dO, and the LSE is 0, which changes nothing that is counted."""
+    work, cupy = case.work, gpu.cupy
+    made: list[Any] = [cupy.ndarray(x.shape, WORDS[work.dtype]) for x in (arrays.q, arrays.k, arrays.v)]
+    stats = [cupy.ndarray((work.batch, work.heads, work.Nq), np.float32) for _ in range(2)]
+    for one in stats:
+        one.data.memset(0, one.nbytes)
+    given = (arrays.q, arrays.k, arrays.v, arrays.q, arrays.q)
+    where = BackwardArrays(tuple(map(matrix, (*given, *made))), *(one.data.ptr for one in stats))
+    backward = BackwardOnGpu(gpu)
+    return lambda: backward.launch(work, where, case.scale, cupy.cuda.Stream.null)

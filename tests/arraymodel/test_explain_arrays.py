@@ -1,0 +1,106 @@
+"""Kernels for arrays, explained: their launches, what these move and compute, and what is refused."""
+
+import csv
+import json
+
+import pytest
+from helpers import fails, fits, on_a_terminal
+
+from hw4cli.arraylab.named import named, workload
+from hw4cli.arraymodel.launches import NAMES, array_models, plan_of
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.errors import MachineError
+from hw4cli.measure.model import LaunchModel
+from hw4cli.terminal.launches import ARRAY_KERNELS
+
+H200 = DEVICES[90]
+
+
+def models(kernel, work, props=H200):
+    return {model.symbol: model for model in array_models(plan_of(kernel, work, props), work)}
+
+
+def test_the_commands_take_every_kernel_that_has_a_model():
+    assert ARRAY_KERNELS == NAMES
+
+
+def test_every_named_workload_has_a_model_on_every_gpu_that_computes_it():
+    for text in named():
+        work = workload(text).work
+        for kernel in NAMES:
+            for props in DEVICES.values():
+                try:
+                    found = array_models(plan_of(kernel, work, props), work)
+                except MachineError:
+                    continue
+                for model in found:
+                    assert model.dram[0] > 0 and model.l2 is not None, (text, kernel, model)
+                    assert model.l2[0] >= model.dram[0] * 0.99, (text, kernel, model)
+
+
+def test_flops_are_those_of_the_definition_where_tiles_are_whole():
+    work = Workload.square("float16", 2, 8, 4 * 192 * 8, 64)
+    assert models("half", work)["half"].tensor_flops == pytest.approx(work.flops, rel=0.07)  # and sums of P
+    assert models("half_mma", work)["half_mma"].tensor_flops == work.flops
+    assert models("half_cores", work)["half_cores"].ffma_flops == work.flops
+    backward = models("backward", work)
+    assert sum(model.ffma_flops for model in backward.values()) == pytest.approx(3.5 * work.flops, rel=1e-3)
+
+
+@pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores", "backward"])
+def test_a_causal_kernel_visits_about_half_of_the_tiles(kernel):
+    full, causal = (models(kernel, Workload.square("bfloat16", 1, 2, 16384, 64, mask)) for mask in (False, True))
+    for symbol, model in full.items():
+        assert causal[symbol].tiles == pytest.approx(model.tiles / 2, rel=0.03)
+        assert causal[symbol].exponentials == pytest.approx(model.exponentials / 2, rel=0.03)
+
+
+def test_heads_that_share_keys_read_them_once_from_dram_and_each_for_itself_from_the_l2_cache():
+    alone, shared = (Workload("float16", 1, 8, heads, 4096, 4096, 128) for heads in (8, 2))
+    first, second = (models("half", work)["half"] for work in (alone, shared))
+    assert second.dram[0] < first.dram[0]
+    assert second.l2 == first.l2
+
+
+def test_splits_of_decoding_read_all_keys_once():
+    work = workload("decode").work
+    found = models("half_split", work)
+    keys = 2 * 2 * 16 * 8 * 16384 * 128
+    assert found["half_split"].l2[0] == pytest.approx(keys, rel=1e-3)
+    assert found["half_split_combine"].dram[0] == found["half_split"].dram[1]
+    assert isinstance(found["half_split"], LaunchModel)
+
+
+def test_a_page_and_records_of_arrays(hw4):
+    result = hw4("explain", "half", "half_mma", "--workload", "lm8k-causal", "--gpu", "H200")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("half on (B, H, N, d) = (2, 16, 8192, 128) bf16 causal: H200, compute capability")
+    assert "nearest limit: tensor cores, at least" in result.stdout
+    found = hw4("explain", "half_split", "--workload", "decode", "--gpu", "H200", "--format", "json")
+    first, second = json.loads(found.stdout)
+    assert (first["launch"], second["launch"], first["roof"]) == ("half_split", "half_split_combine", "DRAM")
+    lines = hw4("explain", "backward", "--workload", "heads64", "--gpu", "A100", "--format", "csv").stdout.splitlines()
+    assert [row["launch"] for row in csv.DictReader(lines)] == ["backward_delta", "backward_dq", "backward_dkdv"]
+
+
+def test_it_fits_a_terminal_of_60_columns():
+    code, shown = on_a_terminal(60, "explain", "half", "--workload", "tilelang-causal", "--gpu", "H100")
+    assert code == 0, shown
+    assert fits(shown, 60), shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["half", "--case", "t28"], 2, "half computes arrays: give --workload"),
+        (["flash", "--workload", "lm8k"], 2, "flash computes files' cases: give --case or --shape"),
+        (["half", "--workload", "lm8k", "--causal"], 2, "--workload says all"),
+        (["half", "--workload", "lm9k"], 2, "there is no workload 'lm9k'"),
+        (["half", "--workload", "lm8k", "--gpu", "A100"], 3, "kernel half needs compute capability 9.0"),
+        (["half", "--workload", "fp32-gqa"], 3, "kernel half is for float16 and bfloat16"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
+    for command in ("explain", "profile") if code == 2 else ("explain",):
+        fails(hw4(command, *arguments), code, words)

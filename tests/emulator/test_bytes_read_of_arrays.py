@@ -1,0 +1,71 @@
+"""The bytes that kernels for arrays read, counted on the CPU, against those of their models."""
+
+import ctypes
+
+import pytest
+from halves import random_words
+
+from hw4cli.arraymodel.launches import array_models, plan_of
+from hw4cli.arrays import emulated as halves_on_cpu
+from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.emulator.build import PLAIN
+from hw4cli.gradients import emulated as gradients_on_cpu
+from hw4cli.gradients.emulated import run_backward
+from hw4cli.resources import data_path
+
+COUNTER = {"platform.cuh": ("#pragma once", '#pragma once\nextern "C" { long long moved; }')}
+COPIES = "#define copy16_async(to, from, inside) (copy16_async)(to, from, (moved += (inside) ? 16 : 0, inside))"
+BY_COPIES = {"halfmma.cuh": ('#include "mma.cuh"', f'#include "mma.cuh"\n{COPIES}')}
+READS = {  # of each kernel: in which file what is replaced, where it reads Q, K, V and dO
+    "half_mma": BY_COPIES,
+    "half_split": BY_COPIES,
+    "half_cores": {"half_cores.cu": ("? *(const uint4*)(rows", "? (moved += 16), *(const uint4*)(rows")},
+    "backward": {"backward.cu": ("there ? load_four(", "there ? (moved += 4 * sizeof(Element)), load_four(")},
+}
+
+
+@pytest.fixture
+def counted(tmp_path, monkeypatch):
+    """Let kernels be executed on the CPU from texts that count what they read; the number of bytes."""
+
+    def count(module, kernel, run):
+        changes, made = {**COUNTER, **READS[kernel]}, []
+        for name in {f"{kernel}.cu", *changes}:
+            text = data_path(f"kernels/{name}").read_text()
+            old, new = changes.get(name, ("", ""))
+            assert old in text, f"{name} no longer has {old!r}"
+            (tmp_path / name).write_text(text.replace(old, new, 1))
+
+        def build(*what, shared_object=module.shared_object):
+            made.append(shared_object(*what))
+            return made[-1]
+
+        monkeypatch.setattr(module, "kernel_path", lambda name: tmp_path / f"{name}.cu")
+        monkeypatch.setattr(module, "shared_object", build)
+        assert run().finished
+        return ctypes.c_longlong.in_dll(ctypes.CDLL(str(made[0])), "moved").value
+
+    return count
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kernel", ["half_mma", "half_split", "half_cores"])
+def test_a_kernel_of_arrays_reads_the_bytes_of_its_model(counted, kernel, causal):
+    few = kernel == "half_split"
+    work = Workload("float16", 1, 4, 2, 5 if few else 150, 333, 40, causal, offset=333 - (5 if few else 150))
+    run = lambda: run_half(work, *random_words(work), kernel=kernel, cc=80, build=PLAIN)  # noqa: E731
+    plan = plan_of(kernel, work, DEVICES[80])
+    assert array_models(plan, work)[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(counted, causal):
+    work = Workload("float16", 1, 2, 1, 100, 150, 64, causal, offset=50)
+    q, k, v = random_words(work)
+    lse = random_words(Workload("float16", 1, 2, 1, 100, 100, 8))[0][..., 0].astype("float32")
+    run = lambda: run_backward(work, q, q, k, v, q, lse, build=PLAIN)  # noqa: E731
+    _, *models = array_models(plan_of("backward", work, DEVICES[80]), work)
+    found = counted(gradients_on_cpu, "backward", run)
+    assert 0.96 * sum(model.l2[0] for model in models) < found < sum(model.l2[0] for model in models)
