@@ -4,7 +4,7 @@ A row tile of a head visits tiles of keys: all, or with a mask those that some r
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,12 @@ from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.device.occupancy import occupancy
 from hw4cli.gradients import plan as gradients
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
+from hw4cli.stepper.cache import AS_THEY_END, BACK_AND_FORTH, IN_ROUNDS, Visit, read_again
+from hw4cli.stepper.work import SECTION
 
 BACKWARD = gradients.NAME
 NAMES = (*KERNELS16, BACKWARD)
@@ -33,10 +36,43 @@ def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
     return plan16(work, props, name)
 
 
-def array_models(plan: Plan, work: Workload) -> list[LaunchModel]:
-    """The model of each launch of a plan. Of a launch that is not known, what must move once alone."""
-    sizes = _Sizes.of(work)
-    return [_MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes) for launch in plan.launches]
+def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
+    """The model of each launch of a plan. Of a launch that is not known, what must move once alone.
+
+    `cache`: bytes of the L2 cache; 0 for one that holds all that is read again.
+    """
+    sizes, found = _Sizes.of(work), []
+    for launch in plan.launches:
+        model = _MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes)
+        if cache and launch.symbol in (half.NAME, halfmma.MMA, halfmma.CORES):
+            read, written = model.dram
+            model = replace(model, dram=(read + _again(plan, launch, work, props, cache), written))
+        found.append(model)
+    return found
+
+
+def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, cache: int) -> int:
+    """Bytes of K and V that come from DRAM again: kernels/halfrows.cuh has the order of the tiles of rows."""
+    rows, tiles = plan.macros["BR"], ceil_div(work.Nq, plan.macros["BR"])
+    first = np.arange(0, work.Nq, rows, dtype=np.int64)
+    own = (np.minimum(rows, work.Nq - first) * HALF * work.d).tolist()
+    keys = np.maximum(1, _times(_keys_of(work, first + rows - 1), plan.macros["BC"])) * plan.macros["BC"]
+    last, heads, group = np.minimum(work.Nk, keys).tolist(), work.batch * work.heads, work.heads // work.kv_heads
+    if launch.symbol == half.NAME:  # whose blocks take tile after tile
+        slots, order = launch.grid, BACK_AND_FORTH if work.causal else IN_ROUNDS
+    else:
+        resident = plan.macros.get("BLOCKS") or occupancy(props, 1, launch.shared, launch.block).blocks
+        slots, order = min(launch.grid, resident * props.sms), AS_THEY_END
+
+    def visit(head: int, tile: int) -> Visit:
+        return Visit(head // group, 0, last[tile], own[tile], own[tile])
+
+    if work.causal:
+        sections = (range(start, min(heads, start + SECTION)) for start in range(0, heads, SECTION))
+        visits = [visit(head, tile) for some in sections for tile in reversed(range(tiles)) for head in some]
+    else:
+        visits = [visit(head, tile) for head in range(heads) for tile in range(tiles)]
+    return read_again(visits, slots, _head_bytes(work, 1), cache, order)
 
 
 @dataclass(frozen=True)

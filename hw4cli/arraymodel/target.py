@@ -42,7 +42,7 @@ def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
     try:
         arrays = on_device(case, gpu.cupy)
         for name in kernels:
-            go = _backward(gpu, case, arrays) if name == BACKWARD else _forward(gpu, name, case, arrays)
+            go = runner(gpu, name, case, arrays)
             go()
             gpu.wait()
             runtime.profilerStart()
@@ -51,6 +51,11 @@ def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
             runtime.profilerStop()
     except memory.OutOfMemoryError:
         raise MachineError(f"the GPU has not enough memory for {case}") from None
+
+
+def runner(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
+    """What enqueues a kernel of arrays once more, all its launches. Raises MachineError where it does not run."""
+    return _backward(gpu, case, arrays) if name == BACKWARD else _forward(gpu, name, case, arrays)
 
 
 def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:

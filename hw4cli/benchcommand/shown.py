@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     from hw4cli.text.tables import Bars
 
 
+BUILDS_NOTE = (
+    "median: of the processes' medians; within: half the 95 % interval of one process's median; between: the standard "
+    "deviation of the processes' medians; pairs: the least and the most of B / A, of processes one behind the other"
+)
+
+
 def announce(case: str) -> None:
     """Name the case that is now checked and measured: on a terminal, above the rows so far."""
     print(f"{case} …", file=sys.stderr, flush=True)
@@ -31,7 +37,7 @@ def formatted(result: dict[str, Any], form: str) -> str:
     """A record as text: a table, Markdown, CSV or JSON."""
     from hw4cli.arraylab.tables import KIND, notes
     from hw4cli.arraylab.tables import table as array_table
-    from hw4cli.lab.tables import CAUSAL_NOTE, table
+    from hw4cli.lab.tables import BUILD_COLUMNS, BUILDS, CAUSAL_NOTE, build_cells, table
     from hw4cli.text import tables
 
     if form == "json":
@@ -41,11 +47,17 @@ def formatted(result: dict[str, Any], form: str) -> str:
     who = "program" if result.get("kind") == "end-to-end" else "kernel"
     timed = [row for row in result["rows"] if row["status"] == "ok"]
     arrays = result.get("kind") == KIND
-    header, lines = array_table(timed) if arrays else table(timed, programs=who == "program")
+    builds = result.get("kind") == BUILDS
+    if builds:
+        header, lines = BUILD_COLUMNS, [build_cells(row) for row in timed]
+    else:
+        header, lines = array_table(timed) if arrays else table(timed, programs=who == "program")
     reasons = [
         printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
     ]
-    if arrays:
+    if builds:
+        reasons += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
+    elif arrays:
         reasons += notes(timed)
     elif any(row.get("causal") for row in timed):
         reasons.append(CAUSAL_NOTE)
@@ -53,7 +65,7 @@ def formatted(result: dict[str, Any], form: str) -> str:
         return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
     width = columns(sys.stdout)
     below = "".join(f"{wrapped(line, width)}\n" for line in reasons)
-    return tables.plain(header, lines, width, _bars(timed, len(header))) + below
+    return tables.plain(header, lines, width, None if builds else _bars(timed, len(header))) + below
 
 
 def _bars(rows: list[dict[str, Any]], columns: int) -> "Bars":

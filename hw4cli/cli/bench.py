@@ -34,7 +34,7 @@ ALL = "all"
 OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
 OF_GRADIENTS = ("backward",)
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
-KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error"}
+KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error", "against", "processes"}
 # The options of each of the three benchmarks, and the option that asks for it.
 OPTIONS = {
     "files": KERNELS | {"cases", "shapes", "causal", "tiles"},
@@ -48,7 +48,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     cls=Sections,
     sections={
         "On what": ["cases", "shapes", "causal", "workloads", "direction"],
-        "Kernels": ["tiles", "peers", "older"],
+        "Kernels": ["tiles", "peers", "older", "against", "processes"],
         "Samples": ["warm", "samples", "error", "pause", "sustained"],
         "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
         "Results": ["form", "output"],
@@ -91,6 +91,12 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     help=f"Measure others' attention in the same run: of {', '.join(PEERS)}.",
 )
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
+@click.option(
+    "--against", metavar="BUILD", help="In turns with another build: a folder, or a commit of this source tree."
+)
+@click.option(
+    "--processes", type=Whole(1, 100), metavar="N", help="Processes of each build.  [default: 6 with --against]"
+)
 @click.option("--samples", type=Whole(1, 1000), default=100, show_default=True, help="Of each kernel, at most.")
 @click.option(
     "--error",
@@ -144,6 +150,9 @@ def bench(
     With --compare: only what exceeds the spread from run to run is called faster or slower, and a warm record is not
     compared with a cold one.
 
+    With --against: processes of another build and of this one take turns, A B A B, and the spread within and between
+    processes is shown (--processes alone: of this build). Example: hw4 bench flash --cases t28 --against HEAD~3
+
     Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
     """
     from hw4cli.system.files import check_place
@@ -153,8 +162,14 @@ def bench(
     if output:
         sources = [*others["kernels"], *" ".join(others["programs"]).split(), others["older"] or ""]
         check_place(output, *(Path(source) for source in sources if source))
+    if others["against"] is not None or others["processes"]:
+        from hw4cli.benchcommand.builds import SURE, arguments_of, bench_builds
+
+        if others["older"]:
+            raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
+        return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, form, output)
     given = {**others, "cases": cases, "workloads": workloads}
-    chosen: dict[str, Any] = {name: given[name] for name in OPTIONS[what]}
+    chosen: dict[str, Any] = {name: given[name] for name in OPTIONS[what] - {"against", "processes"}}
     if what == "programs":
         from hw4cli.benchcommand.programs import bench_programs
 

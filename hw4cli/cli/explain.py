@@ -77,7 +77,7 @@ def explain(
     records, code = [], 0
     for place, kernel in enumerate(names):
         try:
-            plan, models, what, d = planned(kernel, props)
+            plan, models, what, d = planned(kernel, props, model.cache)
             facts, unknown = explain_plan(kernel, plan, models, props, rates, compiler)
         except MachineError as error:
             print_message(error)
@@ -99,11 +99,12 @@ def explain(
     return code
 
 
-Planner = Callable[[str, DeviceProperties], "tuple[Plan, list[LaunchModel], str, int]"]
+Planner = Callable[[str, DeviceProperties, int], "tuple[Plan, list[LaunchModel], str, int]"]
 
 
 def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload | None") -> Planner:
-    """What makes the plan of a kernel for a GPU, the models of its launches, the workload in words, and d.
+    """What makes the plan of a kernel for a GPU with an L2 cache of so many bytes, the models of its launches, the
+    workload in words, and d.
 
     Raises InputError for a file that is no kernel.
     """
@@ -111,9 +112,14 @@ def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload |
         from hw4cli.arraylab.named import described
         from hw4cli.arraymodel.launches import array_models, plan_of
 
-        def of_arrays(name: str, props: DeviceProperties) -> "tuple[Plan, list[LaunchModel], str, int]":
+        def of_arrays(name: str, props: DeviceProperties, cache: int) -> "tuple[Plan, list[LaunchModel], str, int]":
             plan = plan_of(name, arrays.work, props)
-            return plan, array_models(plan, arrays.work), f"(B, H, N, d) = {described(arrays.work)}", arrays.work.d
+            return (
+                plan,
+                array_models(plan, arrays.work, props, cache),
+                f"(B, H, N, d) = {described(arrays.work)}",
+                arrays.work.d,
+            )
 
         return of_arrays
     from hw4cli.device.ownkernel import kernel_named
@@ -122,9 +128,9 @@ def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload |
     assert shape is not None
     variants = {name: kernel_named(name) for name in names}
 
-    def of_shape(name: str, props: DeviceProperties) -> "tuple[Plan, list[LaunchModel], str, int]":
+    def of_shape(name: str, props: DeviceProperties, cache: int) -> "tuple[Plan, list[LaunchModel], str, int]":
         plan = variants[name].plan(shape, props)
-        return plan, launch_models(plan, shape, props), f"(B, N, d) = {shape}", shape.d
+        return plan, launch_models(plan, shape, props, cache), f"(B, N, d) = {shape}", shape.d
 
     return of_shape
 

@@ -191,7 +191,8 @@ def _kernel_jobs(
     from hw4cli.problem import suite
     from hw4cli.resources import python_command
 
-    props = model_for(gpu.name, gpu.cc).props
+    model = model_for(gpu.name, gpu.cc)
+    props = model.props
     seed = suite.cases()[case].seed if case else 0
     names = list(dict.fromkeys(kernels))
     jobs = []
@@ -199,7 +200,7 @@ def _kernel_jobs(
     for one in [replace(shape, N=N) for N in sweep] or [shape]:
         one.check("--sweep" if sweep else "--shape")
         plans = [kernel_named(name).plan(one, props) for name in names]
-        planned = tuple((plan, launch_models(plan, one, props)) for plan in plans)
+        planned = tuple((plan, launch_models(plan, one, props, model.cache)) for plan in plans)
         own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in names], one, seed)
         target = [*python_command("measure.target", "-P"), own]
         jobs.append(Job(f"{', '.join(names)} on (B, N, d) = {one}", target, planned))
@@ -214,10 +215,11 @@ def _array_job(kernels: Sequence[str], arrays: "NamedWorkload", text: str, gpu: 
     from hw4cli.measure.gpus import model_for
     from hw4cli.resources import python_command
 
-    props, names = model_for(gpu.name, gpu.cc).props, list(dict.fromkeys(kernels))
+    model, names = model_for(gpu.name, gpu.cc), list(dict.fromkeys(kernels))
+    props = model.props
     plans = [plan_of(name, arrays.work, props) for name in names]
     target = [*python_command("arraymodel.target", "-P"), arguments(names, text)]
-    planned = tuple((plan, array_models(plan, arrays.work)) for plan in plans)
+    planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
     return Job(f"{', '.join(names)} on (B, H, N, d) = {described(arrays.work)}", target, planned)
 
 

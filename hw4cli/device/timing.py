@@ -2,13 +2,13 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from hw4cli.compute.plan import Plan
+from hw4cli.device.energy import PowerMeter
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.occupancy import occupancy
 from hw4cli.hip.codeobject import kernels_of
@@ -18,7 +18,6 @@ from hw4cli.system.nvidia import THROTTLE_BITS
 FLUSH_BYTES = 512 << 20
 MOST_FLUSHES = 64  # one after the other: some 12 ms
 BATCH_MS = 10  # of runs that are enqueued together, where they go on for long
-SETTLING = 0.25  # seconds of work until its power is steady
 RETRIES = 3  # of a late sample, before the flush is made longer: a single late one may have another cause
 
 
@@ -97,28 +96,27 @@ class GpuTimer:
         """
         cuda = self.cupy.cuda
         batch = max(1, round(BATCH_MS / self.milliseconds(work, cold=False)))
-        start, before, runs, idle, clocks = cuda.Event(), cuda.Event(), 0, 0, []
-        readings, began = list[tuple[float, int | None]](), time.perf_counter()
+        start, before, runs, idle = cuda.Event(), cuda.Event(), 0, 0
         start.record()
         before.record()
-        while time.perf_counter() - began < seconds or runs < 2 * batch:
-            for _ in range(batch):
-                work()
-            runs += batch
-            end = cuda.Event()
-            end.record()
-            idle += bool(before.done)
+        with PowerMeter(self._nvml) as meter:
+            began = time.perf_counter()
+            while time.perf_counter() - began < seconds or runs < 2 * batch:
+                for _ in range(batch):
+                    work()
+                runs += batch
+                end = cuda.Event()
+                end.record()
+                idle += bool(before.done)
+                before.synchronize()
+                before = end
             before.synchronize()
-            before = end
-            clocks += [self._nvml(_sm_clock)]
-            readings += [(time.perf_counter() - began, self._nvml(_energy))]
-        before.synchronize()
         if idle > 1 + runs / batch / 10:  # the GPU had to wait, not for the first batch alone
             return dict.fromkeys(("sustained_ms", "watts", "sm_mhz"))
         return {
             "sustained_ms": float(cuda.get_elapsed_time(start, before)) / runs,
-            "watts": mean_watts(readings),
-            "sm_mhz": statistics.fmean(clocks) if all(clocks) else None,
+            "watts": meter.watts,
+            "sm_mhz": meter.sm_mhz,
         }
 
     @cached_property
@@ -221,39 +219,19 @@ class GpuTimer:
         except ImportError:
             return None
         try:
-            nvml.nvmlInit()
-            handle = nvml.nvmlDeviceGetHandleByPciBusId(self.cupy.cuda.Device().pci_bus_id.encode())
-            return ask(nvml, handle)
+            return ask(nvml, self._handle)
         except nvml.NVMLError:
             return None
+
+    @cached_property
+    def _handle(self) -> Any:
+        """The GPU, as NVML knows it. Raises NVMLError."""
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+        return nvml.nvmlDeviceGetHandleByPciBusId(self.cupy.cuda.Device().pci_bus_id.encode())
 
 
 def _version(number: int) -> str:
     """CUDA's 13000 as 13.0."""
     return f"{number // 1000}.{number % 1000 // 10}"
-
-
-def mean_watts(readings: Sequence[tuple[float, int | None]]) -> float | None:
-    """The mean power by readings of a counter of energy, each (seconds since work began, millijoules).
-
-    The counter moves in steps, some 20 to 100 ms apart: a line is fitted to the readings that show a new value, after
-    SETTLING seconds, when power is what the work takes. None if there are fewer than three, or no counter.
-    """
-    steps = [
-        (now, energy)
-        for (_, before), (now, energy) in pairwise(readings)
-        if energy is not None and before is not None and energy != before and now > SETTLING
-    ]
-    if len(steps) < 3:
-        return None
-    times, energies = zip(*steps, strict=True)
-    return statistics.linear_regression(times, energies).slope / 1000
-
-
-def _energy(nvml: Any, handle: Any) -> int:
-    """Millijoules since the driver was loaded."""
-    return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
-
-
-def _sm_clock(nvml: Any, handle: Any) -> int:
-    return int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))

@@ -8,6 +8,7 @@ from hw4cli.system.reading import read_json
 
 SCHEMA = 1  # of the records
 TIMELINE = "timeline"  # the kind of a record of blocks
+BUILDS = "builds"  # of one of two builds in turns
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",
@@ -93,6 +94,23 @@ def program_cells(row: dict[str, Any]) -> list[str]:
         number("slowest", ".3f"),
         number("ratio", ".2f"),
         number("max_error", ".1e"),
+    ]
+
+
+BUILD_COLUMNS = ["kernel", "case", "build", "median ms", "within", "between", "B / A", "pairs", ""]
+
+
+def build_cells(row: dict[str, Any]) -> list[str]:
+    """The values of a row of builds as they are shown, in the order of BUILD_COLUMNS."""
+
+    def number(key: str, form: str) -> str:
+        return "-" if row[key] is None else format(row[key], form)
+
+    pairs = "-" if row["least"] is None else f"{row['least']:.4f} to {row['most']:.4f}"
+    return [
+        *(row["kernel"], row["case"], row["build"]),
+        *(number("median", ".4g"), number("within", ".2%"), number("between", ".2%"), number("ratio", ".4f")),
+        *(pairs, row["verdict"] or ""),
     ]
 
 

@@ -46,6 +46,11 @@ class GpuModel:
         return replace(AMD_DEVICES[self.gfx] if self.gfx else DEVICES[self.cc], sms=self.sms)
 
     @property
+    def cache(self) -> int:
+        """Bytes of its L2 cache."""
+        return int(self.l2 * (1 << 20))
+
+    @property
     def rates(self) -> dict[str, float]:
         """The best rate of each resource in its unit of UNITS a second."""
         fma, special = LANES.get(self.cc, NEWEST_LANES)

@@ -1,8 +1,8 @@
 """What each launch of a kernel moves and computes, by its plan: a model to put beside a profiler's counters.
 
-DRAM: what must move once, if the L2 cache holds whatever is read again; what is written may still be there when a
-launch ends. L2: what the blocks ask for; where blocks of one multiprocessor ask for the same, its own cache may save a
-part.
+DRAM: what must move once; with the size of the L2 cache, also what that cannot hold until it is read again
+(stepper.cache). What is written may still be in the cache when a launch ends. L2: what the blocks ask for; where blocks
+of one multiprocessor ask for the same, its own cache may save a part.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,12 @@ from hw4cli.compute.common import AHEAD_KEYS
 from hw4cli.compute.formulas import FLOAT, ceil_div, first_batches
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
+from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
+from hw4cli.measure.metrics import SECTOR
 from hw4cli.problem.shape import Shape
+from hw4cli.stepper.cache import AS_THEY_END, FINE, IN_ROUNDS, Visit, evicted, read_again
 from hw4cli.stepper.plans import helper_bytes
 from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 
@@ -57,28 +60,32 @@ class LaunchModel:
 
 @dataclass(frozen=True)
 class BlockKeys:
-    """The blocks of one batch, one number each: rows that there are, and keys that they visit."""
+    """The blocks of one batch, one number each: rows that there are, keys that they visit, and the first of these."""
 
     rows: Any
     keys: Any
+    first: Any
 
     def tiles(self, BC: int) -> int:
         """Tiles of BC keys that the blocks visit, all together."""
         return int((-(-self.keys // BC)).sum())
 
 
-def launch_models(plan: Plan, shape: Shape, props: DeviceProperties) -> list[LaunchModel]:
-    """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused."""
+def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
+    """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused.
+
+    `cache`: bytes of the L2 cache; 0 for one that holds all.
+    """
     try:
         done = work(plan.variant, plan.macros, props.cc)
     except KeyError:
         done = None
     if done and not done.fused:
-        return _unfused(plan, shape, done)
+        return _unfused(plan, shape, done, props, cache)
     models = []
     for index, launch in enumerate(plan.launches):
         if index == plan.main:
-            models.append(_main(launch.symbol, plan, shape, done, props))
+            models.append(_main(launch.symbol, plan, shape, done, props, cache))
         else:
             moved = helper_bytes(launch.symbol, plan, shape)
             models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None))
@@ -130,13 +137,13 @@ def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
     if shape.causal:
         end = np.minimum(N, row0 + BR)
         own = ceil_div(ceil_div(end, BC), splits) * BC
-        return BlockKeys(rows, np.maximum(0, np.minimum(end, (split + 1) * own) - split * own))
+        return BlockKeys(rows, np.maximum(0, np.minimum(end, (split + 1) * own) - split * own), split * own)
     tiles = ceil_div(N, BC)
     first, last = tiles * split // splits * BC, np.minimum(N, tiles * (split + 1) // splits * BC)
-    return BlockKeys(rows, last - first)
+    return BlockKeys(rows, last - first, first)
 
 
-def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: DeviceProperties) -> LaunchModel:
+def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: DeviceProperties, cache: int) -> LaunchModel:
     blocks, macros, B = blocks_of(plan, shape), plan.macros, shape.B
     BC = macros["BC"]
     sub = macros.get("SUB", BC)  # keys that are computed together
@@ -146,10 +153,11 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     written = FLOAT * shape.elements if plan.splits == 1 else plan.layout.size - plan.layout.row_stats
     width = macros.get("WIDTH", shape.d)
     tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
+    again = _again(plan, shape, blocks, done, keys_read // (B * shape.N), props, cache) if cache and done else 0
     flops = (2 * width * (3 + 2 * macros["PV_PIECES"] - 1) if tensor else 0 if doubles else 4 * width) * pairs
     return LaunchModel(
         symbol,
-        (FLOAT * shape.elements + keys_read, written),
+        (FLOAT * shape.elements + keys_read + again, written),
         _moved(done.parts, blocks, plan, shape) if done else None,
         _shared(plan, blocks, shape, props),
         _operands(plan, blocks, shape),
@@ -158,6 +166,35 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
         0 if doubles else int(pairs * _exponentials(plan)),
         B * blocks.tiles(BC),
     )
+
+
+def _again(
+    plan: Plan, shape: Shape, blocks: BlockKeys, done: Work, key_bytes: int, props: DeviceProperties, cache: int
+) -> int:
+    """Bytes of K and V that come from DRAM again: kernels/schedule.cuh has the order of the blocks."""
+    main, splits = plan.launches[plan.main], plan.splits
+    if any(launch.symbol.endswith("_first") for launch in plan.launches):
+        return 0  # two launches share the batches
+    resident = plan.macros.get("BLOCKS") or occupancy(props, 1, main.shared, main.block).blocks
+    tasks = shape.B * len(blocks.rows)
+    slots, order = (main.grid, IN_ROUNDS) if main.grid < tasks else (min(tasks, resident * props.sms), AS_THEY_END)
+    row, rows, first, last = (
+        x.tolist() for x in (FLOAT * shape.d * blocks.rows, blocks.rows, blocks.first, blocks.first + blocks.keys)
+    )
+
+    def visit(batch: int, n: int) -> Visit:  # splits of the same rows lie side by side, and read these together
+        return Visit(batch, first[n], last[n], 0 if n % splits else row[n], row[n])
+
+    if not shape.causal:
+        return read_again(
+            [visit(batch, n) for batch in range(shape.B) for n in range(len(rows))], slots, key_bytes, cache, order
+        )
+    visits = []
+    for section in range(0, shape.B, done.section):
+        batches = range(section, min(shape.B, section + done.section))
+        for start in range(len(rows) - splits, -1, -splits):
+            visits += [visit(batch, n) for batch in batches for n in range(start, start + splits)]
+    return read_again(visits, slots, key_bytes, cache, order)
 
 
 def _exponentials(plan: Plan) -> float:
@@ -203,6 +240,8 @@ def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -
                     written += moved
                 else:
                     read += moved
+    if plan.variant == "flash" and plan.splits > 1:  # m and l of a row leave alone, as a sector
+        written += int(blocks.rows.sum()) * (SECTOR - 2 * FLOAT)
     return shape.B * read, shape.B * written
 
 
@@ -227,16 +266,20 @@ def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int]
     return sum(of_unit[unit] * size for unit, size in move.amount.items())
 
 
-def _unfused(plan: Plan, shape: Shape, done: Work) -> list[LaunchModel]:
-    """naive: its three launches, with the scores between them in device memory."""
+def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cache: int) -> list[LaunchModel]:
+    """naive: its three launches, with the scores between them in device memory. A warp passes its row of scores three
+    times: meanwhile those of all warps that run at once are touched."""
     blocks, E, S = blocks_of(plan, shape), FLOAT * shape.elements, FLOAT * shape.B * shape.N**2
     pairs, tiles = shape.pairs, shape.B * blocks.tiles(plan.macros["BC"])
     scores, softmax, values = (launch.symbol for launch in plan.launches)
     first, second, *last = ((part,) for part in done.parts)
     moved = [_moved(parts, blocks, plan, shape) for parts in (first, second, [part for one in last for part in one])]
     flops = 2 * shape.d * pairs
+    held = occupancy(props, 1, 0, plan.launches[1].block)
+    running = min(shape.B * shape.N, held.blocks * props.sms * plan.launches[1].block // props.lanes)
+    again = int(2 * S * evicted(min(100 * FINE, FLOAT * shape.N * running * FINE // cache))) if cache else 0
     return [
         LaunchModel(scores, (2 * E, S), moved[0], 0, ffma_flops=flops, tiles=tiles),
-        LaunchModel(softmax, (S, S), moved[1], 0, exponentials=2 * pairs),
+        LaunchModel(softmax, (S + again, S), moved[1], 0, exponentials=2 * pairs),
         LaunchModel(values, (S + E, E), moved[2], 0, ffma_flops=flops),
     ]

@@ -18,7 +18,7 @@ H200 = DEVICES[90]
 
 
 def models(kernel, work, props=H200):
-    return {model.symbol: model for model in array_models(plan_of(kernel, work, props), work)}
+    return {model.symbol: model for model in array_models(plan_of(kernel, work, props), work, props)}
 
 
 def test_the_commands_take_every_kernel_that_has_a_model():
@@ -31,7 +31,7 @@ def test_every_named_workload_has_a_model_on_every_gpu_that_computes_it():
         for kernel in NAMES:
             for props in DEVICES.values():
                 try:
-                    found = array_models(plan_of(kernel, work, props), work)
+                    found = array_models(plan_of(kernel, work, props), work, props)
                 except MachineError:
                     continue
                 for model in found:

@@ -1,13 +1,15 @@
 """What the benchmark's clock measures, on a GPU that is made up: the kernel's time, and never the host's."""
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT
 
 import hw4cli.device.timing
-from hw4cli.device.timing import MOST_FLUSHES, GpuTimer, mean_watts
+from hw4cli.device.energy import PowerMeter, mean_watts
+from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
 from hw4cli.lab.bench import finish
 from hw4cli.lab.sampling import Measurement, without_rest
 from hw4cli.problem.shape import Shape
@@ -154,24 +156,36 @@ def test_power_is_what_the_counter_rises_by_from_step_to_step_once_it_is_steady(
 
 def test_too_few_steps_of_the_counter_or_none_are_no_power():
     assert mean_watts(readings(0.45)) is None
-    assert mean_watts([(0.01 * n, None) for n in range(100)]) is None
+    assert mean_watts([(0.01 * n, 5) for n in range(100)]) is None
     assert mean_watts([]) is None
 
 
-def test_a_run_without_rest_has_the_energy_that_nvml_counts(gpu):
-    timer = GpuTimer(gpu)
-    nvml = SimpleNamespace(
-        nvmlDeviceGetTotalEnergyConsumption=lambda _: int(gpu.now // 20 * 20 * 500),  # 500 W, in mJ
-        nvmlDeviceGetClockInfo=lambda *_: 1500,
-        NVML_CLOCK_SM=1,
-    )
-    timer._nvml = lambda ask: ask(nvml, None)
-    found = without_rest(timer, launches(gpu, 2, 0.001), flops=4e9)
+class Counter:
+    """NVML's part about energy: 500 W, in steps of 20 ms, and an answer takes 10 ms."""
+
+    NVML_CLOCK_SM = 1
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _):  # noqa: N802
+        time.sleep(0.01)
+        return int(time.monotonic() // 0.02 * 0.02 * 500_000)
+
+    def nvmlDeviceGetClockInfo(self, *_):  # noqa: N802
+        return 1500
+
+
+def test_power_is_read_beside_the_work_however_long_an_answer_takes():
+    with PowerMeter(lambda question: question(Counter(), None)) as meter:
+        time.sleep(1)
+    assert meter.watts == pytest.approx(500, rel=0.1)
+    assert meter.sm_mhz == 1500
+
+
+def test_a_run_without_rest_has_the_energy_that_nvml_counts(gpu, monkeypatch):
+    monkeypatch.setattr(PowerMeter, "watts", 500.0)
+    found = without_rest(GpuTimer(gpu), launches(gpu, 2, 0.001), flops=4e9)
     joules = 500 * 2 * KERNEL / 1000
-    assert found["watts"] == pytest.approx(500, rel=0.02)
     assert found["joules"] == pytest.approx(joules, rel=0.04)
     assert found["gflop_per_joule"] == pytest.approx(4 / joules, rel=0.04)
-    assert found["sm_mhz"] == 1500
 
 
 def test_without_nvml_a_run_has_a_time_and_no_energy(gpu):

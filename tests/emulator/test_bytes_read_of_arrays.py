@@ -57,7 +57,7 @@ def test_a_kernel_of_arrays_reads_the_bytes_of_its_model(counted, kernel, causal
     work = Workload("float16", 1, 4, 2, 5 if few else 150, 333, 40, causal, offset=333 - (5 if few else 150))
     run = lambda: run_half(work, *random_words(work), kernel=kernel, cc=80, build=PLAIN)  # noqa: E731
     plan = plan_of(kernel, work, DEVICES[80])
-    assert array_models(plan, work)[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
+    assert array_models(plan, work, DEVICES[80])[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -66,6 +66,6 @@ def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(
     q, k, v = random_words(work)
     lse = random_words(Workload("float16", 1, 2, 1, 100, 100, 8))[0][..., 0].astype("float32")
     run = lambda: run_backward(work, q, q, k, v, q, lse, build=PLAIN)  # noqa: E731
-    _, *models = array_models(plan_of("backward", work, DEVICES[80]), work)
+    _, *models = array_models(plan_of("backward", work, DEVICES[80]), work, DEVICES[80])
     found = counted(gradients_on_cpu, "backward", run)
     assert 0.96 * sum(model.l2[0] for model in models) < found < sum(model.l2[0] for model in models)

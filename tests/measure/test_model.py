@@ -1,13 +1,18 @@
 """The model of what a kernel moves and computes, against a profile, and against counting."""
 
 import csv
+from dataclasses import replace
+from functools import cache
 
 import pytest
 from helpers import ROOT
 
+from hw4cli.arraylab.named import workload
+from hw4cli.arraymodel.launches import array_models, plan_of
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.measure.counters import read_launches
+from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import blocks_of, launch_models
 from hw4cli.problem.shape import Shape
@@ -144,3 +149,64 @@ def test_launches_that_share_the_batches_move_and_compute_together_what_one_woul
     for name in ("dram", "l2"):
         read, one = (sum(getattr(model, name)[0] for model in all_of.values()) for all_of in (found, alone))
         assert read == pytest.approx(100 * one, rel=1e-3), name
+
+
+TRAFFIC = [*csv.DictReader((ROOT / "benchmarks/h200-traffic.csv").open())]  # benchmarks/traffic.py
+L2_BYTES = model_named("H200").cache
+
+
+@cache
+def modelled(kernel, workload_text, causal, splits):
+    """The models of a kernel's launches, and their grids, by symbol."""
+    if kernel in ("flash", "split"):
+        shape = Shape(*map(int, workload_text.split(",")), causal=causal == "1")
+        variant = VARIANTS[kernel]
+        plan = (replace(variant, splits=lambda *_: int(splits)) if kernel == "flash" else variant).plan(shape, H200)
+        found = launch_models(plan, shape, H200, L2_BYTES)
+    else:
+        work = workload(workload_text).work
+        plan = plan_of(kernel, work, H200)
+        found = array_models(plan, work, H200, L2_BYTES)
+    return {launch.symbol: (model, launch.grid) for launch, model in zip(plan.launches, found, strict=True)}
+
+
+def counted_on_an_h200(*kernels):
+    """The recorded launches whose grid is that of today's plan, each with its model."""
+    for line in TRAFFIC:
+        model, grid = modelled(*(line[name] for name in ("kernel", "workload", "causal", "splits")))[line["launch"]]
+        if line["kernel"] in kernels and grid == int(line["grid"]):
+            yield line, model
+
+
+def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():
+    seen = set()
+    for line, model in counted_on_an_h200("flash", "split", "half", "half_mma", "half_split", "half_cores"):
+        if line["launch"] == "split_first":  # its blocks convert beside, and read what they made
+            continue
+        seen.add(line["kernel"])
+        assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.01), line
+    assert {"flash", "split", "half_mma"} <= seen
+
+
+def test_what_is_written_to_the_l2_cache_is_that_of_the_model_but_for_stores_of_16_bit_rows():
+    for line, model in counted_on_an_h200("flash", "split", "half_cores", "half_split"):
+        if line["launch"] != "split_first":
+            assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.03), line
+
+
+def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_percent():
+    ratios = {}
+    for line, model in counted_on_an_h200("flash", "split", "half", "half_mma"):
+        if line["causal"] == "0":
+            ratios[line["kernel"], line["workload"], line["splits"]] = 1e6 * float(line["dram_read"]) / model.dram[0]
+    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.08} == {}
+    assert sum(0.95 < ratio < 1.05 for ratio in ratios.values()) >= 0.8 * len(ratios)
+
+
+def test_a_mask_makes_causal_heads_come_again_and_the_model_knows_most_of_it():
+    """16 heads are worked on together, whose K and V are more than the cache holds."""
+    for line, model in counted_on_an_h200("half", "half_mma"):
+        if (line["workload"], line["causal"]) == ("lm8k-causal", "1"):
+            once = modelled.__wrapped__(line["kernel"], "lm8k", "0", "1")[line["launch"]][0].dram[0]
+            assert 1e6 * float(line["dram_read"]) > 1.8 * once
+            assert model.dram[0] > 0.7 * 1e6 * float(line["dram_read"])

@@ -1,0 +1,130 @@
+"""What kernels move, counted by Nsight Compute: a line for each launch, to hold the models against.
+
+    python benchmarks/traffic.py --output benchmarks/h200-traffic.csv
+
+Each kernel runs twice in a process of its own kind, and the second run is counted, with an empty L2 cache before.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+SHAPES = "4,16384,64", "16,4096,64", "8,16384,64", "100,4096,64", "500,2048,64", "9600,128,64", "4,32768,32"
+SPLITS = {"4,16384,64": (1, 2, 8), "16,4096,64": (1, 4)}  # of flash, beside its own
+ARRAYS = {
+    "lm8k": ("half", "half_mma"),
+    "lm8k-causal": ("half", "half_mma"),
+    "heads64": ("half", "half_mma"),
+    "lm16k": ("half",),
+    "gqa": ("half",),
+    "t22-half": ("half",),
+    "B=1 H=8 N=4096 d=64 dtype=fp16": ("half", "half_mma", "half_cores", "half_split", "backward"),
+    "decode": ("half_split",),
+    "chunk": ("half_mma", "half_split"),
+}
+COLUMNS = (
+    *("kernel", "workload", "causal", "splits", "launch", "grid"),
+    *("dram_read", "dram_written", "l2_to_l1", "l1_to_l2", "shared_traffic", "ms"),
+)
+MARK = "counted"
+Job = tuple[list[str], Any, Callable[[], object]]  # the first columns, the plan, what runs it
+
+
+def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
+    """Kernels of files' cases."""
+    from hw4cli.compute.variants import VARIANTS
+    from hw4cli.lab.bench import upload_case
+    from hw4cli.problem.shape import Shape
+
+    for text in SHAPES:
+        shape = Shape(*map(int, text.split(",")))
+        inputs, outputs = upload_case(gpu, shape, 0), gpu.empty((shape.B, shape.N, shape.d))
+        for kernel in kernels:
+            variant = VARIANTS[kernel]
+            own = variant.plan(shape, gpu.props)
+            plans = [own, variant.plan(replace(shape, causal=True), gpu.props)]
+            for splits in SPLITS.get(text, ()) if kernel == "flash" else ():
+                plans.append(replace(variant, splits=lambda *_, n=splits: n).plan(shape, gpu.props))
+            for plan in plans:
+                first = [kernel, text, str(plan.macros.get("CAUSAL", 0)), str(plan.splits)]
+                yield first, plan, partial(gpu.compute, plan, inputs, outputs)
+
+
+def of_arrays(gpu: Any) -> Iterator[Job]:
+    """Kernels of arrays."""
+    from hw4cli.arraylab.inputs import on_device
+    from hw4cli.arraylab.named import workload
+    from hw4cli.arraymodel.launches import plan_of
+    from hw4cli.arraymodel.target import runner
+
+    for text, kernels in ARRAYS.items():
+        case = workload(text)
+        arrays = on_device(case, gpu.cupy)
+        for kernel in kernels:
+            plan = plan_of(kernel, case.work, gpu.props)
+            yield [kernel, text, str(int(case.work.causal)), str(plan.splits)], plan, runner(gpu, kernel, case, arrays)
+
+
+def target(group: str) -> None:
+    """The process that is profiled."""
+    from hw4cli.device.gpu import Gpu
+
+    gpu = Gpu()
+    runtime = gpu.cupy.cuda.runtime
+    for first, plan, go in of_arrays(gpu) if group == "arrays" else of_shapes(gpu, (group,)):
+        go()
+        gpu.wait()
+        for step in plan.launches:
+            print(MARK, *first, step.symbol, step.grid, sep="|", flush=True)
+        runtime.profilerStart()
+        go()
+        gpu.wait()
+        runtime.profilerStop()
+
+
+def measured(group: str) -> Iterator[list[str]]:
+    """The lines of a group."""
+    from hw4cli.measure.counters import read_launches
+    from hw4cli.measure.metrics import DURATION, MOVED, NCU, value_of
+    from hw4cli.measure.profilers import find_tool, profile_text
+
+    metrics = (*MOVED, DURATION)
+    counters = [name for metric in metrics for name in metric.counters(NCU)]
+    command = [sys.executable, str(Path(__file__).resolve()), "--target", group]
+    text = profile_text(NCU, find_tool(NCU), counters, command, from_start=False)
+    marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith(f"{MARK}|")]
+    for words, one in zip(marks, read_launches(text)[1], strict=True):
+        values = [value_of(metric, NCU, one.values) for metric in metrics]
+        yield [*words, *("" if value is None else np.format_float_positional(value, 3) for value in values)]
+
+
+def main() -> None:
+    """Count, and write the lines."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--target")
+    options = parser.parse_args()
+    if options.target:
+        return target(options.target)
+    with options.output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for group in ("flash", "split", "arrays"):
+            for line in measured(group):
+                writer.writerow(line)
+                print(*line, flush=True)
+            file.flush()
+    return None
+
+
+if __name__ == "__main__":
+    main()
