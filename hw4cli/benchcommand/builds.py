@@ -185,6 +185,7 @@ GIVEN: dict[str, tuple[str, Format | None]] = {
     "shapes": ("--shape", lambda shape: ",".join(map(str, shape.sizes))),
     "causal": ("--causal", None),
     "workloads": ("--workload", str),
+    "direction": ("--pass", str),
     "tiles": ("--tile", lambda tile: f"{tile['BR']}x{tile['BC']}"),
     "warm": ("--warm", None),
     "peers": ("--peers", str),
