@@ -1,5 +1,7 @@
 """`hw4 bench` of kernels on cases of files."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,14 +11,15 @@ import click
 from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.benchcommand.compared import compared, older_record
 from hw4cli.benchcommand.shown import announce, publish
-from hw4cli.compute.variants import DEFAULT, VARIANTS
-from hw4cli.errors import MachineError
+from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
+from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
+    from hw4cli.compute.plan import Plan
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.bench import Implementation, KernelResult
@@ -47,7 +50,7 @@ def bench_kernels(
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.device.timing import GpuTimer
-        from hw4cli.lab.bench import measure
+        from hw4cli.lab.bench import compile_side_by_side, measure
         from hw4cli.lab.record import benchmark_record
         from hw4cli.lab.sampling import Rule
         from hw4cli.lab.times import median_interval
@@ -66,6 +69,7 @@ def bench_kernels(
     gpu = Gpu()
     timer = GpuTimer(gpu)
     implementations = _implementations(gpu, timer, kernels or (DEFAULT,), tiles, peers)
+    compile_side_by_side(gpu, _plans(gpu, kernels or (DEFAULT,), tiles, [shape for _, shape, _ in chosen]))
     before, sgemm = timer.clocks(), timer.sgemm_tflops()
     rows: list[KernelResult] = []
     with LiveTable(["kernel", "case", "median ms", "±", "n"]) as live:
@@ -97,14 +101,30 @@ def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool = F
     return [(f"{name} causal", replace(shape, causal=True), seed) for name, shape, seed in found]
 
 
+def _named(kernels: tuple[str, ...]) -> list[str]:
+    """The kernels' names, each once; `all` is the whole ladder."""
+    return list(dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name])))
+
+
+def _plans(gpu: "Gpu", kernels: tuple[str, ...], tiles: list[dict[str, int]], shapes: list[Shape]) -> "Iterator[Plan]":
+    """What will be run, as far as the GPU starts it."""
+    from hw4cli.device.ownkernel import kernel_named
+
+    choices: list[dict[str, int] | None] = [*tiles] or [None]
+    for name in [*_named(kernels), FALLBACK]:
+        for shape in shapes:
+            for tile in choices if name != FALLBACK else [None]:
+                with suppress(Hw4Error, ArithmeticError, StopIteration):
+                    yield kernel_named(name).plan(shape, gpu.props, tile)
+
+
 def _implementations(
     gpu: "Gpu", timer: "GpuTimer", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: tuple[str, ...]
 ) -> "list[Implementation]":
     from hw4cli.lab.bench import kernel_implementation
 
-    names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
     choices: list[dict[str, int] | None] = [*tiles] or [None]
-    implementations = [kernel_implementation(gpu, timer, name, tile) for name in names for tile in choices]
+    implementations = [kernel_implementation(gpu, timer, name, tile) for name in _named(kernels) for tile in choices]
     if peers:
         from hw4cli.lab.baselines import torch_implementations
 

@@ -1,6 +1,7 @@
 """What `hw4 bench` prints while it measures, and the record at its end."""
 
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ BUILDS_NOTE = (
     "median: of the processes' medians; within: half the 95 % interval of one process's median; between: the standard "
     "deviation of the processes' medians; pairs: the least and the most of B / A, of processes one behind the other"
 )
+
+
+HYPERFINE = "hyperfine"  # of programs: the JSON that hyperfine exports, which its scripts and other tools read
 
 
 def announce(case: str) -> None:
@@ -42,6 +46,8 @@ def formatted(result: dict[str, Any], form: str) -> str:
 
     if form == "json":
         return json.dumps(result, indent=1) + "\n"
+    if form == HYPERFINE:
+        return json.dumps(hyperfine(result), indent=2) + "\n"
     if form == "csv":
         return tables.comma_separated(result["rows"])
     who = "program" if result.get("kind") == "end-to-end" else "kernel"
@@ -66,6 +72,31 @@ def formatted(result: dict[str, Any], form: str) -> str:
     width = columns(sys.stdout)
     below = "".join(f"{wrapped(line, width)}\n" for line in reasons)
     return tables.plain(header, lines, width, None if builds else _bars(timed, len(header))) + below
+
+
+def hyperfine(result: dict[str, Any]) -> dict[str, Any]:
+    """A record of programs as hyperfine's JSON: times in seconds, those of the processor as means."""
+    found = []
+    for row in result["rows"]:
+        times, users, systems = (row.get(name) or () for name in ("seconds", "user_seconds", "system_seconds"))
+        if row["status"] != "ok" or not users:  # a sum over cases is no command
+            continue
+        found.append(
+            {
+                "command": row["program"],
+                "mean": statistics.fmean(times),
+                "stddev": statistics.stdev(times) if len(times) > 1 else None,
+                "median": row["median"],
+                "user": statistics.fmean(users),
+                "system": statistics.fmean(systems),
+                "min": row["fastest"],
+                "max": row["slowest"],
+                "times": [*times],
+                "exit_codes": [0] * len(times),
+                "parameters": {"case": row["case"]},
+            }
+        )
+    return {"results": found}
 
 
 def _bars(rows: list[dict[str, Any]], columns: int) -> "Bars":

@@ -120,7 +120,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 @folder_option("Where the cases are (see hw4 gen).")
 @click.option("--runs", type=Whole(1), default=5, show_default=True, help="Runs of each program.")
 @click.option("--cold", is_flag=True, help="Drop the input from the page cache before each run.")
-@format_option("table", "json", "csv", "markdown")
+@format_option("table", "json", "csv", "markdown", "hyperfine")
 @click.option("--output", type=FILE, help="Write the record there as JSON, too.")
 @click.pass_context
 def bench(
@@ -159,6 +159,8 @@ def bench(
 
     what = "programs" if end_to_end else "arrays" if workloads else "files"
     _check_options(ctx, what)
+    if form == "hyperfine" and what != "programs":
+        raise click.UsageError("--format hyperfine is of whole programs: give --end-to-end, too", ctx)
     if output:
         sources = [*others["kernels"], *" ".join(others["programs"]).split(), others["older"] or ""]
         check_place(output, *(Path(source) for source in sources if source))

@@ -5,19 +5,22 @@ turn, the L2 cache overwritten before each (or not, if warm); until the 95 % con
 narrower than 1 % of it, or a limit is reached (hw4cli/lab/sampling.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from hw4cli.compute.common import computed_share
-from hw4cli.compute.plan import Tile
+from hw4cli.compute.plan import Plan, Tile
 from hw4cli.compute.variants import FALLBACK
-from hw4cli.device.gpu import Gpu
+from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 from hw4cli.problem.casefile import Floats
+from hw4cli.problem.cpu import workers
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import Comparison
@@ -94,6 +97,15 @@ def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | 
 
     name = f"{variant} {tile['BR']}x{tile['BC']}" if tile else variant
     return Implementation(name, prepare)
+
+
+def compile_side_by_side(gpu: Gpu, plans: Iterable[Plan]) -> None:
+    """Compile what plans need and is in no cache, on all cores: one after the other it would take minutes.
+
+    What does not compile is found when it is to be run.
+    """
+    with ThreadPoolExecutor(workers()) as pool, suppress(OSError):
+        list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans))))
 
 
 @dataclass

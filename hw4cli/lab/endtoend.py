@@ -31,7 +31,7 @@ from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import KILL_AFTER
 from hw4cli.system import nvidia
 from hw4cli.system.exits import StartError, exit_problem
-from hw4cli.system.process import Limits, run_program
+from hw4cli.system.process import Limits, Run, run_program
 
 KIND = "end-to-end"
 SUM = "sum"  # the name of the row that adds up the cases
@@ -67,7 +67,9 @@ class ProgramResult:
     slowest: float | None = None
     ratio: float | None = None
     max_error: float | None = None
-    seconds: tuple[float, ...] = ()  # each run, in order
+    seconds: tuple[float, ...] = ()  # each run, in order; and its processor time
+    user_seconds: tuple[float, ...] = ()
+    system_seconds: tuple[float, ...] = ()
 
 
 @dataclass
@@ -78,12 +80,17 @@ class ProgramMeasurement:
     status: str = "ok"
     reason: str = ""
     max_error: float | None = None
-    seconds: list[float] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> list[float]:
+        """The wall time of each run."""
+        return [run.wall for run in self.runs]
 
     def fail(self, status: str, reason: str) -> None:
         """Mark the program as wrong or failed on this case; its times do not count."""
         self.status, self.reason = status, reason
-        self.seconds.clear()
+        self.runs.clear()
 
 
 def with_distinct_names(programs: Sequence[Program]) -> list[Program]:
@@ -135,14 +142,14 @@ def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool)
     try:
         with tempfile.TemporaryDirectory(prefix="hw4-bench-", ignore_cleanup_errors=True) as private:
             output = Path(private) / "output"
-            wall = _finished(measurement.program, case, folder, output)
+            run = _finished(measurement.program, case, folder, output)
             if check:
                 problem, comparison = output_problem(output, case, folder)
                 measurement.max_error = comparison.max_error if comparison else None
             else:
                 size = output.stat().st_size if output.is_file() else None
                 problem = "no output file" if size is None else size_problem(size, case.shape)
-                measurement.seconds.append(wall)
+                measurement.runs.append(run)
         if problem:
             measurement.fail("wrong", problem)
     except RunError as error:
@@ -151,8 +158,8 @@ def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool)
         raise InputError(f"{case.answer_path(folder)} is no answer: {error}") from None
 
 
-def _finished(program: Program, case: Case, folder: Path, output: Path) -> float:
-    """The wall time of a run that ends well; RunError for one that does not."""
+def _finished(program: Program, case: Case, folder: Path, output: Path) -> Run:
+    """A run that ends well; RunError for one that does not."""
     arguments = [*program.command, str(case.input_path(folder).resolve()), str(output)]
     try:
         run = run_program(arguments, Limits(case.limit + KILL_AFTER), program.env)
@@ -162,20 +169,17 @@ def _finished(program: Program, case: Case, folder: Path, output: Path) -> float
         raise RunError(f"killed after {run.wall:.1f} s")
     if problem := exit_problem(run.exit_code, run.stderr):
         raise RunError(problem)
-    return run.wall
+    return run
 
 
 def _row(measurement: ProgramMeasurement, case: Case) -> ProgramResult:
     shape = (case.shape.B, case.shape.N, case.shape.d)
-    row = ProgramResult(
-        measurement.program.name,
-        case.name,
-        shape,
-        measurement.status,
-        measurement.reason,
-        max_error=measurement.max_error,
-    )
-    return _timed(row, measurement.seconds) if measurement.status == "ok" else row
+    name, status, reason = measurement.program.name, measurement.status, measurement.reason
+    row = ProgramResult(name, case.name, shape, status, reason, max_error=measurement.max_error)
+    if measurement.status != "ok":
+        return row
+    users, systems = (tuple(getattr(run, part) for run in measurement.runs) for part in ("user", "system"))
+    return replace(_timed(row, measurement.seconds), user_seconds=users, system_seconds=systems)
 
 
 def _timed(row: ProgramResult, seconds: Sequence[float]) -> ProgramResult:

@@ -3,21 +3,19 @@ timed in turns; what is clearly slower drops out after a few samples."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hw4cli.compute.plan import DeviceProperties, Tile, Variant
-from hw4cli.device.gpu import Gpu, kernel_of
+from hw4cli.device.gpu import Gpu
 from hw4cli.device.kernelcheck import check
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.lab.bench import kernel_implementation, prepare, take_samples
+from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, prepare, take_samples
 from hw4cli.lab.sampling import WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
-from hw4cli.problem.cpu import workers
 from hw4cli.problem.shape import Shape
 from hw4cli.tuning.store import Finding
 
@@ -122,8 +120,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
             plans[one] = kernel_named(one.kernel).plan(shape, gpu.props, one.sizes)
         except (Hw4Error, ArithmeticError, StopIteration) as error:
             refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one)))
-    with ThreadPoolExecutor(workers()) as pool, suppress(OSError):
-        list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans.values()))))
+    compile_side_by_side(gpu, plans.values())
     fitting = []
     for one, plan in plans.items():
         try:

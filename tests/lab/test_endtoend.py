@@ -8,6 +8,7 @@ import time
 import pytest
 from helpers import fails, folder_is_clean, make_cases
 
+from hw4cli.benchcommand.shown import formatted
 from hw4cli.errors import InputError
 from hw4cli.lab import endtoend
 from hw4cli.lab.endtoend import (
@@ -238,3 +239,16 @@ def test_bad_requests_are_one_sentence(hw4, tmp_path):
     fails(hw4("bench", "--end-to-end", "--shape", "1,2,4"), 2, "--shape does not go with --end-to-end")
     fails(hw4("bench", "--cases", "t01", "--program", "cp"), 2, "--program goes only with --end-to-end")
     fails(hw4("bench", "--cases", "t01", "--cold"), 2, "--cold goes only with --end-to-end")
+    fails(hw4("bench", "--cases", "t01", "--format", "hyperfine"), 2, "--format hyperfine is of whole programs")
+
+
+def test_programs_have_the_json_of_hyperfine(program, folder):
+    busy = program("busy", """i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cp "$1.out" "$2" """)
+    programs = [busy, program("bad", "true")]
+    rows, _ = run(programs, folder, runs=3)
+    found = json.loads(formatted(program_record(programs, rows, 3, cold=False), "hyperfine"))
+    (one,) = found["results"]
+    assert (one["command"], one["exit_codes"], one["parameters"]) == ("busy", [0, 0, 0], {"case": "t01"})
+    assert one["min"] == min(one["times"]) <= one["mean"] <= max(one["times"]) == one["max"]
+    assert one["user"] + one["system"] > 0
+    assert one["stddev"] > 0
