@@ -107,7 +107,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     help="Until each median is sure to so much of it.",
 )
 @click.option("--pause", type=Number(0, 10), default=0, metavar="SECONDS", help="Let the GPU rest before each sample.")
-@click.option("--sustained", is_flag=True, help="Also run each for a second without rest: power and energy.")
+@click.option("--sustained", is_flag=True, help="Also run each for 0.9 s without rest: power and energy.")
 @click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases, not kernels.")
 @click.option(
     "--program",

@@ -19,7 +19,7 @@ from hw4cli.text.words import counted
 WARM_UP = 3  # runs
 FEWEST, MOST = 10, 100  # samples
 SECONDS = 4.0  # of samples, the most per kernel and case
-SUSTAINED_SECONDS = 1.2  # of runs without rest, of each kernel
+SUSTAINED_SECONDS = 0.9  # of runs without rest, of each kernel
 HALF_WIDTH = 0.005  # of the median's interval, relative to the median, below which sampling ends
 QUANTILES = (0.05, 0.25, 0.75, 0.95)
 DIGITS = 7  # significant ones of a sample in a record: events tick every half microsecond
