@@ -130,8 +130,8 @@ def worst_error(source: Path, target: Path, shape: Sizes, causal: bool = False) 
     return worst
 
 
-def run(source: Path, target: Path, *options: str) -> tuple[float, float, str]:
-    """One process: seconds of its stream, of all of it, and the kernel that computed."""
+def run(source: Path, target: Path, *options: str) -> tuple[float, float, str, list[float]]:
+    """One process: seconds of its stream, of all of it, the kernel that computed, and when further GPUs began."""
     command = [sys.executable, "-m", "hw4cli", str(source), str(target), "--timing", *options]
     began = time.perf_counter()
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -140,7 +140,8 @@ def run(source: Path, target: Path, *options: str) -> tuple[float, float, str]:
         raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
     found = {name: float(value) for name, value in re.findall(r"^(start|total) +([\d.]+) s", done.stderr, re.MULTILINE)}
     kernels = re.findall(r"by (\w+), error", done.stderr)
-    return found["total"] - found["start"], wall, ", ".join(kernels)
+    joined = [float(seconds) for seconds in re.findall(r"\(from ([\d.]+) s on\)", done.stderr)]
+    return found["total"] - found["start"], wall, ", ".join(kernels), joined
 
 
 class Scaling:
@@ -183,18 +184,19 @@ class Scaling:
                 continue
             times: list[tuple[float, float]] = []
             while len(times) < self.runs and not (times and times[0][1] > ONCE):
-                stream_s, wall_s, kernel = run(source, target, *self._gpus(count))
+                stream_s, wall_s, kernel, joined = run(source, target, *self._gpus(count))
                 times.append((stream_s, wall_s))
             stream, wall = (statistics.median(values) for values in zip(*times, strict=True))
             checksum = digest(target)
             if checksum not in errors:
                 errors[checksum] = worst_error(source, target, shape)
             row = {"what": what, "name": name, "shape": shape, "gpus": count, "kernel": kernel, "seconds": times}
-            self.journal.add(**row, stream=stream, wall=wall, digest=checksum, max_error=errors[checksum])
+            found = {"joined": joined, "digest": checksum, "max_error": errors[checksum]}
+            self.journal.add(**row, stream=stream, wall=wall, **found)
             model = predicted(Shape(*shape), self._known_rates(), count).seconds
             say(
                 f"  {count} GPUs, {kernel}: stream {stream:.3f} s (predicted {model:.3f}), process {wall:.3f} s, "
-                f"largest error of some rows {errors[checksum]:.1e}"
+                f"others from {joined} s on, largest error of some rows {errors[checksum]:.1e}"
             )
         say(f"  outputs {'DIFFER' if len(errors) > 1 else 'are equal'}")
         target.unlink()

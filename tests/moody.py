@@ -118,6 +118,9 @@ class Chosen:
     def record_in(self, other):
         pass
 
+    def summary(self):
+        return "kernel: fast"
+
 
 def run_team(shape, layout, devices, speeds=None, fail=None, opening=lambda number: None):
     """Stream random bytes through several devices; returns the input, the output, what was said, and the team.

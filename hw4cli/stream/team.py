@@ -47,6 +47,7 @@ class Team:
         self._opened = [self._device]
         self._streams: list[Stream] = []
         self._failed: list[str] = []
+        self._joined_at: dict[int, float] = {}  # when each member's stream was ready
         self._error: BaseException | None = None
         self._an_end: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()
@@ -58,6 +59,7 @@ class Team:
         speeds = [member.speed for member in self._members]
         self.work = Work(stretches(mine, self._shape, speeds))
         self._files, self._chooser, self._notify = files, chooser, notify
+        self._began = time.perf_counter()
         if len(self._members) == 1:
             self._stream(0, self._device, self.choice, files).run()
             return
@@ -86,11 +88,16 @@ class Team:
             device.finish()
 
     def summary(self) -> str:
-        """Which kernels computed, and, of several devices, which one how many parts."""
+        """Which kernels computed, and, of several devices, which one how many parts, and from when on."""
         if len(self._members) == 1:
             return self.choice.summary()
-        counts = zip(self._members, self.work.shares, strict=True)
-        return f"{self.choice.summary()}; parts: {', '.join(f'{count:,} by {one.name}' for one, count in counts)}"
+        shares = enumerate(zip(self._members, self.work.shares, strict=True))
+        parts = (f"{count:,} by {one.name}{self._from(number)}" for number, (one, count) in shares)
+        return f"{self.choice.summary()}; parts: {', '.join(parts)}"
+
+    def _from(self, number: int) -> str:
+        """When a member began, in words; the first one does at once."""
+        return f" (from {self._joined_at[number]:.2f} s on)" if number and number in self._joined_at else ""
 
     def _take_part(self, number: int) -> None:
         try:
@@ -126,6 +133,7 @@ class Team:
         stream = Stream(self._shape, self._layout, device, files, first, choose, self._timeline, self.work, number)
         with self._lock:
             self._streams.append(stream)
+            self._joined_at.setdefault(number, time.perf_counter() - self._began)
         if self._error:
             raise self._error
         return stream

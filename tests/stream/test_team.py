@@ -1,6 +1,7 @@
 """Several devices on one file: the bytes of one, shares by speed, and what happens when one of them fails."""
 
 import os
+import re
 import signal
 import threading
 from dataclasses import replace
@@ -43,6 +44,13 @@ def test_several_devices_write_the_bytes_of_one(B, N, rows, speeds):
     assert right(shape, layout, source, target)
     assert sum(team.work.shares) == len(layout.parts(shape))
     assert said == []
+
+
+def test_the_summary_says_which_device_computed_how_much_and_from_when_on():
+    *_, team = run_team(*GROUPS, devices(*GROUPS, 2))
+    parts = team.summary().partition("; parts: ")[2]
+    first, second = team.work.shares
+    assert re.fullmatch(rf"{first} by GPU 0, {second} by GPU 1 \(from \d\.\d\d s on\)", parts), parts
 
 
 @pytest.mark.parametrize("causal", [False, True])
