@@ -152,26 +152,30 @@ def arrays(rows: list[dict[str, Any]], gpu: str) -> str:
     return markdown(header, lines) + note
 
 
-SCALING_HEADER = ["file (B, N, d)", "GPUs", "kernel", "stream s", "process s", "× one GPU", "efficiency", "predicted s"]
+SCALING_COLUMNS = (
+    "file (B, N, d)",
+    "GPUs",
+    "kernel",
+    "stream s",
+    "process s",
+    "× one GPU",
+    "efficiency",
+    "predicted s",
+)
+JOINED = "others from s"  # when further GPUs had been opened
 
 
 def scaling(record: Scaling) -> str:
     """A line for each file and number of GPUs; where the work grows with them, × is the work in the same time."""
     lines = []
-    for what in (STRONG, WEAK):
-        for name, steps in record.of(what).items():
-            for step in steps:
-                file = "{} ({}, {}, {})".format(name, *step.row["shape"]).removeprefix(
-                    "{}x{}x{} ".format(*step.row["shape"])
-                )
-                figures = (
-                    f"{step.seconds:.3f}",
-                    f"{step.row['wall']:.3f}",
-                    f"{step.speedup:.2f}",
-                    f"{step.efficiency:.2f}",
-                )
-                lines.append([file, str(step.gpus), step.row["kernel"], *figures, f"{step.predicted:.3f}"])
-    return markdown(SCALING_HEADER, lines)
+    for step in (step for what in (STRONG, WEAK) for steps in record.of(what).values() for step in steps):
+        sizes = "({}, {}, {})".format(*step.row["shape"])
+        file = sizes if step.name == "x".join(map(str, step.row["shape"])) else f"{step.name} {sizes}"
+        joined = ", ".join(f"{seconds:.2f}" for seconds in step.row.get("joined", ())) or "-"
+        times = f"{step.seconds:.3f}", f"{step.row['wall']:.3f}"
+        ratios = f"{step.speedup:.2f}", f"{step.efficiency:.2f}", f"{step.predicted:.3f}"
+        lines.append([file, str(step.gpus), step.row["kernel"], *times, *ratios, joined])
+    return markdown([*SCALING_COLUMNS, JOINED], lines)
 
 
 def in_shards(record: Scaling) -> str:
