@@ -186,12 +186,12 @@ def _show(case: tuple[str, Shape, int], rows: "Sequence[TunedRow]") -> None:
             "-" if row.occupancy is None else f"{row.occupancy:.0%}",
         ]
         note = "its own" if row.own else "dropped" if row.status == "dropped" else ""
-        lines.append([f"{row.kernel} {row.tile[0]}x{row.tile[1]}", *(times or ["-"] * 3 * timed), *facts, note])
+        lines.append([row.name, *(times or ["-"] * 3 * timed), *facts, note])
     header = ["candidate", *(["median ms", "±", "x best"] * timed), "registers", "shared KB", "occupancy", "tile"]
     if lines:
         click.echo(tables.plain(header, lines, width))
     for row in rows:
         if row.status == "refused":
-            click.echo(wrapped(f"{row.kernel} {row.tile[0]}x{row.tile[1]}: {row.reason}", width, "    ", first=""))
+            click.echo(wrapped(f"{row.name}: {row.reason}", width, "    ", first=""))
     if timed:
         click.echo(wrapped(gain(rows), width))

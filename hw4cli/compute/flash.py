@@ -70,4 +70,5 @@ FLASH = Variant(
     scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
     splits=splits_for(LONGEST_SPLIT, FLASH_COST),
     space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
+    knobs=lambda tile: {"BLOCKS": (2, 3, 4)},
 )

@@ -153,6 +153,8 @@ class Variant:
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
     space: tuple[tuple[int, int], ...] = ()  # tiles, (BR, BC), that `hw4 tune` tries
+    # Of its own tile with all that follows: macros of which `hw4 tune` tries other values, one at a time.
+    knobs: Callable[[Tile], Mapping[str, tuple[int, ...]]] = lambda tile: {}
 
     def shared(self, d: int, tile: Tile) -> int:
         """Bytes of a block's shared memory."""
@@ -173,7 +175,8 @@ class Variant:
         return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
 
     def plan(self, shape: Shape, props: DeviceProperties, tile: Tile | None = None) -> Plan:
-        """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones.
+        """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones, and what else it
+        holds in place of what would follow from these.
 
         Raises MachineError if the props cannot start such a launch.
         """
@@ -182,8 +185,8 @@ class Variant:
                 f"kernel {self.name} needs compute capability {self.least_cc / 10}, "
                 f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
             )
-        chosen = {**(tile or self.tile(shape, props))}
-        chosen.update(self.derived(shape, chosen, props))
+        given = tile or self.tile(shape, props)
+        chosen = {**given, **self.derived(shape, given, props), **given}
         threads = chosen["THREADS"]
         shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, props)
         what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"

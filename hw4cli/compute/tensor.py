@@ -284,7 +284,8 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         splits=splits_for(NO_LIMIT, SPLIT_COST),
         finds_absmax=True,
         least_cc=80,
-        space=tiles_of((64, 128, 256), (32, 64, 128)),
+        space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
+        knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
     )
 
 

@@ -95,8 +95,13 @@ def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | 
 
         return work, facts
 
-    name = f"{variant} {tile['BR']}x{tile['BC']}" if tile else variant
-    return Implementation(name, prepare)
+    return Implementation(named(variant, tile) if tile else variant, prepare)
+
+
+def named(kernel: str, tile: Tile) -> str:
+    """A kernel with a tile, as tables have it: "flash 128x32", "flash 128x32 BLOCKS=4"."""
+    knobs = (f"{name}={value}" for name, value in tile.items() if name not in ("BR", "BC"))
+    return " ".join([f"{kernel} {tile['BR']}x{tile['BC']}", *knobs])
 
 
 def compile_side_by_side(gpu: Gpu, plans: Iterable[Plan]) -> None:

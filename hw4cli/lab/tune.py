@@ -13,7 +13,7 @@ from hw4cli.device.kernelcheck import check
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, prepare, take_samples
+from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, named, prepare, take_samples
 from hw4cli.lab.sampling import WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.shape import Shape
@@ -33,21 +33,23 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel with a tile; `own`: the tile that it takes by itself."""
+    """A kernel with a tile, and macros that have another value than would follow from it; `own`: all is as the kernel
+    takes it by itself."""
 
     kernel: str
     tile: tuple[int, int]
     own: bool
+    knobs: tuple[tuple[str, int], ...] = ()
 
     @property
     def sizes(self) -> Tile:
         """The tile as macros."""
-        return {"BR": self.tile[0], "BC": self.tile[1]}
+        return {"BR": self.tile[0], "BC": self.tile[1], **dict(self.knobs)}
 
     @property
     def name(self) -> str:
-        """As a table has it: "flash 128x32"."""
-        return f"{self.kernel} {self.tile[0]}x{self.tile[1]}"
+        """As a table has it: "flash 128x32 BLOCKS=4"."""
+        return named(self.kernel, self.sizes)
 
 
 @dataclass(frozen=True)
@@ -68,38 +70,62 @@ class TunedRow:
     registers: int | None = None
     shared_bytes: int | None = None
     occupancy: float | None = None
+    knobs: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def sizes(self) -> Tile:
+        """The tile as macros."""
+        return {"BR": self.tile[0], "BC": self.tile[1], **dict(self.knobs)}
+
+    @property
+    def name(self) -> str:
+        """As a table has it."""
+        return named(self.kernel, self.sizes)
 
     def record(self) -> dict[str, Any]:
         """As JSON and CSV have it."""
-        return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}"}
+        knobs = " ".join(f"{name}={value}" for name, value in self.knobs)
+        return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}", "knobs": knobs}
 
 
 def candidates(
     variants: Sequence[Variant], shape: Shape, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Candidate]:
-    """Each kernel's own tile, then those of its space, or given ones."""
+    """Each kernel's own tile; then the same with other values of its knobs, and the tiles of its space; or given ones."""
     for variant in variants:
         with suppress(MachineError):
             chosen = variant.tile(shape, props)
             own = chosen["BR"], chosen["BC"]
             yield Candidate(variant.name, own, own=True)
+            if variant.space and not tiles:
+                yield from _turned(variant, own, shape, props)
             yield from (Candidate(variant.name, tile, own=False) for tile in tiles or variant.space if tile != own)
+
+
+def _turned(variant: Variant, tile: tuple[int, int], shape: Shape, props: DeviceProperties) -> Iterator[Candidate]:
+    """A tile with each other value of each knob."""
+    with suppress(Hw4Error, ArithmeticError, StopIteration):
+        follows = variant.plan(shape, props, {"BR": tile[0], "BC": tile[1]}).macros
+        for name, values in variant.knobs(follows).items():
+            for value in values:
+                if value != follows[name]:
+                    yield Candidate(variant.name, tile, own=False, knobs=((name, value),))
 
 
 def filtered(
     variants: Sequence[Variant], chosen: Sequence[Candidate], shape: Shape, props: DeviceProperties, compiler: Any
 ) -> list[TunedRow]:
     """Without a GPU: which candidates could start there, and why the others could not."""
-    named = {variant.name: variant for variant in variants}
+    by_name = {variant.name: variant for variant in variants}
     rows = []
     for one in chosen:
-        variant = replace(named[one.kernel], tile=_always(one.sizes))
+        variant = replace(by_name[one.kernel], tile=_always(one.sizes))
         launches = list(check(variant, props, shape, compiler))
         problem = next((launch.problem for launch in launches if launch.problem), "")
         main = next((x for x in launches if x.symbol == (variant.main_symbol or variant.name)), launches[0])
         facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
         status, reason = ("refused", _without_source(problem)) if problem else ("fits", "")
-        rows.append(TunedRow(one.kernel, one.tile, one.own, status, reason, **facts))
+        rows.append(TunedRow(one.kernel, one.tile, one.own, status, reason, **facts, knobs=one.knobs))
     return rows
 
 
@@ -119,7 +145,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
         try:
             plans[one] = kernel_named(one.kernel).plan(shape, gpu.props, one.sizes)
         except (Hw4Error, ArithmeticError, StopIteration) as error:
-            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one)))
+            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one), knobs=one.knobs))
     compile_side_by_side(gpu, plans.values())
     fitting = []
     for one, plan in plans.items():
@@ -127,7 +153,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
             gpu.functions(plan)
             fitting.append(one)
         except Hw4Error as error:
-            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one)))
+            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one), knobs=one.knobs))
     return fitting, refused
 
 
@@ -168,14 +194,16 @@ def tune(
     rows = [_row(by_name[one.name], one, "ok" if id(one) in kept else "dropped") for one in everyone]
     rows.sort(key=lambda row: row.median or 0.0)
     for name, row in prepared.rows.items():
-        refused.append(TunedRow(by_name[name].kernel, by_name[name].tile, by_name[name].own, "refused", row.reason))
+        bad = by_name[name]
+        refused.append(TunedRow(bad.kernel, bad.tile, bad.own, "refused", row.reason, knobs=bad.knobs))
     return [*rows, *refused]
 
 
 def _row(one: Candidate, measurement: Measurement, status: str) -> TunedRow:
     median, low, high = median_interval(measurement.times)
     facts = {key: measurement.facts.get(key) for key in ("registers", "shared_bytes", "occupancy")}
-    return TunedRow(one.kernel, one.tile, one.own, status, "", median, low, high, len(measurement.times), **facts)
+    count = len(measurement.times)
+    return TunedRow(one.kernel, one.tile, one.own, status, "", median, low, high, count, **facts, knobs=one.knobs)
 
 
 def finding(rows: Sequence[TunedRow]) -> Finding:
@@ -189,7 +217,7 @@ def finding(rows: Sequence[TunedRow]) -> Finding:
         if surely and row.kernel not in best:
             best[row.kernel] = row
     order = sorted(best.values(), key=lambda row: row.median or 0.0)
-    tiles = {row.kernel: {"BR": row.tile[0], "BC": row.tile[1]} for row in order if not row.own}
+    tiles = {row.kernel: row.sizes for row in order if not row.own}
     return Finding(tuple(row.kernel for row in order), tiles)
 
 
@@ -199,7 +227,7 @@ def gain(rows: Sequence[TunedRow]) -> str:
     if not timed:
         return "no candidate could be timed"
     first = timed[0]
-    what = f"fastest: {first.kernel} {first.tile[0]}x{first.tile[1]}, {first.median:.4g} ms"
+    what = f"fastest: {first.name}, {first.median:.4g} ms"
     own = next((row for row in timed if row.kernel == first.kernel and row.own), None)
     if first.own or own is None or not own.median or not first.median:
         return f"{what}, the tile that {first.kernel} takes by itself" if first.own else what

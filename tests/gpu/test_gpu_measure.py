@@ -2,15 +2,24 @@
 
 import json
 import shutil
+import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import random_block, read_output, write_case
 
 from hw4cli.compute.bounds import SAFE
+from hw4cli.compute.dispatch import AUTO
+from hw4cli.compute.dispatch import candidates as dispatched
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.timing import GpuTimer
+from hw4cli.lab.bench import upload_case
+from hw4cli.lab.tune import AUTOMATIC, finding, tune
+from hw4cli.lab.tune import candidates as tuned
 from hw4cli.measure.gpus import model_like
 from hw4cli.measure.roofkernels import measured_rates
+from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 
 
@@ -24,7 +33,22 @@ def test_no_roof_is_far_above_the_data_sheet_or_far_below(gpu):
 def test_a_profile_has_the_bytes_of_the_model(hw4, gpu, kernel):
     if shutil.which("ncu") is None or gpu.props.cc < 75:
         pytest.skip("there is no ncu for this GPU")
-    result = hw4("profile", kernel, "--shape", "16,4096,64", "--set", "memory", "--format", "json", timeout=300)
+    result = hw4("profile", kernel, "--case", "t28", "--set", "memory", "--format", "json", timeout=300)
+    if "ERR_NVGPUCTRPERM" in result.stderr:
+        pytest.skip("counters are closed")
+    assert result.returncode == 0, result.stderr
+    for launch in json.loads(result.stdout)["launches"]:
+        ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
+        assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
+        assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
+
+
+@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward"])
+def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
+    if shutil.which("ncu") is None or gpu.props.cc < 80 or (kernel == "half" and not gpu.props.warpgroups):
+        pytest.skip("there is no ncu for this GPU, or no such kernel")
+    options = ("--workload", "B=1 H=16 N=4096 d=64 dtype=fp16", "--set", "memory", "--format", "json")
+    result = hw4("profile", kernel, *options, timeout=300)
     if "ERR_NVGPUCTRPERM" in result.stderr:
         pytest.skip("counters are closed")
     assert result.returncode == 0, result.stderr
@@ -51,6 +75,26 @@ def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
     assert "tuned on this GPU for this workload" in after.stderr, after.stderr
     got, expected = (read_output(tmp_path / name, Shape(4, 1024, 64)) for name in ("after", "before"))
     assert np.abs(got - expected).max() < SAFE
+
+
+@pytest.mark.parametrize("name", ["t01", "t05", "t11", "t12", "t13", "t21", "t24", "t27", "t28", "t30"])
+def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name):
+    case = suite.cases()[name]
+    shape, timer = case.shape, GpuTimer(gpu)
+    variants = [
+        replace(VARIANTS[kernel], space=()) for kernel in AUTOMATIC if gpu.props.cc >= VARIANTS[kernel].least_cc
+    ]
+    found = finding(tune(timer, [*tuned(variants, shape, gpu.props)], (name, shape, case.seed), quick=True))
+    before = dispatched(AUTO, gpu.props, gpu.name, shape.d)[0][0]
+    after = found.kernels[0]
+    inputs, outputs = upload_case(gpu, shape, case.seed), gpu.empty((shape.B, shape.N, shape.d))
+    plans = [gpu.plan(before, shape), gpu.plan(after, shape, found.tiles.get(after))]
+    times = [[], []]
+    for _ in range(15):
+        for plan, seen in zip(plans, times, strict=True):
+            seen.append(timer.milliseconds(lambda plan=plan: gpu.compute(plan, inputs, outputs), cold=True))
+    old, new = (statistics.median(seen[3:]) for seen in times)
+    assert new <= 1.03 * old + 0.002, (before, after, old, new)
 
 
 def test_quick_tuning_finds_the_fastest_kernel_within_its_spread(hw4, gpu, tmp_path):

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import fakegpu
@@ -70,6 +71,25 @@ def test_a_tile_whose_interval_meets_that_of_the_kernels_own_is_not_kept():
     assert finding(rows).tiles == {}
     assert gain(rows) == "fastest: flash's own 128x32, 1 ms; no other tile is surely faster"
     assert finding([row("flash", (128, 64), 0.9), rows[1]]).tiles == {"flash": {"BR": 128, "BC": 64}}
+
+
+def test_knobs_of_the_own_tile_are_tried_one_at_a_time_and_kept_with_it():
+    chosen = [*candidates([VARIANTS["flash"], VARIANTS["split"]], Shape(4, 4096, 64), DEVICES[90])]
+    knobs = {one.name for one in chosen if one.knobs}
+    assert knobs >= {"flash 128x32 BLOCKS=2", "split 192x64 STAGES=2", "split 192x64 STAGES=3"}
+    own = {one.name.partition(" ")[0]: one for one in chosen if one.own}
+    assert all(VARIANTS[one.kernel].plan(Shape(4, 4096, 64), DEVICES[90], one.sizes) for one in own.values())
+    (few,) = (one for one in chosen if one.name == "split 192x64 STAGES=2")
+    plan = VARIANTS["split"].plan(Shape(4, 4096, 64), DEVICES[90], few.sizes)
+    assert plan.macros["STAGES"] == 2
+    assert plan.launches[plan.main].shared < VARIANTS["split"].plan(Shape(4, 4096, 64), DEVICES[90]).launches[1].shared
+    rows = [row("flash", (128, 32), 1.0, own=True), replace(row("flash", (128, 32), 0.5), knobs=few.knobs)]
+    assert finding(sorted(rows, key=lambda one: one.median)).tiles == {"flash": {"BR": 128, "BC": 32, "STAGES": 2}}
+
+
+def test_in_blocks_that_convert_there_are_no_stages_to_choose():
+    chosen = candidates([VARIANTS["split"]], Shape(9600, 128, 64), DEVICES[90])
+    assert [one for one in chosen if one.knobs] == []
 
 
 def test_a_kernel_whose_bound_depends_on_the_tile_is_never_kept():
