@@ -91,7 +91,7 @@ class TunedRow:
 def candidates(
     variants: Sequence[Variant], shape: Shape, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Candidate]:
-    """Each kernel's own tile; then the same with other values of its knobs, and the tiles of its space; or given ones."""
+    """Each kernel's own tile; then with other values of its knobs, and the tiles of its space; or given ones."""
     for variant in variants:
         with suppress(MachineError):
             chosen = variant.tile(shape, props)
