@@ -37,7 +37,7 @@ def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
 
 
 def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
-    """The model of each launch of a plan. Of a launch that is not known, what must move once alone.
+    """The model of each launch of a plan. Of a launch that is not known, nothing.
 
     `cache`: bytes of the L2 cache; 0 for one that holds all that is read again.
     """
@@ -60,6 +60,8 @@ def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, 
     last, heads, group = np.minimum(work.Nk, keys).tolist(), work.batch * work.heads, work.heads // work.kv_heads
     if launch.symbol == half.NAME:  # whose blocks take tile after tile
         slots, order = launch.grid, BACK_AND_FORTH if work.causal else IN_ROUNDS
+        if plan.macros.get("DYNAMIC"):
+            order = AS_THEY_END
     else:
         resident = plan.macros.get("BLOCKS") or occupancy(props, 1, launch.shared, launch.block).blocks
         slots, order = min(launch.grid, resident * props.sms), AS_THEY_END
@@ -248,7 +250,7 @@ def _backward_dkdv(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) ->
 
 
 def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -> LaunchModel:
-    return LaunchModel(launch.symbol, (sizes.q + 2 * sizes.k, sizes.q))
+    return LaunchModel(launch.symbol, (0, 0))
 
 
 _MODELS: dict[str, Callable[[Plan, Launch, Workload, _Sizes], LaunchModel]] = {

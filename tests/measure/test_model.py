@@ -16,6 +16,7 @@ from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import blocks_of, launch_models
 from hw4cli.problem.shape import Shape
+from hw4cli.stepper.cache import BACK_AND_FORTH, IN_ROUNDS, MOST_VISITS, Visit, read_again
 
 PROFILED = Shape(16, 4096, 64)
 H200 = DEVICES[90]
@@ -203,10 +204,29 @@ def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_p
     assert sum(0.95 < ratio < 1.05 for ratio in ratios.values()) >= 0.8 * len(ratios)
 
 
-def test_a_mask_makes_causal_heads_come_again_and_the_model_knows_most_of_it():
-    """16 heads are worked on together, whose K and V are more than the cache holds."""
-    for line, model in counted_on_an_h200("half", "half_mma"):
-        if (line["workload"], line["causal"]) == ("lm8k-causal", "1"):
-            once = modelled.__wrapped__(line["kernel"], "lm8k", "0", "1")[line["launch"]][0].dram[0]
-            assert 1e6 * float(line["dram_read"]) > 1.8 * once
-            assert model.dram[0] > 0.7 * 1e6 * float(line["dram_read"])
+def causal(heads, together, tiles=40, keys=200, slots=132):
+    """Tiles of rows of so many heads, some heads together, the longest first."""
+    return [
+        Visit(head, 0, keys * (tile + 1), 1000, 1000)
+        for first in range(0, heads, together)
+        for tile in reversed(range(tiles))
+        for head in range(first, first + together)
+    ]
+
+
+def test_heads_that_are_worked_on_together_come_again_where_the_cache_does_not_hold_them():
+    """A head has 4 MB: 16 are more than the cache holds, 8 are not."""
+    read = {n: read_again(causal(32, n), 132, 512, 50 << 20) for n in (8, 16)}
+    assert read[16] > 100e6 > 10 * read[8]
+    assert read_again(causal(32, 16), 132, 512, 500 << 20) == 0
+
+
+def test_the_order_in_which_blocks_take_tiles_decides_how_far_they_are_apart():
+    """Blocks that get all the long tiles fall behind, and find the keys gone that others have used."""
+    apart, together = (read_again(causal(32, 16), 132, 512, 50 << 20, order) for order in (IN_ROUNDS, BACK_AND_FORTH))
+    assert apart > 1.3 * together
+
+
+def test_what_no_two_blocks_visit_and_more_tasks_than_are_followed_are_read_once():
+    assert read_again([Visit(n, 0, 4096, 0, 0) for n in range(100)], 10, 512, 1 << 20) == 0
+    assert read_again([Visit(0, 0, 1, 0, 0)] * (MOST_VISITS + 1), 10, 512, 1) == 0
