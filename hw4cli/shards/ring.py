@@ -69,7 +69,7 @@ class NcclRing:
     """
 
     def __init__(self, rank: int, size: int, communicator: Any) -> None:
-        self.rank, self.size, self._communicator = rank, size, communicator
+        self.rank, self.size, self._communicator, self._calling = rank, size, communicator, threading.Lock()
         self._cupy = import_cupy()
         self._stream = self._cupy.cuda.Stream(non_blocking=True)
 
@@ -98,20 +98,12 @@ class NcclRing:
 
     def pass_on(self, arrays: tuple[Any, ...]) -> Arrive:
         """Enqueue the copies behind the caller's stream; `arrive` lets that stream wait for them, not the thread."""
-        if self._communicator is None:
-            raise MachineError("another shard's worker has failed")
-        nccl = _nccl()
         sent = [operand("array", packed(array), "BHND") for array in arrays]
         received = [empty_like(one, tuple(one.array.shape)) for one in sent]
         targets = [operand("array", array, "BHND") for array in received]
         callers = stream_of(sent[0], self._cupy)
         self._stream.wait_event(callers.record())
-        onward, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        nccl.groupStart()
-        for mine, theirs in zip(sent, targets, strict=True):
-            self._communicator.send(mine.address, _bytes(mine), nccl.NCCL_UINT8, onward, self._stream.ptr)
-            self._communicator.recv(theirs.address, _bytes(theirs), nccl.NCCL_UINT8, before, self._stream.ptr)
-        nccl.groupEnd()
+        self._exchange([(one.address, to.address, _bytes(one)) for one, to in zip(sent, targets, strict=True)])
         done = self._stream.record()
 
         def arrive() -> tuple[Any, ...]:
@@ -121,13 +113,29 @@ class NcclRing:
 
         return arrive
 
+    def _exchange(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Enqueue copies, each from an address here to the next place, and from the one before to an address here."""
+        nccl, stream = _nccl(), self._stream.ptr
+        onward, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        with self._calling:
+            if self._communicator is None:
+                raise MachineError("another shard's worker has failed")
+            nccl.groupStart()
+            for mine, theirs, size in copies:
+                self._communicator.send(mine, size, nccl.NCCL_UINT8, onward, stream)
+                self._communicator.recv(theirs, size, nccl.NCCL_UINT8, before, stream)
+            nccl.groupEnd()
+
     def abort(self) -> None:
         """End this place's copies, which would else wait on the GPU for others that never come. Rings of GPUs are made
         anew when they are needed again."""
+        enqueued = self._calling.acquire(timeout=PERIOD)  # if not, a call waits there for a worker that has failed
         communicator, self._communicator = self._communicator, None
         NcclRing.of.cache_clear()
         if communicator is not None:
             communicator.abort()
+        if enqueued:
+            self._calling.release()
 
 
 def packed(array: Any) -> Any:

@@ -105,7 +105,7 @@ def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, z
 
 
 @pytest.mark.usefixtures("nccl")
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(30)
 def test_after_a_failure_on_one_gpu_the_other_waits_for_no_copy_and_later_calls_work(place, monkeypatch):
     put, get = place
     whole = arrays(np.float16, count=4)
