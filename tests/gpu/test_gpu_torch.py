@@ -292,4 +292,4 @@ def test_a_transformer_learns_the_same_as_with_torchs_attention_and_has_the_same
     finally:
         torch.use_deterministic_algorithms(False)  # as for the other tests
     assert sum(losses[-50:]) / 50 < 0.5 * losses[0]
-    assert sum(losses[-50:]) == pytest.approx(sum(theirs[-50:]), rel=0.02)
+    assert sum(losses[-50:]) == pytest.approx(sum(theirs[-50:]), rel=0.05)
