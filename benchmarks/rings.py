@@ -27,14 +27,19 @@ def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> No
     whole = [torch.randn(sizes, device="cuda:0", dtype=torch.bfloat16) for _ in range(4)]  # q, k, v, do
     print(f"sequence in shards, {sizes} bfloat16", flush=True)
     for direction, causal in (("forward", False), ("forward", True), ("backward", False), ("backward", True)):
-        seconds, more = 0.0, counts[-1]
-        for count in reversed(counts):
-            row = {"what": "sequence", "direction": direction, "causal": causal, "gpus": count}
-            expected = seconds * more / count
-            once = runs if expected < ONCE else 1
-            if journal.lacks(**row) and journal.allows((once + 1) * expected, row):
-                times, error = _measured(whole, direction, causal, count, once)
-                seconds, more = _note(journal, {**row, "shape": sizes}, times, error), count
+        journal.attempt(_pass, journal, whole, sizes, direction, causal, counts, runs)
+
+
+def _pass(journal: Any, whole: Tensors, sizes: Any, direction: str, causal: bool, counts: list[int], runs: int) -> None:
+    """One pass on each number of GPUs."""
+    seconds, more = 0.0, counts[-1]
+    for count in reversed(counts):
+        row = {"what": "sequence", "direction": direction, "causal": causal, "gpus": count}
+        expected = seconds * more / count
+        once = runs if expected < ONCE else 1
+        if journal.lacks(**row) and journal.allows((once + 1) * expected, row):
+            times, error = _measured(whole, direction, causal, count, once)
+            seconds, more = _note(journal, {**row, "shape": sizes}, times, error), count
 
 
 def _measured(whole: Tensors, direction: str, causal: bool, count: int, runs: int) -> tuple[list[float], float]:

@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -50,7 +51,7 @@ class Journal:
     """A record, on disk after each of its rows; those of an earlier call on this machine count."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        self._path, self._end = path, time.monotonic() + seconds
+        self._path, self._end, self.failed = path, time.monotonic() + seconds, False
         here = {"commit": commit(), "machine": machine()}
         self.record: dict[str, Any] = {"schema": SCHEMA, "kind": "scaling", **here, "rates": None, "rows": []}
         if path.exists():
@@ -77,6 +78,14 @@ class Journal:
         """Write one more row."""
         self.record["rows"].append(row)
         self.save()
+
+    def attempt(self, measure: Callable[..., None], *given: Any) -> None:
+        """Measure; what fails is reported, and the rest goes on."""
+        try:
+            measure(*given)
+        except Exception as error:
+            self.failed = True
+            say(f"FAILED: {measure.__name__} {given}: {type(error).__name__}: {error}")
 
     def save(self) -> None:
         """Write the record: the whole of it, or nothing."""
@@ -137,7 +146,7 @@ def run(source: Path, target: Path, *options: str) -> tuple[float, float, str, l
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     wall = time.perf_counter() - began
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
+        raise RuntimeError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr}")
     found = {name: float(value) for name, value in re.findall(r"^(start|total) +([\d.]+) s", done.stderr, re.MULTILINE)}
     kernels = re.findall(r"by (\w+), error", done.stderr)
     joined = [float(seconds) for seconds in re.findall(r"\(from ([\d.]+) s on\)", done.stderr)]
@@ -248,15 +257,15 @@ def main(arguments: list[str] | None = None) -> None:
         scaling.rates()
         strong = {one: shrunk(STRONG[one], options.shrink) for one in filter(None, options.strong.split(","))}
         for one, shape in strong.items():
-            scaling.strong(one, shape)
+            journal.attempt(scaling.strong, one, shape)
         if not options.no_weak:
-            scaling.weak(shrunk(WEAK, options.shrink))
+            journal.attempt(scaling.weak, shrunk(WEAK, options.shrink))
     if options.sequence:
         from benchmarks.rings import sequences
 
         sequences(journal, counts, options.runs, options.shrink)
-    if not journal.record["rows"]:
-        raise SystemExit("nothing was measured")
+    if journal.failed or not journal.record["rows"]:
+        raise SystemExit("something was not measured: see above")
 
 
 def shrunk(shape: Sizes, by: int) -> Sizes:

@@ -49,3 +49,17 @@ def test_a_record_is_gone_on_with_and_holds_each_measurement_once(tmp_path, monk
     record.write_text(json.dumps({**both, "commit": "another"}))
     with pytest.raises(SystemExit, match="another machine or commit"):
         scaling.main(options)
+
+
+def test_what_fails_is_reported_and_the_rest_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
+    monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))
+    monkeypatch.setitem(scaling.STRONG, "one batch", (1, 64, 3))  # no such d
+    monkeypatch.setitem(scaling.STRONG, "t12", (2, 64, 32))
+    record = tmp_path / "record.json"
+    options = ["--output", str(record), "--folder", str(tmp_path), "--cpu", "--runs", "1", "--no-weak", "--gpus", "1"]
+    with pytest.raises(SystemExit, match="not measured"):
+        scaling.main([*options, "--strong", "one batch,t12"])
+    assert "FAILED: strong ('one batch'," in capsys.readouterr().out
+    assert [row["name"] for row in json.loads(record.read_text())["rows"]] == ["t12"]
+    folder_is_clean(tmp_path, "record.json")
