@@ -26,11 +26,11 @@ __device__ __forceinline__ void split_chunk(const Chunk& r, float factor, uint4*
     piece[0] = uint4{a.hi, b.hi, e.hi, f.hi}, piece[1] = uint4{a.lo, b.lo, e.lo, f.lo};
 }
 // The squares of the row, whose chunks CHUNKS neighbouring lanes have.
-__device__ __forceinline__ unsigned squares_of(const Chunk& r) {
-    float sum = add_square(add_square(add_square(add_square(SQUARES_FROM, r.x.x), r.x.y), r.x.z), r.x.w);
-    sum = add_square(add_square(add_square(add_square(sum, r.y.x), r.y.y), r.y.z), r.y.w);
-    return row_squares<CHUNKS>(sum);
+__device__ __forceinline__ float sum_of_squares(const Chunk& r) {
+    const float sum = add_square(add_square(add_square(add_square(SQUARES_FROM, r.x.x), r.x.y), r.x.z), r.x.w);
+    return add_square(add_square(add_square(add_square(sum, r.y.x), r.y.y), r.y.z), r.y.w);
 }
+__device__ __forceinline__ unsigned squares_of(const Chunk& r) { return row_squares<CHUNKS>(sum_of_squares(r)); }
 
 // A block's way from BC rows of Q, K or V to pieces in shared memory: load_tile asks for all that it loads before store_tile
 // uses the first.
@@ -49,6 +49,23 @@ __device__ __forceinline__ unsigned squares_of(const Loads& r) {
     unsigned top = 0;
     UNROLL for (int n = 0; n < PASSES; n++) top = max(top, squares_of(r.x[n]));
     return top;
+}
+// The same of a warp's 16 rows of a tile, through shared memory at `to`, where the warp will store the first of them: a row's
+// sums lie side by side there, and two lanes add them. That is cheaper than shuffles.
+__device__ __forceinline__ unsigned squares_by_pairs(const Loads& r, unsigned to) {
+    const unsigned lane = threadIdx.x % 32, at = to + (threadIdx.x - lane) / CHUNKS * ROW;
+    UNROLL for (int n = 0; n < PASSES; n++) store_shared(at + (n * 32 + lane) * 4, sum_of_squares(r.x[n]) - SQUARES_FROM);
+    __syncwarp();
+    float sum;
+    if constexpr (CHUNKS == 8) {
+        const Four x = load_shared(at + lane * 16);
+        sum = (x.v[0] + x.v[1]) + (x.v[2] + x.v[3]);
+    } else {
+        const float2 x = load_shared2(at + lane * 8);
+        sum = x.x + x.y;
+    }
+    __syncwarp();
+    return __float_as_uint(sum + SHFL_XOR(sum, 1));
 }
 template <int PIECES>
 __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigned to, unsigned& top) {

@@ -65,6 +65,7 @@ __device__ __forceinline__ void ask_values(RowState& r, const Probabilities& P, 
 // other: other blocks use what they leave idle.
 __device__ __forceinline__ void attend(const Params& p) {
     static_assert(BR == BC, "a tile of Q is as large as one of K");
+    static_assert(PASSES * 32 == 16 * CHUNKS && CHUNKS <= 8, "a warp has 16 rows of a tile (squares_by_pairs)");
     const Task t = task_of(blockIdx.x, p);
     const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
     const unsigned base = shared_address(shared), ones = base + ONES_AT, q_at = base + TILE_AT;
@@ -84,12 +85,12 @@ __device__ __forceinline__ void attend(const Params& p) {
         if (first_key == 0) {
             const Loads from_q = load_tile(q, p.Nq - t.row0);
             make_ones(ones);
-            absmax.leave(Q_SQUARES, squares_of(from_q));
+            absmax.leave(Q_SQUARES, squares_by_pairs(from_q, q_at));
             store_tile<2>(from_q, p.scale * LOG2E, q_at, top_q);
             absmax.leave(Q_TOP, top_q);
         }
         const Loads from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
-        absmax.leave(K_SQUARES, squares_of(from_k));
+        absmax.leave(K_SQUARES, squares_by_pairs(from_k, base));
         store_tile<2>(from_k, 1, base, top_k);
         store_tile<1>(from_v, V_FACTOR, base + 2 * PIECE, top_v);
         absmax.leave(K_TOP, top_k);
