@@ -109,6 +109,17 @@ __device__ __forceinline__ void weigh(RowState& r, Scores S, int i, int n, Proba
         }
     }
 }
+// m - BIAS and l of a row, for who adds its parts: in one access, as another block may wait for it (parts.cuh).
+union RowStats {
+    unsigned long long bits;
+    float2 of;
+    __device__ RowStats() {}
+};
+__device__ __forceinline__ void leave_stats(float2* to, float2 x) {
+    RowStats stats;
+    stats.of = x;
+    *(volatile unsigned long long*)to = stats.bits;
+}
 // Stores the warp's rows, which begin at row0: O / l (`divide`), or O and, in stats, (m - BIAS, l): of a split of the keys, or
 // promoted, to be added to again in float32. What was promoted before (`again`) is added first.
 __device__ __forceinline__ void store(const RowState& r, const Params& p, long long batch, int row0, float* to,
@@ -137,8 +148,9 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, long l
                 }
             }
         }
+        if (BALANCED && !divide) __threadfence();  // another block reads O when it sees stats
         __syncwarp();  // all lanes have read stats
-        if (row < rows_left && !divide && lane % 4 == 0) stats[row] = float2{-r.base[i][h], l};
+        if (row < rows_left && !divide && lane % 4 == 0) leave_stats(stats + row, float2{-r.base[i][h], l});
     }
     __syncwarp();
 }

@@ -7,8 +7,9 @@
 // Geometry: B * ceil(N/BR) * splits blocks, a warp to 16 or 32 rows, tiles of BC keys. split_convert splits
 //           K and V beforehand (INBLOCK: for few keys, each block for itself); splits > 1 splits the keys
 //           (split-KV), and split_combine puts them together: sums stay short, and no multiprocessor idles. WARPGROUPS:
-//           four warps multiply together (wgmma); GROUPS of them take turns, a block stays for task after task (turns.cuh), and
-//           beside the attention to the first batches (split_first), idle warps convert the others (ahead.cuh).
+//           four warps multiply together (wgmma); GROUPS of them take turns, a block stays for task after task (turns.cuh), of
+//           the last ones for parts (parts.cuh), and beside the attention to the first batches (split_first), idle warps
+//           convert the others (ahead.cuh).
 // Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers;
 //           for WARPGROUPS 160 for the range and, from the next multiple of 1024 on, 32 * p bytes of ones and 4 * BR * p
 //           for Q's hi and lo; for GROUPS none for the range, but 4 * BR * (p + 8) for O, and 24 KB if it converts.
@@ -26,15 +27,18 @@
 
 static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in one");
 
-extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split_convert(const Params p) { convert(p); }
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split_convert(const Params p) {
+#if BALANCED
+    expect_parts(p);
+#endif
+    convert(p);
+}
 #if GROUPS
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend(p, first_batches(p), p.batches); }
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend<false>(p); }
 #else
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend(p); }
 #endif
 #if AHEAD
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split_first(const Params p) {
-    attend(p, 0, first_batches(p), true);
-}
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split_first(const Params p) { attend<true>(p); }
 #endif
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) split_combine(const Params p) { combine(p); }

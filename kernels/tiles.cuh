@@ -13,7 +13,9 @@
 #ifndef GROUPS  // of four warps that take turns (turns.cuh), beside one that copies
 #define GROUPS 0
 #endif
-
+#ifndef BALANCED  // whether blocks that stay take the last tasks in equal shares, some of them in two parts (turns.cuh)
+#define BALANCED 0
+#endif
 #ifndef AHEAD  // whether K and V of some batches may be converted while others are attended to (ahead.cuh)
 #define AHEAD 0
 #endif

@@ -7,13 +7,15 @@
 
 #include "ahead.cuh"
 #include "hopper.cuh"
+#include "parts.cuh"
 #include "sixteen.cuh"
 #include "warpgroup.cuh"
 
 #if GROUPS
-// Shared memory: STAGES tiles of K and V, a ring; two barriers for each; ones for the 16 keys of a product; O, l and BIAS - m of
-// the keys before; what is to be converted.
-constexpr unsigned BARRIERS_AT = STAGES * STAGE, ONES_AT = ceil_div(BARRIERS_AT + STAGES * 16, 1024) * 1024;
+// Shared memory: STAGES tiles of K and V, a ring; two barriers for each; the block's number; ones for the 16 keys of a
+// product; O, l and BIAS - m of the keys before; what is to be converted.
+constexpr unsigned BARRIERS_AT = STAGES * STAGE;
+constexpr unsigned ONES_AT = ceil_div(NUMBER_AT + 16, 1024) * 1024;
 constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + (NO + 1) * WORKERS * 16;
 
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
@@ -134,17 +136,11 @@ struct Sums {
     }
 };
 
-// Calls work(n) for this block's tasks, of batches `from` to `to`.
-template <class Work> __device__ __forceinline__ void each_task(const Params& p, int from, int to, Work work) {
-    const int tasks = ceil_div(p.Nq, BR) * p.splits;
-    for (int n = tasks * from + blockIdx.x; n < tasks * to; n += gridDim.x) work(n);
-}
-
 // What the copying warp does: it asks for the tiles of each task, as soon as their buffers are empty.
-__device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles, int from, int to) {
+template <bool FIRST> __device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles) {
     unsigned asked = 0;
-    each_task(p, from, to, [&](int task) {
-        const Task t = task_of_split(task, p);
+    each_part<FIRST>(p, [&](unsigned, const Part& part) {
+        const Task t = task_of_part(p, part);
         const char* first = p.tiles + (long long)(t.batch * ceil_div(p.Nk, BC) + t.first_key / BC) * STAGE;
         const int count = ceil_div(t.last_key - t.first_key, BC);
         for (int j = 0; j < count; j++, asked++) {
@@ -155,9 +151,10 @@ __device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles,
     });
 }
 
-// A task of a group: its 64 rows, all keys of the task. `used` tiles passed before.
-__device__ __forceinline__ void attend_task(const Params& p, const Tiles& tiles, int task, int turn, int next_turn,
-                                            unsigned& used, WarpAbsmax& found) {
+// A group's 64 rows of part n. `used` tiles passed before.
+template <bool FIRST>
+__device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles, unsigned n, Part part, int turn,
+                                            int next_turn, unsigned& used) {
     const unsigned ones = tiles.base + ONES_AT;
     const Sums sums{tiles.base + SUMS_AT};
     RowState r;
@@ -165,13 +162,15 @@ __device__ __forceinline__ void attend_task(const Params& p, const Tiles& tiles,
     Probabilities P;
     Mask mine;
     {
-        const Task t = task_of_split(task, p);
+        const Task t = task_of_part(p, part);
         const int row0 = t.row0 + warp_row();
         mine = mask_at(p, row0, t.first_key, t.last_key - t.first_key);
         if (CAUSAL && mine.is_empty()) return leave_empty(p, t);
+        const unsigned before = WarpAbsmax::before(p.absmax);
+        WarpAbsmax found;
         found.add(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+        found.note(p.absmax, before);  // at once: no register is left to keep it in
     }
-    const int count = ceil_div(mine.keys, BC);
     auto mask_tail = [&](int j) {
         if (const Mask mask = mine.after(j * BC); !mask.is_full(BC)) apply(mask, (Scores*)&S);
     };
@@ -186,7 +185,7 @@ __device__ __forceinline__ void attend_task(const Params& p, const Tiles& tiles,
     exponentiate(S);
     round_weights(S, P); ENDS(WEIGHING, used);
 #pragma unroll 1
-    for (int j = 1; j < count; j++) {
+    for (int j = 1; j * BC < mine.keys; j++) {
         const unsigned last = tiles.at(used++);
         tiles.wait(used);
         wait_for_turn(turn); BEGINS(SCORING, used); BEGINS(ADDING, used - 1);
@@ -214,34 +213,35 @@ __device__ __forceinline__ void attend_task(const Params& p, const Tiles& tiles,
     group_wait<0>();
     keep(r); ENDS(ADDING, used);
     tiles.release(used++);
-    if (count > PROMOTION / BC) sums.add_to(r);
-    const Task t = task_of_split(task, p);  // computed again, as registers to keep it in are scarce
+    if (mine.keys > PROMOTION) sums.add_to(r);
+    part_of<FIRST>(p, n, part);  // computed again, as registers to keep it in are scarce
+    const Task t = task_of_part(p, part);
     const int row0 = t.row0 + warp_row();
     const long long row = partial_row(p, t, row0);
     float* to = p.splits > 1 ? p.partial_o + row * D : row_of(p.o, t.batch, row0);
-    store(r, p, t.batch, row0, to, p.row_stats + row, false, p.splits == 1);
+    if (BALANCED && part.first > 0) add_part(r, p, row0, p.row_stats + row, to);
+    store(r, p, t.batch, row0, to, p.row_stats + row, false, p.splits == 1 && (!BALANCED || t.last_key == p.Nk));
 }
 
-// A block: batches `from` to `to`, of which it takes task after task; meanwhile (`converts`) K and V of those behind.
-__device__ __forceinline__ void attend(const Params& p, int from, int to, bool converts = false) {
+// A block: it takes task after task of the first batches, and meanwhile converts K and V of the others; or of the others.
+template <bool FIRST> __device__ __forceinline__ void attend(const Params& p) {
     const Tiles tiles{shared_start(shared)};
     const int group = group_number();
-    if (threadIdx.x == 0) tiles.prepare();
+    if (threadIdx.x == 0) tiles.prepare(), take_number<FIRST>(p);
     make_ones(tiles.base + ONES_AT);
     show_shared();
     if (group == GROUPS) {
         fewer_registers<COPY_REGISTERS>();
-        if (threadIdx.x == WORKERS) fetch_tiles(p, tiles, from, to);
-        if (converts && threadIdx.x >= WORKERS + 32) convert_behind(p, to, tiles.base + CONVERTED_AT, threadIdx.x - WORKERS - 32);
+        if (threadIdx.x == WORKERS) fetch_tiles<FIRST>(p, tiles);
+        if (FIRST && threadIdx.x >= WORKERS + 32)
+            convert_behind(p, first_batches(p), tiles.base + CONVERTED_AT, threadIdx.x - WORKERS - 32);
         return;
     }
     more_registers<REGISTERS>();
     unsigned used = 0;
-    WarpAbsmax found;
     if (group == GROUPS - 1) give_turn(1);
-    each_task(p, from, to, [&](int task) {
-        attend_task(p, tiles, task, 1 + group, 1 + (group + 1) % GROUPS, used, found);
+    each_part<FIRST>(p, [&](unsigned n, const Part& part) {
+        attend_part<FIRST>(p, tiles, n, part, 1 + group, 1 + (group + 1) % GROUPS, used);
     });
-    found.note(p.absmax, WarpAbsmax::before(p.absmax));
 }
 #endif  // GROUPS

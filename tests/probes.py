@@ -25,11 +25,11 @@ def as_words(x, words):
 
 
 def run(
-    name, symbol, q, k, v, which=0, threads=32, shared=32768, build=PLAIN, order="forward"
+    name, symbol, q, k, v, which=0, threads=32, shared=32768, build=PLAIN, order="forward", blocks=1
 ) -> tuple[np.ndarray, Outcome]:
-    """O's bytes, and the outcome, of one block."""
+    """O's bytes, and the outcome."""
     words = -(-max(np.ascontiguousarray(x).nbytes for x in (q, k, v)) // 16) * 4
     inputs = np.stack([as_words(x, words) for x in (q, k, v)]).reshape(1, 3, words // 4, 4)
-    plan = Plan(name, MACROS, (Launch(symbol, 1, threads, shared),), layout=Scratch(16), splits=which)
+    plan = Plan(name, MACROS, (Launch(symbol, blocks, threads, shared),), layout=Scratch(16), splits=which)
     outcome = library(name, build).run(plan, inputs, schedule=Schedule(order), watched=build != PLAIN)
     return np.frombuffer(outcome.o.tobytes(), np.uint8), outcome

@@ -62,10 +62,13 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
 
 
 def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperties], int]:
-    """Into how many parts the keys are split: see split_count and causal_split_count."""
+    """Into how many parts the keys are split: see split_count and causal_split_count. One, where blocks that stay share
+    out what is left of whole rounds (BALANCED: kernels/parts.cuh)."""
 
     def splits(shape: Shape, tile: Tile, props: DeviceProperties) -> int:
         blocks = formulas.row_blocks(shape.B, shape.rows, tile["BR"])
+        if tile.get("BALANCED") and blocks >= props.sms:
+            return 1
         count = causal_split_count if shape.causal else split_count
         return count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
 
@@ -91,12 +94,12 @@ def causal_split_count(blocks: int, N: int, BC: int, resident: int, sms: int, lo
 
 
 def groups_in_turns(shape: Shape, props: DeviceProperties) -> int:
-    """Groups of four warps that take turns: four, where registers suffice and rounds of blocks are as few (H100)."""
+    """Groups of four warps that take turns: four, where registers suffice and there are blocks enough (H100, H200)."""
     if padded_d(shape.d) > 32 or shape.causal:
         return 3
 
     def time(groups: int) -> float:
-        rounds = ceil_div(formulas.row_blocks(shape.B, shape.rows, 64 * groups), props.sms)
+        rounds = max(1, formulas.row_blocks(shape.B, shape.rows, 64 * groups) / props.sms)  # the last is shared out
         return rounds * groups / (1.05 if groups == 4 else 1)
 
     return min((4, 3), key=time)
@@ -114,6 +117,7 @@ def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
         "REGISTERS": registers,
         "COPY_REGISTERS": min(40, granted - registers * groups),
         "MOST_BLOCKS": 0 if shape.causal else props.sms,
+        "BALANCED": int(not shape.causal),
         "AHEAD": int(not shape.causal and shape.N <= AHEAD_LONGEST),
         "AHEAD_KEYS": AHEAD_KEYS,
     }

@@ -225,6 +225,7 @@ def _regions(name: str) -> Regions:
         found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
         row = HALF * padded_d(d)
         if tile.get("GROUPS"):
+            found["number"] = 16
             found["padding"] = -sum(found.values()) % 1024
             found["ones"], found["O of keys before"] = 16 * row, _sums_bytes(d, tile)
             found["converted"] = HELPERS_BYTES * tile["AHEAD"]

@@ -1,7 +1,9 @@
 #include "shadow.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
+#include <utility>
 
 namespace emu {
 enum : uint8_t { STRONG = 1, SEVERAL = 2 };  // of Touch::flags: atomic or volatile; of several lanes of the warp
@@ -73,14 +75,25 @@ static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t
          "launch of its own, is needed)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
 }
+// Threads of this block, and the blocks before it of which they have read, by a strong access, what was written by one:
+// all that such a block has done comes before.
+static std::set<std::pair<int, unsigned>> heard_of;
+static AtBlockStart forget_blocks([] { heard_of.clear(); });
+
 void touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who) {
     const int t = current;
     const bool agent = who >= MAX_THREADS;
     const uint8_t flags = access.strong ? STRONG : 0;
     auto conflict = [&](const Touch& old, bool old_writes) {
-        if (!old.epoch || !(old.bytes & bytes) || (old.flags & flags & STRONG)) return;
-        if (old.epoch < block_epoch) {
-            if (global && old.epoch >= launch_epoch) block_race(old, old_writes, access.write, access.pc, where);
+        if (!old.epoch || !(old.bytes & bytes)) return;
+        const bool other_block = old.epoch < block_epoch;
+        if (old.flags & flags & STRONG) {
+            if (other_block && old.epoch >= launch_epoch && old_writes) heard_of.emplace(t, block_at(old.epoch));
+            return;
+        }
+        if (other_block) {
+            if (global && old.epoch >= launch_epoch && !heard_of.count({t, block_at(old.epoch)}))
+                block_race(old, old_writes, access.write, access.pc, where);
             return;
         }
         if (!before(old, t)) race(old, old_writes, who, access.write, access.pc, where);

@@ -2,7 +2,8 @@
 //
 // Of a word are known the last write, and reads since by up to three warps. Two touches of a word by different threads,
 // one of them a write, are a race unless a barrier, __syncwarp (in a warp), an mbarrier or the end of a launch lies
-// between. Shuffles order nothing.
+// between. Shuffles order nothing. Of two blocks of a launch, what one has written comes before what a thread of a
+// later one does that has read a volatile word of it.
 #pragma once
 #include "order.h"
 

@@ -165,6 +165,16 @@ def test_blocks_stay_where_their_tasks_are_alike():
     assert causal.launches[causal.main].grid > 100 * DEVICES[90].sms / 4
 
 
+def test_keys_are_split_only_where_too_few_blocks_could_share_out_the_tasks():
+    """Tasks of 2.6 rounds of blocks would leave some blocks idle; these take parts of tasks, and no launch adds them up."""
+    few, many = (VARIANTS["split"].plan(Shape(B, 16384, 64), DEVICES[90]) for B in (1, 4))
+    assert few.splits > 1
+    assert "split_combine" in [launch.symbol for launch in few.launches]
+    assert [launch.symbol for launch in many.launches] == ["split_convert", "split"]
+    assert many.macros["BALANCED"] == 1
+    assert VARIANTS["split"].plan(Shape(4, 16384, 64, causal=True), DEVICES[90]).macros["BALANCED"] == 0
+
+
 def test_a_kernel_that_does_not_fit_says_so():
     with pytest.raises(MachineError, match=r"float64 .* needs .* bytes of shared memory"):
         VARIANTS["float64"].plan(Shape(1, 1, 128), DeviceProperties(10, 1, 1000, 1000))

@@ -94,3 +94,22 @@ def test_parts_of_the_keys_are_put_together(way):
     whole, parts = (answer(name, props, shape, block, splits=splits) for splits in (1, 3))
     assert np.abs(whole - parts).max() <= VARIANTS[name].error_bound / 2
     assert (whole != parts).any()
+
+
+@pytest.mark.parametrize(("B", "sms", "d"), [(3, 5, 32), (1, 3, 64)])
+def test_blocks_that_stay_share_the_last_tasks_out_equally(B, sms, d):
+    """Some of them in two parts: a block adds what the one before has left."""
+    shape, few = Shape(B, 640, d), replace(DEVICES[90], sms=sms)
+    block = make_data(RANDOM_DATA, shape)
+    block[..., : shape.N // 2, :] *= np.float32(0.5)  # so that the parts have other maxima
+    exact, o = exact_attention(block), answer("split", few, shape, block)
+    assert np.abs(o - exact).max() <= VARIANTS["split"].error_bound
+    changed = (o != answer("split", DEVICES[90], shape, block)).any(axis=-1)
+    assert changed.any()
+    assert not changed.all()
+
+
+def test_parts_that_blocks_hand_over_are_free_of_races():
+    few = replace(DEVICES[90], sms=2)
+    found = check_kernel(VARIANTS["split"], props=few, shapes=[Shape(1, 530, 20)], data=[RANDOM_DATA], builds=[RACE])
+    assert [str(mistake) for mistake in found] == []

@@ -43,6 +43,7 @@ def scaled_k(N, d, factor):
 FILES = {
     "an odd number of keys": lambda: RandomCase("", Shape(1, 40001, 64), "uniform", 1).block(),
     "steeply rising scores": lambda: scaled_k(16385, 32, 8),
+    "steeply rising scores, in tasks of two blocks": lambda: np.repeat(scaled_k(6001, 64, 8), 5, axis=0),
     "plateaus": lambda: RandomCase("", Shape(1, 20001, 128), "plateaus in scores", 1).block(),
     "the edge of float32": lambda: RandomCase("", Shape(2, 8191, 36), "scores at the edge of float32", 1).block(),
     "large and small batches": lambda: RandomCase("", Shape(301, 513, 64), "every second batch scaled", 1).block(),

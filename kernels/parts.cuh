@@ -1,0 +1,82 @@
+#pragma once
+// Which part of which tasks a block takes, where blocks stay for task after task (turns.cuh).
+//
+// BALANCED: tasks seldom fill whole rounds of blocks. So the last ones, more than one round and less than two, are shared out
+// equally, in tiles of keys: some tasks in two parts, which one block leaves in O, and the next one adds to its own.
+
+#include "convert.cuh"
+#include "fragments.cuh"
+
+#if GROUPS
+constexpr unsigned NUMBER_AT = STAGES * (STAGE + 16);  // in shared memory, behind the ring and its barriers
+constexpr unsigned SHORTEST_PART = 4;                  // in tiles
+
+// This block's number. BALANCED: in the order in which blocks start, so that whom it waits for has started before.
+template <bool FIRST> __device__ __forceinline__ void take_number(const Params& p) {
+    if (BALANCED) *(volatile unsigned*)((char*)shared + NUMBER_AT) = atomicAdd(p.absmax + FOUND + FIRST, 1);
+}
+__device__ __forceinline__ unsigned block_number() {
+    return BALANCED ? SHFL(*(const volatile unsigned*)((const char*)shared + NUMBER_AT), 0) : blockIdx.x;
+}
+// No block has started, and no row has been left in parts: its l is 0 until then. (By the launch before, of any blocks.)
+__device__ __forceinline__ void expect_parts(const Params& p) {
+    const long long rows = (long long)p.batches * p.Nq, step = (long long)gridDim.x * blockDim.x;
+    if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[FOUND + threadIdx.x] = 0;
+    for (long long n = blockIdx.x * (long long)blockDim.x + threadIdx.x; n < rows; n += step) p.row_stats[n] = float2{0, 0};
+}
+
+struct Part { int task, first, last; };  // of a task, tiles `first` to `last`
+// Part n of this block, of the first batches or of the others; false if there is none. A block takes its share from the end
+// on: it begins with what the next block ends with, so that nobody waits long.
+template <bool FIRST> __device__ __forceinline__ bool part_of(const Params& p, unsigned n, Part& part) {
+    const int from = FIRST ? 0 : first_batches(p), to = FIRST ? first_batches(p) : p.batches;
+    const unsigned tasks = ceil_div(p.Nq, BR) * p.splits, all = tasks * (to - from), tiles = ceil_div(p.Nk, BC);
+    const unsigned block = block_number(), blocks = gridDim.x;
+    const bool shares = BALANCED && p.splits == 1 && all > blocks && all % blocks;
+    const unsigned rounds = shares ? all / blocks - 1 : ceil_div(all, blocks), whole = min(rounds * blocks, all);
+    const unsigned task = block + n * blocks;
+    part = {int(tasks * from + task), 0, int(tiles)};
+    if (n < rounds || !shares) return task < whole;
+    auto share = [&](unsigned number) {  // where that of a block begins
+        const unsigned at = (all - whole) * number, over = at % blocks * tiles / blocks;
+        return at / blocks * tiles + (over < SHORTEST_PART ? 0 : over > tiles - SHORTEST_PART ? tiles : over);
+    };
+    const int first = share(block), last = share(block + 1), at = ((last - 1) / tiles - (n - rounds)) * tiles;
+    part = {int(tasks * from + whole + at / tiles), max(first - at, 0), min(last - at, int(tiles))};
+    return at + int(tiles) > first;
+}
+template <bool FIRST, class Work> __device__ __forceinline__ void each_part(const Params& p, Work work) {
+    Part part;
+    for (unsigned n = 0; part_of<FIRST>(p, n, part); n++) work(n, part);
+}
+__device__ __forceinline__ Task task_of_part(const Params& p, const Part& part) {
+    Task t = task_of_split(part.task, p);
+    if (BALANCED) t.first_key += part.first * BC, t.last_key = min(t.last_key, part.last * BC);
+    return t;
+}
+
+// m - BIAS and l of a row, which a warp waits for together: a loop that lanes leave one by one would cost the compiler its
+// uniform registers.
+__device__ __forceinline__ float2 await_stats(const float2* from, bool wanted) {
+    RowStats stats;
+    do stats.bits = wanted ? *(const volatile unsigned long long*)from : ~0ull; while (ANY(stats.bits >> 32 == 0));  // l
+    __threadfence();
+    return stats.of;
+}
+// Adds what the block before leaves of these rows, in float32.
+__device__ __forceinline__ void add_part(RowState& r, const Params& p, int row0, const float2* stats, const float* left) {
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int row = h * 8 + threadIdx.x % 32 / 4;
+        const bool inside = row0 + row < p.Nq;
+        const float2 old = await_stats(stats + row, inside);
+        const float base = fminf(r.base[0][h], -old.x), mine = exp2_fast(base - r.base[0][h]), its = exp2_fast(base + old.x);
+        r.base[0][h] = base, r.l[0][2 * h] = fmaf(old.y, its, r.l[0][2 * h] * mine);
+        UNROLL for (int n = 0; n < NO; n++) {
+            const int c = n * 8 + threadIdx.x % 4 * 2;
+            const float2 x = inside && c < D ? *(const float2*)(left + row * D + c) : float2{0, 0};
+            r.O[0][n][2 * h] = fmaf(x.x, its, r.O[0][n][2 * h] * mine);
+            r.O[0][n][2 * h + 1] = fmaf(x.y, its, r.O[0][n][2 * h + 1] * mine);
+        }
+    }
+}
+#endif  // GROUPS
