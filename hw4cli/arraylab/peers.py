@@ -1,7 +1,10 @@
-"""Others' attention for arrays, as implementations in the same benchmark: torch's backends, flash-attn."""
+"""Others' attention for arrays in the same benchmark: torch's backends, flash-attn, any function."""
 
+import importlib
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from hw4cli.arraylab.inputs import DeviceArrays, GradientArrays
@@ -28,9 +31,10 @@ WORDS = (TORCH, *PEERS, FLASH_ATTN)
 def peer_implementations(
     gpu: Gpu, words: tuple[str, ...], dtype: str, direction: str = FORWARD
 ) -> list[Implementation]:
-    """The peers of these words for an element type: those of torch that know the type, flash-attn where installed.
+    """The peers of these words for an element type: those of torch that know the type, flash-attn where installed,
+    and functions MODULE:FUNCTION or FILE.py:FUNCTION.
 
-    MachineError if there is no torch.
+    MachineError if there is no torch, or if there is not what a word names.
     """
     torch = _torch()
     wanted = [name for word, name in PEERS.items() if word in words or TORCH in words]
@@ -38,7 +42,7 @@ def peer_implementations(
     found = [_of_torch(gpu, torch, name, direction) for name in backends]
     if FLASH_ATTN in words and dtype != FLOAT32:
         found += _of_flash_attn(gpu, torch, direction)
-    return found
+    return found + [_of_word(gpu, torch, word, direction) for word in words if ":" in word]
 
 
 def _torch() -> Any:
@@ -106,6 +110,44 @@ def _of_function(gpu: Gpu, torch: Any, name: str, function: Callable[..., Any], 
     return Implementation(name, prepare, ours=False)
 
 
+def _of_word(gpu: Gpu, torch: Any, word: str, direction: str) -> Implementation:
+    """A function f(q, k, v, causal, scale) of tensors (batch, heads, N, d), such as that of Triton's tutorial."""
+    place, name = word.rsplit(":", 1)
+    function = getattr(_imported(place), name, None)
+    if not callable(function):
+        raise MachineError(f"--peers {word}: {place} has no function {name}")
+
+    def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
+        def forward(*tensors: Any) -> Any:
+            try:
+                return function(*tensors, case.work.causal, case.scale).contiguous()
+            except Exception as error:
+                raise MachineError(f"{word}: {_first_line(error)}") from None
+
+        return _pass(gpu, torch, case, arrays, forward, direction), {}
+
+    return Implementation(word, prepare, ours=False)
+
+
+def _imported(place: str) -> Any:
+    """A module by its name, or by its file. Raises MachineError with the reason if it cannot be imported."""
+    file = Path(place)
+    if file.suffix == ".py":
+        if not file.is_file():
+            raise MachineError(f"--peers {place}: there is no such file")
+        sys.path.insert(0, str(file.resolve().parent))
+    try:
+        return importlib.import_module(file.stem if file.suffix == ".py" else place)
+    except ModuleNotFoundError as error:
+        raise MachineError(f"--peers {place} needs the package {error.name}, which is not installed here") from None
+    except Exception as error:
+        raise MachineError(f"--peers {place} cannot be imported: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def _pass(
     gpu: Gpu,
     torch: Any,
@@ -150,6 +192,6 @@ def _translated(gpu: Gpu, torch: Any, case: NamedWorkload, compute: Callable[[],
                 warnings.simplefilter("ignore")  # torch says in many lines why a backend is not there
                 return tuple(gpu.cupy.from_dlpack(x.view(word)) for x in compute())
         except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
-            raise MachineError(f"PyTorch: {str(error).splitlines()[0]}") from None
+            raise MachineError(f"PyTorch: {_first_line(error)}") from None
 
     return work

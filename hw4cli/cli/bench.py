@@ -25,8 +25,9 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
 def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     words = tuple(filter(None, re.split(r"[,\s]+", value or "")))
     for word in words:
-        if word not in PEERS:
-            raise click.BadParameter(f"{word!r} is none of {', '.join(PEERS)}", ctx, param)
+        if word not in PEERS and not re.fullmatch(r"[^:]+:\w+", word):
+            beside = "nor a function of yours as FILE.py:FUNCTION"
+            raise click.BadParameter(f"{word!r} is none of {', '.join(PEERS)}, {beside}", ctx, param)
     return words
 
 
@@ -88,7 +89,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     "--peers",
     metavar="PEERS",
     callback=_parse_peers,
-    help=f"Measure others' attention in the same run: of {', '.join(PEERS)}.",
+    help=f"Measure others' attention in the same run: of {', '.join(PEERS)}; FILE.py:FUNCTION.",
 )
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
 @click.option(

@@ -24,6 +24,9 @@ class Tensor:
     def view(self, dtype):
         return Tensor(self.array, dtype)
 
+    def contiguous(self):
+        return self
+
     def transpose(self, one, other):
         return Tensor(self.array.swapaxes(one, other), self.dtype)
 
@@ -125,6 +128,40 @@ def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
     assert asked == [((1, 8, 4, 16), {"softmax_scale": 0.25, "causal": True})]
     with pytest.raises(MachineError, match="aligns the mask at the bottom right alone"):
         run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))
+
+
+TUTORIAL = """
+import triton_of_the_tutorial
+"""
+MINE = """
+def attention(q, k, v, causal, scale):
+    if causal:
+        raise TypeError("no mask here\\nand more")
+    q.asked = scale
+    return q
+"""
+
+
+def test_a_function_of_ones_own_is_a_peer(torch, gpu, tmp_path):
+    (tmp_path / "my_attention.py").write_text(MINE)
+    word = f"{tmp_path}/my_attention.py:attention"
+    peers, arrays = run(gpu, "H=4 N=8 d=16 layout=BNHD scale=0.5", (word, "fa2"))
+    assert list(peers) == ["FA2", word]
+    assert np.shares_memory(peers[word]()[0], arrays.q)
+    with pytest.raises(MachineError, match=r"my_attention\.py:attention: no mask here$"):
+        run(gpu, "N=8 d=16 causal", (word,))[0][word]()
+
+
+def test_what_a_peer_of_ones_own_lacks_is_one_sentence(torch, gpu, tmp_path):
+    (tmp_path / "fused_attention.py").write_text(TUTORIAL)
+    for word, words in (
+        (f"{tmp_path}/fused_attention.py:attention", "needs the package triton_of_the_tutorial, which is not"),
+        ("tilelang_of_nobody:attention", "needs the package tilelang_of_nobody, which is not installed here"),
+        (f"{tmp_path}/nothing.py:attention", "there is no such file"),
+        ("json:attention", "--peers json:attention: json has no function attention"),
+    ):
+        with pytest.raises(MachineError, match=words):
+            run(gpu, "N=8 d=8", (word,))
 
 
 def test_no_torch_is_one_sentence(gpu, monkeypatch):
