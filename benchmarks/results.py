@@ -4,19 +4,20 @@ hw4cli/compute/measured.py.
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
-for each workload of arrays: the first kernel, the peers, and what others published), `gradients` (the same of
-gradients, with the peers' errors), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of
-arrays) or `foreseen` (what a model makes of the machine's rates).
+for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
+run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as `arrays`, of gradients,
+with the peers' errors), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays) or
+`foreseen` (what a model makes of the machine's rates). A record that is not made yet has a sentence in its place.
 """
 
 import json
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
+from benchmarks.arraytables import arrays, masks, sustained
 from benchmarks.facts import source
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
@@ -113,43 +114,6 @@ def programs_caption(record: dict[str, Any]) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in machine.items() if isinstance(value, (str, int)))
     methods = "; ".join(f"{name}: {value}" for name, value in method.items())
     return f"{facts}; commit {record['commit']}, {record['date']}; {methods}."
-
-
-PEERS = {"cuDNN": "cuDNN", "FA2": "FA2"}  # kernels in tables of arrays, and their names there
-
-
-def published(gpu: str) -> dict[str, dict[str, Any]]:
-    """What others published for this GPU, by workload."""
-    figures = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
-    return {one["workload"]: one for one in figures if one["gpu"] in gpu}
-
-
-def arrays(rows: list[dict[str, Any]], gpu: str) -> str:
-    """A line for each workload: the first kernel's figures, how many times as fast as others it is, and the others'
-    times; at the end what others published, by their own measurement."""
-    table = {(row["case"], row["kernel"]): row for row in rows if row["status"] == "ok"}
-    theirs = published(gpu)
-    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "without rest", "watts", "pairs", "rel. error"]
-    header += [text for name in PEERS.values() for text in (f"{name} ms", f"× {name}")] + ["published"]
-    lines = []
-    for case in dict.fromkeys(row["case"] for row in rows):
-        own = next((row for row in rows if row["case"] == case and row["ours"] and row["status"] == "ok"), None)
-        if own is None:
-            continue
-        flops = own["tflops"] * own["median"]
-        sustained = f"{flops / own['sustained_ms']:.0f}" if own["sustained_ms"] else "-"
-        watts = "-" if own["watts"] is None else f"{own['watts']:.0f}"
-        line = [f"`{case}`", described(workload_of(own)), own["kernel"], f"{own['median']:.4g}", f"{own['tflops']:.0f}"]
-        pairs = "-" if own["pairs_percent"] is None else f"{own['pairs_percent']:.1f}%"
-        line += [sustained, watts, pairs, f"{own['relative_error']:.1e}"]
-        for name in PEERS:
-            other = table.get((case, name))
-            line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
-        one = theirs.get(case)
-        lines.append([*line, f"{one['ms']:g} ms, {one['who']}" if one else "-"])
-    sources = "; ".join(f"{one['who']}: {one['source']}" for one in theirs.values())
-    note = f"\nPublished figures were not measured here ({sources}).\n" if sources else ""
-    return markdown(header, lines) + note
 
 
 SCALING_COLUMNS = (
@@ -261,13 +225,23 @@ def _gradient_error(row: dict[str, Any]) -> str:
     return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
 
 
-VIEWS = {"gradients": gradients, "list": as_list, "versus": versus, "brief": brief, "programs": programs}
+VIEWS = {
+    "gradients": gradients,
+    "list": as_list,
+    "versus": versus,
+    "brief": brief,
+    "programs": programs,
+    "sustained": sustained,
+    "masks": masks,
+}
 
 
 def filled(text: str) -> str:
     """A page's text with its marked tables made anew."""
 
     def table(match: re.Match[str]) -> str:
+        if not (HERE / match[2]).exists():
+            return f"{match[1]}*Not measured yet.*\n{match[4]}"
         if match[3] in (by_gpus := {"scaling": scaling, "shards": in_shards, "foreseen": foreseen}):
             path = HERE / match[2]
             note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
@@ -275,7 +249,8 @@ def filled(text: str) -> str:
         record = read_record(HERE / match[2])
         text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
         gpu, rows = record["machine"].get("gpu") or "", record["rows"]
-        shown = arrays(rows, gpu) if match[3] == "arrays" else VIEWS[match[3]](rows)
+        copy = record.get("copy_gb_per_s")
+        shown = arrays(rows, gpu, copy) if match[3] == "arrays" else VIEWS[match[3]](rows)
         return f"{match[1]}{shown}\n{text}\n{match[4]}"
 
     return MARKED.sub(table, text)

@@ -1,0 +1,94 @@
+"""Tables of records of arrays, for benchmarks/results.py: beside peers, without rest, with and without a mask."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from hw4cli.arraylab.named import described
+from hw4cli.arraylab.tables import workload_of
+from hw4cli.text.tables import markdown
+
+HERE = Path(__file__).resolve().parent
+PEERS = {"cuDNN": "cuDNN", "FA2": "FA2"}  # kernels in tables of arrays, and their names there
+
+
+def published(gpu: str) -> dict[str, dict[str, Any]]:
+    """What others published for this GPU, by workload."""
+    figures = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
+    return {one["workload"]: one for one in figures if one["gpu"] in gpu}
+
+
+def per_workload(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
+    """For each workload that was timed: the row of our first kernel, and all rows by their kernels."""
+    timed = [row for row in rows if row["status"] == "ok"]
+    found = []
+    for case in dict.fromkeys(row["case"] for row in timed):
+        by_kernel = {row["kernel"]: row for row in timed if row["case"] == case}
+        if own := next((row for row in by_kernel.values() if row["ours"]), None):
+            found.append((own, by_kernel))
+    return found
+
+
+def arrays(rows: list[dict[str, Any]], gpu: str, copy: float | None = None) -> str:
+    """A line for each workload: the first kernel's figures, how many times as fast as others it is, and the others'
+    times; at the end what others published, by their own measurement. `copy`: a copy's rate in GB/s."""
+    theirs = published(gpu)
+    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "of a copy", "pairs", "rel. error"]
+    header += [text for name in PEERS.values() for text in (f"{name} ms", f"× {name}")] + ["published"]
+    lines = []
+    for own, by_kernel in per_workload(rows):
+        line = [f"`{own['case']}`", described(workload_of(own)), own["kernel"]]
+        line += [f"{own['median']:.4g}", f"{own['tflops']:.0f}", f"{own['gb_per_s'] / copy:.0%}" if copy else "-"]
+        line += [
+            "-" if own["pairs_percent"] is None else f"{own['pairs_percent']:.1f}%",
+            f"{own['relative_error']:.1e}",
+        ]
+        for name in PEERS:
+            other = by_kernel.get(name)
+            line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
+        one = theirs.get(own["case"])
+        lines.append([*line, f"{one['ms']:g} ms, {one['who']}" if one else "-"])
+    sources = "; ".join(f"{one['who']}: {one['source']}" for one in theirs.values())
+    note = f"\nPublished figures were not measured here ({sources}).\n" if sources else ""
+    return markdown(header, lines) + note
+
+
+def sustained(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload that ran without rest, of ours and each peer: time, watts and clock."""
+    header = ["workload", "kernel", "ms", "TFLOP/s", "watts", "MHz"]
+    header += [text for name in PEERS.values() for text in (f"{name} ms", f"× {name}", "watts", "MHz")]
+    lines = []
+    for own, by_kernel in per_workload(rows):
+        if not own["sustained_ms"]:
+            continue
+        rate = own["tflops"] * own["median"] / own["sustained_ms"]
+        line = [f"`{own['case']}`", own["kernel"], f"{own['sustained_ms']:.4g}", f"{rate:.0f}", *_power(own)]
+        for name in PEERS:
+            other = by_kernel.get(name)
+            if other and other["sustained_ms"]:
+                ratio = other["sustained_ms"] / own["sustained_ms"]
+                line += [f"{other['sustained_ms']:.4g}", f"{ratio:.2f}", *_power(other)]
+            else:
+                line += ["-"] * 4
+        lines.append(line)
+    return markdown(header, lines)
+
+
+def _power(row: dict[str, Any]) -> list[str]:
+    return ["-" if row[key] is None else f"{row[key]:.0f}" for key in ("watts", "sm_mhz")]
+
+
+def masks(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload that was timed with and without a mask, of each kernel: the causal time, and how many
+    times as fast it is."""
+    timed = [row for row in rows if row["status"] == "ok"]
+    kernels = list(dict.fromkeys(row["kernel"] for row in timed))
+    table = {(*row["shape"], row["kernel"], row["causal"]): row["median"] for row in timed}
+    lines = []
+    for shape in dict.fromkeys(tuple(row["shape"]) for row in timed if row["causal"]):
+        line = ["({}, {}, {})".format(*shape)]
+        for kernel in kernels:
+            whole, half = (table.get((*shape, kernel, causal)) for causal in (False, True))
+            line += [f"{half:.4g}", f"{whole / half:.2f}"] if whole and half else ["-", "-"]
+        lines.append(line)
+    return markdown(["(B, N, d)", *(text for name in kernels for text in (f"{name} causal ms", "×"))], lines)
