@@ -5,8 +5,10 @@
 //           for it, it weighs the scores that have come. Groups take turns in asking, so that one's exponentials meet
 //           another's products. P never leaves the registers; m moves only when a score has grown by 2^8.
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
-//           a tile's diagonal are not touched, the longest tiles come first, and only tiles at the diagonal pay for a mask.
-// Shared:   Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns; ones, barriers.
+//           a tile's diagonal are not touched, the longest tiles come first, each for the block that is free (half_start begins
+//           to count them), and only tiles at the diagonal pay for a mask.
+// Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns;
+//           ones, barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 128; rows of 16-byte chunks.
 // Source:   Shah et al., FlashAttention-3 (2024): roles, turns, and scores one tile ahead; FlashAttention-4's lazy rescaling.
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
@@ -56,12 +58,13 @@ __device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsign
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
-    const unsigned base = shared_start(shared), barriers = base + BARRIERS_AT, full_q = barriers, empty_q = barriers + 8;
-    const Tiles K{base + K_AT, barriers + 16, barriers + 16 + 8 * STAGES};
-    const Tiles V{base + V_AT, barriers + 16 + 16 * STAGES, barriers + 16 + 24 * STAGES};
+    const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
+    const Tiles K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
+    const Tiles V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
+    volatile int* taken = (volatile int*)((char*)shared + TAKEN_AT);
     const int group = group_number();
     if (threadIdx.x == 0) {
-        barrier_init<1>(full_q), barrier_init<4 * GROUPS>(empty_q);
+        for (int n = 0; n < Q_BUFFERS; n++) barrier_init<1>(full_q + 8 * n), barrier_init<4 * GROUPS>(empty_q + 8 * n);
         for (int n = 0; n < STAGES; n++) {
             barrier_init<1>(K.full + 8 * n), barrier_init<4 * GROUPS>(K.empty + 8 * n);
             barrier_init<1>(V.full + 8 * n), barrier_init<4 * GROUPS>(V.empty + 8 * n);
@@ -77,36 +80,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     if (group == 0) {
         fewer_registers<COPY_REGISTERS>();
         if (threadIdx.x > 0) return;
-        unsigned asked = 0, tiles = 0;
-        each_row_tile(p, [&](const RowTile& t) {
+        unsigned asked = 0;
+        for (unsigned round = 0;; round++) {
+            const unsigned buffer = round % Q_BUFFERS, full = full_q + 8 * buffer, to = base + buffer * Q_BYTES;
+            const int n = next_tile(p, round);
+            barrier_wait(empty_q + 8 * buffer, round / Q_BUFFERS % 2 ^ 1);
+            taken[buffer] = n;
+            if (n >= p.tiles) return barrier_arrive(full);
+            barrier_expect<Q_BYTES>(full);
+            const RowTile t = row_tile(p, n);
             const int kv_head = t.head / p.group;
-            barrier_wait(empty_q, tiles++ % 2 ^ 1);
-            barrier_expect<Q_BYTES>(full_q);
-            UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(base + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full_q);
+            UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(to + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full);
+#pragma unroll 1
             for (int j = 0; j <= t.key_tiles; j++) {
                 if (j < t.key_tiles) K.fetch(p.k, asked + j, j * BC, kv_head, t.batch);
                 if (j > 0) V.fetch(p.v, asked + j - 1, (j - 1) * BC, kv_head, t.batch);
             }
             asked += t.key_tiles;
-        });
-        return;
+        }
     }
 
     more_registers<REGISTERS>();
     const int mine = group - 1, turn = 1 + mine, next_turn = 1 + (mine + 1) % GROUPS;
-    const unsigned q_at = base + mine * 64 * 128;
-    unsigned used = 0, tiles = 0;
+    unsigned used = 0;
     if (mine == GROUPS - 1) give_turn(1);
-    each_row_tile(p, [&](const RowTile& t) {
+    auto pass = [&](int j, int end) {  // tiles that only other groups see: pass on the turn
+#pragma unroll 1
+        for (; j < end; j++) {
+            if (j > 0) wait_for_turn(turn), give_turn(next_turn);
+            K.wait(used + j), K.release(used + j);
+            V.wait(used + j), V.release(used + j);
+        }
+        used += end;
+    };
+    for (unsigned round = 0;; round++) {
+        const unsigned buffer = round % Q_BUFFERS, q_at = base + buffer * Q_BYTES + mine * 64 * 128;
+        barrier_wait(full_q + 8 * buffer, round / Q_BUFFERS % 2);
+        const int n = SHFL(taken[buffer], 0);
+        if (n >= p.tiles) return;
+        const RowTile t = row_tile(p, n);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(p, group_row + 63)) : t.key_tiles;
         const int full_keys = keys_of(p, group_row);  // that all rows of the group see
+        if (group_row >= p.Nq) {
+            if (threadIdx.x % 32 == 0) barrier_arrive(empty_q + 8 * buffer);
+            pass(0, t.key_tiles);
+            continue;
+        }
         Scores S;
         Weights P;
         RowState r;
         r.grown = false;
         zero(r);
-        barrier_wait(full_q, tiles++ % 2);
         ask_scores(S, q_at, K.wait(used));
         group_wait<0>();
         keep(S);
@@ -133,19 +158,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             rescale(r);
             round_weights(S, P);
         }
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty_q);
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty_q + 8 * buffer);
         keep(r);
         ask_values(r, P, V.wait(used + key_tiles - 1), base + ONES_AT);
         group_wait<0>();
         keep(r);
         V.release(used + key_tiles - 1);
-#pragma unroll 1
-        for (int j = key_tiles; j < t.key_tiles; j++) {  // tiles that only other groups see: pass on the turn
-            wait_for_turn(turn), give_turn(next_turn);
-            K.wait(used + j), K.release(used + j);
-            V.wait(used + j), V.release(used + j);
-        }
-        used += t.key_tiles;
+        pass(key_tiles, t.key_tiles);
         store(r, p, t, row0);
-    });
+    }
 }
+#if DYNAMIC
+
+extern "C" __global__ void half_start(const __grid_constant__ HalfParams p) { *p.taken = 0; }
+#endif

@@ -3,9 +3,9 @@
 // Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
 //           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: nobody waits for a block until
 //           its warps put O together. half_split_combine puts the splits together, in their order: the same bits every time.
-// Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; a warp to a row for the second launch.
+// Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
 // Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128 or 256; then the same memory
-//           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l.
+//           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.
 // Limits:   As half_mma. Scratch for splits > 1: 4 (d + 1) bytes for each row and split.
 // Source:   Dao, Haziza, Massa, Sizov, Flash-Decoding (2023).
 // Before:   half_mma, which would leave all but a few multiprocessors idle.
@@ -144,28 +144,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     }
 }
 
-// A warp puts the splits of a row together.
+// A block puts the splits of a row together: each warp those of every WARPS-th split, then one warp what all have.
 extern "C" __global__ void __launch_bounds__(THREADS) half_split_combine(const HalfSplitParams p) {
-    const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32;
-    const long long x = blockIdx.x * (long long)WARPS + threadIdx.x / 32;
-    const int unit = x / rows, batch = unit / kv_heads;
-    if (x >= (long long)p.batch_heads * p.Nq) return;
-    const float* lse = p.partial_lse + x * p.splits;
+    const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int unit = blockIdx.x / rows, batch = unit / kv_heads;
+    const long long first = blockIdx.x * (long long)p.splits;
+    const unsigned sums = shared_address(shared);
+    const float* lse = p.partial_lse + first;
     float top = MINUS_INFINITY, l = 0;
     for (int s = lane; s < p.splits; s += 32) top = fmaxf(top, lse[s]);
     top = lanes_max<32>(top);
     for (int s = lane; s < p.splits && top != MINUS_INFINITY; s += 32) l += exp2_fast(lse[s] - top);
     l = lanes_sum<32>(l);
-    if (lane * 4 >= D) return;
     const float over = l == 0 ? 0 : __frcp_rn(l);
-    const float* part = p.partial_o + x * p.splits * D + lane * 4;
     float4 O{0, 0, 0, 0};
+    if (lane * 4 < D) {
+        const float* part = p.partial_o + first * D + lane * 4;
 #pragma unroll 8
-    for (int s = 0; s < p.splits; s++) {
-        const float weight = l == 0 ? 0 : exp2_fast(lse[s] - top) * over;
-        const float4 o = *(const float4*)(part + s * D);
-        O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y), O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
+        for (int s = warp; s < p.splits; s += WARPS) {
+            const float weight = l == 0 ? 0 : exp2_fast(lse[s] - top) * over;
+            const float4 o = *(const float4*)(part + s * D);
+            O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y), O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
+        }
+        store_shared(sums + warp * O_ROW + lane * 16, O);
     }
-    store(p, batch, PackedRow(p, unit - batch * kv_heads, x - (long long)unit * rows), lane * 4, O,
+    __syncthreads();
+    if (warp > 0 || lane * 4 >= D) return;
+    UNROLL for (int w = 1; w < WARPS; w++) {
+        const Four x = load_shared(sums + w * O_ROW + lane * 16);
+        O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
+    }
+    store(p, batch, PackedRow(p, unit - batch * kv_heads, blockIdx.x - unit * rows), lane * 4, O,
           l == 0 ? MINUS_INFINITY : top + log2f(l));
 }

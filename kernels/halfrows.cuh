@@ -19,6 +19,7 @@ struct HalfWork {
     int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
     int row_tiles, tiles;        // of a head; of all heads
     int splits;                  // of the keys (half_split)
+    int section;                 // causal: heads that are worked on together; their K and V stay in the L2 cache
     float scale;                 // of the scores, times log2(e); more than 0
     float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
 };
@@ -40,12 +41,12 @@ __device__ __forceinline__ int key_tiles_of(const HalfWork& p, int last_row) {
     return max(1, ceil_div(keys_of(p, last_row), BC));
 }
 
-// Causal: the longest tiles first, of SECTION heads at a time, whose K and V then stay in the L2 cache.
+// Causal: the longest tiles first, of a section of heads at a time.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     int tile, head;
     if (CAUSAL) {
-        const int section = n / (SECTION * p.row_tiles), first = section * SECTION;
-        const int heads = min(SECTION, p.batch_heads - first), rest = n - first * p.row_tiles;
+        const int section = n / (p.section * p.row_tiles), first = section * p.section;
+        const int heads = min(p.section, p.batch_heads - first), rest = n - first * p.row_tiles;
         tile = p.row_tiles - 1 - rest / heads, head = first + rest % heads;
     } else {
         head = n / p.row_tiles, tile = n - head * p.row_tiles;

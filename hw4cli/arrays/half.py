@@ -8,20 +8,25 @@ from hw4cli.arrays.workload import BFLOAT16, Workload
 from hw4cli.compute.common import RESCALE_THRESHOLD
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.launch import Matrix
-from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.errors import MachineError
 
 NAME = "half"
 LOG2E = 1.44269504088896341
 LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
+FEW_ROWS = 128  # two groups' rows
 WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
-REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 24)}
+REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
+Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used
+# Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
+# better; the K and V of few stay in the L2 cache.
+L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct("<Qqqq Q 9i 3f")
+_LAYOUT = struct.Struct("<Qqqq Q 10i 3f 4x")
 
 
 class Tiling(NamedTuple):
@@ -41,13 +46,15 @@ class Tiling(NamedTuple):
 
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
-    if work.Nq <= 128:
-        return Tiling(2, 128 if work.d <= 64 else 64, 2)
-    if work.d > 64:
-        return Tiling(3, 64, 3)
-    three, four = Tiling(3, 128, 2, ones=work.d > 32), Tiling(4, 64, 4)
-    if work.causal:
+    ones = 32 < work.d <= 64
+    if work.Nq <= FEW_ROWS:
+        return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
+    three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
+    four = Tiling(4, 64, 4, ones)
+    if work.causal and work.d <= 64:
         return four
+    if work.d > 64:
+        return three
 
     def rounds(one: Tiling) -> int:
         return ceil_div(work.row_tiles(one.rows), props.sms) * one.rows
@@ -65,6 +72,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
+    dynamic = work.causal and work.row_tiles(how.rows) > props.sms
     macros = {
         "D": work.d,
         "BR": how.rows,
@@ -72,19 +80,22 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "THREADS": threads,
         "GROUPS": how.groups,
         "STAGES": how.stages,
+        "Q_BUFFERS": Q_BUFFERS,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
+        "DYNAMIC": int(dynamic),
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,
         "WARPGROUPS": 1,
     }
     atoms = ceil_div(work.d, ATOM)
-    buffers = atoms * 128 * (how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
-    shared = buffers + 16 + 32 * how.stages
+    buffers = atoms * 128 * (Q_BUFFERS * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
+    shared = buffers + 20 * Q_BUFFERS + 32 * how.stages
     blocks = min(props.sms, work.row_tiles(how.rows))
-    return Plan(NAME, macros, (Launch(NAME, blocks, threads, shared),))
+    start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
+    return Plan(NAME, macros, (*start, Launch(NAME, blocks, threads, shared)), Scratch(4 * dynamic))
 
 
 def bias(work: Workload) -> int:
@@ -135,6 +146,12 @@ def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", 
     return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
 
 
+def heads_together(work: Workload) -> int:
+    """How many heads' K and V fit into the L2 cache, within limits."""
+    size = max(1, 4 * work.Nk * work.d * work.kv_heads // work.heads)
+    return min(max(LEAST_SECTION, L2_BYTES // size), MOST_SECTION)
+
+
 def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, scale: float, splits: int = 1) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
     factor = min(scale * LOG2E, LARGEST)
@@ -143,7 +160,7 @@ def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, s
     return _LAYOUT.pack(
         *(o.data, o.batch, o.head, o.row, arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
-        *(row_tiles, tiles, splits),
+        *(row_tiles, tiles, splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
     )
 
@@ -153,4 +170,5 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encod
     maps = b"".join(encode(box) for box in boxes(work, dict(planned.macros), arrays))
     rows = planned.macros["BR"]
     rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
-    return (maps + rest).ljust(PARAMS_BYTES, b"\0")
+    taken = struct.pack("<Q", arrays.scratch)
+    return (maps + rest + taken).ljust(PARAMS_BYTES, b"\0")

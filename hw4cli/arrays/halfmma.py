@@ -7,7 +7,7 @@ kernels/half_cores.cu is for GPUs without, or whose tensor cores do not take the
 import struct
 from typing import NamedTuple
 
-from hw4cli.arrays.half import Arrays, columns, work_arguments
+from hw4cli.arrays.half import FEW_ROWS, Arrays, columns, work_arguments
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
@@ -30,7 +30,7 @@ class MmaTiling(NamedTuple):
     sub: int
     q_registers: bool
     blocks: int
-    ones: bool = False
+    ones: bool = True
 
     @property
     def rows(self) -> int:
@@ -41,6 +41,8 @@ class MmaTiling(NamedTuple):
 def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
     """The fastest as measured on an H100, as far as it fits; elsewhere what needs less memory, and spills nothing."""
     width, roomy, large = padded_d(work.d), props.shared_sm >= 100 << 10, props.shared_sm >= 160 << 10
+    if width == 32 and large and work.Nq <= FEW_ROWS:
+        return MmaTiling(4, 2, 128, 32, q_registers=True, blocks=4)
     if width == 32:
         return MmaTiling(4, 2, 64, 64 if large else 32, q_registers=True, blocks=3 if roomy else 2)
     if width == 64 and roomy:
@@ -187,7 +189,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         return Plan(SPLIT, macros, (first,))
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
-    combine = Launch(f"{SPLIT}_combine", ceil_div(all_rows, how.warps), threads, 0)
+    combine = Launch(f"{SPLIT}_combine", all_rows, threads, how.warps * 4 * (work.d + 4))
     return Plan(SPLIT, macros, (first, combine), scratch, splits)
 
 

@@ -39,7 +39,8 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
         return halfmma.CORES
     if splits_keys(work, props):
         return halfmma.SPLIT
-    return half.NAME if props.warpgroups else halfmma.MMA
+    small = work.d <= 32 and work.Nq <= half.FEW_ROWS  # a multiprocessor holds four blocks of half_mma, one of half
+    return half.NAME if props.warpgroups and not small else halfmma.MMA
 
 
 def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:

@@ -9,7 +9,7 @@ from helpers import ROOT
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling
+from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
 from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
@@ -104,9 +104,17 @@ def test_no_input_makes_an_error_beyond_the_bound_and_the_worst_comes_near(kerne
 
 def test_a_long_sum_of_small_products_loses_what_the_bound_says():
     work = Workload(FLOAT16, 1, 1, 1, 1, 20000, 16)
-    error, bound = error_and_bound(work, cut_off, MMA, 80)
-    lost = shares16(work, THREES, work.scale, plan16(work, DEVICES[80], MMA), 80).parts()["sum of P V"]
+    tiling = mma_tiling(work, DEVICES[80])._replace(ones=False)  # else the sum of P loses as much, and all cancels
+    error, bound = error_and_bound(work, cut_off, MMA, 80, tiling)
+    lost = shares16(work, THREES, work.scale, plan16(work, DEVICES[80], MMA, tiling), 80).parts()["sum of P V"]
     assert 0.2 * lost < error <= bound
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("kernel", ["half", MMA, SPLIT])
+def test_a_mean_of_equal_values_is_that_value_however_the_weights_are_rounded(kernel, dtype):
+    error, _ = error_and_bound(Workload(dtype, 1, 1, 1, 2, 700, 64), weights_at_midpoints, kernel, 90)
+    assert error < 1e-9
 
 
 def test_the_bound_of_splits_grows_less_with_the_keys():
