@@ -29,23 +29,29 @@ Work = Callable[[], Any]  # computes O once more; returns it as an array of word
 class Implementation:
     """What is measured: a name, and for a workload and its arrays the work, and what it takes of the GPU.
 
-    `prepare` raises MachineError where it cannot compute the workload. `ours`: a kernel of hw4's.
+    `prepare` raises MachineError where it cannot compute the workload. `ours`: a kernel of hw4's; `planned`: its
+    launches for a workload, not yet compiled.
     """
 
     name: str
     prepare: Callable[[NamedWorkload, DeviceArrays], tuple[Work, dict[str, Any]]]
     ours: bool = True
+    planned: Callable[[Workload], Plan] | None = None
 
 
 def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
     """A kernel of 16 bits, or one of the ladder, by its name."""
     half, float32 = HalfOnGpu(gpu), Float32OnGpu(gpu)
 
+    def planned_for(work: Workload) -> Plan:
+        return half.planned(work, name) if name in KERNELS16 else float32.plan(work, name)
+
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
         work, stream = case.work, gpu.cupy.cuda.Stream.null
         check_type(name, work)
+        planned = planned_for(work)
+        gpu.functions(planned)
         if name in KERNELS16:
-            planned = half.plan(work, kernel=name)
             scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)
             where = Arrays(*arrays.matrices)
 
@@ -53,7 +59,6 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
                 half.launch(work, where._replace(scratch=scratch.data.ptr), case.scale, stream, kernel=name)
                 return arrays.o
         else:
-            planned = float32.plan(work, name)
             q, k, v, o = (operand(part, getattr(arrays, part).view(np.float32), "BHND") for part in "qkvo")
 
             def run() -> Any:
@@ -64,7 +69,7 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
         facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
         return run, {**facts, "pairs_percent": pairs_percent(work, planned)}
 
-    return Implementation(name, prepare)
+    return Implementation(name, prepare, planned=planned_for)
 
 
 def takes(kernel: str, work: Workload) -> bool:

@@ -1,6 +1,7 @@
 """A session of measurements of arrays on one GPU, and its record: what `hw4 bench --workload` and `hw4cli.bench` do."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hw4cli.arraylab.backward import GRADIENT_KERNELS, gradient_implementation
@@ -14,7 +15,8 @@ from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, MachineError
+from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import HALF_WIDTH, MOST, Measurement, Rule
 
@@ -43,6 +45,16 @@ class ArraySession:
         self._direction = direction
         self._before, self._sgemm = self._timer.clocks(), self._timer.sgemm_tflops()
         self.rows: list[ArrayResult] = []
+
+    def compile(self, cases: Iterable[NamedWorkload]) -> None:
+        """Compile what workloads need of ours, all at once. What cannot be planned says so when it is measured."""
+        plans = []
+        for case in cases:
+            for one in self._ours(case):
+                with suppress(MachineError):
+                    plans += [one.planned(case.work)] if one.planned else []
+        if plans:
+            compile_side_by_side(self.gpu, plans)
 
     def measure(self, case: NamedWorkload, notify: Notify = lambda *_: None) -> list[ArrayResult]:
         """The rows of one workload: of the kernels that take its element type, and of the peers."""
@@ -119,6 +131,7 @@ def bench(
     which = PASSES[direction]
     check_kernels(names, which)
     session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples, direction=which)
+    session.compile(parsed)
     for case in parsed:
         session.measure(case)
     return session.record()

@@ -49,6 +49,7 @@ def bench_arrays(
     then = older_record(older, cold=not warm)
     chosen = [workload(text) for text in workloads]
     session = ArraySession(names, peers, not warm, pause, sustained, samples, error, PASSES[direction])
+    session.compile(chosen)
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
 
         def show(one: "Measurement", case: "NamedWorkload") -> None:
