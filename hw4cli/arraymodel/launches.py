@@ -20,8 +20,7 @@ from hw4cli.device.occupancy import occupancy
 from hw4cli.gradients import plan as gradients
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
-from hw4cli.stepper.cache import AS_THEY_END, BACK_AND_FORTH, IN_ROUNDS, Visit, read_again
-from hw4cli.stepper.work import SECTION
+from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 
 BACKWARD = gradients.NAME
 NAMES = (*KERNELS16, BACKWARD)
@@ -59,9 +58,7 @@ def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, 
     keys = np.maximum(1, _times(_keys_of(work, first + rows - 1), plan.macros["BC"])) * plan.macros["BC"]
     last, heads, group = np.minimum(work.Nk, keys).tolist(), work.batch * work.heads, work.heads // work.kv_heads
     if launch.symbol == half.NAME:  # whose blocks take tile after tile
-        slots, order = launch.grid, BACK_AND_FORTH if work.causal else IN_ROUNDS
-        if plan.macros.get("DYNAMIC"):
-            order = AS_THEY_END
+        slots, order = launch.grid, AS_THEY_END if plan.macros["DYNAMIC"] else IN_ROUNDS
     else:
         resident = plan.macros.get("BLOCKS") or occupancy(props, 1, launch.shared, launch.block).blocks
         slots, order = min(launch.grid, resident * props.sms), AS_THEY_END
@@ -70,7 +67,8 @@ def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, 
         return Visit(head // group, 0, last[tile], own[tile], own[tile])
 
     if work.causal:
-        sections = (range(start, min(heads, start + SECTION)) for start in range(0, heads, SECTION))
+        together = half.heads_together(work)
+        sections = (range(start, min(heads, start + together)) for start in range(0, heads, together))
         visits = [visit(head, tile) for some in sections for tile in reversed(range(tiles)) for head in some]
     else:
         visits = [visit(head, tile) for head in range(heads) for tile in range(tiles)]

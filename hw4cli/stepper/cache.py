@@ -15,9 +15,8 @@ WAYS = 16  # lines of a set
 MOST_ACCESSES, LEAST_CHUNK = 20_000, 32  # keys are taken in chunks, so that there are about so many accesses
 MOST_VISITS = 100_000  # of which none is followed: sequences so short are read once
 FINE = 50  # steps of the ratio of bytes to the cache's, in a probability that is kept
-# How blocks come to their tasks: a new block for each, as old ones end; each block every so many tasks; the same, every
-# second round backwards.
-AS_THEY_END, IN_ROUNDS, BACK_AND_FORTH = "as they end", "in rounds", "back and forth"
+# How blocks come to their tasks: each when it has ended one, or a new block for each; or each every so many tasks.
+AS_THEY_END, IN_ROUNDS = "as they end", "in rounds"
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ Access = tuple[int, tuple[int, int] | None, int]  # when; which chunk of whose k
 def _accesses(visits: Sequence[Visit], slots: int, chunk: int, order: str) -> Iterator[Access]:
     ends = [0] * slots  # when each place is free; a heap, where places are taken as they become free
     for number, visit in enumerate(visits):
-        round_, place = divmod(number, slots)
-        if order == BACK_AND_FORTH and round_ % 2:
-            place = slots - 1 - place
+        place = number % slots
         begin = ends[0] if order == AS_THEY_END else ends[place]
         first, last = visit.first // chunk, -(-visit.last // chunk)
         yield begin, None, visit.reads

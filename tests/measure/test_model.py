@@ -16,7 +16,7 @@ from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import blocks_of, launch_models
 from hw4cli.problem.shape import Shape
-from hw4cli.stepper.cache import BACK_AND_FORTH, IN_ROUNDS, MOST_VISITS, Visit, read_again
+from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, MOST_VISITS, Visit, read_again
 
 PROFILED = Shape(16, 4096, 64)
 H200 = DEVICES[90]
@@ -223,7 +223,7 @@ def test_heads_that_are_worked_on_together_come_again_where_the_cache_does_not_h
 
 def test_the_order_in_which_blocks_take_tiles_decides_how_far_they_are_apart():
     """Blocks that get all the long tiles fall behind, and find the keys gone that others have used."""
-    apart, together = (read_again(causal(32, 16), 132, 512, 50 << 20, order) for order in (IN_ROUNDS, BACK_AND_FORTH))
+    apart, together = (read_again(causal(32, 16), 132, 512, 50 << 20, order) for order in (IN_ROUNDS, AS_THEY_END))
     assert apart > 1.3 * together
 
 
