@@ -49,6 +49,9 @@ for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_c
         q = cupy.asarray(random.normal(size=(1, 4, rows, d)).astype(np.float16))
         k, v = cupy.asarray(random.normal(size=(2, 1, 2, keys, d)).astype(np.float16))
         right(hw4cli.attention(q, k, v, causal=bool(causal), kernel=name))
+for d in [64, 128] * gpu.props.warpgroups:  # more tiles than multiprocessors: blocks take them as they come
+    q, k, v = cupy.asarray(random.normal(size=(3, 1, 140, 130, d)).astype(np.float16))
+    right(hw4cli.attention(q, k, v, causal=True, kernel="half"))
 """,
     "gradients": """
 for dtype in (np.float32, np.float16):
