@@ -166,7 +166,7 @@ def test_blocks_stay_where_their_tasks_are_alike():
 
 
 def test_keys_are_split_only_where_too_few_blocks_could_share_out_the_tasks():
-    """Tasks of 2.6 rounds of blocks would leave some blocks idle; these take parts of tasks, and no launch adds them up."""
+    """Tasks of 2.6 rounds of blocks leave some blocks idle; these take parts of tasks, and no launch adds them up."""
     few, many = (VARIANTS["split"].plan(Shape(B, 16384, 64), DEVICES[90]) for B in (1, 4))
     assert few.splits > 1
     assert "split_combine" in [launch.symbol for launch in few.launches]
