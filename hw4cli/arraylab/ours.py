@@ -39,12 +39,12 @@ class Implementation:
     planned: Callable[[Workload], Plan] | None = None
 
 
-def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
-    """A kernel of 16 bits, or one of the ladder, by its name."""
+def implementation(gpu: Gpu, timer: GpuTimer, name: str, tiling: Any = None, title: str = "") -> Implementation:
+    """A kernel of 16 bits, or one of the ladder, by its name; of 16 bits, with a tiling of its own, and a title."""
     half, float32 = HalfOnGpu(gpu), Float32OnGpu(gpu)
 
     def planned_for(work: Workload) -> Plan:
-        return half.planned(work, name) if name in KERNELS16 else float32.plan(work, name)
+        return half.planned(work, name, tiling) if name in KERNELS16 else float32.plan(work, name)
 
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
         work, stream = case.work, gpu.cupy.cuda.Stream.null
@@ -53,10 +53,10 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
         gpu.functions(planned)
         if name in KERNELS16:
             scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)
-            where = Arrays(*arrays.matrices)
+            there = Arrays(*arrays.matrices)._replace(scratch=scratch.data.ptr)
 
             def run() -> Any:
-                half.launch(work, where._replace(scratch=scratch.data.ptr), case.scale, stream, kernel=name)
+                half.launch(work, there, case.scale, stream, tiling, name)
                 return arrays.o
         else:
             q, k, v, o = (operand(part, getattr(arrays, part).view(np.float32), "BHND") for part in "qkvo")
@@ -69,7 +69,7 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str) -> Implementation:
         facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
         return run, {**facts, "pairs_percent": pairs_percent(work, planned)}
 
-    return Implementation(name, prepare, planned=planned_for)
+    return Implementation(title or name, prepare, planned=planned_for)
 
 
 def takes(kernel: str, work: Workload) -> bool:

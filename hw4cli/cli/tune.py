@@ -15,17 +15,21 @@ from hw4cli.errors import Hw4Error, os_error
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.launches import chosen_gpu
-from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option
+from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu, chosen_workload
+from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option, workload_option
 from hw4cli.terminal.params import KernelName, OneOf, complete_cases
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.compute.plan import Variant
     from hw4cli.lab.sampling import Measurement
     from hw4cli.lab.tune import TunedRow
 
 PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.tune, which completion need not import
+
+
+OF_ARRAYS = ("half", "half_mma")  # hw4cli.arraylab.tune.SPACES
 
 
 def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -39,10 +43,11 @@ def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS]), metavar="[KERNELS]...")
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS]), metavar="[KERNELS]...")
 @click.option("--cases", metavar="CASES", default="", shell_complete=complete_cases, help="Cases, such as t22,t28-t30.")
 @shapes_option("A shape; may be given several times.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
+@workload_option("Arrays, for half and half_mma.")
 @click.option("--tile", "tiles", multiple=True, callback=_tiles, metavar="BRxBC", help="These tiles, not the kernel's.")
 @click.option("--preset", type=OneOf(PRESETS), help="The tiles of a document (docs/tune.md).")
 @click.option("--quick", is_flag=True, help="The kernels' own tiles alone, five samples of each.")
@@ -58,17 +63,29 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
     medians are sure; `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
     --timing. Example: hw4 tune flash --cases t28
 
+    With --workload, tilings of half and half_mma take turns; nothing is kept. Example: hw4 tune half --workload lm8k
+
     Exit status 0 if a candidate was timed (or, with --gpu, could start), else 1.
     """
     with Importing():
+        from hw4cli.arraylab.named import described
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.lab.tune import AUTOMATIC, PRESETS
-        from hw4cli.system.files import check_place, write_text
+        from hw4cli.system.files import check_place
 
     if others["tiles"] and others["preset"]:
         raise click.UsageError("--tile and --preset both name the tiles: give one of them", ctx)
+    names = list(dict.fromkeys(kernels))
+    kinds = [name for name in names if name in ARRAY_KERNELS]
+    arrays = chosen_workload(ctx, names, others["workload"], [others[key] for key in ("cases", "shapes", "causal")])
+    if arrays and (not kinds or others["tiles"] or others["preset"]):
+        raise click.UsageError("--workload takes half or half_mma, whose tilings are of their own: no --tile", ctx)
     if output:
         check_place(output, *(Path(name) for name in kernels if name.endswith(".cu")))
+    if arrays:
+        found = _of_arrays(names, arrays, others["gpu"], others["quick"])
+        shown = {"case": arrays.name, "workload": described(arrays.work)}
+        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], form, output)
     cases = _cases(ctx, others["cases"], others["shapes"], others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
     variants = [kernel_named(name) for name in dict.fromkeys(kernels or AUTOMATIC)]
@@ -78,23 +95,62 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
         results = [(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
     else:
         results = _timed(variants, cases, tiles, others["quick"], not others["no_keep"])
-    for case, rows in results if form == "table" else ():
-        _show(case, rows)
-    records: list[dict[str, Any]] = [
-        {"case": name, "shape": [*shape.sizes], "causal": shape.causal, "rows": [row.record() for row in rows]}
-        for (name, shape, _), rows in results
-    ]
+    return _publish(
+        [
+            (name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows)
+            for (name, shape, _), rows in results
+        ],
+        form,
+        output,
+    )
+
+
+Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
+
+
+def _publish(results: Sequence[Result], form: str, output: Path | None) -> int:
+    """Print what became of the candidates of each workload; write it to `output`, if given. The exit status."""
+    from hw4cli.system.files import write_text
+    from hw4cli.text import tables
+
+    for name, words, _, rows in results if form == "table" else ():
+        _show(name, words, rows)
+    records = [{**facts, "rows": [row.record() for row in rows]} for *_, facts, rows in results]
     text = json.dumps({"schema": 1, "kind": "tune", "workloads": records}, indent=1) + "\n"
     if form == "json":
         click.echo(text, nl=False)
     elif form == "csv":
-        from hw4cli.text import tables
-
         flat = [{"case": one["case"], **row} for one in records for row in one["rows"]]
         click.echo(tables.comma_separated(flat), nl=False)
     if output:
         write_text(output, text)
-    return 0 if any(row.status in ("ok", "fits") for _, rows in results for row in rows) else 1
+    return 0 if any(row.status in ("ok", "fits") for *_, rows in results for row in rows) else 1
+
+
+def _of_arrays(names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool) -> "list[TunedRow]":
+    """Tune kernels of arrays on the GPU here; or, for one that is not, say what could start."""
+    from hw4cli.arraylab.tune import filtered, tune
+
+    if gpu:
+        from hw4cli.device.kernelcheck import compiler_for
+
+        _, props, _ = chosen_gpu(gpu)
+        compiler = compiler_for(props)
+        return [row for name in names for row in filtered(name, case.work, props, compiler)]
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.times import median_interval
+
+    timer, rows = GpuTimer(Gpu()), list["TunedRow"]()
+    with LiveTable(["candidate", "median ms", "n"]) as live:
+
+        def show(one: "Measurement") -> None:
+            live.update(one.name, [one.name, f"{median_interval(one.times)[0]:.4g}", str(len(one.samples))])
+
+        for name in names:
+            rows += tune(timer, name, case, quick, show)
+    refused = [row for row in rows if row.status == "refused"]
+    return sorted((row for row in rows if row.status != "refused"), key=lambda row: row.median or 0.0) + refused
 
 
 def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool) -> list[tuple[str, Shape, int]]:
@@ -168,13 +224,13 @@ def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
         print_message(error)
 
 
-def _show(case: tuple[str, Shape, int], rows: "Sequence[TunedRow]") -> None:
+def _show(name: str, words: str, rows: "Sequence[TunedRow]") -> None:
     from hw4cli.lab.tune import gain
     from hw4cli.text import tables
 
     width, shown = columns(sys.stdout), [row for row in rows if row.status != "refused"]
     timed = any(row.median is not None for row in shown)
-    click.echo(wrapped(f"{case[0]}, (B, N, d) = {case[1]}", width) + "\n")
+    click.echo(wrapped(f"{name}, {words}" if name not in words else words, width) + "\n")
     best = next((row.median for row in shown if row.median), None)
     lines = []
     for row in shown:

@@ -65,7 +65,7 @@ SMALLBR = Variant(
     "one launch with the online softmax, but blocks of 4 rows: the counter-example",
     error_bound=5e-5,
     tile=lambda shape, props: {"BR": 4, "BC": 32},
-    derived=lambda shape, tile, props: {"THREADS": 128},
+    derived=lambda shape, tile, props: {"THREADS": tile["BR"] * tile["BC"]},
     regions=_padded,
     launches=row_blocks("smallbr"),
     longest_sum=lambda N: N // 32 + 32,

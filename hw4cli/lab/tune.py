@@ -124,7 +124,7 @@ def filtered(
         problem = next((launch.problem for launch in launches if launch.problem), "")
         main = next((x for x in launches if x.symbol == (variant.main_symbol or variant.name)), launches[0])
         facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
-        status, reason = ("refused", _without_source(problem)) if problem else ("fits", "")
+        status, reason = ("refused", without_source(problem)) if problem else ("fits", "")
         rows.append(TunedRow(one.kernel, one.tile, one.own, status, reason, **facts, knobs=one.knobs))
     return rows
 
@@ -133,7 +133,7 @@ def _always(tile: Tile) -> Callable[[Shape, DeviceProperties], Tile]:
     return lambda shape, props: tile
 
 
-def _without_source(reason: str) -> str:
+def without_source(reason: str) -> str:
     """A compiler's message without the line of source: a reason, and where it is stated."""
     return reason.partition(": `")[0]
 
@@ -160,7 +160,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
 def _short(error: Exception, one: Candidate) -> str:
     """A reason, without what the row says anyway."""
     words = str(error) or "no such tile"
-    words = _without_source(words)
+    words = without_source(words)
     return re.sub(r" for (compute capability [\d.]+|gfx\w+):", ":", words.removeprefix(f"kernel {one.kernel} "))
 
 

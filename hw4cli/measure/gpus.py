@@ -20,6 +20,9 @@ AMD_LANES = {"gfx90a": (128, 16)}
 OTHER_AMD_LANES = (64, 16)
 # Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
 SHARED_BYTES, L2_BYTES = 128, 32
+# Of an L2 cache, the share that holds what is read again: on an H200, which has 50 MB by its data sheet, one half of a
+# buffer of 43 MB came again (benchmarks/h200-cache.csv). Assumed of others.
+HOLDS = 0.86
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"
 UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
@@ -47,8 +50,8 @@ class GpuModel:
 
     @property
     def cache(self) -> int:
-        """Bytes of its L2 cache."""
-        return int(self.l2 * (1 << 20))
+        """Bytes of its L2 cache that hold what is read again."""
+        return int(HOLDS * self.l2 * (1 << 20))
 
     @property
     def rates(self) -> dict[str, float]:

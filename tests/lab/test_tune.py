@@ -138,8 +138,14 @@ def test_without_a_gpu_what_could_start_is_listed_and_what_could_not_with_the_re
         )
     ]
     assert [(row["tile"], row["status"]) for row in rows] == [("4x32", "fits"), ("64x32", "refused")]
-    assert "one thread for each score" in rows[1]["reason"]
+    assert "would need 2048 threads a block" in rows[1]["reason"]
     assert int(rows[0]["registers"]) > 0
+
+
+def test_all_tiles_of_the_counter_example_compile(hw4):
+    result = hw4("tune", "smallbr", "--shape", "1,128,64", "--gpu", "9.0", "--format", "csv")
+    rows = [*csv.DictReader(result.stdout.splitlines())]
+    assert {(row["tile"], row["status"]) for row in rows} == {(f"{BR}x32", "fits") for BR in (1, 2, 4, 8, 16, 32)}
 
 
 def test_a_preset_has_the_tiles_of_its_document(hw4):

@@ -1,0 +1,113 @@
+"""`hw4 tune half`: tilings of arrays' kernels, on a GPU that is made up and without any."""
+
+import csv
+from types import SimpleNamespace
+
+import fakecupy
+import pytest
+from fakegpu import FakeTimer
+from helpers import fails, fits, on_a_terminal
+from test_measure import answering
+
+import hw4cli.arraylab.tune as tuning
+from hw4cli.arraylab.named import workload
+from hw4cli.arraylab.tune import SPACES, candidates, planned, tune
+from hw4cli.cli.tune import OF_ARRAYS
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.timing import Sample
+from hw4cli.errors import MachineError
+
+CASE = workload("B=1 H=4 N=33 Nk=40 d=128 dtype=fp16")
+SLOW, FAST = 2.0, 0.5
+
+
+@pytest.fixture
+def timer(monkeypatch):
+    """A GPU on which tilings with four groups are slow, and those with three groups and four stages fast."""
+
+    def compiled(plan):
+        if plan.macros["BC"] == 96:
+            raise MachineError("kernel half does not compile for compute capability 9.0: half.cuh:20: too much: `x`")
+
+    code = SimpleNamespace(missing=lambda kernels: [])
+    gpu = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, props=DEVICES[90], functions=compiled, code=code)
+    timer = FakeTimer(gpu)
+
+    def sample(work, cold):
+        work()
+        factor = SLOW if gpu.tiling.groups == 4 else FAST if (gpu.tiling.groups, gpu.tiling.stages) == (3, 4) else 1
+        return Sample(factor * timer.chance.uniform(0.995, 1.005), 0.01, 0.2, False)
+
+    def implementation(gpu, timer, kernel, tiling, title):
+        made = answering(title)
+
+        def prepare(case, checks):
+            work, facts = made.prepare(case, checks)
+            return (lambda: (setattr(gpu, "tiling", tiling), work())[1]), facts
+
+        return tuning.Implementation(title, prepare)
+
+    timer.sample = sample
+    monkeypatch.setattr(tuning, "implementation", implementation)
+    return timer
+
+
+def test_the_command_takes_the_kernels_that_have_a_space():
+    assert {*OF_ARRAYS} == {*SPACES}
+
+
+def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
+    rows = tune(timer, "half", CASE)
+    assert len(rows) == len({row.name for row in rows}) == len({*SPACES["half"]})
+    status = {(dict(row.knobs)["groups"], row.tile[1], dict(row.knobs)["stages"]): row.status for row in rows}
+    assert status[4, 64, 2] == "dropped"
+    assert status[4, 128, 4] == "refused"
+    first = rows[0]
+    assert (dict(first.knobs)["groups"], dict(first.knobs)["stages"]) == (3, 4)
+    assert first.samples > next(row.samples for row in rows if row.status == "dropped")
+    assert sum(row.own for row in rows) == 1
+    reasons = {row.reason for row in rows if row.status == "refused"}
+    assert any("bytes of shared memory a block, there are 232,448" in reason for reason in reasons)
+    assert "half.cuh:20: too much" in reasons
+
+
+def test_quick_takes_five_samples_of_each(timer):
+    assert {row.samples for row in tune(timer, "half", CASE, quick=True) if row.median} == {5}
+
+
+def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
+    chosen = [*candidates("half_mma", CASE.work, DEVICES[75])]
+    plans, refused = planned(chosen, CASE.work, DEVICES[75])
+    assert plans
+    assert refused
+    assert all(max(launch.shared for launch in plan.launches) <= 64 << 10 for plan in plans.values())
+
+
+def test_without_a_gpu_what_could_start_is_listed(hw4):
+    result = hw4("tune", "half_mma", "--workload", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4", "--format", "csv")
+    rows = [*csv.DictReader(result.stdout.splitlines())]
+    assert result.returncode == 0, result.stderr
+    assert {row["status"] for row in rows} >= {"fits"}
+    assert [row["own"] for row in rows].count("True") == 1
+    assert all(int(row["registers"]) > 0 for row in rows if row["status"] == "fits")
+
+
+def test_a_table_fits_the_terminal():
+    args = ("tune", "half", "--workload", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "H100")
+    code, text = on_a_terminal(60, *args)
+    assert code == 0, text
+    assert fits(text, 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["half", "--cases", "t01"], "half computes arrays: give --workload"),
+        (["flash", "--workload", "lm8k"], "flash computes files' cases"),
+        (["--workload", "lm8k"], "--workload takes half or half_mma"),
+        (["half", "--workload", "lm8k", "--tile", "64x64"], "no --tile"),
+        (["half", "--workload", "lm8k", "--causal"], "--workload says all"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
+    fails(hw4("tune", *arguments), 2, words)
