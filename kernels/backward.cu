@@ -13,20 +13,10 @@
 //           passes as in Triton's tutorial on fused attention.
 // Before:   flash, which computes O and the LSE that this begins with.
 
-#include "elements.cuh"
+#include "gradients.cuh"
 #include "platform.cuh"
 
 #define UNROLL _Pragma("unroll")
-
-struct BackwardParams {  // as hw4cli/arrays/backwardplan.py lays it out
-    Matrix<const Element> q, k, v, o, dO;
-    Matrix<Element> dq, dk, dv;
-    const float* lse;  // (batches, heads, Nq), natural: of the forward pass
-    float* delta;      // (batches, heads, Nq): scratch
-    int batches, heads, kv_heads, Nq, Nk;
-    int causal_offset;  // causal: row i sees the keys 0 to i + causal_offset
-    float scale;        // of the scores
-};
 
 constexpr int CHUNKS = WIDTH / 4;                             // of four columns, in a row
 constexpr int DOWN = BR / OWN, ACROSS = BC / STREAMED;        // threads over owned rows, and over streamed ones
@@ -119,12 +109,6 @@ __device__ __forceinline__ void store(const Sums& sum, Element* to, long long st
     }
 }
 
-template <class T> __device__ __forceinline__ T* rows_of(const Matrix<T>& m, int batch, int head, int row) {
-    return m.data + batch * m.batch + head * m.head + row * m.row;
-}
-__device__ __forceinline__ bool sees(const BackwardParams& p, int query, int key) {
-    return query < p.Nq && key < p.Nk && (!CAUSAL || key <= query + p.causal_offset);
-}
 // P = exp(scale s - LSE), and from it dS, in the place of s and dP. A pair that the mask forbids has no weight.
 __device__ __forceinline__ void weigh(float& s, float& dp, bool seen, float to_log2, float lse_log2, float delta) {
     s = seen ? exp2f(fmaf(s, to_log2, -lse_log2)) : 0;

@@ -15,12 +15,12 @@ from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
+from hw4cli.gradients import choice
 from hw4cli.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
-from hw4cli.gradients.plan import NAME
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
-GRADIENT_KERNELS = (NAME,)
+GRADIENT_KERNELS = tuple(choice.DESIGNS)
 
 
 def gradient_implementation(
@@ -28,12 +28,12 @@ def gradient_implementation(
 ) -> Implementation:
     """A kernel of gradients, or the one that `attention_backward` chooses for a workload; for both passes behind the
     kernel that `attention` chooses."""
-    name = kernel or NAME
+    name = kernel or choice.plan(work, gpu.props).variant
 
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
-        planned = BackwardOnGpu(gpu).plan(work)
+        planned = BackwardOnGpu(gpu).plan(work, name)
         assert isinstance(arrays, GradientArrays)
-        q, k, v, o, do, dq, dk, dv = (_operand(name, arrays, work) for name in NAMES)
+        q, k, v, o, do, dq, dk, dv = (_operand(x, arrays, work) for x in NAMES)
         lse = operand("lse", arrays.lse[..., None], "BHND")
         kernel = FLOAT32_FORWARD if work.dtype == FLOAT32 else AUTO
 
@@ -41,7 +41,7 @@ def gradient_implementation(
             attention_on_gpu(work, (q, k, v, o), arrays.lse, case.scale, kernel, None, None)
 
         def backward() -> Any:
-            backward_on_gpu(work, (q, k, v, o, do), lse, (dq, dk, dv), case.scale)
+            backward_on_gpu(work, (q, k, v, o, do), lse, (dq, dk, dv), case.scale, name)
             return arrays.dq, arrays.dk, arrays.dv
 
         def both() -> Any:

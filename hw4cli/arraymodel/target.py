@@ -75,4 +75,5 @@ def _backward(gpu: Gpu, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[
     given = (arrays.q, arrays.k, arrays.v, arrays.q, arrays.q)
     where = BackwardArrays(tuple(map(matrix, (*given, *made))), *(one.data.ptr for one in stats))
     backward = BackwardOnGpu(gpu)
-    return lambda: backward.launch(work, where, case.scale, cupy.cuda.Stream.null)
+    planned = backward.plan(work, BACKWARD)
+    return lambda: backward.launch(work, where, case.scale, cupy.cuda.Stream.null, planned)

@@ -7,6 +7,7 @@ from typing import Any
 from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload
+from hw4cli.compute.formulas import FLOAT
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.gradients.oncpu import backward_on_cpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
@@ -36,7 +37,7 @@ def attention_backward(
     the same bits in every run. Nothing is copied, and GPUs are not waited for.
 
     Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
-    algorithm 4, in two passes without atomic operations (kernels/backward.cu).
+    algorithm 4, in two passes without atomic operations (docs/gradients.md).
 
     >>> import numpy as np
     >>> from hw4cli import attention
@@ -83,17 +84,24 @@ def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
 
 
 def backward_on_gpu(
-    work: Workload, given: tuple[Operand, ...], lse: Operand, made: tuple[Operand, ...], scale: float
+    work: Workload,
+    given: tuple[Operand, ...],
+    lse: Operand,
+    made: tuple[Operand, ...],
+    scale: float,
+    kernel: str | None = None,
 ) -> None:
-    """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream."""
+    """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
+    the fastest kernel, or of the one named."""
     for x in (*given, *made):
         check_rows(x)
     cupy = import_cupy()
     with cupy.cuda.Device(lse.device):
         backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
-        delta = empty_like(lse, (work.batch, work.heads, work.Nq))  # of the arrays' library: a graph may capture it
+        planned = backward.planned(work, kernel)
+        scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
         matrices = tuple(x.matrix for x in (*given, *made))
-        backward.launch(work, Arrays(matrices, lse.address, address_of(delta)), scale, stream)
+        backward.launch(work, Arrays(matrices, lse.address, address_of(scratch)), scale, stream, planned)
 
 
 _OPENING = threading.Lock()

@@ -1,4 +1,4 @@
-"""kernels/backward.cu executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
+"""The kernels of gradients executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +11,11 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
-from hw4cli.gradients.plan import NAME, Arrays, Tile, arguments, plan
+from hw4cli.gradients import choice
+from hw4cli.gradients.plan import Arrays
 from hw4cli.resources import kernel_path
 
-MADE = ("dQ", "dK", "dV", "delta")
+MADE = ("dQ", "dK", "dV", "scratch")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def run_backward(
     o: Any,
     lse: Any,
     *,
-    tile: Tile | None = None,
+    kernel: str = "backward",
+    tile: Any = None,
     scale: float | None = None,
     build: str = RACE,
     schedule: Schedule = FORWARDS,
@@ -43,9 +45,10 @@ def run_backward(
     lanes: int = 32,
 ) -> Outcome:
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16."""
-    planned = plan(work, DEVICES[cc], tile)
-    library = Library(shared_object(kernel_path(NAME), planned.macros, cc, lanes, build))
-    given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "delta": lse}
+    planned = choice.plan(work, DEVICES[cc], kernel, tile)
+    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    scratch = np.zeros(planned.scratch, np.uint8)
+    given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
     buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)
     at = {}
     for (name, x), start in zip(given.items(), starts, strict=False):
@@ -54,8 +57,8 @@ def run_backward(
     for result in made:
         result.view(np.uint8).fill(0xFF)  # NaN, of every type
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
-    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["delta"].ctypes.data)
+    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data)
     watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
-    passed = arguments(work, arrays, scale or work.scale)
+    passed = choice.arguments(planned, work, arrays, scale or work.scale)
     finished, findings = library.launches(planned.launches, passed, watched, schedule, lanes)
     return Outcome((made[0], made[1], made[2]), findings, finished)

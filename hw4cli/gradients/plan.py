@@ -7,7 +7,7 @@ from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.launch import Matrix
-from hw4cli.compute.plan import DeviceProperties, Launch, Plan
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.errors import MachineError
 
 NAME = "backward"
@@ -43,12 +43,17 @@ TILES = {
 
 
 class Arrays(NamedTuple):
-    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE and of
-    delta, both contiguous (batch, heads, Nq)."""
+    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE,
+    contiguous (batch, heads, Nq), and of a plan's scratch."""
 
     matrices: tuple[Matrix, ...]
     lse: int
-    delta: int
+    scratch: int
+
+
+def takes(work: Workload, props: DeviceProperties) -> bool:
+    """Whether the kernel runs there: anywhere."""
+    return True
 
 
 def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> Plan:
@@ -77,11 +82,11 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
         Launch("backward_dq", work.row_tiles(best.rows), threads, shared),
         Launch("backward_dkdv", work.batch * work.kv_heads * ceil_div(work.Nk, best.rows), threads, shared),
     )
-    return Plan(NAME, macros, launches)
+    return Plan(NAME, macros, launches, Scratch(FLOAT * rows))
 
 
 def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
     """The one argument of each launch."""
     members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
-    return _LAYOUT.pack(*members, arrays.lse, arrays.delta, *sizes, scale)
+    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, scale)

@@ -48,8 +48,8 @@ def as_numbers(x, dtype):
 EPSILON = {FLOAT32: 5e-6, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}  # of the largest gradient: rounding of the results, and of O
 
 
-def assert_right(work, factor=1.0, allowed=None, **how):
-    words = [as_words(x, work.dtype) for x in operands(work, factor=factor)]
+def assert_right(work, factor=1.0, allowed=None, given=None, **how):
+    words = [as_words(x, work.dtype) for x in given or operands(work, factor=factor)]
     do, q, k, v = (as_numbers(x, work.dtype) for x in words)
     o, lse = forward(q, k, v, work.causal, work.offset)
     got = run_backward(work, *words, as_words(o, work.dtype), lse.astype(np.float32), **how)

@@ -1,0 +1,245 @@
+#pragma once
+// A pass of gradients by tensor cores: a warp owns 16 MI rows, of Q and dO or (KEYS) of K and V, while all rows that they meet
+// pass, BC at a time through two buffers, SUB at once. Scores have what is owned down and what passes across, so that P and dS go
+// from accumulator to operand without leaving the registers. KEPT: what is owned stays in registers, too.
+
+#include "pieces.cuh"
+
+constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of a score; n16 blocks of a sum
+constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
+constexpr int SLOTS = WIDTH / 8;                          // chunks of a row there
+constexpr unsigned ROW = 2 * WIDTH;
+
+extern __shared__ __align__(1024) float4 shared[];
+
+// The offset of a 16-byte chunk: chunk c + 2k lies at the offset of chunk c, exclusive-or 32 k.
+__device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
+    return row * ROW + (WIDTH == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7)) * 16;
+}
+
+__device__ __forceinline__ void store_two(float* to, float x, float y) { *(float2*)to = float2{x, y}; }
+__device__ __forceinline__ void store_two(unsigned short* to, float x, float y) { *(unsigned*)to = pack(x, y); }
+
+template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass {
+    static constexpr int LANES = 32 * WARPS, BR = 16 * MI * WARPS, N8 = SUB / 8;
+    static constexpr unsigned OWN = BR * ROW, STREAMED = BC * ROW, STAGE = 2 * PIECES * STREAMED;  // of a piece, and of two tiles
+    static constexpr unsigned STAGES_AT = KEPT ? 0 : 2 * PIECES * OWN, ROWS_AT = STAGES_AT + 2 * STAGE;
+    static constexpr unsigned ROWS = KEYS ? BC * 8 : 0, SCALES = ceil_div(BC, TILE) * 16;  // LSE and delta, scales
+    static constexpr unsigned SCALES_AT = ROWS_AT + 2 * ROWS;
+    static_assert(BC % SUB == 0 && LANES % SLOTS == 0, "tiles of whole fragments");
+    static_assert(PIECES == 1 || TILE % SUB == 0 && MI <= 2, "what is multiplied at once has one factor");
+    typedef float Scores[MI][N8][4];
+    typedef float Sums[MI][2 * STEPS][4];
+    typedef unsigned Fragment[PIECES][MI][4];
+
+    const PiecesParams& p;
+    unsigned base, own_lane, across_lane, down_lane;  // this lane's row of what is owned; of a tile, for scores and for sums
+    int batch, head, own0, warp0;                     // own0, warp0: the first row of the block, and of the warp
+    Fragment own[KEPT ? 2 : 1][KEPT ? STEPS : 1];
+
+    __device__ __forceinline__ Pass(const PiecesParams& params) : p(params), base(shared_address(shared)) {
+        const int lane = threadIdx.x % 32, tiles = ceil_div(KEYS ? p.Nk : p.Nq, BR), heads = KEYS ? p.kv_heads : p.heads;
+        const int tile = blockIdx.x % tiles, all_heads = blockIdx.x / tiles;
+        batch = all_heads / heads, head = all_heads % heads;
+        own0 = (KEYS ? tile : tiles - 1 - tile) * BR;  // causal: the longest first
+        warp0 = own0 + threadIdx.x / 32 * 16 * MI;
+        own_lane = base + swizzle(threadIdx.x / 32 * 16 * MI + (lane & 15), lane >> 4);
+        across_lane = swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1), down_lane = swizzle(lane & 15, lane >> 4);
+    }
+    // Rows in all pieces on their way to shared memory; zeros past the end and right of D.
+    template <int ROWS>
+    __device__ __forceinline__ void fetch(unsigned to, const Matrix<const unsigned short>& m, int head, int first,
+                                          int end) const {
+        constexpr int PASS = LANES / SLOTS;
+        unsigned block, thread;
+        read_again(block, thread);  // and all that follows from it: kept, it would cost registers
+        const int chunk = thread % SLOTS;
+        const unsigned short* from = rows_of(m, batch, head, first) + chunk * 8;
+        if (chunk >= 2 * STEPS) return;
+        UNROLL for (int n = 0; n < PIECES * ROWS; n += PASS) {
+            const int at = n + thread / SLOTS, row = ROWS % PASS ? at % ROWS : n % ROWS + thread / SLOTS;
+            const int piece = ROWS % PASS ? at / ROWS : n / ROWS;
+            if (PIECES * ROWS % PASS && at >= PIECES * ROWS) break;
+            const bool inside = first + row < end && chunk * 8 < COLUMNS;
+            copy16_async(to + piece * ROWS * ROW + swizzle(row, chunk),
+                         (const float*)(from + (inside ? row * m.row + piece * COLUMNS : 0)), inside);
+        }
+    }
+    __device__ __forceinline__ void fetch_own() const {
+        fetch<BR>(base, KEYS ? p.k_pieces : p.q_pieces, head, own0, KEYS ? p.Nk : p.Nq);
+        fetch<BR>(base + PIECES * OWN, KEYS ? p.v_pieces : p.dO_pieces, head, own0, KEYS ? p.Nk : p.Nq);
+    }
+    __device__ __forceinline__ void fetch_passing(int stage, int head, int first) const {
+        const unsigned to = base + STAGES_AT + stage * STAGE;
+        fetch<BC>(to, KEYS ? p.q_pieces : p.k_pieces, head, first, KEYS ? p.Nq : p.Nk);
+        fetch<BC>(to + PIECES * STREAMED, KEYS ? p.dO_pieces : p.v_pieces, head, first, KEYS ? p.Nq : p.Nk);
+        const int tiles = KEYS ? p.query_tiles : p.key_tiles, tile = first / TILE;
+        const long long at = (long long)(batch * (KEYS ? p.heads : p.kv_heads) + head) * tiles;
+        if (KEYS && threadIdx.x < BC / 2) {
+            const int row = first + threadIdx.x * 2;
+            copy16_async(base + ROWS_AT + stage * ROWS + threadIdx.x * 16, (const float*)(p.rows + at * TILE + row),
+                         row < tiles * TILE);
+        }
+        if (PIECES == 2 && threadIdx.x < SCALES / 16)
+            copy16_async(base + SCALES_AT + stage * SCALES + threadIdx.x * 16,
+                         KEYS ? (const float*)(p.query_scales + at + tile + threadIdx.x)
+                              : (const float*)(p.key_scales + at + tile + threadIdx.x),
+                         tile + int(threadIdx.x) < tiles);
+    }
+    __device__ __forceinline__ void load_own(Fragment& x, int which, int step) const {
+        UNROLL for (int n = 0; n < PIECES; n++) UNROLL for (int i = 0; i < MI; i++)
+            load_matrices(x[n][i], (own_lane ^ step * 32) + (which * PIECES + n) * OWN + i * 16 * ROW);
+    }
+    __device__ __forceinline__ void keep_own() {
+        if (KEPT) UNROLL for (int which = 0; which < 2; which++) UNROLL for (int step = 0; step < STEPS; step++)
+            load_own(own[KEPT ? which : 0][KEPT ? step : 0], which, step);
+    }
+    // sum += a b for the n8 blocks n and n + 1: of two pieces, all products but that of the small ones; the smaller ones first.
+    template <int N>
+    __device__ __forceinline__ void multiply(float (&sum)[MI][N][4], int n, const Fragment& a,
+                                             const unsigned (&b)[PIECES][4]) const {
+        UNROLL for (int order = PIECES == 2 ? 0 : 2; order < 3; order++)
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 2; e++)
+                mma(sum[i][n + e], a[order == 0 ? PIECES - 1 : 0][i], b[order == 1 ? PIECES - 1 : 0] + 2 * e);
+    }
+    // Products of what is owned with SUB rows of a tile.
+    __device__ __forceinline__ void score(Scores& S, int which, unsigned at) const {
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++) S[i][n][e] = 0;
+#pragma unroll (KEPT ? STEPS : 4)  // more would spill at d = 128
+        for (int step = 0; step < STEPS; step++) {
+            Fragment a;
+            if (!KEPT) load_own(a, which, step);
+            UNROLL for (int n = 0; n < N8; n += 2) {
+                unsigned b[PIECES][4];
+                UNROLL for (int x = 0; x < PIECES; x++)
+                    load_matrices(b[x], (at + across_lane ^ step * 32) + x * STREAMED + n * 8 * ROW);
+                if (KEPT) multiply(S, n, own[KEPT ? which : 0][KEPT ? step : 0], b);
+                else multiply(S, n, a, b);
+            }
+        }
+    }
+    // sum += X times SUB rows of a tile; of two pieces, times a factor, and outside of the tensor cores, which cut off sums.
+    __device__ __forceinline__ void accumulate(Sums& sum, const Scores& X, unsigned at, float factor) const {
+        Fragment a[N8 / 2];
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int h = 0; h < 2; h++) {
+            const Pieces x = pieces_of(X[i][n][2 * h], X[i][n][2 * h + 1]);
+            UNROLL for (int y = 0; y < PIECES; y++) a[n / 2][y][i][n % 2 * 2 + h] = x.piece[y];
+        }
+        UNROLL for (int c = 0; c < STEPS; c++) {
+            float part[MI][2][4];
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 2; e++) UNROLL for (int f = 0; f < 4; f++)
+                part[i][e][f] = PIECES == 2 ? 0 : sum[i][2 * c + e][f];
+            UNROLL for (int k = 0; k < N8 / 2; k++) {
+                unsigned b[PIECES][4];
+                UNROLL for (int x = 0; x < PIECES; x++)
+                    load_transposed(b[x], (at + down_lane ^ c * 32) + x * STREAMED + k * 16 * ROW);
+                multiply(part, 0, a[k], b);
+            }
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 2; e++) UNROLL for (int f = 0; f < 4; f++)
+                sum[i][2 * c + e][f] = PIECES == 2 ? fmaf(part[i][e][f], factor, sum[i][2 * c + e][f]) : part[i][e][f];
+        }
+    }
+    // Scores and dP become P and dS. A pair that the mask forbids has no weight, not 0 times an infinity.
+    template <bool MASKED>
+    __device__ __forceinline__ void weigh(Scores& S, Scores& dP, const Factors& f, const float2 (&own_rows)[MI][2],
+                                          unsigned rows_at, int first) const {
+        const int lane = threadIdx.x % 32, own_first = warp0 + lane / 4, other_first = first + lane % 4 * 2;
+        UNROLL for (int n = 0; n < N8; n++) {
+            Four across;
+            if (KEYS) across = load_shared(rows_at + (n * 8 + lane % 4 * 2) * 8), across.v[1] *= f.delta, across.v[3] *= f.delta;
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 4; e++) {
+                const float shift = KEYS ? across.v[e % 2 * 2] : own_rows[i][e / 2].x;
+                const float delta = KEYS ? across.v[e % 2 * 2 + 1] : own_rows[i][e / 2].y * f.delta;
+                float weight = exp2_fast(fmaf(S[i][n][e], f.to_log2, shift)), slope = weight * fmaf(dP[i][n][e], f.ds, delta);
+                if (MASKED) {
+                    const int mine = own_first + i * 16 + e / 2 * 8, other = other_first + n * 8 + e % 2;
+                    const bool seen = KEYS ? sees(p, other, mine) : sees(p, mine, other);
+                    weight = seen ? weight : 0, slope = seen ? slope : 0;
+                }
+                S[i][n][e] = weight, dP[i][n][e] = slope;
+            }
+        }
+    }
+    // Whether all of the warp's rows and SUB rows see each other; who is past the end has no weight, or is not kept.
+    __device__ __forceinline__ bool sees_all(int first) const {
+        if (KEYS) return !CAUSAL || warp0 + 16 * MI - 1 <= first + p.causal_offset;
+        return first + SUB <= p.Nk && (!CAUSAL || first + SUB - 1 <= warp0 + p.causal_offset);
+    }
+    __device__ __forceinline__ bool sees_none(int first) const {
+        if (first >= (KEYS ? p.Nq : p.Nk)) return true;
+        return CAUSAL && (KEYS ? warp0 > first + SUB - 1 + p.causal_offset : first > warp0 + 16 * MI - 1 + p.causal_offset);
+    }
+    __device__ __forceinline__ void store(const Sums& sum, const Matrix<Element>& m, float factor) const {
+        const int lane = threadIdx.x % 32, end = KEYS ? p.Nk : p.Nq;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+            const int row = warp0 + i * 16 + h * 8 + lane / 4;
+            Element* to = rows_of(m, batch, head, row) + lane % 4 * 2;
+            UNROLL for (int n = 0; n < 2 * STEPS; n++) {
+                if (row >= end || n * 8 + lane % 4 * 2 >= D) continue;
+                store_two(to + n * 8, sum[i][n][2 * h] * factor, sum[i][n][2 * h + 1] * factor);
+            }
+        }
+    }
+    __device__ __forceinline__ Four own_scale() const {
+        const int tiles = KEYS ? p.key_tiles : p.query_tiles, tile = min((warp0) / TILE, tiles - 1);
+        const int at = (batch * (KEYS ? p.kv_heads : p.heads) + head) * tiles + tile;
+        return KEYS ? *(const Four*)(p.key_scales + at) : *(const Four*)(p.query_scales + at);
+    }
+    __device__ __forceinline__ void run() {
+        const int group = p.heads / p.kv_heads, end = KEYS ? p.Nq : CAUSAL ? min(p.Nk, own0 + BR + p.causal_offset) : p.Nk;
+        const int begin = KEYS && CAUSAL ? max(0, own0 - p.causal_offset) / BC * BC : 0;
+        int next_head = KEYS ? head * group : head / group, next = begin;  // what passes next
+        int left = begin < end ? (KEYS ? group : 1) : 0;                   // heads of which something is to pass
+        fetch_own();
+        if (KEPT) {
+            copies_arrived();
+            __syncthreads();
+            keep_own();
+            __syncthreads();
+        }
+        auto fetch_next = [&](int stage) {
+            fetch_passing(stage, next_head, next);
+            if ((next += BC) >= end) next = begin, next_head++, left--;
+        };
+        if (left) fetch_next(0);
+        float2 own_rows[MI][2];
+        if (!KEYS) UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
+            own_rows[i][h] = p.rows[(long long)(batch * p.heads + head) * p.query_tiles * TILE
+                                    + min(warp0 + i * 16 + h * 8 + int(threadIdx.x % 32 / 4), p.Nq - 1)];
+        Factors f(p, batch * p.kv_heads + (KEYS ? head : head / group));
+        Sums by_ds, by_p;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < 2 * STEPS; n++) UNROLL for (int e = 0; e < 4; e++)
+            by_ds[i][n][e] = by_p[i][n][e] = 0;
+        int stage = 0, now = begin;
+#pragma unroll 1
+        for (bool more = begin < end; more; stage ^= 1) {
+            copies_arrived();
+            __syncthreads();
+            if ((more = left)) fetch_next(stage ^ 1);
+#pragma unroll 1
+            for (int u = 0; u < BC; u += SUB) {
+                const int first = now + u;
+                if (sees_none(first)) continue;
+                const unsigned at = base + STAGES_AT + stage * STAGE + u * ROW, at2 = at + PIECES * STREAMED;
+                const unsigned rows = base + ROWS_AT + stage * ROWS + u * 8;
+                auto attend = [&](auto masked) {
+                    Scores S, dP;
+                    score(S, 0, at), score(dP, 1, at2);
+                    if (PIECES == 2) {
+                        const Four mine = own_scale(), passing = load_shared(base + SCALES_AT + stage * SCALES + u / TILE * 16);
+                        f.set(p, KEYS ? passing : mine, KEYS ? mine : passing);
+                    }
+                    weigh<decltype(masked)::value>(S, dP, f, own_rows, rows, first);
+                    if (KEYS) accumulate(by_p, S, at2, f.dv);
+                    accumulate(by_ds, dP, at, KEYS ? f.dk : f.dq);
+                };
+                if (sees_all(first)) attend(Bool<false>());  // apart as a whole: products and weights overlap
+                else attend(Bool<true>());
+            }
+            if ((now += BC) >= end) now = begin;
+        }
+        copies_arrived();
+        store(by_ds, KEYS ? p.dk : p.dq, PIECES == 2 ? 1 : KEYS ? f.dk : f.dq);
+        if (KEYS) store(by_p, p.dv, PIECES == 2 ? 1 : f.dv);
+    }
+};
