@@ -27,6 +27,29 @@ template <unsigned BYTES> __device__ __forceinline__ void copy_bulk(unsigned to,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "n"(BYTES), "r"(barrier) : "memory");
 }
+// Copies whole 16-byte chunks from shared to global memory; add_bulk: adds float32 to those that are there. A thread's
+// copies since the last call of end_stores are a group; wait until all have read shared memory, or have taken place.
+template <unsigned BYTES> __device__ __forceinline__ void store_bulk(void* to, unsigned from) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+                 ::"l"(to), "r"(from), "n"(BYTES) : "memory");
+}
+template <unsigned BYTES> __device__ __forceinline__ void add_bulk(float* to, unsigned from) {
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
+                 ::"l"(to), "r"(from), "n"(BYTES) : "memory");
+}
+__device__ __forceinline__ void end_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void stores_have_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void stores_are_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Blocks that go one after the other: wait until a count has reached `turn`; say that it has, and all that came before.
+__device__ __forceinline__ void wait_for_count(const int* count, int turn) {
+    int found;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(count) : "memory");
+    while (found != turn);
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+__device__ __forceinline__ void set_count(int* count, int turn) {
+    asm volatile("fence.proxy.async; st.release.gpu.global.s32 [%0], %1;" ::"l"(count), "r"(turn) : "memory");
+}
 // What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

@@ -5,6 +5,7 @@
 // Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, D rounded up; ONES: the
 // tensor cores sum P.
 
+#include "pairs.cuh"
 #include "schedule.cuh"
 #include "sixteen.cuh"
 
@@ -131,16 +132,6 @@ template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const Ha
 
 // ---- O
 
-// Four lanes hold four pairs of columns each; they exchange them, so that each has 16 bytes that lie side by side.
-__device__ __forceinline__ void exchange_pairs(unsigned (&x)[4]) {
-    UNROLL for (int bit = 1; bit <= 2; bit *= 2) UNROLL for (int s = 0; s < 2; s++) {
-        const int low = bit == 1 ? 2 * s : s, high = low + bit;
-        const bool upper = threadIdx.x & bit;
-        const unsigned got = SHFL_XOR(upper ? x[low] : x[high], bit);
-        if (upper) x[low] = got;
-        else x[high] = got;
-    }
-}
 __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, const RowTile& t, int row0) {
     const int lane = threadIdx.x % 4;
     UNROLL for (int h = 0; h < 2; h++) {

@@ -24,6 +24,24 @@ def _driver() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
+def encode(box: Box) -> bytes:
+    """A tensor map; the driver writes it to an address that is a multiple of 64."""
+    buffer = (ctypes.c_char * (MAP_BYTES + 64))()
+    at = -(-ctypes.addressof(buffer) // 64) * 64
+    sizes, strides = (ctypes.c_uint64 * 4)(*box.sizes), (ctypes.c_uint64 * 3)(*box.strides)
+    shape, steps = (ctypes.c_uint32 * 4)(*box.box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+    element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
+    status = _driver().cuTensorMapEncodeTiled(
+        *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
+        *(0, SWIZZLE_128, PROMOTE_256, 0),
+    )
+    if status:
+        raise MachineError(
+            f"the driver refuses a tensor map (error {status}) of sizes {box.sizes}, strides {box.strides}"
+        )
+    return ctypes.string_at(at, MAP_BYTES)
+
+
 class HalfOnGpu:
     """The kernels on one GPU; a launch that is repeated costs a look-up."""
 
@@ -53,24 +71,7 @@ class HalfOnGpu:
 
     def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
         planned = self.plan(work, tiling, kernel)
-        passed = arguments16(work, planned, arrays, scale, self._encode)
+        passed = arguments16(work, planned, arrays, scale, encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         steps = zip(self.gpu.functions(planned), planned.launches, strict=True)
         return (params,), [(function, (step.grid,), (step.block,), step.shared) for function, step in steps]
-
-    def _encode(self, box: Box) -> bytes:
-        """A tensor map; the driver writes it to an address that is a multiple of 64."""
-        buffer = (ctypes.c_char * (MAP_BYTES + 64))()
-        at = -(-ctypes.addressof(buffer) // 64) * 64
-        sizes, strides = (ctypes.c_uint64 * 4)(*box.sizes), (ctypes.c_uint64 * 3)(*box.strides)
-        shape, steps = (ctypes.c_uint32 * 4)(*box.box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
-        element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
-        status = _driver().cuTensorMapEncodeTiled(
-            *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
-            *(0, SWIZZLE_128, PROMOTE_256, 0),
-        )
-        if status:
-            raise MachineError(
-                f"the driver refuses a tensor map (error {status}) of sizes {box.sizes}, strides {box.strides}"
-            )
-        return ctypes.string_at(at, MAP_BYTES)

@@ -22,6 +22,7 @@ ORDERS = (FORWARD, REVERSE, RANDOM)
 GAP = 64 << 10  # bytes that nobody may touch, behind every matrix that is watched
 ALIGNMENT = 512  # of a GPU's memory
 MOST_FINDINGS = 100
+WORDS = 256  # of the one argument of a kernel, at most (kernels/emulator/internal.h)
 
 
 class _Array(ctypes.Structure):
@@ -48,7 +49,7 @@ class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_void_p),
         *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "absmax")),
-        ("params", ctypes.c_uint64 * 64),
+        ("params", ctypes.c_uint64 * WORDS),
     ]
 
 
@@ -142,8 +143,8 @@ def space(sizes: Sequence[int], gap: int) -> tuple[NDArray[np.uint8], list[int]]
 
 
 def _words(params: bytes) -> Any:
-    """A struct in the 512 bytes that a launch has for it."""
-    return (ctypes.c_uint64 * 64).from_buffer_copy(params.ljust(512, b"\0"))
+    """A struct in the bytes that a launch has for it."""
+    return (ctypes.c_uint64 * WORDS).from_buffer_copy(params.ljust(8 * WORDS, b"\0"))
 
 
 class Library:

@@ -7,8 +7,10 @@ from typing import Any
 from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload
+from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.formulas import FLOAT
 from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.gradients.choice import DESIGNS
 from hw4cli.gradients.oncpu import backward_on_cpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
 from hw4cli.gradients.plan import Arrays
@@ -28,6 +30,7 @@ def attention_backward(
     align: str = BOTTOM_RIGHT,
     scale: float | None = None,
     layout: str = "BHND",
+    kernel: str = AUTO,
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
@@ -35,6 +38,8 @@ def attention_backward(
     return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Elements are float16, bfloat16
     or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
     the same bits in every run. Nothing is copied, and GPUs are not waited for.
+
+    On a GPU the fastest kernel computes, or the one named (docs/gradients.md).
 
     Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
     algorithm 4, in two passes without atomic operations (docs/gradients.md).
@@ -49,6 +54,8 @@ def attention_backward(
     """
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+    if kernel not in (AUTO, *DESIGNS):
+        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *DESIGNS)))}")
     given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
     work = workload_of(given[:3], causal, align)
     factor = checked_scale(scale, work)
@@ -63,7 +70,7 @@ def attention_backward(
     if like_q.library == NUMPY:
         backward_on_cpu(work, given, lse, made, factor)
     else:
-        backward_on_gpu(work, given, log_sums, made, factor)
+        backward_on_gpu(work, given, log_sums, made, factor, kernel)
     return results[0], results[1], results[2]
 
 
@@ -89,7 +96,7 @@ def backward_on_gpu(
     lse: Operand,
     made: tuple[Operand, ...],
     scale: float,
-    kernel: str | None = None,
+    kernel: str = AUTO,
 ) -> None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
     the fastest kernel, or of the one named."""

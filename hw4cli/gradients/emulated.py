@@ -1,11 +1,11 @@
 """The kernels of gradients executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.emulated import ctypes_span, matrix, placed
+from hw4cli.arrays.emulated import ctypes_span, matrix, placed, tensor_map
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import RACE, shared_object
@@ -43,8 +43,10 @@ def run_backward(
     schedule: Schedule = FORWARDS,
     cc: int = 80,
     lanes: int = 32,
+    blocks: int = 2,
 ) -> Outcome:
-    """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16."""
+    """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
+    most, where blocks take tile after tile."""
     planned = choice.plan(work, DEVICES[cc], kernel, tile)
     library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
     scratch = np.zeros(planned.scratch, np.uint8)
@@ -59,6 +61,9 @@ def run_backward(
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
     arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data)
     watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
-    passed = choice.arguments(planned, work, arrays, scale or work.scale)
-    finished, findings = library.launches(planned.launches, passed, watched, schedule, lanes)
+    passed = choice.arguments(planned, work, arrays, scale or work.scale, tensor_map)
+    steps = planned.launches
+    if planned.variant in choice.COPYING:  # whose blocks take tile after tile
+        steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)
+    finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return Outcome((made[0], made[1], made[2]), findings, finished)

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.arrays.ongpu import encode
 from hw4cli.arrays.workload import Workload
+from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.plan import Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.gradients import choice
@@ -21,7 +23,7 @@ class BackwardOnGpu:
         self.gpu = gpu
         self.planned = lru_cache(REMEMBERED)(self.plan)
 
-    def plan(self, work: Workload, kernel: str | None = None) -> Plan:
+    def plan(self, work: Workload, kernel: str = AUTO) -> Plan:
         """The launches for a workload by the fastest kernel, or the one named, compiled. Raises MachineError where it
         does not run."""
         planned = choice.plan(work, self.gpu.props, kernel)
@@ -30,7 +32,7 @@ class BackwardOnGpu:
 
     def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, planned: Plan) -> None:
         """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
-        passed = choice.arguments(planned, work, arrays, scale)
+        passed = choice.arguments(planned, work, arrays, scale, encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         with stream:
             for function, step in zip(self.gpu.functions(planned), planned.launches, strict=True):

@@ -206,6 +206,19 @@ void store_bulk(void* to, uint32_t from, unsigned bytes) {
     start_store(from, bytes, pc, [=](Agent agent) { agent_global(agent, to, bytes, true, pc); },
                 [=](const char* memory) { memcpy(to, memory + from, bytes); });
 }
+void add_bulk(float* to, uint32_t from, unsigned bytes) {
+    const uintptr_t pc = CALLER;
+    if (bytes % 16) return report("misaligned", "a bulk copy is of a multiple of 16 bytes", pc);
+    if (!check_shared(from, bytes, 16, "bulk copy", pc) || !check_global(to, bytes, 16, true, "bulk copy", pc)) return;
+    start_store(from, bytes, pc, [=](Agent agent) { agent_global(agent, to, bytes, true, pc); },
+                [=](const char* memory) {
+                    for (unsigned n = 0; n < bytes / 4; n++) {
+                        float x;
+                        memcpy(&x, memory + from + 4 * n, 4);
+                        to[n] += x;
+                    }
+                });
+}
 void store_tensor(const TensorMap& map, const int* first, uint32_t from) {
     const uintptr_t pc = CALLER;
     if (!check_shared(from, box_bytes(map), 128, "tensor copy", pc)) return;
@@ -226,6 +239,26 @@ void store_wait(unsigned left, bool read) {
     }
     if (read) return;
     mine.erase(std::remove_if(mine.begin(), mine.end(), [=](auto& store) { return store.group < done; }), mine.end());
+}
+
+// ---- Counts, by which blocks go one after the other
+
+void atomic_touch(const void* p, unsigned bytes);  // of cuda.h
+
+// Blocks run one after the other here: a count that only a later block would raise is reported as a wait without end.
+namespace {
+struct Turn { const int* count; int turn; };
+}
+static bool has_come(void* context) { return *((Turn*)context)->count == ((Turn*)context)->turn; }
+static std::string whose_turn(void*) { return "for a count that no thread of this block or of one before raises"; }
+void wait_for_count(Site site, const int* count, int turn) {
+    Turn mine{count, turn};
+    wait_until(site, has_come, &mine, whose_turn);
+    atomic_touch(count, sizeof *count);
+}
+void set_count(int* count, int turn) {
+    atomic_touch(count, sizeof *count);
+    *count = turn;
 }
 
 // ---- A block

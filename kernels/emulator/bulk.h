@@ -25,7 +25,10 @@ void copy_tensor(uint32_t to, const TensorMap&, const int* first, uint32_t barri
 // From shared memory to global: groups of a thread, as with cp.async. `read`: wait until they have read shared memory
 // alone.
 void store_bulk(void* to, uint32_t from, unsigned bytes);
+void add_bulk(float* to, uint32_t from, unsigned bytes);  // adds, one by one
 void store_tensor(const TensorMap&, const int* first, uint32_t from);
+void wait_for_count(Site, const int* count, int turn);  // until another thread has set it
+void set_count(int* count, int turn);
 void store_commit();
 void store_wait(unsigned groups_left, bool read);
 

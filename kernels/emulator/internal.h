@@ -21,7 +21,7 @@ struct EmuFinding {
     uint32_t times, block;
 };
 struct Three { unsigned x, y, z; };  // threadIdx and so on
-struct EmuParams { uint64_t words[64]; };  // as large as any struct that a kernel takes by value
+struct EmuParams { uint64_t words[256]; };  // as large as any struct that a kernel takes by value
 struct EmuLaunch {
     void* kernel;
     uint32_t grid, block, shared;            // blocks, threads of one, bytes of dynamic shared memory

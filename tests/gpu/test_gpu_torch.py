@@ -167,7 +167,7 @@ def test_another_gpu_of_the_kind_gives_the_same_bits():
 
 
 def test_parts_of_one_array_are_read_where_they_are():
-    """What is allocated for O, the LSE, and in the backward pass dQ, dK, dV and delta, and nothing else."""
+    """What is allocated for O, the LSE, and of gradients dQ, dK, dV, delta, on Hopper dQ in float32; nothing else."""
     inputs = [x.requires_grad_() for x in packed(BFLOAT16, 16, 1024)]
     size = inputs[0].numel() * 2
     rows = inputs[0].numel() // 64 * 4
@@ -180,7 +180,7 @@ def test_parts_of_one_array_are_read_where_they_are():
     do = torch.randn_like(o)
     before = torch.cuda.memory_allocated()
     torch.autograd.grad(o, inputs, do)
-    assert torch.cuda.max_memory_allocated() - before <= 3 * size + 4 * rows + 4096
+    assert torch.cuda.max_memory_allocated() - before <= 5 * size + 4 * rows + 4096
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)

@@ -151,6 +151,8 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         attention_backward(do, q, k, v, o, lse.astype(np.float64))
     with pytest.raises(ValueError, match="lse is not contiguous"):
         attention_backward(do, q, k, v, o, np.asfortranarray(lse))
+    with pytest.raises(ValueError, match="kernel is 'fast': give 'auto' or 'backward_once' or 'backward_wgmma'"):
+        attention_backward(do, q, k, v, o, lse, kernel="fast")
     with pytest.raises(TypeError, match="q is float32, o float16"):
         attention_backward(do, q, k, v, o.astype(np.float16), lse)
 

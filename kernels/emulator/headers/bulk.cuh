@@ -16,5 +16,14 @@ inline void barrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
 template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, unsigned barrier) {
     emu::copy_bulk(to, from, BYTES, barrier);
 }
+template <unsigned BYTES> inline void store_bulk(void* to, unsigned from) { emu::store_bulk(to, from, BYTES); }
+template <unsigned BYTES> inline void add_bulk(float* to, unsigned from) { emu::add_bulk(to, from, BYTES); }
+inline void end_stores() { emu::store_commit(); }
+inline void stores_have_read() { emu::store_wait(0, true); }
+inline void stores_are_done() { emu::store_wait(0, false); }
+inline void wait_for_count(const int* count, int turn, EMU_HERE) {
+    emu::wait_for_count(EMU_SITE("ld.acquire"), count, turn);
+}
+inline void set_count(int* count, int turn) { emu::set_count(count, turn); }
 inline void fence_async() { emu::fence_proxy_async(); }
 #endif

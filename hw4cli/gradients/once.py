@@ -1,0 +1,56 @@
+"""The launches of kernels/backward_once.cu (16-bit numbers, Hopper, one pass), and the bytes that they are passed."""
+
+from collections.abc import Callable
+
+from hw4cli.arrays.half import Box
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.gradients import hopper
+from hw4cli.gradients.plan import Arrays
+
+NAME = "backward_once"
+KEYS = 2 * hopper.OWNED  # that a block owns
+STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
+ROUND_THREADS = 256
+
+
+def tile_rows(work: Workload) -> int:
+    """Rows of a tile of Q: two groups of four warps compute 64 x 64 numbers of dQ each."""
+    return KEYS * hopper.OWNED // hopper.columns(work)
+
+
+def takes(work: Workload, props: DeviceProperties) -> bool:
+    """Whether the kernel runs there, and takes such elements and rows."""
+    return hopper.takes(work, props)
+
+
+def plan(work: Workload, props: DeviceProperties, tile: None = None) -> Plan:
+    """The three launches for a workload. Raises MachineError where the kernels do not run."""
+    hopper.check(NAME, work, props)
+    width, rows = hopper.columns(work), tile_rows(work)
+    macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
+    streams = hopper.Pass(2, rows, STAGES)
+    before = streams.shared(width, stats=True) + 16 * SUMS + 16
+    shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
+    own = work.batch * work.kv_heads * ceil_div(work.Nk, KEYS)
+    launches = (
+        hopper.stats_launch(work, rows),
+        Launch(NAME, min(props.sms, own), streams.threads, shared),
+        Launch("backward_round", work.row_tiles(rows), ROUND_THREADS, 0),
+    )
+    return Plan(NAME, macros, launches, scratch(work))
+
+
+def scratch(work: Workload) -> Scratch:
+    """Stats; dQ in float32, of whole tiles; a count for each tile, and the number of the next task."""
+    rows = hopper.stats_rows(work, tile_rows(work))
+    sums = hopper.STATS_BYTES * rows
+    counts = sums + FLOAT * rows * hopper.columns(work)
+    return Scratch(counts + 4 * (rows // tile_rows(work) + 1), tiles=sums, row_stats=counts)
+
+
+def arguments(work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]) -> bytes:
+    """The one argument of each launch; `encode` makes tensor maps."""
+    sums, counts = arrays.scratch + planned.layout.tiles, arrays.scratch + planned.layout.row_stats
+    return hopper.tiled_arguments(work, arrays, scale, encode, (hopper.OWNED, tile_rows(work)), sums, counts)

@@ -1,0 +1,152 @@
+#pragma once
+// What backward_wgmma's two passes share: what a launch passes, where tiles lie in shared memory, which are a block's, and how
+// sums leave the registers.
+//
+// The macros come from hw4cli/gradients/hopper.py: COLUMNS of the sums are computed, D rounded up to 64 or 128.
+
+#include "hopper.cuh"
+#include "pairs.cuh"
+#include "mask.cuh"
+#include "platform.cuh"
+#include "sixteen.cuh"
+#include "swizzled.cuh"
+
+// The bytes that hw4cli/gradients/hopper.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
+struct PassMaps { TensorMap own[2], streamed[2]; };
+struct BackwardMaps { PassMaps dq_maps, dkdv_maps; };  // own q and dO, streamed k and v; own k and v, streamed q and dO
+struct BackwardParams : BackwardMaps {
+    Matrix<const unsigned short> o, d_o;
+    Matrix<unsigned short> dq, dk, dv;
+    const float* lse;    // (batches, heads, Nq), natural: of the forward pass
+    float2* stats;       // (batches, heads, stats_rows), scratch: of each row, -LSE in base 2, and delta
+    float* dq_sums;      // backward_once: dQ, not yet scaled, of each tile of queries in the order of registers; scratch
+    int* counts;         // backward_once: how many tiles of keys each of these tiles has the sum of; behind them the next task
+    int batches, heads, kv_heads, Nq, Nk, stats_rows;  // stats_rows: Nq rounded up to whole tiles
+    int causal_offset;   // causal: row i sees the keys 0 to i + causal_offset
+    float scale, log2_scale;  // of the scores; times log2(e)
+};
+
+constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
+// Heads that are worked on together: their matrices, and sums of dQ, stay in the L2 cache.
+constexpr int SECTION = CAUSAL ? 16 : 4;
+static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
+
+// A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
+// owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are asked for before the sums of the tile
+// before have been computed.
+template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD> struct Geometry {
+    static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD;
+    static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BR = 64 * GROUPS, BLOCK = 128 * (GROUPS + 1);
+    static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
+    static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
+    static constexpr unsigned STREAM_AT = GROUPS * 2 * OWN_BYTES, STATS_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
+    static constexpr unsigned BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
+    static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240, COPY_REGISTERS = GROUPS == 3 ? 32 : 24;
+    static_assert(BC % 16 == 0, "products of 16 rows");
+
+    unsigned base;  // of shared memory
+    __device__ __forceinline__ unsigned own(int group, int which) const { return base + (group * 2 + which) * OWN_BYTES; }
+    __device__ __forceinline__ unsigned own_full(int group) const { return base + BARRIERS_AT + group * 16; }
+    __device__ __forceinline__ unsigned own_empty(int group) const { return own_full(group) + 8; }
+    __device__ __forceinline__ unsigned tile(unsigned n, int which) const {
+        return base + STREAM_AT + (n % STAGES * 2 + which) * TILE_BYTES;
+    }
+    __device__ __forceinline__ unsigned stats(unsigned n) const { return base + STATS_AT + n % STAGES * STATS_BYTES; }
+    __device__ __forceinline__ unsigned full(unsigned n) const { return own_full(GROUPS + n % STAGES); }
+    __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
+    __device__ __forceinline__ void make_barriers() const {
+        for (int g = 0; g < GROUPS; g++) barrier_init<1>(own_full(g)), barrier_init<4>(own_empty(g));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<4 * GROUPS>(empty(n));
+        barriers_made();
+    }
+    __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
+    __device__ __forceinline__ void release(unsigned n) const {
+        if (KEYS) __syncwarp();  // all lanes have read the stats
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
+    }
+};
+
+// BR owned rows of a head, and the tiles [first, end) that are streamed past them, of each of `heads` heads from `head` on.
+struct Task {
+    int batch, own_head, row0;
+    int head, heads, first, end;
+};
+
+// Which task of a pass is the n-th. Tasks of several heads are mixed, so that few blocks wait for each other's sums
+// (backward_once); causal: the longest first.
+template <class G> __device__ __forceinline__ Task task_of(const BackwardParams& p, int n) {
+    const int own_rows = G::KEYS ? p.Nk : p.Nq, streamed = G::KEYS ? p.Nq : p.Nk, heads = G::KEYS ? p.kv_heads : p.heads;
+    const int own_tiles = ceil_div(own_rows, G::BR), tiles = ceil_div(streamed, G::BC), group = p.heads / p.kv_heads;
+    const int first_head = n / (SECTION * own_tiles) * SECTION, section = min(SECTION, p.batches * heads - first_head);
+    const int rest = n - first_head * own_tiles, at = first_head + rest % section;
+    const int tile = CAUSAL && !G::KEYS ? own_tiles - 1 - rest / section : rest / section;
+    const int batch = at / heads, head = at - batch * heads, row0 = tile * G::BR;
+    if (G::KEYS) {
+        const int first = CAUSAL ? min(max(0, row0 - p.causal_offset) / G::BC, tiles - 1) : 0;
+        return {batch, head, row0, head * group, group, first, tiles};
+    }
+    const int end = CAUSAL ? max(1, min(tiles, ceil_div(row0 + G::BR + p.causal_offset, G::BC))) : tiles;
+    return {batch, head, row0, head / group, 1, 0, end};
+}
+// Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
+template <class G, class Work> __device__ __forceinline__ void each_task(const BackwardParams& p, Work work) {
+    const int tasks = p.batches * (G::KEYS ? p.kv_heads * ceil_div(p.Nk, G::BR) : p.heads * ceil_div(p.Nq, G::BR));
+    const int blocks = gridDim.x;
+    for (int round = 0; round * blocks < tasks; round++) {
+        const int n = round * blocks + (CAUSAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
+        if (n < tasks) work(task_of<G>(p, n));
+    }
+}
+
+// Asks for a group's owned rows, or for tile j of a head as the n-th that is asked for, once their buffers are empty.
+template <class G> __device__ __forceinline__ void copy_own(const PassMaps& maps, const G& memory, const Task& t, int group,
+                                                            unsigned barrier) {
+    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
+        copy_box(memory.own(group, w) + c * 64 * 128, maps.own[w], c * 64, t.row0 + group * 64, t.own_head, t.batch, barrier);
+}
+template <class G> __device__ __forceinline__ void copy_tile(const BackwardParams& p, const PassMaps& maps, const G& memory,
+                                                             const Task& t, int head, int j, unsigned n) {
+    const unsigned barrier = memory.full(n);
+    barrier_wait(memory.empty(n), n / G::STAGES % 2 ^ 1);
+    barrier_expect<G::STAGE_BYTES>(barrier);
+    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
+        copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, j * G::BC, head, t.batch, barrier);
+    if constexpr (G::KEYS)
+        copy_bulk<G::STATS_BYTES>(memory.stats(n), p.stats + ((long long)t.batch * p.heads + head) * p.stats_rows + j * G::BC,
+                                  barrier);
+}
+// What the copying thread does.
+template <class G> __device__ __forceinline__ void copy_tiles(const BackwardParams& p, const PassMaps& maps, const G& memory) {
+    unsigned asked = 0, tasks = 0;
+    each_task<G>(p, [&](const Task& t) {
+        for (int g = 0; g < G::GROUPS; g++) {
+            barrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
+            barrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
+            copy_own(maps, memory, t, g, memory.own_full(g));
+        }
+        tasks++;
+        for (int head = t.head; head < t.head + t.heads; head++)
+            for (int j = t.first; j < t.end; j++) copy_tile(p, maps, memory, t, head, j, asked++);
+    });
+}
+
+typedef float Sums[COLUMNS / 8][4];
+
+__device__ __forceinline__ void clear(Sums& sum) {
+    UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) sum[n][e] = 0;
+}
+// Writes sums of this thread's rows, times a factor; they are those of columns from `first` on.
+template <int N>
+__device__ __forceinline__ void store(const float (&sum)[N][4], const Matrix<unsigned short>& m, int batch, int head, int row,
+                                      int rows, float factor, int first = 0) {
+    UNROLL for (int h = 0; h < 2; h++, row += 8) {
+        unsigned short* to = m.data + batch * m.batch + head * m.head + row * m.row;
+        UNROLL for (int g = 0; g < N / 4; g++) {
+            unsigned x[4];
+            UNROLL for (int n = 0; n < 4; n++) x[n] = pack(sum[g * 4 + n][2 * h] * factor, sum[g * 4 + n][2 * h + 1] * factor);
+            exchange_pairs(x);
+            const int column = first + g * 32 + threadIdx.x % 4 * 8;
+            if (row < rows && column < D) *(uint4*)(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
+        }
+    }
+}

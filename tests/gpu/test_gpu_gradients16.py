@@ -1,0 +1,96 @@
+"""Gradients of 16-bit numbers by warpgroups, in two passes and in one, against float64: the same bits each time."""
+
+import pytest
+from test_gpu_gradients import ALLOWED, definition, operands
+
+from hw4cli import attention_backward
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.gradients import hopper, once
+
+KERNELS = [once.NAME, hopper.NAME]
+WORKLOADS = [
+    *(
+        Workload(dtype, 1, 4, 4, 1024, 1024, d, causal)
+        for dtype in (FLOAT16, BFLOAT16)
+        for d in (64, 128)
+        for causal in (False, True)
+    ),
+    Workload(FLOAT16, 2, 4, 2, 1000, 1333, 64, True, 333),
+    Workload(BFLOAT16, 2, 8, 2, 1333, 1000, 128, True, -333),
+    Workload(FLOAT16, 1, 6, 2, 777, 500, 40, True, 0),
+    Workload(BFLOAT16, 1, 3, 3, 500, 777, 104),
+    Workload(FLOAT16, 1, 2, 1, 1, 3000, 128),
+    Workload(FLOAT16, 3, 2, 2, 130, 1, 64),
+    Workload(BFLOAT16, 1, 40, 40, 640, 640, 8, True),
+    Workload(BFLOAT16, 1, 1, 1, 4096, 8192, 64, True, 4096),
+]
+
+
+@pytest.fixture(scope="module")
+def torch(gpu):
+    if not gpu.props.warpgroups:
+        pytest.skip("needs compute capability 9.0")
+    return pytest.importorskip("torch")
+
+
+def exact(torch, do, q, k, v, work):
+    """dQ, dK and dV by the formulas, in float64, on the GPU."""
+    group = work.heads // work.kv_heads
+    do, q, k, v = do.double(), q.double(), *(x.double().repeat_interleave(group, dim=1) for x in (k, v))
+    s = q @ k.transpose(2, 3) * work.scale
+    if work.causal:
+        s = s.masked_fill(~torch.ones(work.Nq, work.Nk, dtype=torch.bool, device="cuda").tril(work.offset), -torch.inf)
+    p = torch.nan_to_num(s.softmax(3))
+    dp = do @ v.transpose(2, 3)
+    ds = p * (dp - (p * dp).sum(3, keepdim=True)) * work.scale
+    shared = [x.unflatten(1, (work.kv_heads, group)).sum(2) for x in (ds.transpose(2, 3) @ q, p.transpose(2, 3) @ do)]
+    return ds @ k, *shared
+
+
+def prepared(torch, work, factor=1.0):
+    do, q, k, v = operands(torch, work, factor)
+    o, lse = (x.to(y) for x, y in zip(definition(torch, q, k, v, work), (q.dtype, torch.float32), strict=True))
+    return do, q, k, v, o, lse
+
+
+def aligned(work):
+    return "bottom-right" if work.offset == work.Nk - work.Nq else "top-left"
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("work", WORKLOADS, ids=str)
+def test_gradients_by_warpgroups_are_right_and_have_the_same_bits_again(torch, work, kernel):
+    arrays = prepared(torch, work)
+    how = {"causal": work.causal, "align": aligned(work), "kernel": kernel}
+    got, again = attention_backward(*arrays, **how), attention_backward(*arrays, **how)
+    for one, other, right in zip(got, again, exact(torch, *arrays[:4], work), strict=True):
+        assert torch.equal(one, other)
+        assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * max(float(right.abs().max()), 1e-3)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_hundred_runs_give_the_same_bits_even_beside_other_work(torch, kernel):
+    """Blocks that wait for others do so whatever else runs: another stream has the same kernel."""
+    arrays = prepared(torch, Workload(BFLOAT16, 2, 16, 16, 2048, 2048, 128, True))
+    first = attention_backward(*arrays, causal=True, kernel=kernel)
+    torch.cuda.synchronize()
+    side, beside = torch.cuda.Stream(), []
+    for _ in range(100):
+        with torch.cuda.stream(side):
+            beside.append(attention_backward(*arrays, causal=True, kernel=kernel))
+        again = attention_backward(*arrays, causal=True, kernel=kernel)
+        assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, other) for found in beside for one, other in zip(first, found, strict=True))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
+    work = Workload(FLOAT16, 2, 3, 3, 300, 300, 64, True)
+    arrays = prepared(torch, work, factor=4.0)
+    apart = [torch.stack([x, x], dim=2)[:, :, 0] if x.ndim == 4 else x for x in arrays]  # every head twice
+    expected = attention_backward(*arrays, causal=True, kernel=kernel)
+    got = attention_backward(*apart, causal=True, kernel=kernel)
+    for one, other, right in zip(got, expected, exact(torch, *arrays[:4], work), strict=True):
+        assert torch.equal(one, other)
+        assert (one.double() - right).abs().max() <= 2 * ALLOWED[FLOAT16] * right.abs().max()

@@ -1,0 +1,73 @@
+"""Gradients of 16-bit numbers by warpgroups, in two passes and in one, executed on the CPU and compiled."""
+
+import re
+
+import numpy as np
+import pytest
+from test_gradients import assert_right
+
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.device.kernelcheck import compiler_for
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.emulator.library import Schedule
+from hw4cli.errors import MachineError
+from hw4cli.gradients import choice, hopper, once
+from hw4cli.resources import kernel_source
+
+HOPPER = DEVICES[90]
+KERNELS = [once.NAME, hopper.NAME]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(
+    "work",
+    [
+        Workload(FLOAT16, 1, 2, 1, 200, 150, 128, True, -50),
+        Workload(BFLOAT16, 2, 1, 1, 70, 300, 128),
+        Workload(BFLOAT16, 1, 4, 2, 140, 260, 64, True, 130),
+        Workload(FLOAT16, 1, 1, 1, 300, 70, 40),
+    ],
+    ids=str,
+)
+def test_gradients_by_warpgroups_are_right_and_free_of_races(kernel, work):
+    assert_right(work, kernel=kernel, cc=90)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient(kernel):
+    dq, _, _ = assert_right(Workload(FLOAT16, 1, 1, 1, 300, 80, 64, True, -220), kernel=kernel, cc=90)
+    _, dk, dv = assert_right(Workload(FLOAT16, 1, 1, 1, 80, 300, 64, True, 0), kernel=kernel, cc=90)
+    assert not dq[:, :, :220].any() and not dk[:, :, 80:].any() and not dv[:, :, 80:].any()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(kernel):
+    work = Workload(BFLOAT16, 1, 2, 2, 200, 300, 64, True, 100)
+    runs = [(Schedule("forward"), 2), (Schedule("random", 5), 1), (Schedule("reverse"), 3)]
+    first, *others = (assert_right(work, kernel=kernel, cc=90, schedule=order, blocks=blocks) for order, blocks in runs)
+    assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])
+@pytest.mark.parametrize("d", [64, 128])
+def test_no_register_spills_and_products_run_side_by_side(kernel, dtype, d, causal):
+    planned = choice.plan(Workload.square(dtype, 1, 4, 1024, d, causal), HOPPER, kernel)
+    options = (*OPTIONS, *planned.options, "--ptxas-options=-v")
+    _, log = compiler_for(HOPPER).build(kernel_source(kernel), f"{kernel}.cu", options, 90)
+    assert re.findall(r"(\d+) bytes spill", log) == 6 * ["0"], log
+    assert "Potential Performance Loss" not in log and "warning" not in log, log
+    assert all(step.shared <= HOPPER.shared_limit for step in planned.launches)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_warpgroups_take_16_bit_numbers_in_rows_of_16_byte_chunks(kernel):
+    def chosen(dtype, d, cc):
+        return choice.plan(Workload.square(dtype, 1, 1, 512, d), DEVICES[cc]).variant
+
+    assert {chosen(dtype, d, 90) for dtype in (FLOAT16, BFLOAT16) for d in (64, 128)} <= {*KERNELS}
+    assert not {chosen(FLOAT32, 64, 90), chosen(FLOAT16, 64, 80), chosen(FLOAT16, 60, 90)} & {*KERNELS}
+    refused = rf"kernel {kernel} does not take float16, d=64 on compute capability 8\.0"
+    with pytest.raises(MachineError, match=refused):
+        choice.plan(Workload.square(FLOAT16, 1, 1, 512, 64), DEVICES[80], kernel)
