@@ -1,0 +1,4 @@
+#define Q_COALESCED 0
+#include "halfwarp.cuh"
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+halfwarp_strided(const Params p) { attend_by_half_warps(p); }
