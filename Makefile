@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases results dist clean clean-cases cuda-extra
+.PHONY: help demo test gpu-test lint cases seq results dist clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -63,6 +63,11 @@ hw4-amd: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/hip/*
 	$(PYTHON3) -m hw4cli.compute.native build/amd hip
 	$(HIPCC) -O3 -std=c++17 $(HIP_ARCH:%=--offload-arch=%) -fgpu-flush-denormals-to-zero -Ibuild/amd -o $@ -x hip $<
 
+seq: seq-attention seq-flashattention  ## build ./seq-attention and ./seq-flashattention, on one core of the CPU: the baselines
+
+seq-attention seq-flashattention: %: kernels/host/%.c kernels/host/seq.h
+	$(CC) -O3 -std=c11 -D_POSIX_C_SOURCE=200809L -o $@ $< -lm
+
 cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
 
@@ -87,7 +92,7 @@ clean-cases:  ## remove the generated cases
 	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part testcases/.hw4-sums.json
 
 clean:  ## remove the environment, builds and caches (see clean-cases)
-	rm -f hw4 hw4-amd
+	rm -f hw4 hw4-amd seq-attention seq-flashattention
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from hw4cli.arrays import half, halfmma
 from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
 from hw4cli.arrays.workload import BFLOAT16, Workload
-from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, U32, Shares, power_below
+from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, U32, Shares
+from hw4cli.compute.common import power_below
 from hw4cli.compute.dispatch import AUTO, rounded_up
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan

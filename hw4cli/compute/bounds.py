@@ -8,7 +8,7 @@ K; or by the first three. Errors of a score are in units of log2, as the kernels
 import math
 from dataclasses import dataclass, field
 
-from hw4cli.compute.common import TILED_KEYS
+from hw4cli.compute.common import TILED_KEYS, power_below
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
@@ -25,7 +25,7 @@ NEAR = 24  # keys whose log2-score is further below a row's largest have next to
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
-ON_TENSOR_CORES = {"split", "exact"}
+ON_TENSOR_CORES = {"split", "exact", "fp16qk"}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
 PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
 TYPICAL = Magnitudes(3.0, 3.0, 3.0)  # the assignment's range
@@ -85,8 +85,7 @@ def bound(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Device
 
 
 def has_bound(kernel: str) -> bool:
-    """Whether anything is known of a kernel's error: not of a file of one's own, nor of a rung that gives no lengths of
-    its sums."""
+    """Whether anything is known of a kernel's error: not of a user's file, nor of a rung without a longest sum."""
     return kernel in PROVEN or (kernel in VARIANTS and VARIANTS[kernel].longest_sum(LARGEST_N) > 0)
 
 
@@ -135,7 +134,7 @@ def shares(kernel: str, values: Magnitudes | AbsMax, d: int, N: int, props: Devi
     found = Magnitudes(*values)
     if kernel == "float64":
         return _float64(found, d, N)
-    if kernel in ON_TENSOR_CORES:
+    if kernel in ON_TENSOR_CORES & PROVEN:
         return _split(kernel, found, d, N, props)
     return _float32(kernel, found, d, N)
 
@@ -191,6 +190,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "sum of a score": U32 * sum(map(scores.after, range(1, d + 1))) * LN2,
+            **({"Q and K rounded to fp16": _rounded16(found, d)} if kernel == "fp16qk" else {}),
             "exponent": 2 * U32 * top * LN2 + power,
             "rescaling": (2 * U32 * top * LN2 + power * ceil_div(n, 16)) if proven else 0.0,
             # flash adds the exponent of l to m, where |m| <= top; then the splits' m are subtracted.
@@ -205,6 +205,15 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     else:
         shares.fixed["sums (estimate)"] = n / 4 * U32 * v
     return shares
+
+
+def _rounded16(found: Magnitudes, d: int) -> float:
+    """The error of a score, natural, whose Q and K were rounded to fp16: what two terms would hold is lost."""
+    if not max(found.q, found.k) <= LARGEST16:
+        return math.inf
+    q, k = (Terms.of(x, norm, d) for x, norm in zip((found.q, found.k), found.norms(d), strict=True))
+    q_error, k_error = q.second + q.rest, k.second + k.rest
+    return (q_error * k.norm + q.norm * k_error + q_error * k_error) / math.sqrt(d)
 
 
 def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
@@ -282,11 +291,6 @@ def _small_first(scores: Scores, largest: float, lost: float) -> float:
 def _ends(d: int) -> range:
     """The columns up to the end of each step of 16."""
     return range(16, d + 16, 16)
-
-
-def power_below(x: float) -> float:
-    """The power of two at or below x."""
-    return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 
 
 def _float64(found: Magnitudes, d: int, N: int) -> Shares:

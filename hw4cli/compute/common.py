@@ -1,5 +1,6 @@
 """What families of kernels share: padded head sizes, a block for every BR rows, how keys are split."""
 
+import math
 from collections.abc import Callable, Iterable
 from itertools import product
 
@@ -34,6 +35,11 @@ def combine_launch(name: str, shape: Shape) -> Launch:
 def tiles_of(rows: Iterable[int], keys: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Every BR of some with every BC of some."""
     return tuple(product(rows, keys))
+
+
+def power_below(x: float) -> float:
+    """The power of two at or below x."""
+    return math.ldexp(0.5, math.frexp(x)[1]) if x else 0.0
 
 
 def padded_d(d: int) -> int:
