@@ -41,6 +41,13 @@ __device__ __forceinline__ float dot(const Vector& a, const Vector& b, float sum
     return sum;
 }
 
+__device__ __forceinline__ Vector load_if(bool there, const Vector* from)  // else zeros
+{
+    Vector found = {};
+    if (there) found = *from;
+    return found;
+}
+
 // One row's state: a lane has m and l like its 15 neighbours, and its slice of O.
 struct Row {
     float m, l;
@@ -63,7 +70,7 @@ __device__ __forceinline__ void load_slice(Vector (&to)[SLICE], const float* row
 #if Q_COALESCED
     EACH for (int n = 0; n < SLICE; ++n) {
         const int at = lane + 16 * n;
-        to[n] = at < VECTORS ? reinterpret_cast<const Vector*>(row)[at] : Vector{};
+        to[n] = load_if(at < VECTORS, reinterpret_cast<const Vector*>(row) + at);
     }
 #else  // a float at a time, neighbouring lanes 4 * VECTOR bytes apart
     EACH for (int n = 0; n < SLICE; ++n)
@@ -158,8 +165,8 @@ __device__ __forceinline__ void attend_by_half_warps(const Params& p)
             const int j = e / VECTORS, c = e % VECTORS;
             const bool there = key0 + j < p.Nk;
             const long long at = (long long)key0 * VECTORS + e;
-            K[j * K_STRIDE + c] = there ? k[at] : Vector{};
-            V[e] = there ? v[at] : Vector{};
+            K[j * K_STRIDE + c] = load_if(there, k + at);
+            V[e] = load_if(there, v + at);
         }
         __syncthreads();
         const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);

@@ -2,7 +2,7 @@
 //
 // Idea:     Tiles of K and V come once. For each of them a block goes through all rows, and O, l and m, which it has not
 //           finished, come from device memory and go back there.
-// Geometry: One block of 256 threads for each batch: the inner loop changes what the outer one left, so that rows
+// Geometry: One block of 1024 threads for each batch: the inner loop changes what the outer one left, so that rows
 //           cannot be shared among blocks. Tiles by the paper's formula, BC = ceil(M/4d) and BR = min(BC, d), where M is
 //           40 KB.
 // Shared:   Q, K (rows padded by one float against bank conflicts), V, S, and two factors a row: 4 * (BR*d + BC*(d+1) +
@@ -18,7 +18,7 @@
 
 static_assert(BR <= THREADS, "each row of the tile needs a thread for its softmax");
 
-extern "C" __global__ void LAUNCH_BOUNDS
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 paper(const Params p)
 {
     extern __shared__ float4 memory[];
@@ -53,7 +53,7 @@ paper(const Params p)
             for (int e = threadIdx.x; e < BR * BC; e += THREADS) {  // 9
                 const int i = e / BC, j = e % BC;
                 float s = 0.0f;
-#pragma unroll 16
+#pragma unroll 8
                 for (int c = 0; c < D; ++c) s += Q[i * D + c] * K[j * (D + 1) + c];
                 S[i * (BC + 1) + j] = mask.allows(i, j) ? s : MINUS_INFINITY;
             }

@@ -21,6 +21,13 @@
 #define LAUNCH_BOUNDS __launch_bounds__(THREADS)
 #endif
 
+// The second number of __launch_bounds__, blocks that a multiprocessor must have room for: HIP means something else by it.
+#ifdef __HIP__
+#define RESIDENT(blocks) 1
+#else
+#define RESIDENT(blocks) (blocks)
+#endif
+
 #define LOG2E 1.44269504088896341f  // the scores carry this factor, so that exp(s) is exp2f(s): one instruction
 #define LN2 0.693147180559945309f
 

@@ -13,9 +13,12 @@
 #include "rows.cuh"
 #include "schedule.cuh"
 
-static_assert(THREADS == BR, "each row needs a thread");
+constexpr int ROOM = D <= 32 ? 512 : D <= 64 ? 384 : 256;  // threads on a multiprocessor: each has 128 registers, 168, or 255
 
-extern "C" __global__ void LAUNCH_BOUNDS
+static_assert(THREADS == BR, "each row needs a thread");
+static_assert(THREADS <= ROOM, "a thread must have registers for its row of O");
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(ROOM / THREADS))
 rowthread(const Params p)
 {
     extern __shared__ float4 shared[];

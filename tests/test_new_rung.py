@@ -40,7 +40,7 @@ def tree(tmp_path_factory):
 
 def test_the_commands_know_it(tree):
     kernels = json.loads(run(tree, "hw4cli", "kernels", "--format", "json").stdout)
-    assert [kernel["kernel"] for kernel in kernels][:3] == ["naive", "toy", "smallbr"]
+    assert [kernel["kernel"] for kernel in kernels][:3] == ["naive", "toy", "paper"]
     completed = run(tree, "hw4cli", _HW4_COMPLETE="bash_complete", COMP_WORDS="hw4 --kernel to", COMP_CWORD="2")
     assert completed.stdout == "plain,toy\n"
     pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")

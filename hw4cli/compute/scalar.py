@@ -105,7 +105,7 @@ PAPER = Variant(
     "Algorithm 1 as it is printed: the loop over K and V outside, O, l and m in device memory",
     error_bound=5e-5,
     tile=lambda shape, props: _paper_tile(shape.d),
-    derived=lambda shape, tile, props: {"THREADS": 256},
+    derived=lambda shape, tile, props: {"THREADS": 1024},
     regions=lambda d, tile: {**_padded(d, tile), "α": 2 * FLOAT * tile["BR"]},
     launches=_paper_launch,
     longest_sum=lambda N: N // 4 + 32,

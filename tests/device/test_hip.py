@@ -21,6 +21,7 @@ try:
 except MachineError as reason:
     COMPILERS = {}
     pytestmark = pytest.mark.skip(reason=f"needs hiprtc: {reason}")
+LOCAL = {"halfwarp_local"}  # in which arrays are to lie in memory
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 80]
 
 
@@ -34,7 +35,8 @@ def test_a_kernel_compiles_for_amds_gpus_without_spills_and_its_blocks_fit(name,
         assert row.problem is None
         assert row.registers > 0
         assert row.blocks >= 1
-        assert row.spilled_bytes == 0, f"{row.symbol} keeps {row.spilled_bytes} bytes of a lane in memory"
+        in_memory = row.spilled_bytes > 0  # of a lane
+        assert in_memory == (name in LOCAL), f"{row.symbol} keeps {row.spilled_bytes} bytes of a lane in memory"
 
 
 def test_a_block_leaves_shared_memory_for_the_vote_of_hips_own():
