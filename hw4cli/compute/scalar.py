@@ -116,7 +116,7 @@ PAPER = Variant(
 GLOBAL = Variant(
     "global",
     "fused, without shared memory: a thread a row, which reads K and V from device memory",
-    error_bound=5e-5,
+    error_bound=1e-4,
     tile=lambda shape, props: _row_of_a_thread(shape),
     derived=lambda shape, tile, props: {"THREADS": tile["BR"]},
     regions=lambda d, tile: {},
@@ -128,7 +128,7 @@ GLOBAL = Variant(
 ROWTHREAD = Variant(
     "rowthread",
     "a thread a row, from tiles in shared memory: many a first kernel",
-    error_bound=5e-5,
+    error_bound=1e-4,
     tile=lambda shape, props: _row_of_a_thread(shape),
     derived=lambda shape, tile, props: {"THREADS": tile["BR"]},
     regions=_of_a_tile,
@@ -189,7 +189,7 @@ WARP = Variant(
 HALFWARP = Variant(
     "halfwarp",
     "the course's best report as it is written: K and V alone in shared memory, the softmax key by key",
-    error_bound=5e-5,
+    error_bound=5e-4,  # l is a sum of N numbers, one by one
     # Wider slices need more than the 64 registers that 1024 threads leave, and AMD's compilers more than NVIDIA's.
     tile=lambda shape, props: {"BR": 64 if shape.d > 64 or props.gfx else 128, "BC": 32},
     derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
