@@ -195,7 +195,7 @@ def test_what_the_newest_nvrtc_no_longer_knows_is_told_and_the_rest_is_compiled(
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ([], "Choose from naive, smallbr"),
+        ([], "Choose from naive, paper"),
         (["nave"], "nor a file that ends in .cu. Did you mean 'naive'?"),
         (["./mine"], "nor a file that ends in .cu"),
         (["./none.cu"], "there is no file ./none.cu"),
