@@ -58,5 +58,6 @@ global(const Params p)
 
     if (row >= p.Nq) return;
     float* o = row_of(p.o, t.batch, row);
-    UNROLL for (int c = 0; c < D; ++c) o[c] = O[c] / divisor(l);
+    const float inverse_l = 1.0f / divisor(l);
+    UNROLL for (int c = 0; c < D; ++c) o[c] = O[c] * inverse_l;
 }
