@@ -27,6 +27,9 @@ from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 Bytes = tuple[int, int]  # read, written
 WARP = 32
 MOST_BLOCKS = 1 << 20  # of a batch, that are counted
+KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
+# Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V.
+MOVES_AS = dict.fromkeys(("rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
     `cache`: bytes of the L2 cache; 0 for one that holds all.
     """
     try:
-        done = work(plan.variant, plan.macros, props.cc)
+        done = work(MOVES_AS.get(plan.variant, plan.variant), plan.macros, props.cc)
     except KeyError:
         done = None
     if done and not done.fused:
@@ -155,14 +158,15 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
     again = _again(plan, shape, blocks, done, keys_read // (B * shape.N), props, cache) if cache and done else 0
     flops = (2 * width * (3 + 2 * macros["PV_PIECES"] - 1) if tensor else 0 if doubles else 4 * width) * pairs
+    by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
     return LaunchModel(
         symbol,
         (FLOAT * shape.elements + keys_read + again, written),
         _moved(done.parts, blocks, plan, shape) if done else None,
         _shared(plan, blocks, shape, props),
         _operands(plan, blocks, shape),
-        0 if tensor else flops,
-        flops if tensor else 0,
+        flops - by_tensor_cores,
+        by_tensor_cores,
         0 if doubles else int(pairs * _exponentials(plan)),
         B * blocks.tiles(BC),
     )
@@ -200,7 +204,10 @@ def _again(
 def _exponentials(plan: Plan) -> float:
     """Exponentials of a score, those by which O is scaled included: lanes that share a row each compute its factor."""
     BC = plan.macros["BC"]
-    of_a_tile = {"smallbr": 1, "shared": 1, "warp": WARP, "float4": WARP // 2}
+    if plan.variant in KEY_BY_KEY:
+        return WARP  # of each score P and a factor, in all 16 lanes
+    one = dict.fromkeys(("global", "rowthread", "smallbr", "shared", "fp16qk"), 1)
+    of_a_tile = {**one, "warp": WARP, **dict.fromkeys(("float4", "halfwarp_keys", "halfwarp_unpadded"), WARP // 2)}
     return 1 + of_a_tile.get(plan.variant, 0) / BC
 
 

@@ -319,7 +319,7 @@ def test_the_page_shows_the_bounds_that_the_program_uses():
         for name, size in (*parts.items(), ("**together**", sum(parts.values()))):
             assert float(rows[name][column]) == pytest.approx(size, rel=0.01), name
     told = re.findall(r"^\| `(\w+)`( by norms)? \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
-    assert len(told) == 7
+    assert len(told) == 9
     for kernel, by_norms, *cells in told:
         shown = [(d, N) for d in (32, 64, 128) for N in (128, 32768)]
         for (d, N), cell in zip(shown, cells, strict=True):
