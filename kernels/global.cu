@@ -3,7 +3,7 @@
 // Idea:     A thread owns a row of Q: it goes through the keys, BC at a time, keeps their scores, m, l and O in its
 //           registers, and asks no other thread for anything. All 32 lanes of a warp want the same element of K at the
 //           same time, which is one access.
-// Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 32, or 16 where d is above 64.
+// Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 8, or 4 where d is above 64.
 // Shared:   none.
 // Limits:   An access to the L1 cache for each multiplication. Elements of Q, read again for every tile, are 4*d bytes
 //           apart from lane to lane: 32 sectors an access. BC + d floats must fit into a thread's registers.

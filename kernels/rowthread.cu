@@ -2,11 +2,11 @@
 //
 // Idea:     The block's threads bring a tile of K and V to shared memory together; then each computes its own row: its
 //           scores, m, l and O are in its registers.
-// Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 32, or 16 where d is above 64.
-// Shared:   Q (rows padded by one float against bank conflicts), K, V: 4 * (BR*(d+1) + 2*BC*d) bytes, 24 KB at d = 64.
-// Limits:   A tile serves 32 rows. A block is one warp, which waits for every tile that it loads, and shared memory has
-//           room for nine of them on a multiprocessor of 228 KB. BC + d floats must fit into a thread's registers.
-// Source:   A from-scratch project's first fused kernel (Br = Bc = 32, S_row[BC] and O_acc[D] in registers).
+// Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 8, or 4 where d is above 64.
+// Shared:   Q (rows padded by one float against bank conflicts), K, V: 4 * (BR*(d+1) + 2*BC*d) bytes, 12 KB at d = 64.
+// Limits:   A tile serves 32 rows. A block is one warp, which waits for every tile that it loads, and twelve of them have
+//           registers at d = 64. BC + d floats must fit into a thread's registers: more keys at a time leave fewer warps.
+// Source:   A from-scratch project's first fused kernel (Br = Bc = 32, scores and O in registers).
 // Before:   global. Q, K and V come to shared memory first; the loops are the same.
 
 #include "ptx.cuh"
