@@ -251,7 +251,7 @@ INNER_LOOP = (
 ALGORITHM_1 = Work(
     (Part((LOAD_TILE,), tiles=True, inner=INNER_LOOP),),
     "online",
-    "The first paper's loops: a tile of K and V comes once, and every tile of Q and O for each of them. The kernel paper "
+    "The first paper's loops: a tile of K and V comes once, and every tile of Q and O for each of them. Kernel paper "
     "has this order: a batch is one block's work, and O crosses device memory again and again.",
     divided=True,
 )
