@@ -13,6 +13,7 @@ from hw4cli.arrays.attention import attention_on_gpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.dispatch import AUTO
+from hw4cli.compute.plan import DeviceProperties
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.gradients import choice
@@ -21,6 +22,11 @@ from hw4cli.gradients.ongpu import BackwardOnGpu
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
 GRADIENT_KERNELS = tuple(choice.DESIGNS)
+
+
+def computes_gradients(kernel: str, work: Workload, props: DeviceProperties) -> bool:
+    """Whether a kernel of gradients computes a workload on such a GPU."""
+    return choice.DESIGNS[kernel].takes(work, props)
 
 
 def gradient_implementation(

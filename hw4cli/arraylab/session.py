@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hw4cli.arraylab.backward import GRADIENT_KERNELS, gradient_implementation
+from hw4cli.arraylab.backward import GRADIENT_KERNELS, computes_gradients, gradient_implementation
 from hw4cli.arraylab.measure import ArrayResult, measure
 from hw4cli.arraylab.named import NamedWorkload, workload
 from hw4cli.arraylab.ours import KERNELS, Implementation, implementation, takes
@@ -74,7 +74,8 @@ class ArraySession:
     def _ours(self, case: NamedWorkload) -> list[Implementation]:
         """The kernels named, or the fastest for the workload."""
         if self._direction != FORWARD:
-            chosen: Sequence[str | None] = self._kernels or (None,)
+            named = self._kernels
+            chosen = [x for x in named if computes_gradients(x, case.work, self.gpu.props)] or named or (None,)
             return [gradient_implementation(self.gpu, self._timer, self._direction, case.work, x) for x in chosen]
         kernels = self._kernels or self._default(case)
         fitting = [name for name in kernels if takes(name, case.work)] or kernels

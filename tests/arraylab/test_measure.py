@@ -222,8 +222,10 @@ from types import SimpleNamespace
 import fakecupy, hw4cli.arraylab.session as session
 from fakegpu import FakeTimer
 from test_measure import answering
+from hw4cli.compute.plan import DEVICES
 from test_passes import gradients_of
-session.Gpu = lambda: SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU")
+GPU = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU", props=DEVICES[80])
+session.Gpu = lambda: GPU
 session.GpuTimer = FakeTimer
 FakeTimer.sustained = lambda self, work, seconds: {{"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}}
 session.gradient_implementation = lambda gpu, timer, direction, work, name: gradients_of(name, direction)

@@ -18,13 +18,14 @@ from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks import results
 from hw4cli.arraylab import gradients
-from hw4cli.arraylab.backward import GRADIENT_KERNELS
+from hw4cli.arraylab.backward import GRADIENT_KERNELS, computes_gradients
 from hw4cli.arraylab.inputs import from_words, on_device, to_words, with_gradients
 from hw4cli.arraylab.measure import measure
 from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.ours import Implementation
 from hw4cli.arraylab.passes import BACKWARD, BOTH, FORWARD
 from hw4cli.cli.bench import OF_GRADIENTS
+from hw4cli.compute.plan import DEVICES
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.lab.changes import compare
 
@@ -185,6 +186,12 @@ def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
 
 def test_the_command_takes_every_kernel_for_gradients():
     assert OF_GRADIENTS == GRADIENT_KERNELS
+
+
+def test_a_kernel_of_gradients_computes_what_the_gpu_and_the_element_type_allow():
+    work = workload("N=64 d=64 dtype=bf16").work
+    assert [computes_gradients("backward_mma", work, DEVICES[cc]) for cc in (75, 80, 90)] == [False, True, True]
+    assert all(computes_gradients("backward", work, DEVICES[cc]) for cc in (61, 90))
 
 
 def test_bad_requests_are_one_sentence(hw4):
