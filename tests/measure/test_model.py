@@ -162,8 +162,7 @@ def modelled(kernel, workload_text, causal, splits):
     """The models of a kernel's launches, and their grids, by symbol."""
     if kernel in ("flash", "split"):
         shape = Shape(*map(int, workload_text.split(",")), causal=causal == "1")
-        variant = VARIANTS[kernel]
-        plan = (replace(variant, splits=lambda *_: int(splits)) if kernel == "flash" else variant).plan(shape, H200)
+        plan = replace(VARIANTS[kernel], splits=lambda *_: int(splits)).plan(shape, H200)
         found = launch_models(plan, shape, H200, L2_BYTES)
     else:
         work = workload(workload_text).work
