@@ -63,7 +63,9 @@ class LaunchModel:
 
 @dataclass(frozen=True)
 class BlockKeys:
-    """The blocks of one batch, one number each: rows that there are, keys that they visit, and the first of these."""
+    """The blocks of one batch, one number each: rows that there are, keys that they visit, and the first of these.
+
+    A task that two blocks share (kernels/parts.cuh) is taken for one block's: what they hand over is not counted."""
 
     rows: Any
     keys: Any
