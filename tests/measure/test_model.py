@@ -159,7 +159,7 @@ L2_BYTES = model_named("H200").cache
 
 @cache
 def modelled(kernel, workload_text, causal, splits):
-    """The models of a kernel's launches, and their grids, by symbol."""
+    """The models of a kernel's launches, with their grids and the splits of the keys, by symbol."""
     if kernel in ("flash", "split"):
         shape = Shape(*map(int, workload_text.split(",")), causal=causal == "1")
         plan = replace(VARIANTS[kernel], splits=lambda *_: int(splits)).plan(shape, H200)
@@ -168,14 +168,16 @@ def modelled(kernel, workload_text, causal, splits):
         work = workload(workload_text).work
         plan = plan_of(kernel, work, H200)
         found = array_models(plan, work, H200, L2_BYTES)
-    return {launch.symbol: (model, launch.grid) for launch, model in zip(plan.launches, found, strict=True)}
+    sizes = {launch.symbol: (str(launch.grid), str(plan.splits)) for launch in plan.launches}
+    return {model.symbol: (model, sizes[model.symbol]) for model in found}
 
 
 def counted_on_an_h200(*kernels):
-    """The recorded launches whose grid is that of today's plan, each with its model."""
+    """The recorded launches that are of today's plan, each with its model."""
     for line in TRAFFIC:
-        model, grid = modelled(*(line[name] for name in ("kernel", "workload", "causal", "splits")))[line["launch"]]
-        if line["kernel"] in kernels and grid == int(line["grid"]):
+        found = modelled(*(line[name] for name in ("kernel", "workload", "causal", "splits")))
+        model, size = found.get(line["launch"], (None, None))
+        if line["kernel"] in kernels and size == (line["grid"], line["splits"]):
             yield line, model
 
 
