@@ -8,21 +8,18 @@ from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.gradients import hopper, once
 
 KERNELS = [once.NAME, hopper.NAME]
-WORKLOADS = [
-    *(
-        Workload(dtype, 1, 4, 4, 1024, 1024, d, causal)
-        for dtype in (FLOAT16, BFLOAT16)
-        for d in (64, 128)
-        for causal in (False, True)
-    ),
-    Workload(FLOAT16, 2, 4, 2, 1000, 1333, 64, True, 333),
-    Workload(BFLOAT16, 2, 8, 2, 1333, 1000, 128, True, -333),
+WORKLOADS = [  # of few types and widths, each of which is compiled
+    Workload(FLOAT16, 1, 4, 4, 1024, 1024, 64),
+    Workload(FLOAT16, 3, 2, 2, 130, 1, 64),
+    Workload(BFLOAT16, 1, 4, 4, 1024, 1024, 64, True),
+    Workload(BFLOAT16, 2, 4, 2, 1000, 1333, 64, True, 333),
+    Workload(BFLOAT16, 1, 1, 1, 4096, 8192, 64, True, 4096),
+    Workload(BFLOAT16, 1, 4, 4, 1024, 1024, 128),
+    Workload(BFLOAT16, 1, 2, 1, 1, 3000, 128),
+    Workload(FLOAT16, 1, 4, 4, 1024, 1024, 128, True),
+    Workload(FLOAT16, 2, 8, 2, 1333, 1000, 128, True, -333),
     Workload(FLOAT16, 1, 6, 2, 777, 500, 40, True, 0),
     Workload(BFLOAT16, 1, 3, 3, 500, 777, 104),
-    Workload(FLOAT16, 1, 2, 1, 1, 3000, 128),
-    Workload(FLOAT16, 3, 2, 2, 130, 1, 64),
-    Workload(BFLOAT16, 1, 40, 40, 640, 640, 8, True),
-    Workload(BFLOAT16, 1, 1, 1, 4096, 8192, 64, True, 4096),
 ]
 
 
@@ -71,7 +68,7 @@ def test_gradients_by_warpgroups_are_right_and_have_the_same_bits_again(torch, w
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_hundred_runs_give_the_same_bits_even_beside_other_work(torch, kernel):
     """Blocks that wait for others do so whatever else runs: another stream has the same kernel."""
-    arrays = prepared(torch, Workload(BFLOAT16, 2, 16, 16, 2048, 2048, 128, True))
+    arrays = prepared(torch, Workload(FLOAT16, 2, 16, 16, 2048, 2048, 128, True))
     first = attention_backward(*arrays, causal=True, kernel=kernel)
     torch.cuda.synchronize()
     side, beside = torch.cuda.Stream(), []
@@ -86,11 +83,11 @@ def test_a_hundred_runs_give_the_same_bits_even_beside_other_work(torch, kernel)
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
-    work = Workload(FLOAT16, 2, 3, 3, 300, 300, 64, True)
+    work = Workload(BFLOAT16, 2, 3, 3, 300, 300, 64, True)
     arrays = prepared(torch, work, factor=4.0)
     apart = [torch.stack([x, x], dim=2)[:, :, 0] if x.ndim == 4 else x for x in arrays]  # every head twice
     expected = attention_backward(*arrays, causal=True, kernel=kernel)
     got = attention_backward(*apart, causal=True, kernel=kernel)
     for one, other, right in zip(got, expected, exact(torch, *arrays[:4], work), strict=True):
         assert torch.equal(one, other)
-        assert (one.double() - right).abs().max() <= 2 * ALLOWED[FLOAT16] * right.abs().max()
+        assert (one.double() - right).abs().max() <= 2 * ALLOWED[BFLOAT16] * right.abs().max()
