@@ -17,20 +17,22 @@ from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
-from hw4cli.gradients import plan as gradients
+from hw4cli.gradients import choice
+from hw4cli.gradients import mma as backward_mma
+from hw4cli.gradients import plan as backward
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 
-BACKWARD = gradients.NAME
-NAMES = (*KERNELS16, BACKWARD)
+BACKWARD = (backward.NAME, backward_mma.NAME)
+NAMES = (*KERNELS16, *BACKWARD)
 HALF = 2  # bytes
 
 
 def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
     """The launches of a kernel of NAMES for a workload. Raises MachineError where it does not run."""
-    if name == BACKWARD:
-        return gradients.plan(work, props)
+    if name in BACKWARD:
+        return choice.plan(work, props, name)
     check_type(name, work)
     return plan16(work, props, name)
 
@@ -212,39 +214,53 @@ def _backward_delta(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -
 
 def _backward_dq(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -> LaunchModel:
     """A block keeps rows of Q and dO, and lets K and V pass: S, dP and dQ are products."""
-    m = plan.macros
-    last = np.arange(0, work.Nq, m["BR"], dtype=np.int64) + m["BR"] - 1
-    tiles = _times(_keys_of(work, last), m["BC"])
+    rows, streamed = _tile(plan, "DQ")
+    last = np.arange(0, work.Nq, rows, dtype=np.int64) + rows - 1
+    tiles = _times(_keys_of(work, last), streamed)
     heads = work.batch * work.heads
-    keys, count = heads * int(np.minimum(work.Nk, tiles * m["BC"]).sum()), heads * int(tiles.sum())
-    pairs, stats = count * m["BR"] * m["BC"], 2 * FLOAT * sizes.rows
+    keys, count = heads * int(np.minimum(work.Nk, tiles * streamed).sum()), heads * int(tiles.sum())
+    stats = 2 * FLOAT * sizes.rows
     return LaunchModel(
         launch.symbol,
         (2 * sizes.q + 2 * sizes.k + stats, sizes.q),
         (2 * sizes.q + _head_bytes(work, keys) + stats, sizes.q),
-        ffma_flops=3 * 2 * padded_d(work.d) * pairs,
-        exponentials=pairs,
+        **_products(plan, work, 3, count * rows * streamed),
         tiles=count,
     )
 
 
 def _backward_dkdv(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -> LaunchModel:
     """A block keeps keys of K and V, and lets rows of Q and dO pass: S, dP, dK and dV are products."""
-    m = plan.macros
-    key0 = np.arange(0, work.Nk, m["BR"], dtype=np.int64)
-    first = np.maximum(0, key0 - work.offset) // m["BC"] * m["BC"] if work.causal else np.zeros_like(key0)
+    rows, streamed = _tile(plan, "DKDV")
+    key0 = np.arange(0, work.Nk, rows, dtype=np.int64)
+    first = np.maximum(0, key0 - work.offset) // streamed * streamed if work.causal else np.zeros_like(key0)
     passed = np.maximum(0, work.Nq - first)
     heads = work.batch * work.heads
-    rows, count = heads * int(passed.sum()), heads * int(_times(passed, m["BC"]).sum())
-    pairs, stats = count * m["BR"] * m["BC"], 2 * FLOAT * sizes.rows
+    queries, count = heads * int(passed.sum()), heads * int(_times(passed, streamed).sum())
+    stats = 2 * FLOAT * sizes.rows
     return LaunchModel(
         launch.symbol,
         (2 * sizes.q + 2 * sizes.k + stats, 2 * sizes.k),
-        (2 * sizes.k + _head_bytes(work, rows) + 2 * FLOAT * rows, 2 * sizes.k),
-        ffma_flops=4 * 2 * padded_d(work.d) * pairs,
-        exponentials=pairs,
+        (2 * sizes.k + _head_bytes(work, queries) + 2 * FLOAT * queries, 2 * sizes.k),
+        **_products(plan, work, 4, count * rows * streamed),
         tiles=count,
     )
+
+
+def _tile(plan: Plan, which: str) -> tuple[int, int]:
+    """Rows that a block of a pass owns, and rows that it streams."""
+    m = plan.macros
+    if plan.variant == backward_mma.NAME:
+        return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"], m[f"{which}_BC"]
+    return m["BR"], m["BC"]
+
+
+def _products(plan: Plan, work: Workload, count: int, pairs: int) -> dict[str, int]:
+    """So many products of each pair, by FFMA or on tensor cores (not known of float32, whose pieces are multiplied)."""
+    flops = count * 2 * padded_d(work.d) * pairs
+    if plan.variant != backward_mma.NAME:
+        return {"ffma_flops": flops, "exponentials": pairs}
+    return {"tensor_flops": 0 if work.dtype == FLOAT32 else flops, "exponentials": pairs}
 
 
 def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -> LaunchModel:
@@ -260,4 +276,6 @@ _MODELS: dict[str, Callable[[Plan, Launch, Workload, _Sizes], LaunchModel]] = {
     "backward_delta": _backward_delta,
     "backward_dq": _backward_dq,
     "backward_dkdv": _backward_dkdv,
+    "backward_mma_dq": _backward_dq,
+    "backward_mma_dkdv": _backward_dkdv,
 }

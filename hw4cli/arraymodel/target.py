@@ -55,7 +55,7 @@ def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
 
 def runner(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
     """What enqueues a kernel of arrays once more, all its launches. Raises MachineError where it does not run."""
-    return _backward(gpu, case, arrays) if name == BACKWARD else _forward(gpu, name, case, arrays)
+    return _backward(gpu, name, case, arrays) if name in BACKWARD else _forward(gpu, name, case, arrays)
 
 
 def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
@@ -65,15 +65,15 @@ def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> 
     return lambda: half.launch(case.work, where, case.scale, gpu.cupy.cuda.Stream.null, kernel=name)
 
 
-def _backward(gpu: Gpu, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
+def _backward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
     """Gradients of made-up values: Q stands for O and dO, and the LSE is 0, which changes nothing that is counted."""
-    work, cupy = case.work, gpu.cupy
+    work, cupy, backward = case.work, gpu.cupy, BackwardOnGpu(gpu)
+    planned = backward.plan(work, name)
     made: list[Any] = [cupy.ndarray(x.shape, WORDS[work.dtype]) for x in (arrays.q, arrays.k, arrays.v)]
-    stats = [cupy.ndarray((work.batch, work.heads, work.Nq), np.float32) for _ in range(2)]
-    for one in stats:
+    lse = cupy.ndarray((work.batch, work.heads, work.Nq), np.float32)
+    scratch = cupy.ndarray(max(1, planned.scratch), np.uint8)
+    for one in (lse, scratch):
         one.data.memset(0, one.nbytes)
     given = (arrays.q, arrays.k, arrays.v, arrays.q, arrays.q)
-    where = BackwardArrays(tuple(map(matrix, (*given, *made))), *(one.data.ptr for one in stats))
-    backward = BackwardOnGpu(gpu)
-    planned = backward.plan(work, BACKWARD)
+    where = BackwardArrays(tuple(map(matrix, (*given, *made))), lse.data.ptr, scratch.data.ptr)
     return lambda: backward.launch(work, where, case.scale, cupy.cuda.Stream.null, planned)

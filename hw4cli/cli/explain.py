@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
-@workload_option("Arrays, for half, half_mma, half_split, half_cores and backward.")
+@workload_option("Arrays, for half, half_mma, half_split, half_cores, backward and backward_mma.")
 @click.option(
     "--gpu", metavar="GPU", help="A GPU or compute capability, as in T4 or 7.5.  [default: the one here, or else H100]"
 )
@@ -78,7 +78,7 @@ def explain(
     for place, kernel in enumerate(names):
         try:
             plan, models, what, d = planned(kernel, props, model.cache)
-            facts, unknown = explain_plan(kernel, plan, models, props, rates, compiler)
+            facts, unknown = explain_plan(plan.variant, plan, models, props, rates, compiler)
         except MachineError as error:
             print_message(error)
             code = MachineError.exit_code
@@ -87,7 +87,7 @@ def explain(
             heading = f"{kernel} on {what}: {name}, {props.architecture}, {props.sms} multiprocessors"
             text = _text(heading, plan, facts, rates, source, unknown, d, props)
             click.echo(("\n" if place else "") + text, nl=False)
-        tile = f"{plan.macros['BR']}x{plan.macros['BC']}"
+        tile = _tile(plan)
         records += [
             {"kernel": kernel, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()} for fact in facts
         ]
@@ -153,11 +153,11 @@ def _text(
     width = columns(sys.stdout)
     longest, needed, total = nearest(facts)
     limits = [[name, f"{_rate(rates[name])} {UNITS[name]}/s", _ms(total[name])] for name in total]
-    BR, BC = plan.macros["BR"], plan.macros["BC"]
     own, whole = formula_tile(d), formula_tile(d, props.shared_limit)
     tile = (
-        f"tile {BR}x{BC} (rows x keys), keys in {plan.splits} part{'s' * (plan.splits > 1)}; the assignment's formula "
-        f"Bc = ceil(M/4d), Br = min(Bc, d) gives {own[0]}x{own[1]} for M = 48 KB of floats"
+        f"tile {_tile(plan) or 'of each pass its own'} (rows x keys), keys in {plan.splits} "
+        f"part{'s' * (plan.splits > 1)}; the assignment's formula Bc = ceil(M/4d), Br = min(Bc, d) gives "
+        f"{own[0]}x{own[1]} for M = 48 KB of floats"
     )
     if whole != own:
         tile += f", {whole[0]}x{whole[1]} for the {props.shared_limit >> 10} KB of a block here"
@@ -172,6 +172,11 @@ def _text(
         "".join(f"{wrapped(sentence, width)}\n" for sentence in filter(None, sentences)),
     ]
     return "\n".join(parts)
+
+
+def _tile(plan: Plan) -> str:
+    """A plan's tile, "" where its launches have tiles of their own."""
+    return f"{plan.macros['BR']}x{plan.macros['BC']}" if "BR" in plan.macros else ""
 
 
 def _nearest_sentence(

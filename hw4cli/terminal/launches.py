@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.measure.explanation import LaunchFacts
 
-ARRAY_KERNELS = ("half", "half_mma", "half_split", "half_cores", "backward")  # hw4cli.arraymodel.launches.NAMES
+ARRAY_KERNELS = (
+    "half",
+    "half_mma",
+    "half_split",
+    "half_cores",
+    "backward",
+    "backward_mma",
+)  # hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 Table = tuple[list[str], list[list[str]]]  # header and lines
 

@@ -46,11 +46,12 @@ def test_flops_are_those_of_the_definition_where_tiles_are_whole():
     assert models("half", work)["half"].tensor_flops == pytest.approx(work.flops, rel=0.07)  # and sums of P
     assert models("half_mma", work)["half_mma"].tensor_flops == pytest.approx(work.flops, rel=0.07)
     assert models("half_cores", work)["half_cores"].ffma_flops == work.flops
-    backward = models("backward", work)
-    assert sum(model.ffma_flops for model in backward.values()) == pytest.approx(3.5 * work.flops, rel=1e-3)
+    for kernel, kind in (("backward", "ffma_flops"), ("backward_mma", "tensor_flops")):
+        flops = sum(getattr(model, kind) for model in models(kernel, work).values())
+        assert flops == pytest.approx(3.5 * work.flops, rel=1e-3), kernel
 
 
-@pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores", "backward"])
+@pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores", "backward", "backward_mma"])
 def test_a_causal_kernel_visits_about_half_of_the_tiles(kernel):
     full, causal = (models(kernel, Workload.square("bfloat16", 1, 2, 16384, 64, mask)) for mask in (False, True))
     for symbol, model in full.items():

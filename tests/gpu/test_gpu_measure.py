@@ -43,7 +43,7 @@ def test_a_profile_has_the_bytes_of_the_model(hw4, gpu, kernel):
         assert ratios["dram_read"] == pytest.approx(1, abs=0.08), launch["kernel"]  # an H100's cache holds less
 
 
-@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward"])
+@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward", "backward_mma"])
 def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
     if shutil.which("ncu") is None or gpu.props.cc < 80 or (kernel == "half" and not gpu.props.warpgroups):
         pytest.skip("there is no ncu for this GPU, or no such kernel")
@@ -54,8 +54,9 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
     assert result.returncode == 0, result.stderr
     for launch in json.loads(result.stdout)["launches"]:
         ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
-        assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
-        assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
+        if ratios["l2_to_l1"] is not None:  # a launch that has a model
+            assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
+            assert ratios["dram_read"] == pytest.approx(1, abs=0.08), launch["kernel"]
 
 
 def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
