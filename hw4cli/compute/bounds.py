@@ -234,7 +234,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperti
     left_out = x.rest * k.norm + x.norm * k.rest + x.rest * k.rest + x.second * k.second
     shares = Shares(
         v,
-        in_pieces=pieces > 1,
+        in_pieces=pieces > 1 or adds.shared,  # equal splits of the keys are short enough to count as one
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "Q and K in two terms": left_out * ALIGNED * LN2,

@@ -99,6 +99,7 @@ class Policy(NamedTuple):
     sub: int  # keys that are weighed together: m moves once in so many at most
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
+    shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
 
 
 def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
@@ -110,7 +111,8 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     pieces, width = PIECES[kernel], padded_d(d)
     inblock = _inblock(N, d, props, pieces)
     if _warpgroups(d, props, pieces):
-        return Policy(1024, 32 if inblock and width == 32 else 64, small_first=True, rounded_sum=True)
+        sub = 32 if inblock and width == 32 else 64
+        return Policy(1024, sub, small_first=True, rounded_sum=True, shared=not inblock)
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)

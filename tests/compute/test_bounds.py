@@ -191,6 +191,13 @@ def test_what_is_no_number_has_no_bound(kernel):
         assert not suffices(kernel, (1, 1, bad), 64, 128, DEVICES[90], math.inf)
 
 
+def test_a_sum_that_two_blocks_may_share_is_one_of_pieces():
+    """One of them may have all positive terms, the other all negative ones."""
+    sums = {N: shares("split", bounds.TYPICAL, 64, N, DEVICES[90]) for N in (512, 513, 1024)}
+    assert [x.in_pieces for x in sums.values()] == [False, True, True]
+    assert sums[1024].total() > replace(sums[1024], in_pieces=False).total()
+
+
 def test_of_a_kernel_whose_sums_are_not_known_there_is_no_bound(monkeypatch):
     unknown = VARIANTS["naive"].like("unknown", "its entry does not say how it adds", longest_sum=lambda N: 0)
     monkeypatch.setitem(VARIANTS, "unknown", unknown)
