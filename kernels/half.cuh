@@ -2,7 +2,7 @@
 // What half does for its tiles: where their parts lie in shared memory, which are a block's, and its rounds of the softmax.
 //
 // The macros come from hw4cli/arrays/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
-// BC keys through STAGES buffers each, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
+// BC keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
 
 #include "halfrows.cuh"
 #include "hopper.cuh"
@@ -17,7 +17,7 @@ constexpr int SUBTILES = ceil_div(D, 64), STEPS = ceil_div(D, 16);  // of 64 col
 constexpr unsigned Q_BYTES = SUBTILES * BR * 128, TILE_BYTES = SUBTILES * BC * 128;
 constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * TILE_BYTES;
 constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
-constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;         // barriers: full ones, then empty ones
+constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a group of four warps for each 64 rows, and one that copies");
 static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");

@@ -164,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_split_combine(const H
         for (int s = warp; s < p.splits; s += WARPS) {
             const float weight = l == 0 ? 0 : exp2_fast(lse[s] - top) * over;
             const float4 o = *(const float4*)(part + s * D);
-            O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y), O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
+            O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y);
+            O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
         }
         store_shared(sums + warp * O_ROW + lane * 16, O);
     }
