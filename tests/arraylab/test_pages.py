@@ -42,14 +42,15 @@ def calls(tmp_path):
 
 
 def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls, tmp_path):
-    arrays, mma, masks = (calls[f"{tmp_path}/h100-{name}.json"] for name in ("arrays", "mma", "masks"))
+    arrays, mma, masks, decode = (calls[f"{tmp_path}/h100-{x}.json"] for x in ("arrays", "mma", "masks", "decode"))
     cases = {
-        name: [workload(text) for text in call["workloads"]] for name, call in zip("abc", calls.values(), strict=True)
+        name: [workload(text) for text in call["workloads"]] for name, call in zip("abcd", calls.values(), strict=True)
     }
     assert {"tilelang-causal", "lm16k", "t11-half", "t12-half"} <= {case.name for case in cases["a"]}
     assert arrays["kernels"] == () and arrays["peers"] == ("cudnn", "fa2") and arrays["sustained"]
     assert mma["kernels"] == ("half_mma",) and {case.work.d for case in cases["b"]} == {32, 64, 128}
     assert masks["kernels"] == ("split", "exact", "flash")
+    assert decode["kernels"] == () and {case.work.Nq for case in cases["d"]} >= {1, 512}
     works = [case.work for case in cases["c"]]
     assert len(works) == 2 * len({(work.batch, work.Nq, work.d) for work in works}), "each with and without a mask"
 
