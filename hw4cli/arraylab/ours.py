@@ -53,10 +53,10 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str, tiling: Any = None, tit
         gpu.functions(planned)
         if name in KERNELS16:
             scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)
-            there = Arrays(*arrays.matrices)._replace(scratch=scratch.data.ptr)
+            there = Arrays(*arrays.matrices)
 
-            def run() -> Any:
-                half.launch(work, there, case.scale, stream, tiling, name)
+            def run() -> Any:  # which keeps the scratch: a pointer alone would not
+                half.launch(work, there._replace(scratch=scratch.data.ptr), case.scale, stream, tiling, name)
                 return arrays.o
         else:
             q, k, v, o = (operand(part, getattr(arrays, part).view(np.float32), "BHND") for part in "qkvo")

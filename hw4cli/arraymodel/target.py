@@ -54,15 +54,18 @@ def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
 
 
 def runner(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
-    """What enqueues a kernel of arrays once more, all its launches. Raises MachineError where it does not run."""
+    """What enqueues a kernel of arrays once more, all its launches, and keeps what these work on.
+
+    Raises MachineError where it does not run.
+    """
     return _backward(gpu, name, case, arrays) if name in BACKWARD else _forward(gpu, name, case, arrays)
 
 
 def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
     half = HalfOnGpu(gpu)
     scratch = gpu.cupy.ndarray(max(1, half.plan(case.work, kernel=name).scratch), np.uint8)
-    where = Arrays(*arrays.matrices)._replace(scratch=scratch.data.ptr)
-    return lambda: half.launch(case.work, where, case.scale, gpu.cupy.cuda.Stream.null, kernel=name)
+    where, stream = Arrays(*arrays.matrices), gpu.cupy.cuda.Stream.null
+    return lambda: half.launch(case.work, where._replace(scratch=scratch.data.ptr), case.scale, stream, kernel=name)
 
 
 def _backward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
@@ -75,5 +78,9 @@ def _backward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) ->
     for one in (lse, scratch):
         one.data.memset(0, one.nbytes)
     given = (arrays.q, arrays.k, arrays.v, arrays.q, arrays.q)
-    where = BackwardArrays(tuple(map(matrix, (*given, *made))), lse.data.ptr, scratch.data.ptr)
-    return lambda: backward.launch(work, where, case.scale, cupy.cuda.Stream.null, planned)
+
+    def run() -> None:
+        where = BackwardArrays(tuple(map(matrix, (*given, *made))), lse.data.ptr, scratch.data.ptr)
+        backward.launch(work, where, case.scale, cupy.cuda.Stream.null, planned)
+
+    return run
