@@ -102,7 +102,7 @@ NAIVE = Variant(
 
 PAPER = Variant(
     "paper",
-    "Algorithm 1 as it is printed: the loop over K and V outside, O, l and m in device memory",
+    "Algorithm 1 as printed: the keys in the outer loop; O, l and m in device memory",
     error_bound=5e-5,
     tile=lambda shape, props: _paper_tile(shape.d),
     derived=lambda shape, tile, props: {"THREADS": 1024},
@@ -151,7 +151,7 @@ SMALLBR = Variant(
 
 SHARED = Variant(
     "shared",
-    "blocks of 64 rows: K and V are read from shared memory 16 times as often as from the device's",
+    "blocks of 64 rows: K and V are read 16 times as often from shared as from device memory",
     error_bound=5e-5,
     tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_padded), SHARED_DEFAULT),
     derived=lambda shape, tile, props: {"THREADS": 256},
@@ -163,7 +163,7 @@ SHARED = Variant(
 
 FP16QK = Variant(
     "fp16qk",
-    "the scores on tensor cores, from Q and K rounded to fp16: too inexact for the tolerance",
+    "scores on tensor cores, of Q and K rounded to fp16: too inexact for the tolerance",
     error_bound=3e-2,
     tile=lambda shape, props: {"BR": 64, "BC": 32},
     derived=lambda shape, tile, props: {"THREADS": 256},
@@ -188,7 +188,7 @@ WARP = Variant(
 
 HALFWARP = Variant(
     "halfwarp",
-    "the course's best report as it is written: K and V alone in shared memory, the softmax key by key",
+    "the course's best report: only K and V in shared memory, the softmax key by key",
     error_bound=5e-4,  # l is a sum of N numbers, one by one
     # Wider slices need more than the 64 registers that 1024 threads leave, and AMD's compilers more than NVIDIA's.
     tile=lambda shape, props: {"BR": 64 if shape.d > 64 or props.gfx else 128, "BC": 32},
