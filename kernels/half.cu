@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
     const Tiles K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
     const Tiles V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
-    volatile int* taken = (volatile int*)((char*)shared + TAKEN_AT);
+    int* taken = (int*)((char*)shared + TAKEN_AT);
     const int group = group_number();
     if (threadIdx.x == 0) {
         for (int n = 0; n < Q_BUFFERS; n++) barrier_init<1>(full_q + 8 * n), barrier_init<4 * GROUPS>(empty_q + 8 * n);
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     for (unsigned round = 0;; round++) {
         const unsigned buffer = round % Q_BUFFERS, q_at = base + buffer * Q_BYTES + mine * 64 * 128;
         barrier_wait(full_q + 8 * buffer, round / Q_BUFFERS % 2);
-        const int n = SHFL(taken[buffer], 0);
+        const int n = SHFL(threadIdx.x % 32 == 0 ? taken[buffer] : 0, 0);  // read by the lane that will say so
         if (n >= p.tiles) return;
         const RowTile t = row_tile(p, n);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
