@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -127,3 +128,9 @@ def test_help_answers_at_once():
     # Side by side: a processor's clock may change by half from one second to the next.
     ratios = [seconds("-m", "hw4cli", "--help") / seconds("-c", "import click") for _ in range(10)]
     assert min(ratios) < 2.5
+
+
+def test_the_readme_lists_every_package_with_what_it_is_for():
+    text = (ROOT / "README.md").read_text()
+    missing = [name for name in PACKAGES if not re.search(rf"  {name} +\w", text)]
+    assert not missing
