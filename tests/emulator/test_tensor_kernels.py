@@ -109,6 +109,16 @@ def test_blocks_that_stay_share_the_last_tasks_out_equally(B, sms, d):
     assert not changed.all()
 
 
+@pytest.mark.parametrize("factor", ["rising", "in turns"])
+def test_nothing_of_a_part_is_lost_where_the_other_has_much_larger_scores(factor):
+    shape, few, n = Shape(3, 640, 32), replace(DEVICES[90], sms=5), np.arange(640)
+    block = make_data(RANDOM_DATA, shape)
+    scale = 8 * n / 640 if factor == "rising" else np.where(n // 64 % 2, 6, 0.1)
+    block[:, 1] *= scale.astype(np.float32)[:, None]
+    error = np.abs(answer("split", few, shape, block) - exact_attention(block)).max()
+    assert error <= bound("split", magnitudes_of(block), shape.d, shape.N, few)
+
+
 def test_parts_that_blocks_hand_over_are_free_of_races():
     few = replace(DEVICES[90], sms=2)
     found = check_kernel(VARIANTS["split"], props=few, shapes=[Shape(1, 530, 20)], data=[RANDOM_DATA], builds=[RACE])
