@@ -47,7 +47,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV."""
     if q.device.type == "cpu":
-        made = _backward_fake(do, q, k, v, o, lse, causal, align, scale)
+        made = _backward_fake(do, q, k, v)
         backward_on_cpu((do, q, k, v, o, lse), made, causal=causal, align=align, scale=scale)
         return made
     layout, turned = _seen((q, do, k, v, o))
@@ -56,17 +56,7 @@ def _backward(
     return _turned(dq, layout), _turned(dk, layout), _turned(dv, layout)
 
 
-def _backward_fake(
-    do: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    o: Tensor,
-    lse: Tensor,
-    causal: bool,
-    align: str,
-    scale: float | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
     return _like(q, q), _like(k, q), _like(v, q)
 
 

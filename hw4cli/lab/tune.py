@@ -31,15 +31,12 @@ PRESETS = {
 }
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A kernel with a tile, and macros that have another value than would follow from it; `own`: all is as the kernel
-    takes it by itself."""
+class Tiled:
+    """A kernel with a tile, and macros that have another value than would follow from it."""
 
     kernel: str
     tile: tuple[int, int]
-    own: bool
-    knobs: tuple[tuple[str, int], ...] = ()
+    knobs: tuple[tuple[str, int], ...]
 
     @property
     def sizes(self) -> Tile:
@@ -53,7 +50,17 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class TunedRow:
+class Candidate(Tiled):
+    """What could be taken; `own`: all is as the kernel takes it by itself."""
+
+    kernel: str
+    tile: tuple[int, int]
+    own: bool
+    knobs: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class TunedRow(Tiled):
     """What became of a candidate. Times in milliseconds; low and high bound the median with 95 % confidence. `status`:
     "ok", "dropped" (timed, and clearly slower), "refused" (it cannot start, or is wrong; `reason`), "fits" (without a
     GPU: it could start)."""
@@ -71,16 +78,6 @@ class TunedRow:
     shared_bytes: int | None = None
     occupancy: float | None = None
     knobs: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def sizes(self) -> Tile:
-        """The tile as macros."""
-        return {"BR": self.tile[0], "BC": self.tile[1], **dict(self.knobs)}
-
-    @property
-    def name(self) -> str:
-        """As a table has it."""
-        return named(self.kernel, self.sizes)
 
     def record(self) -> dict[str, Any]:
         """As JSON and CSV have it."""

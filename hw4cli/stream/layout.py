@@ -113,4 +113,4 @@ class Files:
 
     read: Callable[[Bytes, int], None]
     write: Callable[[Bytes, int], None]
-    written: Callable[[Part], None] = lambda part: None  # is told when all of a part is written
+    written: Callable[[Part], None] = lambda part: None  # called once all of a part is written
