@@ -47,6 +47,40 @@ SAMPLES = 2, 6  # batches, and rows of each, that are compared with float64
 ONCE = 1.5  # seconds: a longer run is not repeated, as its spread is 1 %
 
 
+def record_in(path: Path) -> dict[str, Any]:
+    """The record in a file. Raises SystemExit with a sentence if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"cannot go on with {path}: {error}: name another file by --output") from None
+    if not isinstance(found, dict) or not isinstance(found.get("rows"), list):
+        raise SystemExit(f"{path} is not a record of several GPUs: name another file by --output")
+    return found
+
+
+def gpu_counts(text: str) -> list[int]:
+    """1,2,4 as numbers, the least first."""
+    counts = text.split(",")
+    if not all(one.isdecimal() and int(one) > 0 for one in counts):
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers of GPUs, as 1,2,4")
+    return sorted(map(int, counts))
+
+
+def strong_names(text: str) -> list[str]:
+    """Names of STRONG, none if the text is empty."""
+    names = [one for one in text.split(",") if one]
+    if not {*names} <= {*STRONG}:
+        raise argparse.ArgumentTypeError(f"{text!r}: give some of {', '.join(STRONG)}")
+    return names
+
+
+def existing_folder(text: str) -> Path:
+    """A folder that is there."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a folder")
+    return Path(text)
+
+
 class Journal:
     """A record, on disk after each of its rows; those of an earlier call on this machine count."""
 
@@ -55,7 +89,7 @@ class Journal:
         here = {"commit": commit(), "machine": machine()}
         self.record: dict[str, Any] = {"schema": SCHEMA, "kind": "scaling", **here, "rates": None, "rows": []}
         if path.exists():
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = record_in(path)
             if any(found.get(key) != here[key] for key in here):
                 raise SystemExit(f"{path} is a record of another machine or commit: name another file by --output")
             self.record = found
@@ -240,22 +274,22 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="the record; one that is there is gone on with")
-    parser.add_argument("--gpus", default="1,2,4,8", help="numbers of GPUs")
+    parser.add_argument("--gpus", type=gpu_counts, default="1,2,4,8", help="numbers of GPUs")
     parser.add_argument("--runs", type=int, default=3, help=f"of each, unless one takes more than {ONCE:g} s")
-    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="for the files")
-    parser.add_argument("--strong", default=",".join(STRONG), help="workloads")
+    parser.add_argument("--folder", type=existing_folder, default="/dev/shm", help="for the files")
+    parser.add_argument("--strong", type=strong_names, default=",".join(STRONG), help="workloads")
     parser.add_argument("--no-weak", action="store_true")
     parser.add_argument("--sequence", action="store_true", help="arrays of one sequence in shards, too (torch, NCCL)")
     parser.add_argument("--seconds", type=float, default=3600.0, help="begin nothing more after so many")
     parser.add_argument("--shrink", type=int, default=1, help="divide all N by this, to try it")
     parser.add_argument("--cpu", action="store_true", help="compute by the processor, whatever --gpus says, to try it")
     options = parser.parse_args(arguments)
-    counts = sorted(int(count) for count in options.gpus.split(","))
+    counts = options.gpus
     journal = Journal(options.output, options.seconds)
     with tempfile.TemporaryDirectory(prefix="hw4-scaling-", dir=options.folder) as name:
         scaling = Scaling(journal, counts, options.runs, Path(name), options.cpu)
         scaling.rates()
-        strong = {one: shrunk(STRONG[one], options.shrink) for one in filter(None, options.strong.split(","))}
+        strong = {one: shrunk(STRONG[one], options.shrink) for one in options.strong}
         for one, shape in strong.items():
             journal.attempt(scaling.strong, one, shape)
         if not options.no_weak:

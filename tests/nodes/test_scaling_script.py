@@ -63,3 +63,27 @@ def test_what_fails_is_reported_and_the_rest_is_measured(tmp_path, monkeypatch, 
     assert "FAILED: strong ('one batch'," in capsys.readouterr().out
     assert [row["name"] for row in json.loads(record.read_text())["rows"]] == ["t12"]
     folder_is_clean(tmp_path, "record.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--gpus", "0"], "'0': give numbers of GPUs, as 1,2,4"),
+        (["--gpus", "1,x"], "'1,x': give numbers of GPUs, as 1,2,4"),
+        (["--strong", "t99"], "'t99': give some of large"),
+        (["--folder", "/proc/nowhere"], "'/proc/nowhere' is not a folder"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path, capsys, arguments, words):
+    with pytest.raises(SystemExit):
+        scaling.main(["--output", str(tmp_path / "r.json"), *arguments])
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["junk", "[]", "{}", '{"rows": 3}'])
+def test_a_damaged_record_is_one_sentence_and_stays_as_it_is(tmp_path, content):
+    path = tmp_path / "r.json"
+    path.write_text(content)
+    with pytest.raises(SystemExit, match="name another file by --output"):
+        scaling.main(["--output", str(path), "--gpus", "1"])
+    assert path.read_text() == content
