@@ -7,6 +7,7 @@ from hw4cli import attention_backward
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.gradients import hopper, once
 
+CANCELLED = 1e-5  # for elements around 1
 KERNELS = [once.NAME, hopper.NAME]
 WORKLOADS = [  # of few types and widths, each of which is compiled
     Workload(FLOAT16, 1, 4, 4, 1024, 1024, 64),
@@ -62,7 +63,8 @@ def test_gradients_by_warpgroups_are_right_and_have_the_same_bits_again(torch, w
     got, again = attention_backward(*arrays, **how), attention_backward(*arrays, **how)
     for one, other, right in zip(got, again, exact(torch, *arrays[:4], work), strict=True):
         assert torch.equal(one, other)
-        assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * max(float(right.abs().max()), 1e-3)
+        # Where one key has the whole weight, dS is 0: the difference of two sums, of which fp32's rounding remains.
+        assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * float(right.abs().max()) + CANCELLED
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
