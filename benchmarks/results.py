@@ -161,17 +161,19 @@ def in_shards(record: Scaling) -> str:
 
 FORESEEN = {  # files, and on how many GPUs of a node, and nodes
     (8, 1 << 20, 64): ((1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)),
-    (8, 1 << 23, 64): ((8, 1), (8, 4), (8, 16)),
+    (128, 1 << 20, 64): ((8, 1), (8, 4), (8, 16)),
 }
 
 
 def foreseen(record: Scaling) -> str:
     """What the machine's rates predict for two files, on more GPUs and nodes; beside it what was measured."""
-    measured = {(tuple(s.row["shape"]), s.gpus): f"{s.seconds:.2f}" for s in record.steps if s.what == STRONG}
+    steps = {(tuple(step.row["shape"]), step.gpus): step for step in record.steps if step.what == STRONG}
+    measured = {place: f"{step.seconds:.2f}" for place, step in steps.items()}
+    rates = record.rates(next((step.kernel for (sizes, _), step in steps.items() if sizes in FORESEEN), ""))
     lines = []
     for sizes, places in FORESEEN.items():
         for gpus, nodes in places:
-            one = predicted(Shape(*sizes), record.rates, gpus, nodes)
+            one = predicted(Shape(*sizes), rates, gpus, nodes)
             place = f"{nodes} nodes of {gpus} GPUs" if nodes > 1 else counted(gpus, "GPU")
             found = measured.get((sizes, gpus), "-") if nodes == 1 else "-"
             lines.append([str(sizes), place, f"{one.seconds:.2f}", f"{one.efficiency:.2f}", one.limit, found])
@@ -181,7 +183,9 @@ def foreseen(record: Scaling) -> str:
 def scaling_caption(path: Path) -> str:
     """The machine, its rates, the software and the commit in one sentence."""
     record, raw = load_scaling(path), json.loads(path.read_text(encoding="utf-8"))
-    rates, by = record.rates, raw["rates"]["by"]
+    rates, by = record.rates(""), raw["rates"]["by"]
+    others = raw["rates"].get("kernels", {}).items()
+    by += "".join(f"; {name}: {flops / 1e12:.4g}" for name, flops in others if not by.endswith(f"kernel {name}"))
     copies = f", {rates.to_gpu / 1e9:.3g} GB/s to a GPU, {rates.from_gpu / 1e9:.3g} GB/s from it"
     return (
         f"{raw['machine']['cores']} cores, {record.facts}. Rates: {rates.flops / 1e12:.4g} TFLOP/s ({by}), "

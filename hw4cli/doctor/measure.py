@@ -95,6 +95,11 @@ def _flops(gpu: Gpu) -> tuple[float, str]:
     same kernel is faster where all are 0, because the GPU then needs less power."""
     kernels, why = candidates(AUTO, gpu.props, gpu.name, SAMPLE.d)
     kernel = Choice(kernels, why, SAMPLE.d, LONG, gpu.props).first
+    return rate_of(gpu, kernel), kernel
+
+
+def rate_of(gpu: Gpu, kernel: str) -> float:
+    """Operations a second of a kernel, in a sample that it computes for STEADY seconds."""
     plan = gpu.plan(kernel, SAMPLE)
     outputs = gpu.empty((SAMPLE.B, SAMPLE.N, SAMPLE.d))
     inputs = gpu.upload(random_input(SAMPLE, seed=1))
@@ -108,7 +113,7 @@ def _flops(gpu: Gpu) -> tuple[float, str]:
         return times * SAMPLE.flops / (time.perf_counter() - began)
 
     once = [rate(1) for _ in range(2)][-1]
-    return rate(max(1, round(STEADY * once / SAMPLE.flops))), kernel
+    return rate(max(1, round(STEADY * once / SAMPLE.flops)))
 
 
 def _opening(gpu: Gpu) -> float:

@@ -1,7 +1,7 @@
 """How one file's time, or one sequence's, shrinks with more GPUs, from a record of benchmarks/scaling.py."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,11 @@ class Step:
     row: dict[str, Any]  # as the record has it
 
     @property
+    def kernel(self) -> str:
+        """What computed a file."""
+        return str(self.row.get("kernel", ""))
+
+    @property
     def efficiency(self) -> float:
         """The speed-up for each GPU."""
         return self.speedup / self.gpus
@@ -41,11 +46,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Scaling:
-    """A record: the GPU, where it was measured, the machine's rates, and its steps."""
+    """A record: the GPU, where it was measured, the machine's rates where a kernel computes, and its steps."""
 
     gpu: str
     facts: str
-    rates: Rates
+    rates: Callable[[str], Rates]
     steps: tuple[Step, ...]
 
     def of(self, what: str) -> dict[str, list[Step]]:
@@ -71,7 +76,7 @@ def load_scaling(path: Path) -> Scaling:
 
 
 def _checked(raw: dict[str, Any], path: Path) -> Scaling:
-    machine, rates = raw["machine"], Rates(**{key: value for key, value in raw["rates"].items() if key != "by"})
+    machine, rates = raw["machine"], rates_in(raw)
     gpu = printable(machine["gpu"] or "unknown GPU")
     facts = f"{gpu}, driver {machine['driver']}, commit {raw.get('commit') or 'unknown'}, {raw['date']}, {path.name}"
     first: dict[tuple[str, str], tuple[int, float]] = {}
@@ -84,15 +89,22 @@ def _checked(raw: dict[str, Any], path: Path) -> Scaling:
     return Scaling(gpu, printable(facts), rates, tuple(steps))
 
 
-def _step(row: dict[str, Any], first: tuple[int, float], rates: Rates) -> Step:
+def rates_in(raw: dict[str, Any]) -> Callable[[str], Rates]:
+    """A record's rates of the machine where a kernel computes, given its name."""
+    kernels = raw["rates"].get("kernels", {})
+    rates = Rates(**{key: value for key, value in raw["rates"].items() if key not in ("by", "kernels")})
+    return lambda kernel: replace(rates, flops=float(kernels.get(kernel, rates.flops)))
+
+
+def _step(row: dict[str, Any], first: tuple[int, float], rates: Callable[[str], Rates]) -> Step:
     what, gpus, seconds = row["what"], int(row["gpus"]), _seconds(row)
     fewest, slowest = first
     work = gpus if what == WEAK else fewest  # in shares of what one GPU does in the time of the fewest
-    foreseen = None if what == SEQUENCE else _predicted(_shape(row), rates, gpus).seconds
+    foreseen = None if what == SEQUENCE else foreseen_of(_shape(row), rates(str(row.get("kernel", ""))), gpus).seconds
     return Step(what, _name(row), gpus, seconds, work * slowest / seconds, foreseen, row)
 
 
-def _predicted(shape: Shape, rates: Rates, gpus: int) -> Prediction:
+def foreseen_of(shape: Shape, rates: Rates, gpus: int) -> Prediction:
     """What the model says, of as many GPUs as `hw4` takes for a file of this shape."""
     return predicted(shape, rates, min(gpus, most_gpus("all", shape)))
 
@@ -121,7 +133,9 @@ def scaling(records: Sequence[Scaling]) -> Picture:
         files, passes = record.of(STRONG), record.of(SEQUENCE)
         if max((len(steps) for steps in (*files.values(), *passes.values())), default=0) < 2:
             raise InputError("a record of one number of GPUs shows no scaling: run benchmarks/scaling.py --gpus 1,2")
-        foreseen = {f"{name} predicted": _foreseen(steps, record.rates) for name, steps in files.items()}
+        foreseen = {
+            f"{name} predicted": _foreseen(steps, record.rates(steps[0].kernel)) for name, steps in files.items()
+        }
         panels += _panels(f"{short_gpu(record.gpu)}, one file", files, {k: v for k, v in foreseen.items() if v})
         panels += _panels(f"{short_gpu(record.gpu)}, one sequence in shards", passes, {})
     note = "from the first GPU's opening to the last byte of a file in memory; of a sequence, from call to results"
@@ -143,7 +157,7 @@ def _foreseen(steps: Sequence[Step], rates: Rates) -> tuple[Mark, ...]:
     """The predicted speed-up of a file that takes long."""
     if steps[0].seconds < LONG:
         return ()
-    times = {count: _predicted(_shape(steps[0].row), rates, count).seconds for count in FORESEEN}
+    times = {count: foreseen_of(_shape(steps[0].row), rates, count).seconds for count in FORESEEN}
     return tuple(_mark(count, times[FORESEEN[0]] / seconds) for count, seconds in times.items())
 
 
