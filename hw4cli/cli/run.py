@@ -182,7 +182,7 @@ def _compute_share(
     """Do what one of several processes does; the first one completes the output, unless --srun will."""
     with Importing():
         from hw4cli.nodes.place import place
-        from hw4cli.nodes.rank import complete_when_whole, compute_share
+        from hw4cli.nodes.rank import compute_share
 
     here = place(by_slurm=options["step"])
 
@@ -190,11 +190,8 @@ def _compute_share(
         notify(f"{here}: {sentence}")
 
     try:
-        joint = compute_share(
-            source, target, _job(options, cores, note, here), _deciding(options), timeline, note, here
-        )
-        if here.rank == 0 and not options["step"]:
-            complete_when_whole(joint, note)
+        job, completes = _job(options, cores, note, here), here.rank == 0 and not options["step"]
+        compute_share(source, target, job, _deciding(options), timeline, note, here, completes)
     except Hw4Error as error:
         raise type(error)(f"{here} failed: {error}") from None
 

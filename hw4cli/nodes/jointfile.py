@@ -4,26 +4,26 @@ Beside the output lies a folder, .NAME.KEY.hw4-part, with the output as far as i
 are (each process adds to a list of its own), and one of what was written before they began. KEY stands for the input as
 it is now, the output, and all that decides about its bytes: only the same work goes on with it. Processes on any number
 of nodes need the file system alone.
+
+A list counts as long as it has its name: a run that throws away what an earlier one has written, or that completes it,
+removes the lists, and a process of that one which is still there has no say any more. The folder appears with the part
+in it, so that no list in it is older than the part; a folder without one is of a run that has ended.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
 import re
 import stat
-import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from hw4cli.errors import BusyError, InputError, MachineError, os_error
-from hw4cli.system.files import HEAD_BYTES, NULL, PART_SUFFIX, NewFile, write_all_at, write_error
+from hw4cli.system.files import HEAD_BYTES, NULL, PART_SUFFIX, NewFile, write_error
 
-SYNC_SECONDS = 2.0  # between two times that data, and then the list, are made safe
-LIST = "written-"  # the first letters of a list's name
+LIST, BEFORE = "written-", "before-"  # the first letters of a list's name
 LINE = re.compile(r"^(\d+) (\d+);$", re.MULTILINE)
 Range = tuple[int, int]  # bytes of the output: from, and up to before
 
@@ -48,42 +48,50 @@ class JointFile:
             raise InputError(f"several processes write a file together, but {path} is none")
         head = os.fsencode(self.target.name)[:HEAD_BYTES].decode(errors="ignore")
         self.folder = self.target.with_name(f".{head}.{key}{PART_SUFFIX}")
-        self.part, self._before = self.folder / "output", self.folder / "before"
+        self.part = self.folder / "output"
 
-    def _lists(self) -> list[Path]:
-        """The lists of single processes."""
-        return list(self.folder.glob(f"{LIST}*"))
+    def _lists(self, *kinds: str) -> list[Path]:
+        """The lists, of some kinds or of all."""
+        return [path for kind in kinds or (LIST, BEFORE) for path in self.folder.glob(f"{kind}*")]
 
     def written_before(self) -> list[Range]:
         """The ranges that were written when this run began: the same for all of its processes."""
-        return _merged(_read(self._before)) if self.part.exists() else []
+        return self._in(self._lists(BEFORE))
 
     def written(self) -> list[Range]:
         """The ranges that are written by now."""
-        lists = [self._before, *self._lists()] if self.part.exists() else []
-        return _merged(line for path in lists for line in _read(path))
+        return self._in(self._lists())
+
+    def _in(self, lists: Iterable[Path]) -> list[Range]:
+        return _merged(line for path in lists for line in _read(path)) if self.part.exists() else []
 
     @contextmanager
-    def begun(self, go_on: bool) -> Iterator[None]:
-        """A block in which processes write: before it, what was written is kept, if they are to go on with it, or else
-        thrown away. After it, nothing stays if nothing is written. BusyError if another run is at the same output.
+    def held(self) -> Iterator[int]:
+        """A block in which no other run is at the same output; the part's descriptor. BusyError if one is. After it,
+        nothing stays if nothing is written.
 
         Where the file system knows no locks, nobody is kept out.
         """
         file = self._locked()
         try:
-            known = self.written() if go_on else []
-            if not known:
-                os.ftruncate(file, 0)
-            with NewFile(self._before) as before:
-                before.write(memoryview(b"".join(map(_line, known))))
-            for path in self._lists():
-                path.unlink(missing_ok=True)
-            yield
+            yield file
         finally:
-            if not self.written():
+            if self._is_part(file) and not self.written():
                 self.remove()
             os.close(file)
+
+    @contextmanager
+    def begun(self, go_on: bool) -> Iterator[None]:
+        """The same, in which other processes write: before it, what was written is kept, if they are to go on with it,
+        or else thrown away."""
+        with self.held() as file:
+            known, old = self.written() if go_on else [], self._lists()
+            if not known:
+                os.ftruncate(file, 0)
+            with NewFile(self._new_list(BEFORE)) as before:
+                before.write(memoryview(b"".join(map(line, known))))
+            _unlink(old)
+            yield
 
     def _locked(self) -> int:
         """The part, open and locked."""
@@ -96,22 +104,30 @@ class JointFile:
                 raise BusyError(f"another run of hw4 is writing {self.path}: wait for its end") from None
             except OSError:
                 return file
-            with suppress(FileNotFoundError):  # it may have been completed, or removed, in this moment
-                if os.path.samestat(os.fstat(file), self.part.stat()):
-                    return file
+            if self._is_part(file):
+                return file
             os.close(file)
 
+    def _is_part(self, file: int) -> bool:
+        """Whether a descriptor is of the part as it is now: it may have been completed, or removed, in this moment."""
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(file), self.part.stat())
+        return False
+
     def opened(self) -> int:
-        """The part's descriptor; it is made if it is not there. MachineError if that cannot be."""
-        mode, flags = 0o600 if self.target.exists() else 0o666, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        """The part's descriptor; it is made if it is not there. MachineError if that cannot be.
+
+        For writing alone: to write some bytes of a page into a file that is open for reading, too, NFS reads the page
+        at first, and later writes all of it, over what another node has written there meanwhile.
+        """
         try:
-            self.folder.mkdir(mode=0o700, exist_ok=True)
-            try:
-                file = os.open(self.part, flags | os.O_CREAT | os.O_EXCL, mode)
-                for path in (*self._lists(), self._before):  # of a part that is gone
-                    path.unlink(missing_ok=True)
-            except FileExistsError:
-                file = os.open(self.part, flags)
+            while True:
+                known = self._lists()
+                with suppress(FileNotFoundError):
+                    file = os.open(self.part, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                    break
+                self._remove(known)
+                self._make()
         except OSError as error:
             raise write_error(error, self.path) from None
         status = os.fstat(file)
@@ -120,9 +136,41 @@ class JointFile:
             raise MachineError(f"{self.part} is in the way: it is not this user's file")
         return file
 
-    def list_of_this_process(self) -> Path:
-        """A new name for a list."""
-        return self.folder / f"{LIST}{os.urandom(8).hex()}"
+    def _make(self) -> None:
+        """Make the folder with an empty part in it, unless another process has."""
+        mode = 0o600 if self.target.exists() else 0o666
+        new = self.folder.with_name(f"{self.folder.name}.{os.urandom(4).hex()}")
+        new.mkdir(mode=0o700)
+        part = new / self.part.name
+        try:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+            new.rename(self.folder)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            new.rmdir()
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+    def joined(self) -> tuple[int, int]:
+        """The part and a new list of this process, both open for writing. MachineError if that cannot be."""
+        while True:
+            file, path = self.opened(), self._new_list(LIST)
+            with ExitStack() as opened:
+                opened.callback(os.close, file)
+                try:
+                    own = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+                except FileNotFoundError:  # another run has completed the part, or removed it, in this moment
+                    continue
+                except OSError as error:
+                    raise write_error(error, self.path) from None
+                opened.callback(os.close, own)
+                if self._is_part(file):
+                    opened.pop_all()
+                    return file, own
+                _unlink([path])
+
+    def _new_list(self, kind: str) -> Path:
+        return self.folder / f"{kind}{os.urandom(8).hex()}"
 
     @property
     def share(self) -> float:
@@ -137,77 +185,29 @@ class JointFile:
             self.part.replace(self.target)
         except OSError as error:
             raise write_error(error, self.path) from None
-        self.remove()
+        self._remove(self._lists())
 
     def remove(self) -> None:
         """Remove the part and the lists."""
-        for path in (*self._lists(), self._before, self.part):
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # it is not there, or holds what is not ours
+        lists = self._lists()
+        self.part.unlink(missing_ok=True)
+        self._remove(lists)
+
+    def _remove(self, lists: Iterable[Path]) -> None:
+        """Remove lists of a part that is gone, and the folder, unless it holds what is not ours, or is another one."""
+        _unlink(lists)
+        with suppress(OSError):
             self.folder.rmdir()
 
 
-class Writer:
-    """The part as one process writes it, and that process's list. A context manager; any thread may write."""
-
-    def __init__(self, joint: JointFile) -> None:
-        self._joint, self._list = joint, joint.list_of_this_process()
-        self._pending: list[Range] = []
-        self._synced, self._lock = -SYNC_SECONDS, threading.Lock()  # when data and list were last made safe
-        self._file = joint.opened()
-        try:
-            os.ftruncate(self._file, joint.size)
-        except OSError as error:
-            os.close(self._file)
-            raise write_error(error, joint.path) from None
-
-    def write_at(self, data: Any, offset: int) -> None:
-        """Write the bytes of a contiguous array at an offset."""
-        write_all_at(self._file, data, offset, self._joint.path)
-
-    def note(self, begin: int, end: int) -> None:
-        """All bytes from `begin` on, up to before `end`, are written."""
-        with self._lock:
-            self._pending.append((begin, end))
-            if time.monotonic() - self._synced > SYNC_SECONDS:
-                self._sync()
-
-    def _sync(self) -> None:
-        """Let the disk have what is written, and only then the list: called with the lock."""
-        try:
-            os.fdatasync(self._file)
-            with self._list.open("ab", buffering=0) as file:
-                file.write(b"".join(_line(one) for one in self._pending))
-        except OSError as error:
-            raise write_error(error, self._joint.path) from None
-        self._pending.clear()
-        self._synced = time.monotonic()
-
-    def close(self) -> None:
-        """Close the part; what is noted is in the list then. MachineError if it cannot be written."""
-        with self._lock:
-            try:
-                if self._pending:
-                    self._sync()
-            finally:
-                os.close(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            with suppress(MachineError):
-                self.close()
-
-
-def _line(one: Range) -> bytes:
+def line(one: Range) -> bytes:
     """A line of a list; it begins with a line's end, because the line before may have been cut off."""
     return b"\n%d %d;\n" % one
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> list[Range]:

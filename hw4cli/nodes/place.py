@@ -47,10 +47,12 @@ def place(env: Mapping[str, str] = os.environ, by_slurm: bool = False) -> Place:
     Place(rank=3, size=5, local=1, local_size=2, node='n2')
     """
     known = {SLURM: LAUNCHERS[SLURM]} if by_slurm else LAUNCHERS
-    names = next((names for names in known.values() if names[0] in env and names[1] in env), None)
-    if names is None:
+    # The first launcher that says it all counts, or else the first that says rank and size: srun sets MPICH's, too.
+    said = (name for count in (4, 2) for name, names in known.items() if all(one in env for one in names[:count]))
+    launcher = next(said, None)
+    if launcher is None:
         raise InputError("--ranks is for a process that srun, torchrun or mpirun started: none has started this one")
-    rank, size, local, local_size = names
+    rank, size, local, local_size = names = known[launcher]
     try:
         number, count = int(env[rank]), int(env[size])
         here, all_here = int(env.get(local, number)), _on_this_node(env, local_size, count)
@@ -58,9 +60,14 @@ def place(env: Mapping[str, str] = os.environ, by_slurm: bool = False) -> Place:
         raise InputError(f"{', '.join(names)}: these variables do not hold a rank and numbers of ranks") from None
     if not 0 <= number < count:
         raise InputError(f"{rank} is {number}, but {size} is {count}")
-    if "SLURM_GPUS_PER_TASK" in env:  # Slurm shows each its own
+    if launcher == SLURM and _shows_each_its_gpus(env):
         here, all_here = 0, 1
     return Place(number, count, here, max(all_here, here + 1), env.get("SLURMD_NODENAME") or os.uname().nodename)
+
+
+def _shows_each_its_gpus(env: Mapping[str, str]) -> bool:
+    """Whether each of srun's processes sees GPUs of its own, not all of its node's."""
+    return "SLURM_GPUS_PER_TASK" in env or "gpu" in env.get("SLURM_TRES_PER_TASK", "")
 
 
 def _on_this_node(env: Mapping[str, str], name: str, size: int) -> int:

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from hw4cli.errors import MachineError
-from hw4cli.nodes.jointfile import JointFile, Range, Writer, covers, key_of
+from hw4cli.nodes.jointfile import JointFile, Range, covers, key_of
 from hw4cli.nodes.place import Place
+from hw4cli.nodes.writer import Writer
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.layout import Files
@@ -21,24 +23,35 @@ SILENT = 10.0  # seconds that the first rank waits before it says so
 
 
 def compute_share(
-    source: Path, target: Path, job: Job, options: Sequence[object], timeline: Timeline, notify: Notify, place: Place
-) -> JointFile:
-    """Compute the share of the process at a place, and write it; the file that all of them write.
+    source: Path,
+    target: Path,
+    job: Job,
+    options: Sequence[object],
+    timeline: Timeline,
+    notify: Notify,
+    place: Place,
+    completes: bool,
+) -> None:
+    """Compute the share of the process at a place, and write it into the file that all of them write.
 
-    `options` decide about the bytes of the output. Raises InputError and MachineError; what is written stays.
+    `options` decide about the bytes of the output. `completes`: this one waits for the others, and brings the output to
+    its place. Raises InputError and MachineError; what is written stays.
     """
     with InputFile(source) as inputs:
         check_different(source, target)
         shape, parts = job.parts(inputs)
         joint = JointFile(target, shape.output_bytes, key_of(source, target, options))
-        if mine := share(parts, shape, joint, place):
-            with Writer(joint) as writer:
+        with joint.held() if completes else nullcontext():
+            if mine := share(parts, shape, joint, place):
+                with Writer(joint) as writer:
 
-                def written(part: Part) -> None:
-                    writer.note(*bytes_of(part, shape))
+                    def written(part: Part) -> None:
+                        writer.note(*bytes_of(part, shape))
 
-                compute(inputs, mine, Files(inputs.read, writer.write_at, written), job, timeline, notify).finish()
-    return joint
+                    files = Files(inputs.read, writer.write_at, written)
+                    compute(inputs, mine, files, job, timeline, notify).finish()
+            if completes:
+                _complete_when_whole(joint, notify)
 
 
 def share(parts: Sequence[Part], shape: Shape, joint: JointFile, place: Place) -> list[Part]:
@@ -56,17 +69,17 @@ def bytes_of(part: Part, shape: Shape) -> Range:
     return begin, begin + part.batches * part.rows * row
 
 
-def complete_when_whole(joint: JointFile, notify: Notify) -> None:
+def _complete_when_whole(joint: JointFile, notify: Notify) -> None:
     """Wait until all ranks have written their shares, and bring the output to its place.
 
     A launcher ends this process if another one fails. MachineError if the part disappears.
     """
     started, notified = time.monotonic(), False
-    while joint.share < 1:
+    while (done := joint.share) < 1:
         if not joint.part.exists():
             raise MachineError(f"the part of {joint.path} has disappeared: another run has completed or removed it")
         if not notified and time.monotonic() - started > SILENT:
             notified = True
-            notify("waiting for the other ranks")
+            notify(f"waiting for the other ranks: {done:.0%} of the output is written")
         time.sleep(PERIOD)
     joint.complete()

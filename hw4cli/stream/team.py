@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 from hw4cli.compute.dispatch import Choice
-from hw4cli.errors import MachineError
+from hw4cli.errors import KernelError, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.layout import Device, Files, Layout
 from hw4cli.stream.scheduler import GRACE, Choose, Stream
@@ -36,22 +36,35 @@ class Member:
 class Team:
     """Devices that compute parts of a file at the same time; a single one, too.
 
-    The first is opened at once; its Choice records what all use. The others are opened while it works, and join. One
-    that fails leaves its parts to the others. Raises what the file, the values or the last device raise.
+    The first that can be opened is opened at once; its Choice records what all use. The others are opened while it
+    works, and join. One that fails leaves its parts to the others. Raises what the file, the values or the last device
+    raise.
     """
 
     def __init__(self, members: Sequence[Member], shape: Shape, layout: Layout, timeline: Timeline) -> None:
-        self._members, self._shape, self._timeline = members, shape, timeline
-        self._device, self.choice = members[0].open(shape, layout, timeline)
+        self._shape, self._timeline = shape, timeline
+        self._unopened: list[str] = []  # sentences about those that failed before the first one worked
+        self._device, self.choice = self._first_open(members, layout)
+        self._members = members[len(self._unopened) :]
         self._layout = replace(layout, group=self._device.batches)
         self._opened = [self._device]
         self._streams: list[Stream] = []
-        self._failed: list[str] = []
+        self._failed = 0
         self._joined_at: dict[int, float] = {}  # when each member's stream was ready
         self._error: BaseException | None = None
         self._an_end: SimpleQueue[None] = SimpleQueue()
         self._lock = threading.Lock()
         self.work = Work([])
+
+    def _first_open(self, members: Sequence[Member], layout: Layout) -> tuple[Device, Choice]:
+        for member in members[:-1]:
+            try:
+                return member.open(self._shape, layout, self._timeline)
+            except KernelError:  # which no other device would take, either
+                raise
+            except MachineError as error:
+                self._unopened.append(_without(member, error))
+        return members[-1].open(self._shape, layout, self._timeline)
 
     def compute(self, parts: Sequence[Part], files: Files, chooser: Callable[[Choice], Choose], notify: Notify) -> None:
         """Compute parts of the file, which may be fewer than all. Groups are cut where the device's are smaller."""
@@ -59,6 +72,8 @@ class Team:
         speeds = [member.speed for member in self._members]
         self.work = Work(stretches(mine, self._shape, speeds))
         self._files, self._chooser, self._notify = files, chooser, notify
+        for sentence in self._unopened:
+            notify(sentence)
         self._began = time.perf_counter()
         if len(self._members) == 1:
             self._stream(0, self._device, self.choice, files).run()
@@ -140,15 +155,14 @@ class Team:
 
     def _go_on_without(self, number: int, error: MachineError) -> None:
         """Leave a device's parts to the others, if there are others."""
-        name = self._members[number].name
         self.work.leave(number)
         with self._lock:
-            self._failed.append(name)
-            alone = len(self._failed) == len(self._members)
+            self._failed += 1
+            alone = self._failed == len(self._members)
         if alone:
             self._end(error)
         elif not self.work.finished:
-            self._notify(f"{name} failed, and the others compute its share: {error}")
+            self._notify(_without(self._members[number], error))
 
     def _not_the_devices(self, function: Callable[P, R]) -> Callable[P, R]:
         """The same function; if it raises, no device has failed, and all of them end."""
@@ -170,3 +184,7 @@ class Team:
         for stream in streams:
             stream.fail(error)
         self._an_end.put(None)
+
+
+def _without(member: Member, error: MachineError) -> str:
+    return f"{member.name} failed, and the others compute its share: {error}"

@@ -159,6 +159,33 @@ def test_a_device_that_cannot_be_opened_is_reported_and_done_without():
     assert said == ["GPU 1 failed, and the others compute its share: it is broken"]
 
 
+@pytest.mark.parametrize("broken", [{0}, {0, 1}, {0, 2}])
+def test_the_first_device_cannot_be_opened_and_another_takes_its_place(broken):
+    shape, layout = GROUPS
+
+    def opening(number):
+        if number in broken:
+            raise MachineError("it is broken")
+
+    three = devices(shape, layout, 3)
+    for device in three:
+        device.delay = 0.01
+    source, target, said, team = run_team(shape, layout, three, opening=opening)
+    assert right(shape, layout, source, target)
+    assert said == [f"GPU {n} failed, and the others compute its share: it is broken" for n in sorted(broken)]
+    assert "GPU 0" not in team.summary()
+
+
+def test_if_no_device_can_be_opened_the_last_ones_error_is_raised():
+    shape, layout = GROUPS
+
+    def opening(number):
+        raise MachineError(f"{number} is broken")
+
+    with pytest.raises(MachineError, match="1 is broken"):
+        run_team(shape, layout, devices(shape, layout, 2), opening=opening)
+
+
 def test_ctrl_c_ends_all_devices_threads():
     shape, layout = Shape(2000, 5, 4), Layout(group=1, piece=100, slots=2, readers=2, writers=1)
     before = threading.active_count()
