@@ -119,7 +119,7 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
         return
     if options["srun"]:
         with bar:
-            shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, options)
+            shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, {**options, "quiet": quiet})
     else:
         job = _job(options, workers(), notify)
         with bar:
@@ -206,6 +206,6 @@ def _compute_by_slurm(
     words = split_command(options["srun"], "--srun", ctx)
     given = {f"--{name.replace('_', '-')}": options[name] for name in ("device", "kernel", "max_error", "gpus")}
     passed = [f"{name}={value}" for name, value in given.items() if value is not None]
-    passed += ["--causal"] * options["causal"]
+    passed += ["--causal"] * options["causal"] + ["--quiet"] * options["quiet"]
     go_on, progress = options["resume"], timeline.progress
     return compute_by_slurm(source, target, words, passed, _deciding(options), go_on, progress)

@@ -13,16 +13,17 @@ from hw4cli.nodes.jointfile import JointFile, key_of
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import python_command
-from hw4cli.runner.slurm import SRUN_EXIT_CODES, error_lines, run_launcher
+from hw4cli.runner.slurm import LEVEL, SRUN_EXIT_CODES, error_lines, run_launcher
 from hw4cli.system.files import check_different
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import printable
 
 OWN = "hw4: "  # how a line of hw4's begins
+LABEL = re.compile(r"^ *\d+: ")  # of srun --label
 FAILED = re.compile(rf"{OWN}(rank (\d+) on \S+ failed: .*)")
 EXIT = re.compile(r"task (\d+): Exited with exit code (\d+)")
 PERIOD = 1.0  # seconds between two looks at how much is written
-LAG = 30.0  # seconds after which a file system shows on one node what was written on another
+LAG, SHORT_LAG = 30.0, 5.0  # seconds after which a file system shows on one node what was written on another
 
 
 def compute_by_slurm(
@@ -52,12 +53,12 @@ def compute_by_slurm(
             command = ["srun", "--kill-on-bad-exit=1", *srun, *step]
             with _Watch(joint, progress):
                 try:
-                    _run(command)
+                    problems = _run(command)
                 except Hw4Error as error:
                     raise type(error)(f"{error}{_kept(joint)}") from None
                 except KeyboardInterrupt:
                     raise KeyboardInterrupt(*filter(None, [_kept(joint).removeprefix("; ")])) from None
-        _wait_until_whole(joint)
+            _wait_until_whole(joint, problems)
         joint.complete()
     return shape
 
@@ -67,11 +68,13 @@ def _kept(joint: JointFile) -> str:
     return f"; {share:.0%} of the output is written, and --resume goes on with it" if share else ""
 
 
-def _run(command: Sequence[str]) -> None:
-    """Run srun to its end. Raises InputError or MachineError with the reason of the first process that failed."""
+def _run(command: Sequence[str]) -> list[str]:
+    """Run srun to its end; what went wrong though it ended well: so it does where a node was lost and the processes on
+    others are through. Raises InputError or MachineError with the reason of the first process that failed."""
     failed: list[str] = []
 
-    def pass_on(line: str) -> None:
+    def pass_on(labelled: str) -> None:
+        line = LABEL.sub("", labelled)
         if found := FAILED.match(line):
             failed.append(found[1])
         elif line.startswith(OWN) and "interrupted" not in line:
@@ -79,7 +82,7 @@ def _run(command: Sequence[str]) -> None:
 
     code, lines = run_launcher(command, {**os.environ, **SRUN_EXIT_CODES}, None, pass_on, every_line=True)
     if not code:
-        return
+        return [line for line in lines if LEVEL.match(line)]
     if not failed:
         raise MachineError(f"srun ended with exit code {code}: {error_lines(lines)}")
     exits = {found[1]: int(found[2]) for line in lines if (found := EXIT.search(line))}
@@ -87,12 +90,13 @@ def _run(command: Sequence[str]) -> None:
     raise (InputError if exits.get(rank) == InputError.exit_code else MachineError)(failed[0])
 
 
-def _wait_until_whole(joint: JointFile) -> None:
-    """Wait until this node, too, sees all as written. MachineError if that takes too long."""
-    deadline = time.monotonic() + LAG
+def _wait_until_whole(joint: JointFile, problems: Sequence[str]) -> None:
+    """Wait until this node, too, sees all as written. MachineError, with the problems, if that takes too long."""
+    deadline = time.monotonic() + (SHORT_LAG if problems else LAG)
     while joint.share < 1:
         if time.monotonic() > deadline:
-            raise MachineError(f"all processes have ended, but parts of the output are missing{_kept(joint)}")
+            why = f": {error_lines(problems)}" if problems else ""
+            raise MachineError(f"all processes have ended, but parts of the output are missing{why}{_kept(joint)}")
         time.sleep(PERIOD / 5)
 
 

@@ -16,7 +16,7 @@ from hw4cli.stream.gpus import count_here
 
 pytestmark = pytest.mark.usefixtures("gpu")
 LARGE = Shape(2, 98304, 64)  # 75 MB a batch: two ranges of rows
-HOLD = "import cupy, sys, time\nwith cupy.cuda.Device(1):\n    free = cupy.cuda.runtime.memGetInfo()[0]\n"
+HOLD = "import cupy, sys\nwith cupy.cuda.Device(int(sys.argv[1])):\n    free = cupy.cuda.runtime.memGetInfo()[0]\n"
 HOLD += "    held = cupy.cuda.alloc(free - (20 << 20))\nprint('held', flush=True)\nsys.stdin.read()"
 
 # `hw4 ARGS`, where GPU 1's first launch is of a kernel that fails: after that, CUDA refuses all work on this GPU.
@@ -94,19 +94,20 @@ def test_several_gpus_write_the_bytes_of_one(hw4, tmp_path, shape, causal):
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_gpu_without_memory_leaves_its_share_to_the_others(hw4, large, tmp_path):
-    hog = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("full", [0, 1])
+def test_a_gpu_without_memory_leaves_its_share_to_the_others(hw4, large, tmp_path, full):
+    words = [sys.executable, "-c", HOLD, str(full)]
+    hog = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert hog.stdout.readline() == "held\n"
-        result = hw4(
-            large[0], tmp_path / "out", "--gpus", "ids:0,1", "--kernel", "warp"
-        )  # slow: the second GPU gets its turn
+        # A slow kernel: the second GPU gets its turn.
+        result = hw4(large[0], tmp_path / "out", "--gpus", "ids:0,1", "--kernel", "warp")
     finally:
         hog.stdin.close()
         hog.wait()
     assert result.returncode == 0
     [line] = result.stderr.splitlines()
-    assert "GPU 1 failed, and the others compute its share: " in line
+    assert f"GPU {full} failed, and the others compute its share: " in line
     assert worst(large[1], read_output(tmp_path / "out", LARGE), causal=False) < SAFE
 
 

@@ -1,20 +1,16 @@
-"""Several processes that write one file together, without Slurm: places, shares, what is written, and a later run."""
+"""Several processes that write one file together, without Slurm: their places, shares and failures."""
 
-import fcntl
 import os
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cluster import shell_program
 from helpers import fails, folder_is_clean, random_block, run_hw4, start_hw4, write_case
 
-from hw4cli.errors import BusyError, InputError, MachineError
-from hw4cli.nodes import jointfile
-from hw4cli.nodes.jointfile import JointFile, covers, key_of
+from hw4cli.errors import InputError, MachineError
+from hw4cli.nodes.launch import LAG
 from hw4cli.nodes.place import Place, place
-from hw4cli.nodes.writer import Writer
 from hw4cli.stream.gpus import chosen, of_process
 
 SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
@@ -69,129 +65,6 @@ def test_processes_of_a_node_divide_its_gpus():
         chosen("ids:0,2", 2)
 
 
-@pytest.fixture
-def joint(tmp_path):
-    return JointFile(tmp_path / "out", 100, "0123456789abcdef")
-
-
-def test_what_is_listed_is_kept_and_what_was_cut_off_is_not(joint):
-    with Writer(joint) as writer:
-        writer.write_at(bytes(range(60)), 0)
-        writer.note(0, 20)
-        writer.note(20, 60)
-    [path] = joint.folder.glob("written-*")
-    for end, expected in ((1, [(0, 60)]), (2, [(0, 20)]), (7, [(0, 20)])):
-        text = path.read_bytes()
-        path.write_bytes(text[: len(text) - end])
-        assert joint.written() == expected
-        path.write_bytes(text)
-    with path.open("ab") as file:  # a line cut off, and one behind it
-        file.write(b"\n9" + b"\n90 95;\n")
-    assert joint.written() == [(0, 60), (90, 95)]
-    assert covers(joint.written(), 90, 94)
-    assert not covers(joint.written(), 50, 91)
-
-
-def test_lists_of_a_part_that_is_gone_do_not_count(joint):
-    with Writer(joint) as writer:
-        writer.note(0, 60)
-    joint.part.unlink()
-    assert joint.written() == []
-    with Writer(joint) as writer:
-        writer.note(50, 70)
-    assert joint.written() == [(50, 70)]
-
-
-def test_a_run_goes_on_with_what_is_written_or_throws_it_away_and_leaves_nothing_if_it_wrote_nothing(joint, tmp_path):
-    with joint.begun(go_on=False), Writer(joint) as writer:
-        writer.note(0, 60)
-        assert joint.written_before() == []
-    with joint.begun(go_on=True):
-        assert joint.written() == joint.written_before() == [(0, 60)]
-    with joint.begun(go_on=False):
-        assert joint.written() == []
-        with pytest.raises(BusyError, match="another run of hw4 is writing"), joint.begun(go_on=True):
-            pass
-    folder_is_clean(tmp_path)
-
-
-def test_a_process_of_a_killed_run_cannot_list_what_a_later_run_has_thrown_away(joint):
-    orphan = Writer(joint)
-    orphan.note(0, 20)
-    with joint.begun(go_on=False):  # the other's launcher was killed, and so its lock is free
-        with pytest.raises(MachineError, match="another run of hw4 has begun"):
-            orphan.note(20, 40)
-            orphan.close()
-        assert joint.written() == []
-        with Writer(joint) as writer:
-            writer.note(50, 60)
-        assert joint.written() == [(50, 60)]
-
-
-def test_a_process_that_writes_into_what_another_run_completes_says_so(joint):
-    late = Writer(joint)
-    with joint.begun(go_on=False), Writer(joint) as writer:
-        writer.note(0, 100)
-    joint.complete()
-    with pytest.raises(MachineError, match="another run of hw4 has"), late:
-        late.note(0, 20)
-    assert not joint.folder.exists()
-
-
-def test_processes_that_begin_at_once_lose_no_list(joint):
-    ready = threading.Barrier(8)
-
-    def write(number):
-        ready.wait()
-        with Writer(joint) as writer:
-            writer.note(10 * number, 10 * number + 10)
-
-    for _ in range(30):
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(write, range(8)))
-        assert joint.written() == [(0, 80)]
-        joint.remove()
-
-
-def test_the_part_is_not_opened_for_reading(joint):
-    """NFS would read a page before it writes some bytes of it, and then write the whole: over another node's bytes."""
-    file = joint.opened()
-    assert fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
-    os.close(file)
-
-
-def test_a_list_is_written_whole_or_the_disk_is_full(joint, monkeypatch):
-    sizes, write = [], os.write
-
-    def few(file, data):
-        sizes.append(len(data))
-        return write(file, bytes(data)[:3])
-
-    with Writer(joint) as writer:
-        monkeypatch.setattr(os, "write", few)
-        writer.note(0, 60)
-    assert len(sizes) > 1
-    assert joint.written() == [(0, 60)]
-
-
-def test_a_part_that_is_another_thing_is_not_touched(joint, tmp_path):
-    joint.folder.mkdir()
-    (tmp_path / "precious").write_bytes(b"precious")
-    joint.part.symlink_to(tmp_path / "precious")
-    with pytest.raises(MachineError):
-        Writer(joint)
-    assert (tmp_path / "precious").read_bytes() == b"precious"
-
-
-def test_the_key_changes_with_the_input_and_the_options(tmp_path):
-    source = write_case(tmp_path / "in", random_block(1, 4, 4))
-    keys = {key_of(source, tmp_path / "out", ["flash"]), key_of(source, tmp_path / "out", ["split"])}
-    keys.add(key_of(source, tmp_path / "other", ["flash"]))
-    os.utime(source, ns=(1, 1))
-    keys.add(key_of(source, tmp_path / "out", ["flash"]))
-    assert len(keys) == 4
-
-
 def ranks(source, target, size, *numbers):
     """Start some of so many ranks, as torchrun does."""
     env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
@@ -218,6 +91,40 @@ def test_ranks_of_any_launcher_write_the_bytes_of_one_process(case, tmp_path):
     assert first.communicate(timeout=60) == ("", "")
     assert (tmp_path / "out").read_bytes() == expected
     folder_is_clean(tmp_path, "out")
+
+
+def test_more_ranks_than_parts_and_odd_sizes_write_the_bytes_of_one_process(tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 1001, 36))
+    assert run_hw4(source, tmp_path / "one", "--device", "cpu").returncode == 0
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "out").symlink_to("real")
+    for process in ranks(source, tmp_path / "out", 3, 2, 1, 0):
+        assert process.communicate(timeout=60) == ("", "")
+    assert (tmp_path / "out").is_symlink()
+    assert (tmp_path / "real").read_bytes() == (tmp_path / "one").read_bytes()
+    folder_is_clean(tmp_path, "in", "one", "out", "real")
+
+
+def test_an_output_that_leads_to_the_input_or_into_a_folder_that_is_no_place_is_refused(case, tmp_path):
+    (tmp_path / "out").symlink_to(case[0])
+    for target, words in ((tmp_path / "out", "is the input file itself"), (tmp_path / "no" / "out", "does not exist")):
+        for process in ranks(case[0], target, 2, 0, 1):
+            _, stderr = process.communicate(timeout=60)
+            assert (process.returncode, stderr.count("\n")) == (2, 1)
+            assert words in stderr
+        fails(run_hw4(case[0], target, "--device", "cpu", "--srun", "-N2", env=fake_srun(tmp_path)), 2, words)
+    folder_is_clean(tmp_path, "bin", "out")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_is_named(case, tmp_path):
+    target = tmp_path / "folder" / "out"
+    target.parent.mkdir(mode=0o500)
+    for process in ranks(case[0], target, 2, 0, 1):
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 3
+        assert f"cannot write {target}: Permission denied" in stderr
+    fails(run_hw4(case[0], target, "--device", "cpu", "--srun", "-N2", env=fake_srun(tmp_path)), 3, "Permission denied")
 
 
 def test_of_two_launches_at_once_the_second_ends_and_the_first_completes_the_output(case, tmp_path):
@@ -302,4 +209,36 @@ def test_without_slurm_srun_is_refused_and_nothing_stays(hw4, case, tmp_path):
 
 def test_a_place_reads_as_a_sentence_part():
     assert str(Place(2, 4, 0, 2, "n1")) == "rank 2 on n1"
-    assert jointfile.LINE.findall("\n12 30;\n1\n5 6;") == [("12", "30"), ("5", "6")]
+
+
+def fake_srun(folder, *lines, code=0):
+    """The environment with a srun that starts nothing and says this."""
+    path = folder / "bin" / "srun"
+    shell_program(path, "\n".join([*(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
+def test_a_node_that_was_lost_is_named_though_srun_ended_well(case, tmp_path):
+    env = fake_srun(tmp_path, "srun: error: Node failure on n2")
+    began = time.monotonic()
+    result = run_hw4(case[0], tmp_path / "out", "--device", "cpu", "--srun", "-N2", env=env)
+    fails(result, 3, "parts of the output are missing: Node failure on n2")
+    assert time.monotonic() - began < LAG
+    folder_is_clean(tmp_path, "bin")
+
+
+def test_a_failure_is_named_where_srun_labels_lines(case, tmp_path):
+    lines = "1: hw4: rank 1 on n2 failed: it is broken", "srun: error: n2: task 1: Exited with exit code 2"
+    env = fake_srun(tmp_path, "0: hw4: rank 0 on n1: a remark", *lines, code=3)
+    result = run_hw4(case[0], tmp_path / "out", "--device", "cpu", "--srun", "-N2 --label", env=env)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == ["hw4: rank 0 on n1: a remark", "hw4: rank 1 on n2 failed: it is broken"]
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_processes_are_as_quiet_as_the_run(case, tmp_path, quiet):
+    env = fake_srun(tmp_path, "srun: error: no", code=1)
+    path = tmp_path / "bin" / "srun"
+    path.write_text(path.read_text().replace("#!/bin/sh", f'#!/bin/sh\necho "$@" > {tmp_path}/words'))
+    run_hw4(case[0], tmp_path / "out", "--srun", "-N2", *["--quiet"] * quiet, env=env)
+    assert ("--quiet" in (tmp_path / "words").read_text().split()) == quiet

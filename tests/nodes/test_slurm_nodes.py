@@ -1,13 +1,15 @@
 """One file over two nodes on a real Slurm, which these tests start: its bytes, and all that can go wrong on the way."""
 
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 
 import numpy as np
 import psutil
 import pytest
 from cluster import Cluster, missing, processes_naming, queue
-from helpers import fails, folder_is_clean, random_block, run_hw4, start_hw4, write_case
+from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, start_hw4, write_case
 
 pytestmark = [
     pytest.mark.slurm,
@@ -61,6 +63,16 @@ def started(nodes, source, target):
     lists = f".{target.name}.*/written-*"
     nodes.wait_for(lambda: any(path.stat().st_size for path in target.parent.glob(lists)))
     return process
+
+
+def suspended(source):
+    """Those of its ranks that have not ended, which wait from now on."""
+    stopped = []
+    for rank in ranks_of(source):
+        with suppress(psutil.NoSuchProcess):
+            rank.suspend()
+            stopped.append(rank)
+    return stopped
 
 
 def nothing_runs(nodes, source):
@@ -120,10 +132,84 @@ def test_a_killed_rank_ends_the_step_and_a_later_run_computes_what_is_missing(no
     folder_is_clean(tmp_path, "out")
 
 
+def test_a_node_that_is_lost_ends_the_step_and_one_that_is_left_computes_what_is_missing(nodes, slow, tmp_path):
+    source, expected = slow
+    process = started(nodes, source, tmp_path / "out")
+    rank = ranks_of(source)[-1]
+    node = rank.environ()["SLURMD_NODENAME"]
+    for one in (rank.parent(), rank):  # as if without power; then Slurm finds that the node does not answer
+        one.kill()
+    nodes.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+    try:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 3, stderr
+        assert len(stderr.splitlines()) == 1
+        assert f"ode failure on {node}" in stderr
+        assert "--resume goes on with it" in stderr
+        nothing_runs(nodes, source)
+        rest = ("--device", "cpu", "--srun", "-N1 -n1", "--resume")
+        result = run_hw4(source, tmp_path / "out", *rest, env=nodes.settings)
+        assert result.returncode == 0, result.stderr
+    finally:
+        nodes.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    assert (tmp_path / "out").read_bytes() == expected
+    folder_is_clean(tmp_path, "out")
+
+
+def test_a_run_that_is_terminated_leaves_no_rank_and_the_old_output(nodes, slow, tmp_path):
+    source, expected = slow
+    (tmp_path / "out").write_bytes(b"old")
+    process = started(nodes, source, tmp_path / "out")
+    process.terminate()
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 130, stderr
+    nothing_runs(nodes, source)
+    assert (tmp_path / "out").read_bytes() == b"old"
+    [part] = tmp_path.glob(".out.*/output")
+    assert part.stat().st_size == len(expected)
+
+
+def test_ranks_that_outlive_a_killed_run_do_not_disturb_the_next_one(nodes, slow, tmp_path):
+    source, expected = slow
+    process = started(nodes, source, tmp_path / "out")
+    left = suspended(source)
+    process.kill()
+    process.wait(30)
+    result = run_hw4(source, tmp_path / "out", *TWO, env=nodes.settings)
+    for rank in left:
+        rank.resume()
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out").read_bytes() == expected
+    nothing_runs(nodes, source)
+    assert (tmp_path / "out").read_bytes() == expected
+    folder_is_clean(tmp_path, "out")
+
+
+def test_ranks_that_srun_started_itself_end_together_and_the_next_launch_goes_on(nodes, slow, tmp_path):
+    """As docs/scale.md has it: with -K, one that is killed ends the others."""
+    source, expected = slow
+    words = [sys.executable, "-m", "hw4cli", source, tmp_path / "out", "--device", "cpu", "--ranks"]
+    command = ["srun", "-K", "-N2", "-n2", *map(str, words)]
+    env = hw4_env(**nodes.settings)
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lists = ".out.*/written-*"
+    nodes.wait_for(lambda: any(path.stat().st_size for path in tmp_path.glob(lists)))
+    ranks_of(source)[1].kill()
+    process.communicate(timeout=60)
+    assert process.returncode
+    nothing_runs(nodes, source)
+    assert subprocess.run(command, env=env, timeout=120).returncode == 0
+    assert (tmp_path / "out").read_bytes() == expected
+    folder_is_clean(tmp_path, "out")
+
+
 def test_a_second_run_does_not_write_where_one_is_writing(nodes, slow, tmp_path):
     source, expected = slow
     process = started(nodes, source, tmp_path / "out")
+    stopped = suspended(source)
     busy = run_hw4(source, tmp_path / "out", *RANKS, env=nodes.settings)
+    for rank in stopped:
+        rank.resume()
     fails(busy, 3, "another run of hw4 is writing", "wait for its end")
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
