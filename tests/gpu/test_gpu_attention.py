@@ -30,6 +30,7 @@ SHAPES = [
     *((1, N, d) for N in (2048, 2049, 4200, 6200) for d in (32, 64)),  # sums that are put away, and added later
     (70_000, 1, 4),
 ]
+SHARED_TASKS = [(34, 600, 64), (45, 600, 32), (5, 6001, 64), (5, 8190, 32)]  # by split's blocks, on 132 multiprocessors
 
 
 def on_gpu(gpu, variant, block, plan=None):
@@ -53,6 +54,16 @@ def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
     first = on_gpu(gpu, variant, block)
     assert np.abs(first - exact_attention(block)).max() <= VARIANTS[variant].error_bound
     assert np.array_equal(first, on_gpu(gpu, variant, block))
+
+
+@pytest.mark.parametrize("shape", SHARED_TASKS, ids=str)
+@pytest.mark.parametrize("variant", ["flash", "split", "exact"])
+def test_tasks_that_blocks_share_are_right_and_the_same_bits_every_time(gpu, variant, shape):
+    block = random_block(*shape)
+    first = on_gpu(gpu, variant, block)
+    assert np.abs(first - exact_attention(block)).max() <= VARIANTS[variant].error_bound
+    for _ in range(20):
+        assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] <= 64], ids=str)

@@ -48,7 +48,8 @@ gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((5,)))
 for name in kernels:
     for shape in [(2, 129, 32), (1, 600 if name in shared_out else 200, 64)]:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name, causal=True))
-for shape in [(1, 2200, 32), (1, 2200, 64)] if "split" in kernels else []:  # its sums are put away
+# Split's sums that are put away, and its tasks that blocks share.
+for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)] if "split" in kernels else []:
     right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), "split"))
 """,
     "16-bit arrays": """
