@@ -6,6 +6,7 @@
 
 #include "halfrows.cuh"
 #include "hopper.cuh"
+#include "swizzled.cuh"
 
 // The bytes that hw4cli/arrays/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
 struct HalfTensors { TensorMap q, k, v; };
@@ -22,11 +23,6 @@ constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a group of four warps for each 64 rows, and one that copies");
 static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");
 static_assert(BC % 16 == 0 && COLUMNS >= D && COLUMNS <= SUBTILES * 64, "tiles as wgmma takes them");
-
-// The matrix that begins at an address, of rows of 128 bytes, swizzled, in groups of eight. What lies `beyond` bytes after it are
-// further columns. (PTX ISA, "Matrix-Descriptor Format".) The upper half is a constant, the lower one a sum with constants.
-__device__ __forceinline__ unsigned matrix_at(unsigned address, unsigned beyond) { return address >> 4 | beyond >> 4 << 16; }
-__device__ __forceinline__ unsigned long long descriptor(unsigned low) { return 0x40000040ull << 32 | low; }
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
 // not equally long.
