@@ -10,16 +10,15 @@
 // Source:   A from-scratch project's kernel with fp16 Q K^T and float32 accumulators (WMMA).
 // Before:   shared. Only the scores are computed in another way.
 
+#include "block_softmax.cuh"
 #include "mma.cuh"
 #include "rows.cuh"
 #include "schedule.cuh"
 
-constexpr int PAIRS = ceil_div(D, 16) * 8 + 4;      // of halves, from one row of Q or K to the next
-constexpr int FRAGMENTS = BR / 16 * (BC / 8);       // of a tile's scores, 16 rows by 8 keys each
-constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
+constexpr int PAIRS = ceil_div(D, 16) * 8 + 4;  // of halves, from one row of Q or K to the next
+constexpr int FRAGMENTS = BR / 16 * (BC / 8);  // of a tile's scores, 16 rows by 8 keys each
 
 static_assert(BR % 16 == 0 && BC % 8 == 0 && FRAGMENTS % (THREADS / 32) == 0, "the warps must share the fragments evenly");
-static_assert(BR <= THREADS, "each row of the tile needs a thread for its softmax");
 
 // Brings COUNT rows to shared memory in fp16; rows and columns past the end become zeros.
 template <int COUNT> __device__ inline void load_halves(unsigned* tile, const float* rows, int rows_left)
@@ -74,16 +73,7 @@ fp16qk(const Params p)
         }
         __syncthreads();
 
-        if (threadIdx.x < BR) {
-            float* S_row = S + threadIdx.x * (BC + 1);
-            float m_new = m;
-            for (int j = 0; j < BC; ++j) m_new = fmaxf(m_new, S_row[j]);
-            float sum = 0.0f;  // of this tile alone: one long chain of additions would lose digits
-            for (int j = 0; j < BC; ++j) sum += S_row[j] = exp2f(S_row[j] - m_new);
-            alpha[threadIdx.x] = exp2f(m - m_new);
-            l = alpha[threadIdx.x] * l + sum;
-            m = m_new;
-        }
+        take_softmax(S, alpha, m, l);
         __syncthreads();
 
 #pragma unroll
@@ -96,12 +86,5 @@ fp16qk(const Params p)
         }
     }
 
-    __syncthreads();
-    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / divisor(l);
-    __syncthreads();
-#pragma unroll
-    for (int n = 0; n < OUTPUTS; ++n) {
-        const int e = threadIdx.x + n * THREADS, i = e / D;
-        if (i < BR && t.row0 + i < p.Nq) o[e] = O[n] * alpha[i];
-    }
+    write_rows(o, O, alpha, l, t.row0, p.Nq);
 }

@@ -12,14 +12,13 @@
 // Before:   smallbr. BR grows from 4 to 64, which takes 16 times less K and V out of L2; a thread now loops
 //           over several scores.
 
+#include "block_softmax.cuh"
 #include "rows.cuh"
 #include "schedule.cuh"
 
-static_assert(BR <= THREADS, "each row of the tile needs a thread for its softmax");
 static_assert(BR * BC % THREADS == 0, "the scores of a tile must divide evenly among the threads");
 
-constexpr int SCORES = BR * BC / THREADS;           // scores of a tile that one thread computes
-constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
+constexpr int SCORES = BR * BC / THREADS;  // scores of a tile that one thread computes
 
 extern "C" __global__ void LAUNCH_BOUNDS
 shared(const Params p)
@@ -54,16 +53,7 @@ shared(const Params p)
         }
         __syncthreads();
 
-        if (threadIdx.x < BR) {
-            float* S_row = S + threadIdx.x * (BC + 1);
-            float m_new = m;
-            for (int j = 0; j < BC; ++j) m_new = fmaxf(m_new, S_row[j]);
-            float sum = 0.0f;  // of this tile alone: one long chain of additions would lose digits
-            for (int j = 0; j < BC; ++j) sum += S_row[j] = exp2f(S_row[j] - m_new);
-            alpha[threadIdx.x] = exp2f(m - m_new);
-            l = alpha[threadIdx.x] * l + sum;
-            m = m_new;
-        }
+        take_softmax(S, alpha, m, l);
         __syncthreads();
 
 #pragma unroll
@@ -76,12 +66,5 @@ shared(const Params p)
         }
     }
 
-    __syncthreads();
-    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / divisor(l);
-    __syncthreads();
-#pragma unroll
-    for (int n = 0; n < OUTPUTS; ++n) {
-        const int e = threadIdx.x + n * THREADS, i = e / D;
-        if (i < BR && t.row0 + i < p.Nq) o[e] = O[n] * alpha[i];
-    }
+    write_rows(o, O, alpha, l, t.row0, p.Nq);
 }

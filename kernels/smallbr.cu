@@ -11,12 +11,11 @@
 //           FlashAttention-2, algorithm 1.
 // Before:   naive. S and P leave device memory; what was three launches is one.
 
+#include "block_softmax.cuh"
 #include "rows.cuh"
 #include "schedule.cuh"
 
 static_assert(THREADS == BR * BC, "a block must hold one thread for each score of its tile");
-
-constexpr int OUTPUTS = ceil_div(BR * D, THREADS);  // elements of O that one thread keeps
 
 extern "C" __global__ void LAUNCH_BOUNDS
 smallbr(const Params p)
@@ -49,16 +48,7 @@ smallbr(const Params p)
         S[i * (BC + 1) + j] = mask.allows(i, j) ? s : MINUS_INFINITY;
         __syncthreads();
 
-        if (threadIdx.x < BR) {
-            float* S_row = S + threadIdx.x * (BC + 1);
-            float m_new = m;
-            for (int j = 0; j < BC; ++j) m_new = fmaxf(m_new, S_row[j]);
-            float sum = 0.0f;  // of this tile alone: one long chain of additions would lose digits
-            for (int j = 0; j < BC; ++j) sum += S_row[j] = exp2f(S_row[j] - m_new);
-            alpha[threadIdx.x] = exp2f(m - m_new);
-            l = alpha[threadIdx.x] * l + sum;
-            m = m_new;
-        }
+        take_softmax(S, alpha, m, l);
         __syncthreads();
 
 #pragma unroll
@@ -71,12 +61,5 @@ smallbr(const Params p)
         }
     }
 
-    __syncthreads();
-    if (threadIdx.x < BR) alpha[threadIdx.x] = 1.0f / divisor(l);
-    __syncthreads();
-#pragma unroll
-    for (int n = 0; n < OUTPUTS; ++n) {
-        const int e = threadIdx.x + n * THREADS, i = e / D;
-        if (i < BR && t.row0 + i < p.Nq) o[e] = O[n] * alpha[i];
-    }
+    write_rows(o, O, alpha, l, t.row0, p.Nq);
 }
