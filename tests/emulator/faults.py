@@ -96,12 +96,13 @@ BARRIERS = [
         "    __syncthreads();\n    if (threadIdx.x < BR) alpha",
         "    if (threadIdx.x < BR) alpha",
         "race",
+        file="block_softmax.cuh",
     ),
     Fault(
         "smallbr: no barrier before P is used",
         "smallbr",
-        "            m = m_new;\n        }\n        __syncthreads();",
-        "            m = m_new;\n        }",
+        "take_softmax(S, alpha, m, l);\n        __syncthreads();",
+        "take_softmax(S, alpha, m, l);",
         "race",
     ),
     Fault(
@@ -136,8 +137,8 @@ BARRIERS = [
     Fault(
         "shared: threads without a row leave early",
         "shared",
-        "        __syncthreads();\n\n        if (threadIdx.x < BR) {",
-        "        if (threadIdx.x >= BR) return;\n        __syncthreads();\n\n        if (threadIdx.x < BR) {",
+        "        __syncthreads();\n\n        take_softmax",
+        "        if (threadIdx.x >= BR) return;\n        __syncthreads();\n\n        take_softmax",
         "wrong answer",
     ),
 ]
@@ -216,9 +217,10 @@ MEMORY = [
     Fault(
         "shared: alpha is not written for the last row",
         "shared",
-        "            alpha[threadIdx.x] = exp2f(m - m_new);",
-        "            if (threadIdx.x + 1 < BR) alpha[threadIdx.x] = exp2f(m - m_new);",
+        "    alpha[threadIdx.x] = exp2f(m - m_new);",
+        "    if (threadIdx.x + 1 < BR) alpha[threadIdx.x] = exp2f(m - m_new);",
         "uninitialised",
+        file="block_softmax.cuh",
     ),
     Fault(
         "naive: the softmax skips a row's first score",
