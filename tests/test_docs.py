@@ -1,4 +1,4 @@
-"""The pages keep up with the program: every command, kernel and exit status is told, every link leads somewhere."""
+"""The pages keep up with the program: they describe each command, kernel and exit status; each link leads somewhere."""
 
 import json
 import re
@@ -11,6 +11,7 @@ from helpers import ROOT
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
 from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.lab.newkernel import text_of
 
 PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
 
@@ -72,6 +73,25 @@ def test_the_tutorials_first_program_is_wrong_as_it_says_and_its_second_one_acce
         assert shown in hw4("judge", "t01", "--dir", folder, *options).stdout
 
 
+def test_the_pages_cite_the_lines_on_which_their_mistakes_stand():
+    check, own = ((ROOT / f"docs/{name}.md").read_text() for name in ("check", "kernels-of-your-own"))
+    with_barrier, odd, mine = text_of("barrier", "float4"), text_of("odd", "flash"), text_of("mine", "shared")
+    barrier = "".join(line for line in with_barrier.splitlines(True) if "// nobody reads the tile" not in line)
+    stored, used = line_of("K[swizzle(chunk", barrier), line_of("b = K[swizzle(", barrier)
+    assert f"at barrier.cu:{used} what thread 0 wrote\n    at barrier.cu:{stored}," in check
+    assert f"Lines {stored} and {used} are where" in check
+    assert f"at odd.cu:{line_of('*(float4*)(to + row_at(i)', odd)} whose" in check
+    assert "const Mask mask{left, " in (ROOT / "kernels/tensor.cuh").read_text()
+    assert "`const Mask mask{left + 1, …}`" in check
+    after_the_tile = line_of("float s = 0.0f;", mine) + 1  # the page gives the file a line with another tile
+    assert f"mine.cu:{after_the_tile}: identifier" in own
+
+
+def line_of(words, text):
+    """The number of the first line that holds these words."""
+    return next(number for number, line in enumerate(text.splitlines(), 1) if words in line)
+
+
 def test_the_threat_model_names_tests_that_are_there():
     names = re.findall(r"\w+/test_\w+", (ROOT / "docs/judging.md").read_text())
     assert [name for name in names if name != "tests/test_as_user" and not (ROOT / f"tests/{name}.py").exists()] == []
@@ -100,8 +120,8 @@ def test_what_the_ladder_says_was_measured_is_what_the_record_says():
     )
     assert {*rows} <= {*VARIANTS}
     for name in {*rows} - {FALLBACK}:
-        told = re.search(r"\*Measured\* ([\d., /msTFLOP]+)", " ".join(sections[name].split()))[1]
-        figures = re.findall(r"([\d.]+) (ms|TFLOP/s)", told)
+        measured = re.search(r"\*Measured\* ([\d., /msTFLOP]+)", " ".join(sections[name].split()))[1]
+        figures = re.findall(r"([\d.]+) (ms|TFLOP/s)", measured)
         assert figures, name
         for number, unit in figures:
             places = len(number.partition(".")[2])
