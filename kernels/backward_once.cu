@@ -35,9 +35,9 @@ struct Memory : Streams {
     __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }
     __device__ __forceinline__ unsigned number(unsigned n) const { return base + NUMBERS_AT + n % 2 * 8; }  // the n-th task's
     __device__ __forceinline__ void make_barriers() const {
-        barrier_init<1>(taken()), barrier_init<8 + SUMS>(done());
+        barrier_init<1>(taken()), barrier_init<8 * 32 + SUMS>(done());
         for (int n = 0; n < SUMS; n++) barrier_init<8>(dq_full(n)), barrier_init<1>(dq_empty(n));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<8>(empty(n));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<RELEASES>(empty(n));
         barriers_made();
     }
 };
@@ -169,7 +169,7 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
             used++;
         });
         memory.release(used - 1);
-        if (threadIdx.x % 32 == 0) barrier_arrive(memory.done());
+        barrier_arrive(memory.done());  // every lane has read the task's number
         store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
         store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
     });

@@ -42,6 +42,7 @@ template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCOR
     static constexpr unsigned STREAM_AT = GROUPS * 2 * OWN_BYTES, STATS_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
     static constexpr unsigned BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
     static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240, COPY_REGISTERS = GROUPS == 3 ? 32 : 24;
+    static constexpr int RELEASES = 4 * GROUPS * (KEYS ? 32 : 1);  // of a buffer: each lane that reads stats says so itself
     static_assert(BC % 16 == 0, "products of 16 rows");
 
     unsigned base;  // of shared memory
@@ -56,13 +57,12 @@ template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCOR
     __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
     __device__ __forceinline__ void make_barriers() const {
         for (int g = 0; g < GROUPS; g++) barrier_init<1>(own_full(g)), barrier_init<4>(own_empty(g));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<4 * GROUPS>(empty(n));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<RELEASES>(empty(n));
         barriers_made();
     }
     __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
     __device__ __forceinline__ void release(unsigned n) const {
-        if (KEYS) __syncwarp();  // all lanes have read the stats
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
+        if (KEYS || threadIdx.x % 32 == 0) barrier_arrive(empty(n));
     }
 };
 

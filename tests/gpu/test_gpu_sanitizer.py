@@ -65,17 +65,19 @@ for d in [64, 128] * gpu.props.warpgroups:  # more tiles than multiprocessors: b
     "gradients": """
 from hw4cli.gradients.choice import DESIGNS
 from hw4cli.arrays.workload import Workload
+def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
+    cupy.get_default_memory_pool().free_all_blocks()
+    cupy.zeros(1 << 26, np.uint8)  # initcheck misses what the copy engine writes: memory that was written before
+    q, do = cupy.asarray(random.normal(size=(2, 1, heads, rows, d)).astype(dtype))
+    k, v = cupy.asarray(random.normal(size=(2, 1, kv_heads, keys, d)).astype(dtype))
+    o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
+    right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
 cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]
-for name, dtype, case in product(DESIGNS, ("float32", "float16"), cases):
-    rows, keys, d, causal = case
-    if name == "backward_once":  # initcheck misses what the copy engine writes: memory that was written before
-        cupy.get_default_memory_pool().free_all_blocks()
-        cupy.zeros(1 << 24, np.uint8)
+for name, dtype, (rows, keys, d, causal) in product(DESIGNS, ("float32", "float16"), cases):
     if DESIGNS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
-        q, do = cupy.asarray(random.normal(size=(2, 1, 4, rows, d)).astype(dtype))
-        k, v = cupy.asarray(random.normal(size=(2, 1, 2, keys, d)).astype(dtype))
-        o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
-        right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
+        gradients(name, 4, 2, rows, keys, d, causal, dtype)
+for name, d in product(["backward_once", "backward_wgmma"] * gpu.props.warpgroups, (64, 128)):
+    gradients(name, 140, 140, 130, 130, d, True)  # more tasks than multiprocessors: blocks take several
 """,
 }
 
