@@ -81,7 +81,8 @@ template <class G> struct Group {
         keep(dP);
         UNROLL for (int i = 0; i < BC / 8; i++) UNROLL for (int h = 0; h < 2; h++) {
             const float4 stats = stats_of(stats_at, i, h);
-            const float2 weights = G::KEYS ? unpack(P[i / 2][i % 2 * 2 + h]) : make_float2(S[i][2 * h], S[i][2 * h + 1]);
+            const bool rounded = G::KEYS && i >= G::PRECISE;
+            const float2 weights = rounded ? unpack(P[i / 2][i % 2 * 2 + h]) : make_float2(S[i][2 * h], S[i][2 * h + 1]);
             dP[i][2 * h] = weights.x * (dP[i][2 * h] - stats.y);
             dP[i][2 * h + 1] = weights.y * (dP[i][2 * h + 1] - stats.w);
         }

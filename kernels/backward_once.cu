@@ -16,7 +16,8 @@
 
 extern __shared__ __align__(1024) float4 shared[];
 
-using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false>;
+constexpr int PRECISE = COLUMNS == 128 ? ONCE_TILE / 8 : ONCE_TILE / 8 * 3 / 4;  // as many as registers hold
+using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false, PRECISE>;
 constexpr int BC = ONCE_TILE, BR = 128, SUMS = ONCE_SUMS;  // buffers for tiles of dQ
 static_assert(BC * COLUMNS == 64 * 128, "each group computes 64 x 64 numbers of a tile of dQ");
 constexpr unsigned DS_BYTES = BR * BC * 2, DQ_BYTES = BC * COLUMNS * 4;

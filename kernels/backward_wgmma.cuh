@@ -33,9 +33,11 @@ static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
 // owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are asked for before the sums of the tile
-// before have been computed.
-template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD> struct Geometry {
+// before have been computed. PRECISE: of so many blocks of 8 queries of a tile, dS comes from P as it was before it was rounded.
+template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int PRECISE_BLOCKS = 0>
+struct Geometry {
     static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD;
+    static constexpr int PRECISE = PRECISE_BLOCKS;
     static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BR = 64 * GROUPS, BLOCK = 128 * (GROUPS + 1);
     static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
     static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
