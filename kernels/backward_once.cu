@@ -55,13 +55,13 @@ template <class Work> __device__ __forceinline__ void each_taken(const BackwardP
         work(task_of<Streams>(p, task));
     }
 }
-// The tiles of a task: the last one first, so that a causal task is behind those before it from its first tile on.
+// The tiles of a task: the last one first, of all heads, so that a causal task is behind those before it from its first tile on.
 template <class Work> __device__ __forceinline__ void each_tile(const Task& t, Work work) {
-    int head = t.head, j = t.end;
+    int head = t.head, j = t.end - 1;
 #pragma unroll 1
     for (int left = t.heads * (t.end - t.first); left > 0; left--) {
-        if (j == t.first) head++, j = t.end;
-        work(head, --j);
+        work(head, j);
+        if (++head == t.head + t.heads) head = t.head, j--;
     }
 }
 

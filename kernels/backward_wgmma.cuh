@@ -23,12 +23,11 @@ struct BackwardParams : BackwardMaps {
     int* counts;         // backward_once: how many tiles of keys each of these tiles has the sum of; behind them the next task
     int batches, heads, kv_heads, Nq, Nk, stats_rows;  // stats_rows: Nq rounded up to whole tiles
     int causal_offset;   // causal: row i sees the keys 0 to i + causal_offset
+    int section;         // heads whose rows are owned that are worked on together
     float scale, log2_scale;  // of the scores; times log2(e)
 };
 
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
-// Heads that are worked on together: their matrices, and sums of dQ, stay in the L2 cache.
-constexpr int SECTION = CAUSAL ? 16 : 4;
 static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
@@ -79,7 +78,7 @@ struct Task {
 template <class G> __device__ __forceinline__ Task task_of(const BackwardParams& p, int n) {
     const int own_rows = G::KEYS ? p.Nk : p.Nq, streamed = G::KEYS ? p.Nq : p.Nk, heads = G::KEYS ? p.kv_heads : p.heads;
     const int own_tiles = ceil_div(own_rows, G::BR), tiles = ceil_div(streamed, G::BC), group = p.heads / p.kv_heads;
-    const int first_head = n / (SECTION * own_tiles) * SECTION, section = min(SECTION, p.batches * heads - first_head);
+    const int first_head = n / (p.section * own_tiles) * p.section, section = min(p.section, p.batches * heads - first_head);
     const int rest = n - first_head * own_tiles, at = first_head + rest % section;
     const int tile = CAUSAL && !G::KEYS ? own_tiles - 1 - rest / section : rest / section;
     const int batch = at / heads, head = at - batch * heads, row0 = tile * G::BR;

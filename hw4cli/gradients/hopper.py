@@ -16,7 +16,7 @@ NAME = "backward_wgmma"
 OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 # BackwardParams in kernels/backward_wgmma.cuh, behind its eight tensor maps.
-_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 4 * "Q" + 7 * "i" + 2 * "f")
+_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 4 * "Q" + 8 * "i" + 2 * "f")
 
 
 class Pass(NamedTuple):
@@ -86,7 +86,12 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
 def arguments(work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each launch; `encode` makes tensor maps."""
     tiles = planned.macros["DQ_TILE"], planned.macros["DKDV_TILE"]
-    return tiled_arguments(work, arrays, scale, encode, tiles)
+    return tiled_arguments(work, arrays, scale, encode, tiles, section(work))
+
+
+def section(work: Workload) -> int:
+    """Heads that are worked on together, so that their matrices stay in the L2 cache; as measured on an H200."""
+    return 16 if work.causal else 4
 
 
 # ---- What one pass and two passes share
@@ -132,10 +137,12 @@ def tiled_arguments(
     scale: float,
     encode: Callable[[Box], bytes],
     tiles: tuple[int, int],
+    section: int,
     sums: int = 0,
     counts: int = 0,
 ) -> bytes:
-    """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO."""
+    """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
+    worked on together."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
 
@@ -150,5 +157,5 @@ def tiled_arguments(
     members = [number for m in (o, do, dq, dk, dv) for number in (m.data, m.batch, m.head, m.row)]
     memory = arrays.lse, arrays.scratch, sums, counts
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
-    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset)
+    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section)
     return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, scale, min(scale * LOG2E, LARGEST))

@@ -13,6 +13,7 @@ NAME = "backward_once"
 KEYS = 2 * hopper.OWNED  # that a block owns
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 ROUND_THREADS = 256
+SUMS_TOGETHER = 1 << 26  # bytes of sums of dQ that blocks of a causal pass work on together, as measured on an H200
 
 
 def tile_rows(work: Workload) -> int:
@@ -42,6 +43,15 @@ def plan(work: Workload, props: DeviceProperties, tile: None = None) -> Plan:
     return Plan(NAME, macros, launches, scratch(work))
 
 
+def section(work: Workload) -> int:
+    """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
+    of dQ in the L2 cache."""
+    if not work.causal:
+        return hopper.section(work) * (1 if work.heads == work.kv_heads else 2)
+    sums = FLOAT * hopper.columns(work) * work.Nq * (work.heads // work.kv_heads)
+    return max(1, min(hopper.section(work), SUMS_TOGETHER // sums))
+
+
 def scratch(work: Workload) -> Scratch:
     """Stats; dQ in float32, of whole tiles; a count for each tile, and the number of the next task."""
     rows = hopper.stats_rows(work, tile_rows(work))
@@ -53,4 +63,6 @@ def scratch(work: Workload) -> Scratch:
 def arguments(work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each launch; `encode` makes tensor maps."""
     sums, counts = arrays.scratch + planned.layout.tiles, arrays.scratch + planned.layout.row_stats
-    return hopper.tiled_arguments(work, arrays, scale, encode, (hopper.OWNED, tile_rows(work)), sums, counts)
+    return hopper.tiled_arguments(
+        work, arrays, scale, encode, (hopper.OWNED, tile_rows(work)), section(work), sums, counts
+    )

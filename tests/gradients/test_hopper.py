@@ -84,3 +84,21 @@ def test_warpgroups_take_16_bit_numbers_in_rows_of_16_byte_chunks(kernel):
     refused = rf"kernel {kernel} does not take float16, d=64 on compute capability 8\.0"
     with pytest.raises(MachineError, match=refused):
         choice.plan(Workload.square(FLOAT16, 1, 1, 512, 64), DEVICES[80], kernel)
+
+
+@pytest.mark.parametrize(
+    ("work", "heads"),
+    [  # of K and V, as they were the fastest on an H200
+        (Workload.square(BFLOAT16, 1, 16, 16384, 64, True), 16),
+        (Workload.square(BFLOAT16, 2, 16, 8192, 128, True), 16),
+        (Workload.square(BFLOAT16, 2, 16, 8192, 128), 4),
+        (Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 128, True), 4),
+        (Workload(BFLOAT16, 2, 32, 8, 4096, 4096, 128, True), 8),
+        (Workload(BFLOAT16, 8, 32, 8, 1024, 1024, 128, True), 16),
+        (Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 128), 8),
+        (Workload(BFLOAT16, 1, 8, 1, 1 << 20, 1 << 20, 128, True), 1),
+    ],
+    ids=str,
+)
+def test_a_causal_pass_works_on_as_many_heads_as_have_few_sums_in_memory(work, heads):
+    assert once.section(work) == heads
