@@ -13,7 +13,7 @@ from hw4cli.arrays.attention import attention_on_gpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.dispatch import AUTO
-from hw4cli.compute.plan import DeviceProperties
+from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.gradients import choice
@@ -34,7 +34,7 @@ def gradient_implementation(
 ) -> Implementation:
     """A kernel of gradients, or the one that `attention_backward` chooses for a workload; for both passes behind the
     kernel that `attention` chooses."""
-    name = kernel or choice.plan(work, gpu.props).variant
+    name = kernel or choice.fastest(work, gpu.props)
 
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
         planned = BackwardOnGpu(gpu).plan(work, name)
@@ -60,7 +60,10 @@ def gradient_implementation(
             key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")
         }
 
-    return Implementation(name, prepare)
+    def planned_for(work: Workload) -> Plan:
+        return choice.plan(work, gpu.props, name)
+
+    return Implementation(name, prepare, planned=planned_for, repeats=name in choice.FASTEST_FIRST)
 
 
 def _operand(name: str, arrays: GradientArrays, work: Workload) -> Operand:

@@ -29,14 +29,15 @@ Work = Callable[[], Any]  # computes O once more; returns it as an array of word
 class Implementation:
     """What is measured: a name, and for a workload and its arrays the work, and what it takes of the GPU.
 
-    `prepare` raises MachineError where it cannot compute the workload. `ours`: a kernel of hw4's; `planned`: its
-    launches for a workload, not yet compiled.
+    `prepare` raises MachineError where it cannot compute the workload. `ours`: a kernel of hw4's, which must give the
+    same bits again unless it is known not to (`repeats`); `planned`: its launches for a workload, not yet compiled.
     """
 
     name: str
     prepare: Callable[[NamedWorkload, DeviceArrays], tuple[Work, dict[str, Any]]]
     ours: bool = True
     planned: Callable[[Workload], Plan] | None = None
+    repeats: bool = True
 
 
 def implementation(gpu: Gpu, timer: GpuTimer, name: str, tiling: Any = None, title: str = "") -> Implementation:

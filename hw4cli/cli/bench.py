@@ -33,7 +33,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 ALL = "all"
 OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
-OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward")
+OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "backward_atomic")
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
 KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error", "against", "processes"}
 # The options of each of the three benchmarks, and the option that asks for it.

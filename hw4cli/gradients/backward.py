@@ -39,7 +39,8 @@ def attention_backward(
     or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
     the same bits in every run. Nothing is copied, and GPUs are not waited for.
 
-    On a GPU the fastest kernel computes, or the one named (docs/gradients.md).
+    On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
+    the same bits again.
 
     Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
     algorithm 4, in two passes without atomic operations (docs/gradients.md).

@@ -196,7 +196,7 @@ LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
 
 # Whose plans take a workload.
 OF_ARRAYS = {"half", "half_mma", "half_split", "half_cores"}
-OF_ARRAYS |= {"backward", "backward_mma", "backward_once", "backward_wgmma"}
+OF_ARRAYS |= {"backward", "backward_atomic", "backward_mma", "backward_once", "backward_wgmma"}
 
 
 def test_every_kernel_file_has_an_entry_and_every_entry_a_file():

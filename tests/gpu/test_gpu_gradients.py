@@ -62,3 +62,13 @@ def test_a_hundred_runs_give_the_same_bits(gpu, torch):
     for _ in range(99):
         for one, other in zip(first, attention_backward(do, q, k, v, o, lse, causal=True), strict=True):
             assert torch.equal(one, other)
+
+
+def test_the_oracle_gives_on_the_gpu_what_it_gives_on_the_cpu(gpu):
+    draw = np.random.default_rng(0)
+    do, q = draw.standard_normal((2, 2, 6, 130, 40))
+    k, v = draw.standard_normal((2, 2, 3, 170, 40))
+    for how in ({}, {"causal": True, "offset": -30}, {"causal": True, "offset": 40, "scale": 0.5}):
+        right = exact_gradients(do, q, k, v, **how)
+        for one, other in zip(exact_gradients(*map(gpu.cupy.asarray, (do, q, k, v)), **how), right, strict=True):
+            assert np.abs(one.get() - other).max() <= 1e-12 * np.abs(other).max()

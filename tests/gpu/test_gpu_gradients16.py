@@ -3,12 +3,13 @@
 import pytest
 from test_gpu_gradients import ALLOWED, definition, operands
 
-from hw4cli import attention_backward
+from hw4cli import attention, attention_backward
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
-from hw4cli.gradients import hopper, once
+from hw4cli.gradients import choice, hopper, mma
+from hw4cli.gradients.once import ATOMIC, ONCE
 
 CANCELLED = 1e-5  # for elements around 1
-KERNELS = [once.NAME, hopper.NAME]
+KERNELS = [ONCE.name, hopper.NAME]
 WORKLOADS = [  # of few types and widths, each of which is compiled
     Workload(FLOAT16, 1, 4, 4, 1024, 1024, 64),
     Workload(FLOAT16, 3, 2, 2, 130, 1, 64),
@@ -21,6 +22,8 @@ WORKLOADS = [  # of few types and widths, each of which is compiled
     Workload(FLOAT16, 2, 8, 2, 1333, 1000, 128, True, -333),
     Workload(FLOAT16, 1, 6, 2, 777, 500, 40, True, 0),
     Workload(BFLOAT16, 1, 3, 3, 500, 777, 104),
+    Workload(FLOAT16, 1, 2, 2, 1, 5000, 80),
+    Workload(BFLOAT16, 3, 4, 1, 129, 4097, 96, True, 3968),
 ]
 
 
@@ -83,6 +86,17 @@ def test_a_hundred_runs_give_the_same_bits_even_beside_other_work(torch, kernel)
     assert all(torch.equal(one, other) for found in beside for one, other in zip(first, found, strict=True))
 
 
+@pytest.mark.parametrize("kernel", [*KERNELS, mma.NAME])
+def test_another_gpu_of_the_kind_gives_the_same_bits(torch, kernel):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("this takes two GPUs")
+    arrays = prepared(torch, Workload(BFLOAT16, 2, 8, 4, 2048, 2048, 64, True))
+    here = attention_backward(*arrays, causal=True, kernel=kernel)
+    there = attention_backward(*(x.to("cuda:1") for x in arrays), causal=True, kernel=kernel)
+    for one, other in zip(here, there, strict=True):
+        assert other.device.index == 1 and torch.equal(one, other.to("cuda:0"))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
     work = Workload(BFLOAT16, 2, 3, 3, 300, 300, 64, True)
@@ -93,3 +107,55 @@ def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
     for one, other, right in zip(got, expected, exact(torch, *arrays[:4], work), strict=True):
         assert torch.equal(one, other)
         assert (one.double() - right).abs().max() <= 2 * ALLOWED[BFLOAT16] * right.abs().max()
+
+
+@pytest.mark.parametrize("work", WORKLOADS[::3], ids=str)
+def test_additions_as_they_come_are_as_exact(torch, work):
+    arrays = prepared(torch, work)
+    got = attention_backward(*arrays, causal=work.causal, align=aligned(work), kernel=ATOMIC.name)
+    for one, right in zip(got, exact(torch, *arrays[:4], work), strict=True):
+        assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * max(float(right.abs().max()), 1e-3)
+
+
+def test_additions_as_they_come_give_dq_other_bits_and_additions_in_order_do_not(torch):
+    """The counter-example: what each of 64 tiles of keys adds to a number of dQ is added by whoever comes first."""
+    q, k, v, do = torch.randn(4, 1, 16, 8192, 64, device="cuda", dtype=torch.bfloat16)
+    o, lse = attention(q, k, v, causal=True, return_lse=True)
+    found = {
+        kernel: [attention_backward(do, q, k, v, o, lse, causal=True, kernel=kernel) for _ in range(20)]
+        for kernel in (ATOMIC.name, ONCE.name)
+    }
+    differ = {
+        kernel: [sum(not torch.equal(runs[0][i], run[i]) for run in runs) for i in range(3)]
+        for kernel, runs in found.items()
+    }
+    assert differ[ONCE.name] == [0, 0, 0]
+    assert differ[ATOMIC.name][0] > 0 and differ[ATOMIC.name][1:] == [0, 0]
+    largest = found[ONCE.name][0][0].abs().max()
+    assert (found[ATOMIC.name][0][0] - found[ONCE.name][0][0]).abs().max() <= ALLOWED[BFLOAT16] * largest
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 64, True),
+        Workload(BFLOAT16, 2, 32, 8, 4096, 4096, 128, True),
+        Workload(BFLOAT16, 1, 32, 8, 4096, 4096, 128),
+    ],
+    ids=str,
+)
+def test_the_kernel_chosen_for_shared_heads_takes_less_time_than_the_other_that_repeats(torch, gpu, work):
+    do, q, k, v = operands(torch, work)
+    o, lse = attention(q, k, v, causal=work.causal, return_lse=True)
+
+    def fastest(kernel):
+        times = []
+        for _ in range(8):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record(), attention_backward(do, q, k, v, o, lse, causal=work.causal, kernel=kernel), end.record()
+            end.synchronize()
+            times.append(begin.elapsed_time(end))
+        return min(times)
+
+    took = {kernel: fastest(kernel) for kernel in KERNELS}
+    assert took[choice.fastest(work, gpu.props)] <= 1.02 * min(took.values()), took

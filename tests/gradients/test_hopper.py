@@ -1,6 +1,7 @@
 """Gradients of 16-bit numbers by warpgroups, in two passes and in one, executed on the CPU and compiled."""
 
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,26 +13,29 @@ from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
 from hw4cli.errors import MachineError
-from hw4cli.gradients import choice, hopper, once
+from hw4cli.gradients import choice, hopper
+from hw4cli.gradients.once import ATOMIC, ONCE, section
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.resources import kernel_source
 
 HOPPER = DEVICES[90]
-KERNELS = [once.NAME, hopper.NAME]
+KERNELS = [ONCE.name, hopper.NAME]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+WORKLOADS = [
+    Workload(FLOAT16, 1, 2, 1, 200, 150, 128, True, -50),
+    Workload(BFLOAT16, 2, 1, 1, 70, 300, 128),
+    Workload(BFLOAT16, 1, 4, 2, 140, 260, 64, True, 130),
+    Workload(FLOAT16, 1, 1, 1, 300, 70, 40),
+]
+
+
 @pytest.mark.parametrize(
-    "work",
-    [
-        Workload(FLOAT16, 1, 2, 1, 200, 150, 128, True, -50),
-        Workload(BFLOAT16, 2, 1, 1, 70, 300, 128),
-        Workload(BFLOAT16, 1, 4, 2, 140, 260, 64, True, 130),
-        Workload(FLOAT16, 1, 1, 1, 300, 70, 40),
-    ],
+    ("work", "kernel"),
+    [*product(WORKLOADS, KERNELS), *((work, ATOMIC.name) for work in WORKLOADS[::2])],
     ids=str,
 )
-def test_gradients_by_warpgroups_are_right_and_free_of_races(kernel, work):
+def test_gradients_by_warpgroups_are_right_and_free_of_races(work, kernel):
     assert_right(work, kernel=kernel, cc=90)
 
 
@@ -41,7 +45,7 @@ def test_one_pass_computes_ds_from_weights_that_are_not_rounded_yet(d, allowed):
     d = 64 registers hold three quarters of them."""
     work = Workload.square(BFLOAT16, 1, 1, 256, d, True)
     numbers = [as_numbers(as_words(x, BFLOAT16), BFLOAT16) for x in operands(work)]
-    got = assert_right(work, kernel=once.NAME, cc=90)
+    got = assert_right(work, kernel=ONCE.name, cc=90)
     for one, right in zip(got, exact_gradients(*numbers, causal=True), strict=True):
         error = np.linalg.norm(as_numbers(one, BFLOAT16) - right)
         assert error <= allowed * np.linalg.norm(right)
@@ -62,7 +66,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(k
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
 @pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])
 @pytest.mark.parametrize("d", [64, 128])
 def test_no_register_spills_and_products_run_side_by_side(kernel, dtype, d, causal):
@@ -86,6 +90,22 @@ def test_warpgroups_take_16_bit_numbers_in_rows_of_16_byte_chunks(kernel):
         choice.plan(Workload.square(FLOAT16, 1, 1, 512, 64), DEVICES[80], kernel)
 
 
+@pytest.mark.parametrize("cc", [61, 80, 90])
+def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
+    """The counter-example of additions in order: one is refused on other GPUs, and never chosen on any."""
+    works = [
+        Workload(dtype, 2, 8, kv_heads, N, N, d, causal)
+        for dtype, kv_heads, N, d, causal in product((FLOAT32, FLOAT16), (1, 8), (1, 9000), (8, 64, 128), (False, True))
+    ]
+    assert ATOMIC.name not in {choice.fastest(work, DEVICES[cc]) for work in works}
+    for work in works:
+        if ATOMIC.takes(work, DEVICES[cc]):
+            assert choice.plan(work, DEVICES[cc], ATOMIC.name).variant == ATOMIC.name
+        else:
+            with pytest.raises(MachineError, match="kernel backward_atomic does not take"):
+                choice.plan(work, DEVICES[cc], ATOMIC.name)
+
+
 @pytest.mark.parametrize(
     ("work", "heads"),
     [  # of K and V, as they were the fastest on an H200
@@ -101,4 +121,4 @@ def test_warpgroups_take_16_bit_numbers_in_rows_of_16_byte_chunks(kernel):
     ids=str,
 )
 def test_a_causal_pass_works_on_as_many_heads_as_have_few_sums_in_memory(work, heads):
-    assert once.section(work) == heads
+    assert section(work) == heads

@@ -1,0 +1,208 @@
+#pragma once
+// One pass over keys for dQ, dK and dV (backward_once, backward_atomic). IN_ORDER: what each tile of keys adds to dQ is added in
+// the order of the keys; else as it comes.
+
+#include "backward_stats.cuh"
+
+extern __shared__ __align__(1024) float4 shared[];
+
+constexpr int PRECISE = COLUMNS == 128 ? ONCE_TILE / 8 : ONCE_TILE / 8 * 3 / 4;  // as many as registers hold
+using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false, PRECISE>;
+constexpr int BC = ONCE_TILE, BR = 128, SUMS = ONCE_SUMS;  // buffers for tiles of dQ
+static_assert(BC * COLUMNS == 64 * 128, "each group computes 64 x 64 numbers of a tile of dQ");
+constexpr unsigned DS_BYTES = BR * BC * 2, DQ_BYTES = BC * COLUMNS * 4;
+constexpr unsigned MORE_BARRIERS_AT = Streams::BARRIERS_AT + 16 * (2 + ONCE_STAGES);
+constexpr unsigned DS_AT = ceil_div(MORE_BARRIERS_AT + 16 * SUMS + 16, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
+constexpr unsigned NUMBERS_AT = MORE_BARRIERS_AT + 16 * SUMS;
+
+typedef float Part[8][4];  // of a tile of dQ: 64 x 64 numbers, a group's
+
+struct Memory : Streams {
+    __device__ __forceinline__ unsigned ds(unsigned n) const { return base + DS_AT + n % 2 * DS_BYTES; }
+    __device__ __forceinline__ unsigned dq(unsigned n) const { return base + DQ_AT + n % SUMS * DQ_BYTES; }
+    __device__ __forceinline__ unsigned taken() const { return base + Streams::BARRIERS_AT; }  // a task, and its rows are there
+    __device__ __forceinline__ unsigned done() const { return taken() + 8; }
+    __device__ __forceinline__ unsigned dq_full(unsigned n) const { return base + MORE_BARRIERS_AT + n % SUMS * 16; }
+    __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }
+    __device__ __forceinline__ unsigned number(unsigned n) const { return base + NUMBERS_AT + n % 2 * 8; }  // the n-th task's
+    __device__ __forceinline__ void make_barriers() const {
+        barrier_init<1>(taken()), barrier_init<8 * 32 + SUMS>(done());
+        for (int n = 0; n < SUMS; n++) barrier_init<8>(dq_full(n)), barrier_init<1>(dq_empty(n));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<RELEASES>(empty(n));
+        barriers_made();
+    }
+};
+
+__device__ __forceinline__ int tiles_of(const BackwardParams& p) { return ceil_div(p.Nq, BC); }
+__device__ __forceinline__ int tasks_of(const BackwardParams& p) { return p.batches * p.kv_heads * ceil_div(p.Nk, BR); }
+
+// Calls work(task) for each task that this block's copying thread takes.
+template <class Work> __device__ __forceinline__ void each_taken(const BackwardParams& p, const Memory& memory, Work work) {
+    for (unsigned n = 0;; n++) {
+        barrier_wait(memory.taken(), n % 2);
+        const int task = __float_as_int(load_shared2(memory.number(n)).x);
+        if (task >= tasks_of(p)) return;
+        work(task_of<Streams>(p, task));
+    }
+}
+// The tiles of a task: the last one first, of all heads, so that a causal task is behind those before it from its first tile on.
+template <class Work> __device__ __forceinline__ void each_tile(const Task& t, Work work) {
+    int head = t.head, j = t.end - 1;
+#pragma unroll 1
+    for (int left = t.heads * (t.end - t.first); left > 0; left--) {
+        work(head, j);
+        if (++head == t.head + t.heads) head = t.head, j--;
+    }
+}
+
+// What the copying thread does. The numbers of tasks pass to the others through shared memory.
+__device__ __forceinline__ void take_tasks(const BackwardParams& p, const Memory& memory) {
+    int* next = p.counts + p.batches * p.heads * tiles_of(p);
+    unsigned asked = 0;
+    for (unsigned n = 0;; n++) {
+        const int task = atomicAdd(next, 1);
+        barrier_wait(memory.done(), n % 2 ^ 1);
+        store_shared(memory.number(n), __int_as_float(task), 0);
+        if (task >= tasks_of(p)) return barrier_arrive(memory.taken());
+        const Task t = task_of<Streams>(p, task);
+        barrier_expect<4 * Streams::OWN_BYTES>(memory.taken());
+        for (int g = 0; g < 2; g++) copy_own(p.dkdv_maps, memory, t, g, memory.taken());
+        each_tile(t, [&](int head, int j) { copy_tile(p, p.dkdv_maps, memory, t, head, j, asked++); });
+    }
+}
+
+// What a thread does for each buffer of dQ: it adds tiles to the sums in device memory; in order, when it is their turn. The
+// sums are there for the next block once the copy is done, which takes longer than a tile's products: hence two such threads.
+template <bool IN_ORDER>
+__device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory& memory, unsigned mine) {
+    unsigned added = 0;
+    each_taken(p, memory, [&](const Task& t) {
+        barrier_arrive(memory.done());  // with the task's number
+        each_tile(t, [&](int head, int j) {
+            const unsigned n = added++;
+            if (n % SUMS != mine) return;
+            const long long tile = (long long)(t.batch * p.heads + head) * tiles_of(p) + j;
+            const int turn = t.row0 / BR;
+            if (IN_ORDER) wait_for_count(p.counts + tile, turn);
+            barrier_wait(memory.dq_full(n), n / SUMS % 2);
+            float* to = p.dq_sums + tile * (DQ_BYTES / 4);
+            if (IN_ORDER && turn == 0) store_bulk<DQ_BYTES>(to, memory.dq(n));
+            else add_bulk<DQ_BYTES>(to, memory.dq(n));
+            end_stores();
+            stores_have_read();
+            barrier_arrive(memory.dq_empty(n));
+            if (!IN_ORDER) return;
+            stores_are_done();
+            set_count(p.counts + tile, turn + 1);
+        });
+    });
+}
+
+// Where 16 bytes of a thread's part of dQ lie, in a tile of it.
+__device__ __forceinline__ unsigned place(int group, int n) { return ((group * 8 + n) * 128 + threadIdx.x % 128) * 16; }
+
+// dS for both groups, keys down, in rows of 64 queries.
+__device__ __forceinline__ void show_dS(const Weights<BC>& dS, unsigned at, int group) {
+    const unsigned row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, word = threadIdx.x % 4 * 4;
+    UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int h = 0; h < 2; h++)
+        store_shared(at + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n % 8) ^ (row & 7)) * 16 + word, dS[n / 2][n % 2 * 2 + h]);
+}
+// dQ = dS K: of a tile of 64 queries, each group 64 columns of 128; of 128 queries, 64 of them.
+__device__ __forceinline__ void ask_dQ(Part& dQ, const Memory& memory, unsigned ds_at, int group) {
+    group_begin();
+    const unsigned a = matrix_at(ds_at + (BC == 128 ? group * BR * 128 : 0), 16);
+    const unsigned b = matrix_at(memory.own(0, 0) + (BC == 128 ? 0 : group * 64 * 128), 16);
+    UNROLL for (int n = 0; n < BR / 16; n++)
+        wgmma_both_rows(dQ, descriptor(a + n * 128), descriptor(b + n / 4 * (2 * Streams::OWN_BYTES / 16) + n % 4 * 128), n > 0);
+    group_end();
+}
+
+__device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& memory, int group) {
+    const int column = threadIdx.x % 4 * 2;
+    const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    unsigned used = 0;
+    each_taken(p, memory, [&](const Task& t) {
+        const int row = t.row0 + thread_row;
+        const int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
+        Group<Streams> work;
+        clear(work.first), clear(work.second);
+        unsigned left = t.heads * (t.end - t.first);
+        memory.wait(used);
+        group_begin();
+        ask_scores<BC>(work.S, memory.own(group, 0), memory.tile(used, 0));
+        group_wait<0>();
+        keep(work.S);
+        each_tile(t, [&](int, int j) {
+            group_begin();
+            ask_scores<BC>(work.dP, memory.own(group, 1), memory.tile(used, 1));
+            const int edge = row - p.causal_offset - j * BC - column;
+            work.finish(p, memory, used, CAUSAL && j < full, edge, edge + 8);
+            show_dS(work.dS, memory.ds(used), group);
+            fence_async();
+            wait_for_turn(1);  // both groups have come here
+            Part dQ;
+            ask_dQ(dQ, memory, memory.ds(used), group);
+            const bool more = --left > 0;  // else the scores that are asked for are nobody's
+            group_wait<1>();
+            work.keep_sums();
+            if (more) memory.wait(used + 1);
+            group_begin();
+            ask_scores<BC>(work.S, memory.own(group, 0), memory.tile(used + more, 0));
+            group_wait<1>();
+            keep(dQ);
+            if (more) memory.release(used);
+            barrier_wait(memory.dq_empty(used), used / SUMS % 2 ^ 1);
+            UNROLL for (int n = 0; n < 8; n++)
+                store_shared(memory.dq(used) + place(group, n), dQ[n][0], dQ[n][1], dQ[n][2], dQ[n][3]);
+            fence_async();
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(memory.dq_full(used));
+            group_wait<0>();
+            keep(work.S);
+            used++;
+        });
+        memory.release(used - 1);
+        barrier_arrive(memory.done());  // every lane has read the task's number
+        store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
+        store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
+    });
+}
+
+// What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
+template <bool IN_ORDER> __device__ __forceinline__ void prepare(const BackwardParams& p) {
+    const int n = blockIdx.x * THREADS + threadIdx.x;
+    if (n <= p.batches * p.heads * tiles_of(p)) p.counts[n] = 0;
+    const long long numbers = (long long)p.batches * p.heads * p.stats_rows * COLUMNS;
+    if (!IN_ORDER)
+        for (long long i = n * 4LL; i < numbers; i += gridDim.x * THREADS * 4LL) *(float4*)(p.dq_sums + i) = float4{0, 0, 0, 0};
+    compute_stats(p);
+}
+
+template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const BackwardParams& p) {
+    const Memory memory{{shared_start(shared)}};
+    if (threadIdx.x == 0) memory.make_barriers();
+    __syncthreads();
+    const int group = group_number(), warp = threadIdx.x / 32;
+    if (group == 0) {
+        fewer_registers<Streams::COPY_REGISTERS>();
+        if (threadIdx.x == 0) take_tasks(p, memory);
+        if (threadIdx.x % 32 == 0 && warp > 0 && warp <= SUMS) add_tiles<IN_ORDER>(p, memory, warp - 1);
+    } else {
+        more_registers<Streams::REGISTERS>();
+        multiply(p, memory, group - 1);
+    }
+}
+
+// What runs after: the sums become dQ. In order, a tile that no keys have been added to has not been written.
+template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const BackwardParams& p) {
+    const int tiles = tiles_of(p), head = blockIdx.x / tiles, tile = blockIdx.x % tiles, group = threadIdx.x / 128;
+    const char* from = (const char*)p.dq_sums + (long long)blockIdx.x * DQ_BYTES;
+    Part dQ;
+    UNROLL for (int n = 0; n < 8; n++) {
+        const bool written = !IN_ORDER || p.counts[blockIdx.x];
+        const float4 x = written ? *(const float4*)(from + place(group, n)) : float4{0, 0, 0, 0};
+        dQ[n][0] = x.x, dQ[n][1] = x.y, dQ[n][2] = x.z, dQ[n][3] = x.w;
+    }
+    const int row = tile * BC + (BC == 128 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    store(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, BC == 128 ? 0 : group * 64);
+}
