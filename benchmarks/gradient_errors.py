@@ -1,13 +1,17 @@
-"""Errors of gradients against float64, ours beside those of torch's backends: a table for docs/accuracy.md.
+"""Errors of gradients against float64, ours beside those of torch's backends: a record, for docs/accuracy.md.
 
-    python -m benchmarks.gradient_errors [--rows N]
+    python -m benchmarks.gradient_errors --output benchmarks/errors/GPU.json [--rows N]
 
-Of dQ, dK and dV the norm of the error, of the gradient's norm; a star: a second run had other bits.
+Of dQ, dK and dV the norm of the error, of the gradient's norm, and whether a second run had the same bits: of normal
+numbers, and of such as cost digits. `make results` makes the table.
 """
 
 import argparse
+import datetime
+import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,15 +19,24 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import hw4cli.torch
+from hw4cli.lab.endtoend import machine
+from hw4cli.lab.record import commit
+from hw4cli.lab.tables import SCHEMA
 
-INPUTS: dict[str, Callable[[Any, Any, Any], tuple[Any, Any, Any]]] = {
-    "normal": lambda q, k, v: (q, k, v),
-    "scores of 30": lambda q, k, v: (4 * q, 2 * k, v),
-    "one key has most weight": lambda q, k, v: (q + 2, torch.where(_row(k) == 7, k + 1.5, k), v),
-    "V far from 0": lambda q, k, v: (q, k, v + 20),
+# What becomes of normally distributed q, k, v and dO.
+INPUTS: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any, Any, Any]]] = {
+    "normal": lambda q, k, v, do: (q, k, v, do),
+    "scores of 30": lambda q, k, v, do: (4 * q, 2 * k, v, do),
+    "scores of hundreds": lambda q, k, v, do: (10 * q, 8 * k, v, do),
+    "one key has most weight": lambda q, k, v, do: (q + 2, torch.where(_row(k) == 7, k + 1.5, k), v, do),
+    "V far from 0": lambda q, k, v, do: (q, k, v + 20, do),
+    "V of hundreds": lambda q, k, v, do: (q, k, 100 * v, do),
+    "dO of 1e-3": lambda q, k, v, do: (q, k, v, 1e-3 * do),
+    "rows of dO from 1e-2 to 1e2": lambda q, k, v, do: (q, k, v, do * 10.0 ** (_row(do) % 5 - 2)),
 }
 PEERS = {"cuDNN": "CUDNN_ATTENTION", "FA2": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+BATCH, HEADS, D = 1, 4, 64
 
 
 def _row(x: Any) -> Any:
@@ -52,34 +65,53 @@ def gradients(function: Callable[..., Any], inputs: list[Any], do: Any) -> tuple
     return torch.autograd.grad(function(*inputs), inputs, do)
 
 
-def cell(function: Callable[..., Any], inputs: list[Any], do: Any, right: tuple[Any, ...]) -> str:
-    """The errors of dQ, dK and dV."""
+def measured(function: Callable[..., Any], inputs: list[Any], do: Any, right: tuple[Any, ...]) -> dict[str, Any] | None:
+    """The errors of dQ, dK and dV, and whether they repeat; None where the implementation does not take the inputs."""
     try:
         got, again = (gradients(function, inputs, do) for _ in range(2))
     except RuntimeError:
-        return "-"
-    star = "" if all(torch.equal(x, y) for x, y in zip(got, again, strict=True)) else "*"
-    norms = (float((x.double() - y).norm() / y.norm()) for x, y in zip(got, right, strict=True))
-    return ", ".join(f"{x:.1e}" for x in norms) + star
+        return None
+    norms = [float((x.double() - y).norm() / y.norm()) for x, y in zip(got, right, strict=True)]
+    return {"errors": norms, "repeats": all(torch.equal(x, y) for x, y in zip(got, again, strict=True))}
 
 
 def main() -> None:
-    """The table, a line for each type, kind of numbers and implementation."""
+    """The record, and a line for each type, kind of numbers and implementation as it comes."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=4096)
-    N = parser.parse_args().rows
+    given = parser.parse_args()
     by = {"hw4": partial(hw4cli.torch.attention, is_causal=True)}
     by.update((name, backend(word)) for name, word in PEERS.items())
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, (1, 4, {N}, 64) causal\n")
-    print(f"| type | numbers | {' | '.join(by)} |\n|{(2 + len(by)) * ' --- |'}")
+    rows = []
     for short, dtype in TYPES.items():
         for kind, spoil in INPUTS.items():
             torch.manual_seed(0)
-            parts = torch.randn(4, 1, 4, N, 64, device="cuda")
-            inputs, do = [x.to(dtype) for x in spoil(*parts[:3])], parts[3].to(dtype)
+            parts = torch.randn(4, BATCH, HEADS, given.rows, D, device="cuda")
+            *inputs, do = (x.to(dtype) for x in spoil(*parts))
             right = gradients(exact, [x.double() for x in inputs], do.double())
-            errors = (cell(function, inputs, do, right) for function in by.values())
-            print(f"| {short} | {kind} | {' | '.join(errors)} |", flush=True)
+            for name, function in by.items():
+                if found := measured(function, inputs, do, right):
+                    rows.append({"dtype": short, "numbers": kind, "by": name, **found})
+                    errors = ", ".join(f"{x:.1e}" for x in found["errors"])
+                    print(f"{short}, {kind}, {name}: {errors}{'' if found['repeats'] else '*'}", flush=True)
+    facts = {**machine(), "torch": torch.__version__, "cudnn": _cudnn(torch.backends.cudnn.version() or 0)}
+    record = {
+        "schema": SCHEMA,
+        "kind": "gradient-errors",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": facts,
+        "shape": [BATCH, HEADS, given.rows, D],
+        "rows": rows,
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _cudnn(version: int) -> str:
+    """92100 as 9.21.0."""
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 if __name__ == "__main__":

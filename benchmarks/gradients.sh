@@ -1,20 +1,41 @@
 #!/bin/sh
-# Records of gradients of arrays, ours and torch's, on the GPU that is here, each checked against float64: some 60 s.
-# Usage: benchmarks/gradients.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-gradients.json (the backward pass of five workloads)
-# and FOLDER/GPU-training.json (both passes), and with SWEEP=1 FOLDER/GPU-gradients-sweep.json and .csv (N, d, element types,
-# masks: some 3 min). Where there is no git history, HW4_COMMIT names the commit.
+# Records of gradients of arrays, ours and torch's, on the GPU that is here, each checked against float64: some 2 min.
+# Usage: benchmarks/gradients.sh FOLDER GPU [PYTHON] writes what WHAT names, all but the sweep unless it is set:
+#   gradients  FOLDER/GPU-gradients.json: the backward pass of seven workloads, two of them with shared heads
+#   training   FOLDER/GPU-training.json: both passes of the same
+#   designs    FOLDER/GPU-designs.json: the backward pass by each design of ours, of four workloads
+#   errors     FOLDER/errors/GPU.json: errors of gradients against float64, of hostile numbers, too
+#   sweep      FOLDER/GPU-gradients-sweep.json and .csv: N, d, element types, masks (some 60 s)
+# Where there is no git history, HW4_COMMIT names the commit.
 set -e
 folder=$1 gpu=$2 python=${3:-python3}
 bench() {
-    "$python" -m hw4cli bench --peers cudnn,fa2,efficient --pause 0.03 "$@"
+    "$python" -m hw4cli bench --pause 0.03 "$@"
 }
-set -- --workload lm16k --workload heads64 --workload lm8k-causal --workload lm8k --workload "B=4 N=8192 d=64 dtype=fp32"
-bench --pass bwd --samples 15 --output "$folder/$gpu-gradients.json" "$@"
-bench --pass both --samples 15 --output "$folder/$gpu-training.json" "$@"
-[ -n "$SWEEP" ] || exit 0
+wanted() {
+    case " ${WHAT:-gradients training designs errors} " in *" $1 "*) ;; *) return 1 ;; esac
+}
+all=cudnn,fa2,efficient
+large="--workload lm16k --workload heads64 --workload lm8k-causal --workload lm8k"
+set -- --workload "B=4 N=8192 d=64 dtype=fp32"
+set -- "$@" --workload "H=32 KVH=8 N=8192 d=64 dtype=bf16 causal" --workload "H=32 KVH=8 N=8192 d=128 dtype=bf16 causal"
+if wanted gradients; then
+    bench --pass bwd --peers $all --samples 15 --output "$folder/$gpu-gradients.json" $large "$@"
+fi
+if wanted training; then
+    bench --pass both --peers $all --samples 15 --output "$folder/$gpu-training.json" $large "$@"
+fi
+if wanted designs; then
+    bench backward_once backward_atomic backward_wgmma backward_mma --pass bwd --peers cudnn,fa2 --samples 15 \
+        --output "$folder/$gpu-designs.json" $large
+fi
+if wanted errors; then
+    "$python" -m benchmarks.gradient_errors --output "$folder/errors/$gpu.json"
+fi
+wanted sweep || exit 0
 set --
-for N in 1024 4096 16384; do for d in 64 128; do for dtype in fp16 bf16 fp32; do for mask in "" causal; do
-    set -- "$@" --workload "B=$((32768 / N)) H=8 N=$N d=$d dtype=$dtype $mask"
+for N in 1024 16384; do for d in 64 128; do for dtype in fp16 bf16 fp32; do for mask in "" causal; do
+    set -- "$@" --workload "B=$((16384 / N)) H=4 N=$N d=$d dtype=$dtype $mask"
 done; done; done; done
-bench --pass bwd --samples 10 --output "$folder/$gpu-gradients-sweep.json" --format csv "$@" \
+bench --pass bwd --peers $all --samples 6 --output "$folder/$gpu-gradients-sweep.json" --format csv "$@" \
     > "$folder/$gpu-gradients-sweep.csv"

@@ -5,9 +5,11 @@ A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. 
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as `arrays`, of gradients,
-with the peers' errors), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays) or
-`foreseen` (what a model makes of the machine's rates). A record that is not made yet has a sentence in its place.
+run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as
+`arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs), `errors`
+(gradients: a line for each kind of numbers), `scaling` or `shards` (a line for each number of GPUs: files, or one
+sequence of arrays) or `foreseen` (what a model makes of the machine's rates). A record that is not made yet has a
+sentence in its place.
 """
 
 import json
@@ -19,8 +21,7 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.arraytables import arrays, masks, sustained
 from benchmarks.facts import source
-from hw4cli.arraylab.named import described
-from hw4cli.arraylab.tables import workload_of
+from benchmarks.gradienttables import designs, errors, gradients
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted
 from hw4cli.problem.shape import Shape
@@ -194,43 +195,9 @@ def scaling_caption(path: Path) -> str:
     )
 
 
-GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
-
-
-def gradients(rows: list[dict[str, Any]]) -> str:
-    """A line for each workload: our gradients' time, rate and error, and the peers': times, how many times as fast ours
-    are, errors; a star where a second run gave other bits."""
-    names = [name for name in GRADIENT_PEERS if any(row["kernel"] == name and row["status"] == "ok" for row in rows)]
-    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error"]
-    header += [text for name in names for text in (f"{name} ms", f"× {name}", "error")]
-    lines = []
-    for case in dict.fromkeys(row["case"] for row in rows):
-        found = {row["kernel"]: row for row in rows if row["case"] == case and row["status"] == "ok"}
-        own = next((row for row in found.values() if row["ours"]), None)
-        if own is None:
-            continue
-        text = described(workload_of(own))
-        line = [f"`{case}`" if case != text else "-", text, own["kernel"], f"{own['median']:.4g}"]
-        line += [f"{own['tflops']:.0f}", _gradient_error(own)]
-        for other in map(found.get, names):
-            line += (
-                [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}", _gradient_error(other)]
-                if other
-                else ["-", "-", "-"]
-            )
-        lines.append(line)
-    return (
-        markdown(header, lines)
-        + "\nError: of the gradients' norm, the worst of three; *: a second run had other bits.\n"
-    )
-
-
-def _gradient_error(row: dict[str, Any]) -> str:
-    return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
-
-
 VIEWS = {
     "gradients": gradients,
+    "designs": designs,
     "list": as_list,
     "versus": versus,
     "brief": brief,
@@ -250,6 +217,8 @@ def filled(text: str) -> str:
             path = HERE / match[2]
             note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
             return f"{match[1]}{by_gpus[match[3]](load_scaling(path))}{note}{match[4]}"
+        if match[3] == "errors":
+            return f"{match[1]}{errors(json.loads((HERE / match[2]).read_text(encoding='utf-8')))}{match[4]}"
         record = read_record(HERE / match[2])
         text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
         gpu, rows = record["machine"].get("gpu") or "", record["rows"]

@@ -28,6 +28,7 @@ OTHERS = (
     *(("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8")),
     *(("#8a4a2f", "#e0a184"), ("#3f6d7a", "#8fc3d1"), ("#6b5b00", "#d4c45a"), ("#7a4560", "#d19ab4")),
     *(("#3d5a80", "#9bb8dc"), ("#5f3d6e", "#c3a1d4"), ("#2f6b4f", "#8fceb0"), ("#7a3b3b", "#dc9f9f")),
+    *(("#4a5f1e", "#aac270"), ("#8c3a6b", "#e09ac2"), ("#245c8f", "#8dbbe4"), ("#6e4a3c", "#c8a08a")),
 )
 PEERS = (("#5b6673", "#95a2b2"), ("#7d6552", "#c6ab8d"), ("#55694a", "#a6bf94"), ("#735680", "#bda0cc"))
 MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six

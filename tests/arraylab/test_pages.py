@@ -27,24 +27,31 @@ def cells(text):
 
 @pytest.fixture
 def calls(tmp_path):
-    """The benchmarks that benchmarks/arrays.sh asks for, as click understands them."""
+    """Calls a script of benchmarks/; the commands that it asks Python for, by the records that they write."""
     python = tmp_path / "python"
     python.write_text(NOTES.format(python=sys.executable))
     python.chmod(0o755)
-    env = {**os.environ, "CALLS": str(tmp_path / "calls")}
-    subprocess.run([ROOT / "benchmarks/arrays.sh", tmp_path, "h100", python], env=env, check=True)
-    asked = map(json.loads, (tmp_path / "calls").read_text().splitlines())
-    return {
-        call[-1]: bench.make_context("bench", call[3:]).params
-        for call in asked
-        if call[:3] == ["-m", "hw4cli", "bench"]
-    }
+
+    def run(script, **env):
+        env = {**os.environ, "CALLS": str(tmp_path / "calls"), **env}
+        subprocess.run([ROOT / f"benchmarks/{script}", tmp_path, "h100", python], env=env, check=True)
+        asked = map(json.loads, (tmp_path / "calls").read_text().splitlines())
+        return {call[call.index("--output") + 1].removeprefix(f"{tmp_path}/h100-"): call for call in asked}
+
+    return run
 
 
-def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls, tmp_path):
-    arrays, mma, masks, decode = (calls[f"{tmp_path}/h100-{x}.json"] for x in ("arrays", "mma", "masks", "decode"))
+def as_bench(call):
+    """A command's options as click understands them."""
+    assert call[:3] == ["-m", "hw4cli", "bench"]
+    return bench.make_context("bench", call[3:]).params
+
+
+def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls):
+    asked = {name: as_bench(call) for name, call in calls("arrays.sh").items()}
+    arrays, mma, masks, decode = (asked[f"{x}.json"] for x in ("arrays", "mma", "masks", "decode"))
     cases = {
-        name: [workload(text) for text in call["workloads"]] for name, call in zip("abcd", calls.values(), strict=True)
+        name: [workload(text) for text in call["workloads"]] for name, call in zip("abcd", asked.values(), strict=True)
     }
     assert {"tilelang-causal", "lm16k", "t11-half", "t12-half"} <= {case.name for case in cases["a"]}
     assert arrays["kernels"] == () and arrays["peers"] == ("cudnn", "fa2") and arrays["sustained"]
@@ -53,6 +60,23 @@ def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls, 
     assert decode["kernels"] == () and {case.work.Nq for case in cases["d"]} >= {1, 512}
     works = [case.work for case in cases["c"]]
     assert len(works) == 2 * len({(work.batch, work.Nq, work.d) for work in works}), "each with and without a mask"
+
+
+def test_the_script_of_gradients_makes_all_records_or_those_that_are_named(calls, tmp_path):
+    asked = calls("gradients.sh")
+    errors = asked.pop(f"{tmp_path}/errors/h100.json")
+    assert errors[:2] == ["-m", "benchmarks.gradient_errors"] and (ROOT / "benchmarks/gradient_errors.py").exists()
+    found = {name: as_bench(call) for name, call in asked.items()}
+    assert [(name, call["direction"]) for name, call in found.items()] == [
+        ("gradients.json", "bwd"),
+        ("training.json", "both"),
+        ("designs.json", "bwd"),
+    ]
+    assert found["designs.json"]["kernels"] == ("backward_once", "backward_atomic", "backward_wgmma", "backward_mma")
+    works = [workload(text).work for text in found["gradients.json"]["workloads"]]
+    assert {work.heads // work.kv_heads for work in works} == {1, 4} and {work.d for work in works} == {64, 128}
+    (tmp_path / "calls").unlink()
+    assert [*calls("gradients.sh", WHAT="designs sweep")] == ["designs.json", "gradients-sweep.json"]
 
 
 def row(case, kernel, median, **more):

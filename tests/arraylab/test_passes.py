@@ -5,7 +5,7 @@ import io
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import fakecupy
@@ -16,7 +16,7 @@ from halves import definition
 from helpers import fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
-from benchmarks import results
+from benchmarks import gradienttables
 from hw4cli.arraylab import gradients
 from hw4cli.arraylab.backward import GRADIENT_KERNELS, computes_gradients
 from hw4cli.arraylab.inputs import from_words, on_device, to_words, with_gradients
@@ -130,6 +130,12 @@ def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
     assert (rows[3].status, rows[3].repeats) == ("ok", False)
 
 
+def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so(timer):
+    ours = replace(gradients_of("backward_atomic", spoil=changes_each_time()), repeats=False)
+    (row,) = measure(timer, [ours], workload(CASE), True, direction=BACKWARD)
+    assert (row.status, row.repeats, row.ours) == ("ok", False, True)
+
+
 @pytest.mark.parametrize("form", ["table", "csv"])
 @pytest.mark.parametrize("which", ["bwd", "both"])
 def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, which, tmp_path):
@@ -177,11 +183,60 @@ def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
     subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
     rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), True, direction=BACKWARD)]
     header, _, line = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in results.gradients(rows).splitlines()[:3]
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in gradienttables.gradients(rows).splitlines()[:3]
     )
     assert header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
     assert line[1:3] == ["(1, 4/2, 33/40, 16) fp16 causal", "backward"]
     assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
+
+
+def table(text):
+    header, _, *lines = ([x.strip() for x in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|")
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(timer):
+    names = ["backward_once", "backward_atomic", "backward_wgmma", "backward_mma"]
+    subjects = [gradients_of(name) for name in names]
+    subjects[1] = replace(gradients_of(names[1], spoil=changes_each_time()), repeats=False)
+    subjects.append(gradients_of("cuDNN", spoil=changes_each_time(), ours=False))
+    case = workload("B=2 H=2 N=256 d=64")
+    lines = table(
+        gradienttables.designs([asdict(row) for row in measure(timer, subjects, case, True, direction=BACKWARD)])
+    )
+    assert [line["design"] for line in lines] == [*names, "*cuDNN*"]
+    assert [line["products"] for line in lines] == ["5", "5", "7", "7", "5"]
+    assert [line["bits again"] for line in lines] == ["the same", "other ones", "the same", "the same", "other ones"]
+    assert all(float(line["ms"]) > 0 for line in lines) and lines[-1]["GB streamed"] == "-"
+
+
+def test_bytes_of_designs_are_those_of_rows_that_pass_by():
+    full, causal = (workload(f"B=2 H=3 N=512 d=64 {mask}").work for mask in ("", "causal"))
+    rows = 6 * 512 * 4  # each row of each head passes four blocks of 128 keys
+    assert gradienttables.moved(full, "backward_once") == (rows * (256 + 8), rows * 64 * 4)
+    rows = 6 * 128 * (1 + 2 + 3 + 4)
+    assert gradienttables.moved(causal, "backward_atomic") == (rows * (256 + 8), rows * 64 * 4)
+    assert gradienttables.moved(full, "backward_wgmma")[1] == 0
+    assert gradienttables.moved(full, "backward_wgmma")[0] == pytest.approx(6 * 512 * 512 / 192 * (256 + 256 + 8))
+
+
+def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
+    machine = {"gpu": "G", "driver": "1.2", "torch": "2.11", "cudnn": "9.19.0"}
+    row = {"dtype": "fp16", "numbers": "normal", "by": "hw4", "errors": [1e-4, 2e-4, 3e-4], "repeats": True}
+    theirs = {**row, "by": "cuDNN", "errors": [4e-4, 5e-4, 6e-4], "repeats": False}
+    rows = [row, theirs, {**row, "dtype": "fp32"}]
+    record = {"machine": machine, "shape": [1, 4, 4096, 64], "commit": "abc", "date": "2026-01-01", "rows": rows}
+    text = gradienttables.errors(record)
+    assert table(text) == [
+        {
+            "type": "fp16",
+            "numbers": "normal",
+            "hw4": "1.0e-04, 2.0e-04, 3.0e-04",
+            "cuDNN": "4.0e-04, 5.0e-04, 6.0e-04*",
+        },
+        {"type": "fp32", "numbers": "normal", "hw4": "1.0e-04, 2.0e-04, 3.0e-04", "cuDNN": "-"},
+    ]
+    assert "(1, 4, 4096, 64) causal; G, driver 1.2, torch 2.11, cuDNN 9.19.0; commit abc, 2026-01-01." in text
 
 
 def test_the_command_takes_every_kernel_for_gradients():

@@ -1,0 +1,108 @@
+"""Tables of records of gradients, for benchmarks/results.py: beside peers, of each design, and their errors."""
+
+from typing import Any
+
+from hw4cli.arraylab.named import described
+from hw4cli.arraylab.tables import workload_of
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.plan import DEVICES
+from hw4cli.gradients import choice, hopper
+from hw4cli.gradients.once import ATOMIC, KEYS, ONCE
+from hw4cli.text.tables import markdown
+
+GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
+
+
+def gradients(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload: our gradients' time, rate and error, and the peers': times, how many times as fast ours
+    are, errors; a star where a second run gave other bits."""
+    names = [name for name in GRADIENT_PEERS if any(row["kernel"] == name and row["status"] == "ok" for row in rows)]
+    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error"]
+    header += [text for name in names for text in (f"{name} ms", f"× {name}", "error")]
+    lines = []
+    for case in dict.fromkeys(row["case"] for row in rows):
+        found = {row["kernel"]: row for row in rows if row["case"] == case and row["status"] == "ok"}
+        own = next((row for row in found.values() if row["ours"]), None)
+        if own is None:
+            continue
+        text = described(workload_of(own))
+        line = [f"`{case}`" if case != text else "-", text, own["kernel"], f"{own['median']:.4g}"]
+        line += [f"{own['tflops']:.0f}", _gradient_error(own)]
+        for other in map(found.get, names):
+            line += (
+                [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}", _gradient_error(other)]
+                if other
+                else ["-", "-", "-"]
+            )
+        lines.append(line)
+    return (
+        markdown(header, lines)
+        + "\nError: of the gradients' norm, the worst of three; *: a second run had other bits.\n"
+    )
+
+
+def _gradient_error(row: dict[str, Any]) -> str:
+    return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
+
+
+PRODUCTS = {ONCE.name: 5, ATOMIC.name: 5}  # others have two passes, of 7
+ELEMENT, FLOAT = 2, 4  # bytes
+
+
+def designs(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload of 16-bit elements and each of our designs by tensor cores: products, bytes, time, and
+    whether the same bits came again; then the peers'."""
+    header = ["workload", "(B, H, N, d)", "design", "products", "GB streamed", "GB added to dQ", "MB of scratch"]
+    header += ["ms", "TFLOP/s", "bits again"]
+    lines = []
+    for row in (row for row in rows if row["status"] == "ok"):
+        work, name = workload_of(row), row["kernel"]
+        line = [f"`{row['case']}`", described(work), name if row["ours"] else f"*{name}*"]
+        if row["ours"]:
+            streamed, added = moved(work, name)
+            scratch = choice.plan(work, DEVICES[90], name).scratch
+            line += [str(PRODUCTS.get(name, 7)), f"{streamed / 1e9:.1f}", f"{added / 1e9:.1f}", f"{scratch / 1e6:.1f}"]
+        else:
+            line += ["5", "-", "-", "-"]
+        again = "the same" if row["repeats"] else "other ones"
+        lines.append([*line, f"{row['median']:.4g}", f"{row['tflops']:.0f}", again])
+    note = (
+        "Streamed: what blocks copy of the matrices that pass by, from the L2 cache or memory. TFLOP/s: of 5 products."
+    )
+    return markdown(header, lines) + f"\n{note}\n"
+
+
+def moved(work: Workload, name: str) -> tuple[float, float]:
+    """Bytes that blocks of a design by tensor cores stream past the rows that they own; and bytes added to dQ."""
+    row = 2 * ELEMENT * work.d
+    of_queries = row + hopper.STATS_BYTES
+    if name in PRODUCTS:
+        rows = work.computed_pairs(1, KEYS) / KEYS
+        return rows * of_queries, rows * FLOAT * hopper.columns(work)
+    macros = choice.plan(work, DEVICES[90], name).macros
+    dq, dkdv = (_owned(macros, which) for which in ("DQ", "DKDV"))
+    return work.computed_pairs(dq, 1) / dq * row + work.computed_pairs(1, dkdv) / dkdv * of_queries, 0.0
+
+
+def _owned(macros: dict[str, int], which: str) -> int:
+    """Rows that a block of a pass owns."""
+    if f"{which}_GROUPS" in macros:
+        return hopper.OWNED * macros[f"{which}_GROUPS"]
+    return 16 * macros[f"{which}_MI"] * macros[f"{which}_WARPS"]
+
+
+def errors(record: dict[str, Any]) -> str:
+    """A line for each type and kind of numbers of a record of benchmarks/gradient_errors.py: the errors of dQ, dK and
+    dV by each implementation; and what they were measured on."""
+    by = list(dict.fromkeys(row["by"] for row in record["rows"]))
+    table = {(row["dtype"], row["numbers"], row["by"]): _three_errors(row) for row in record["rows"]}
+    kinds = dict.fromkeys((row["dtype"], row["numbers"]) for row in record["rows"])
+    lines = [[*kind, *(table.get((*kind, name), "-") for name in by)] for kind in kinds]
+    machine, (batch, heads, N, d) = record["machine"], record["shape"]
+    facts = f"{machine['gpu']}, driver {machine['driver']}, torch {machine['torch']}, cuDNN {machine['cudnn']}"
+    caption = f"({batch}, {heads}, {N}, {d}) causal; {facts}; commit {record['commit']}, {record['date']}."
+    return f"{markdown(['type', 'numbers', *by], lines)}\n{caption}\n"
+
+
+def _three_errors(row: dict[str, Any]) -> str:
+    return ", ".join(f"{x:.1e}" for x in row["errors"]) + ("" if row["repeats"] else "*")
