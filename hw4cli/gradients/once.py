@@ -14,7 +14,7 @@ from hw4cli.gradients.plan import Arrays
 KEYS = 2 * hopper.OWNED  # that a block owns
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 ROUND_THREADS = 256
-SUMS_TOGETHER = 1 << 26  # bytes of sums of dQ that blocks of a causal pass work on together, as measured on an H200
+SUMS_TOGETHER = 1 << 26  # bytes of sums of dQ of shared heads that a causal pass works on together: the best on an H200
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,11 @@ def tile_rows(work: Workload) -> int:
 
 def section(work: Workload) -> int:
     """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
-    of dQ in the L2 cache."""
+    of dQ in the L2 cache, of which heads that are shared have more."""
+    if work.heads == work.kv_heads:
+        return hopper.section(work)
     if not work.causal:
-        return hopper.section(work) * (1 if work.heads == work.kv_heads else 2)
+        return 2 * hopper.section(work)
     sums = FLOAT * hopper.columns(work) * work.Nq * (work.heads // work.kv_heads)
     return max(1, min(hopper.section(work), SUMS_TOGETHER // sums))
 
