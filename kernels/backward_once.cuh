@@ -28,7 +28,7 @@ struct Memory : Streams {
     __device__ __forceinline__ void make_barriers() const {
         barrier_init<1>(taken()), barrier_init<8 * 32 + SUMS>(done());
         for (int n = 0; n < SUMS; n++) barrier_init<8>(dq_full(n)), barrier_init<1>(dq_empty(n));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<RELEASES>(empty(n));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<8>(empty(n));
         barriers_made();
     }
 };

@@ -13,7 +13,10 @@
 
 // The bytes that hw4cli/gradients/hopper.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
 struct PassMaps { TensorMap own[2], streamed[2]; };
-struct BackwardMaps { PassMaps dq_maps, dkdv_maps; };  // own q and dO, streamed k and v; own k and v, streamed q and dO
+struct BackwardMaps {
+    PassMaps dq_maps, dkdv_maps;  // own q and dO, streamed k and v; own k and v, streamed q and dO
+    TensorMap stats_map;          // of lines of 128 bytes: stats of 16 rows
+};
 struct BackwardParams : BackwardMaps {
     Matrix<const unsigned short> o, d_o;
     Matrix<unsigned short> dq, dk, dv;
@@ -43,7 +46,6 @@ struct Geometry {
     static constexpr unsigned STREAM_AT = GROUPS * 2 * OWN_BYTES, STATS_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
     static constexpr unsigned BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
     static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240, COPY_REGISTERS = GROUPS == 3 ? 32 : 24;
-    static constexpr int RELEASES = 4 * GROUPS * (KEYS ? 32 : 1);  // of a buffer: each lane that reads stats says so itself
     static_assert(BC % 16 == 0, "products of 16 rows");
 
     unsigned base;  // of shared memory
@@ -58,12 +60,13 @@ struct Geometry {
     __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
     __device__ __forceinline__ void make_barriers() const {
         for (int g = 0; g < GROUPS; g++) barrier_init<1>(own_full(g)), barrier_init<4>(own_empty(g));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<RELEASES>(empty(n));
+        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<4 * GROUPS>(empty(n));
         barriers_made();
     }
     __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
     __device__ __forceinline__ void release(unsigned n) const {
-        if (KEYS || threadIdx.x % 32 == 0) barrier_arrive(empty(n));
+        if (KEYS) __syncwarp();  // all lanes have read the stats
+        if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
     }
 };
 
@@ -112,9 +115,10 @@ template <class G> __device__ __forceinline__ void copy_tile(const BackwardParam
     barrier_expect<G::STAGE_BYTES>(barrier);
     UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
         copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, j * G::BC, head, t.batch, barrier);
-    if constexpr (G::KEYS)
-        copy_bulk<G::STATS_BYTES>(memory.stats(n), p.stats + ((long long)t.batch * p.heads + head) * p.stats_rows + j * G::BC,
-                                  barrier);
+    if (G::KEYS) {  // as a box: compute-sanitizer holds other copies against reads that __syncwarp and an arrival order
+        const long long row = ((long long)t.batch * p.heads + head) * p.stats_rows + j * G::BC;
+        copy_box(memory.stats(n), p.stats_map, 0, row / 16, 0, 0, barrier);
+    }
 }
 // What the copying thread does.
 template <class G> __device__ __forceinline__ void copy_tiles(const BackwardParams& p, const PassMaps& maps, const G& memory) {

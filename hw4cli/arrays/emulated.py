@@ -34,9 +34,9 @@ class HalfOutcome:
 
 
 def tensor_map(box: Box) -> bytes:
-    """A tensor map as the CPU's copies read it, swizzled over 128 bytes, zeros outside."""
+    """A tensor map as the CPU's copies read it, zeros outside."""
     strides = (2, *box.strides, 0)
-    words = _MAP.pack(box.address, *strides, *box.sizes, 1, *box.box, 1, 4, 128, 0)
+    words = _MAP.pack(box.address, *strides, *box.sizes, 1, *box.box, 1, 4, 128 if box.swizzled else 0, 0)
     return words.ljust(128, b"\0")
 
 

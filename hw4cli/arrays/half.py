@@ -120,7 +120,7 @@ class Arrays(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A tensor of 16-bit numbers, and the box of it that a copy brings.
+    """A tensor of 16-bit numbers, and the box of it that a copy brings, swizzled over 128 bytes or as it is.
 
     Sizes of columns, rows, heads, batches; strides, in bytes, of the last three.
     """
@@ -130,6 +130,7 @@ class Box(NamedTuple):
     sizes: tuple[int, int, int, int]
     strides: tuple[int, int, int]
     box: tuple[int, int, int, int]
+    swizzled: bool = True
 
 
 def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", arrays: Arrays) -> tuple[Box, Box, Box]:

@@ -33,7 +33,7 @@ def encode(box: Box) -> bytes:
     element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
     status = _driver().cuTensorMapEncodeTiled(
         *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
-        *(0, SWIZZLE_128, PROMOTE_256, 0),
+        *(0, SWIZZLE_128 if box.swizzled else 0, PROMOTE_256, 0),
     )
     if status:
         raise MachineError(

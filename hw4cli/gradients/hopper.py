@@ -15,7 +15,8 @@ from hw4cli.gradients.plan import Arrays
 NAME = "backward_wgmma"
 OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
-# BackwardParams in kernels/backward_wgmma.cuh, behind its eight tensor maps.
+LINE = 128  # bytes: stats are copied as rows of so many
+# BackwardParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
 _LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 4 * "Q" + 8 * "i" + 2 * "f")
 
 
@@ -154,8 +155,15 @@ def tiled_arguments(
 
     maps = [box(q, *queries, OWNED), box(do, *queries, OWNED), box(k, *keys, tiles[0]), box(v, *keys, tiles[0])]
     maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
+    maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
     members = [number for m in (o, do, dq, dk, dv) for number in (m.data, m.batch, m.head, m.row)]
     memory = arrays.lse, arrays.scratch, sums, counts
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section)
     return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, scale, min(scale * LOG2E, LARGEST))
+
+
+def _stats_box(work: Workload, stats: int, tile: int) -> Box:
+    """The stats of a tile, as a copy brings them: in lines, as if they were 16-bit numbers."""
+    lines, of_tile = (rows * STATS_BYTES // LINE for rows in (stats_rows(work, tile), tile))
+    return Box(stats, False, (LINE // 2, lines, 1, 1), (LINE, LINE, LINE), (LINE // 2, of_tile, 1, 1), swizzled=False)
