@@ -11,6 +11,7 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.gradients import hopper
 from hw4cli.gradients.plan import Arrays
 
+NAME = "backward_once"
 KEYS = 2 * hopper.OWNED  # that a block owns
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 ROUND_THREADS = 256
@@ -53,7 +54,7 @@ class OnePass:
         )
 
 
-ONCE, ATOMIC = OnePass("backward_once"), OnePass("backward_atomic")
+ONCE, ATOMIC = OnePass(NAME), OnePass("backward_atomic")
 
 
 def tile_rows(work: Workload) -> int:
