@@ -46,9 +46,7 @@ def bench_kernels(
 ) -> int:
     """Time kernels of files' cases, and print the record; the command's exit status."""
     with Importing():
-        from hw4cli.arraylab.backward import GRADIENT_KERNELS
         from hw4cli.device.gpu import Gpu
-        from hw4cli.device.ownkernel import kernel_named
         from hw4cli.device.timing import GpuTimer
         from hw4cli.lab.bench import compile_side_by_side, measure
         from hw4cli.lab.record import benchmark_record
@@ -57,19 +55,12 @@ def bench_kernels(
 
     then = older_record(older, cold=not warm)
     chosen = _cases(ctx, cases, shapes, causal)
-    for name in kernels:
-        if name in KERNELS16:
-            raise click.UsageError(
-                f"{name} computes arrays of 16 bits: give --workload, as in --workload tilelang", ctx
-            )
-        if name in GRADIENT_KERNELS:
-            raise click.UsageError(f"{name} computes gradients of arrays: give --workload and --pass bwd", ctx)
-        if name != ALL:
-            kernel_named(name)  # reports what is wrong with a file before a GPU is opened
+    _check_kernels(ctx, kernels)
+    names = _named(kernels or (DEFAULT,))
     gpu = Gpu()
     timer = GpuTimer(gpu)
-    implementations = _implementations(gpu, timer, kernels or (DEFAULT,), tiles, peers)
-    compile_side_by_side(gpu, _plans(gpu, kernels or (DEFAULT,), tiles, [shape for _, shape, _ in chosen]))
+    implementations = _implementations(gpu, timer, names, tiles, peers)
+    compile_side_by_side(gpu, _plans(gpu, names, tiles, [shape for _, shape, _ in chosen]))
     before, sgemm = timer.clocks(), timer.sgemm_tflops()
     rows: list[KernelResult] = []
     with LiveTable(["kernel", "case", "median ms", "±", "n"]) as live:
@@ -101,30 +92,49 @@ def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool = F
     return [(f"{name} causal", replace(shape, causal=True), seed) for name, shape, seed in found]
 
 
+def _check_kernels(ctx: click.Context, kernels: tuple[str, ...]) -> None:
+    """Before a GPU is opened: a usage error for a kernel of arrays, InputError or KernelError for a bad file."""
+    from hw4cli.arraylab.backward import GRADIENT_KERNELS
+    from hw4cli.device.ownkernel import kernel_named
+
+    for name in kernels:
+        if name in KERNELS16:
+            raise click.UsageError(
+                f"{name} computes arrays of 16 bits: give --workload, as in --workload tilelang", ctx
+            )
+        if name in GRADIENT_KERNELS:
+            raise click.UsageError(f"{name} computes gradients of arrays: give --workload and --pass bwd", ctx)
+        if name != ALL:
+            kernel_named(name)
+
+
 def _named(kernels: tuple[str, ...]) -> list[str]:
     """The kernels' names, each once; `all` is the whole ladder."""
     return list(dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name])))
 
 
-def _plans(gpu: "Gpu", kernels: tuple[str, ...], tiles: list[dict[str, int]], shapes: list[Shape]) -> "Iterator[Plan]":
+def _plans(gpu: "Gpu", names: list[str], tiles: list[dict[str, int]], shapes: list[Shape]) -> "Iterator[Plan]":
     """What will be run, as far as the GPU starts it."""
     from hw4cli.device.ownkernel import kernel_named
 
-    choices: list[dict[str, int] | None] = [*tiles] or [None]
-    for name in [*_named(kernels), FALLBACK]:
+    for name in [*names, FALLBACK]:
         for shape in shapes:
-            for tile in choices if name != FALLBACK else [None]:
+            for tile in _choices(tiles) if name != FALLBACK else [None]:
                 with suppress(Hw4Error, ArithmeticError, StopIteration):
                     yield kernel_named(name).plan(shape, gpu.props, tile)
 
 
+def _choices(tiles: list[dict[str, int]]) -> list[dict[str, int] | None]:
+    """The tiles to try; None is a kernel's own."""
+    return [*tiles] or [None]
+
+
 def _implementations(
-    gpu: "Gpu", timer: "GpuTimer", kernels: tuple[str, ...], tiles: list[dict[str, int]], peers: tuple[str, ...]
+    gpu: "Gpu", timer: "GpuTimer", names: list[str], tiles: list[dict[str, int]], peers: tuple[str, ...]
 ) -> "list[Implementation]":
     from hw4cli.lab.bench import kernel_implementation
 
-    choices: list[dict[str, int] | None] = [*tiles] or [None]
-    implementations = [kernel_implementation(gpu, timer, name, tile) for name in _named(kernels) for tile in choices]
+    implementations = [kernel_implementation(gpu, timer, name, tile) for name in names for tile in _choices(tiles)]
     if peers:
         from hw4cli.lab.baselines import torch_implementations
 

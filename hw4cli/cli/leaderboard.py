@@ -18,6 +18,7 @@ from hw4cli.terminal.params import FOLDER, KernelName, complete_cases, complete_
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.leaderboard.ranking import Board
     from hw4cli.problem.suite import Case
 
 SECONDS = 60.0  # that a run of a program may take on a shape that is no case's
@@ -172,12 +173,7 @@ def show(
         check_place(html, folder / entries.NAME)
     found = entries.read(folder)
     boards = ranking.boards(found.entries)
-    shown = [
-        board
-        for board in boards
-        if (case_name is None or board.workload.case == _case(case_name, None).name)
-        and (gpu is None or gpu.lower() in board.machine.lower())
-    ]
+    shown = _chosen(boards, case_name, gpu)
     if not shown:
         raise InputError(f"{folder} has no board like that: `hw4 leaderboard show --dir {folder}` shows all")
     own = [entry for entry in found.entries if entry.user == user]
@@ -201,3 +197,13 @@ def show(
         places = f"line{'s' * (len(found.damaged) > 1)} {', '.join(map(str, found.damaged))}"
         print_message(f"{found.path} is damaged in {places}: what stood there is not shown")
     return MachineError.exit_code if found.damaged else 0
+
+
+def _chosen(boards: "list[Board]", case_name: str | None, gpu: str | None) -> "list[Board]":
+    """The boards of a case, and of GPUs with a word in their name; None: of all."""
+    case = None if case_name is None else _case(case_name, None).name
+    return [
+        board
+        for board in boards
+        if case in (None, board.workload.case) and (gpu is None or gpu.lower() in board.machine.lower())
+    ]
