@@ -3,7 +3,7 @@
 import functools
 import math
 import threading
-from typing import Any
+from typing import Any, Never
 
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.half import Arrays
@@ -22,7 +22,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, size_problem
+from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, refuse, size_problem
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, import_cupy
@@ -44,6 +44,7 @@ def attention(
     bounds: tuple[float, float, float] | None = None,
     return_lse: bool = False,
     out: Any = None,
+    **not_supported: Never,
 ) -> Any:
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
 
@@ -57,14 +58,16 @@ def attention(
     sums of exp(score), -inf where a row sees no key. GPUs are not waited for else. float32 arrays on a GPU whose rows
     do not follow one another are copied; nothing else is. Any thread may call, and a CUDA graph may capture it.
 
-    Raises TypeError for arrays of other libraries or element types; ValueError for shapes, strides, devices or options
-    that do not fit; MachineError if the GPU cannot do it.
+    Raises TypeError for arrays of other libraries or element types, and for dropout, biases, windows and sequences of
+    several lengths, which are not supported; ValueError for shapes, strides, devices or options that do not fit;
+    MachineError if the GPU cannot do it.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 5, 8), np.float16)
     >>> attention(q, k, v, causal=True).shape
     (1, 2, 5, 8)
     """
+    refuse("attention", not_supported)
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)

@@ -1,6 +1,7 @@
 """What is to be computed, apart from where it lies: element type, sizes, heads, the mask."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hw4cli.compute.formulas import ceil_div
@@ -8,6 +9,15 @@ from hw4cli.compute.formulas import ceil_div
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 BOTTOM_RIGHT, TOP_LEFT = "bottom-right", "top-left"
 MAX_D = 128
+
+# What is not computed, and the arguments by which other libraries' attention is asked for it.
+NOT_SUPPORTED = {
+    "dropout": {"dropout", "dropout_p"},
+    "a bias, or a mask that is not causal,": {"attn_mask", "attn_bias", "bias", "mask", "alibi_slopes", "softcap"},
+    "a window of keys": {"window", "window_size", "sliding_window"},
+    "more than one length in a call": {"cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"}
+    | {"seqlens", "cache_seqlens", "key_padding_mask"},
+}
 
 
 @dataclass(frozen=True)
@@ -73,3 +83,12 @@ def size_problem(work: Workload) -> str | None:
     if work.d > MAX_D or work.d % unit:
         return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"
     return None
+
+
+def refuse(function: str, arguments: Iterable[str]) -> None:
+    """Raise TypeError for the first of the arguments, which the function does not have."""
+    for name in arguments:
+        for what, names in NOT_SUPPORTED.items():
+            if name in names:
+                raise TypeError(f"{function}() has no argument {name!r}: {what} is not supported")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")

@@ -1,10 +1,10 @@
 """Attention of torch's tensors with gradients: the arguments of torch's scaled_dot_product_attention, checked."""
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 
-from hw4cli.arrays.workload import TOP_LEFT
+from hw4cli.arrays.workload import TOP_LEFT, refuse
 from hw4cli.autograd.operators import operator
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.gradients.backward import FLOAT32_FORWARD
@@ -22,6 +22,7 @@ def attention(
     *,
     align: str = TOP_LEFT,
     kernel: str | None = None,
+    **not_supported: Never,
 ) -> Any:
     """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
 
@@ -43,6 +44,7 @@ def attention(
     >>> q, k, v = torch.ones(3, 1, 2, 5, 8, requires_grad=True)
     >>> attention(q, k, v, is_causal=True).sum().backward()
     """
+    refuse("attention", not_supported)
     _check(query, key, value, attn_mask, dropout_p, enable_gqa)
     kind = query.device.type
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and query.dtype != torch.float64:

@@ -1,6 +1,7 @@
 """`hw4 info`: what an input file holds."""
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ from hw4cli import __version__
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.options import FILE, json_option
+from hw4cli.text.words import columns, wrapped
 
 SCHEMA = 1
 
@@ -34,15 +36,17 @@ def info(file: Path, as_json: bool) -> None:
 
 
 def _print(shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
-    click.echo(f"(B, N, d)  {shape}")
-    click.echo(f"size       {shape.input_bytes:,} bytes; the output will have {shape.output_bytes:,}")
-    click.echo(f"work       {shape.flops / 1e9:,.2f} GFLOP (4·B·N²·d)")
-    for name, (low, high) in ranges.items():
-        click.echo(f"{name}          {low:.6g} … {high:.6g}")
-    for note in notes:
-        click.echo(f"note       outside the assignment: {note}")
+    lines = [
+        ("(B, N, d)", str(shape)),
+        ("size", f"{shape.input_bytes:,} bytes; the output will have {shape.output_bytes:,}"),
+        ("work", f"{shape.flops / 1e9:,.2f} GFLOP (4·B·N²·d)"),
+        *((name, f"{low:.6g} … {high:.6g}") for name, (low, high) in ranges.items()),
+        *(("note", f"outside the assignment: {note}") for note in notes),
+    ]
     if not notes:
-        click.echo("note       within the assignment's ranges")
+        lines.append(("note", "within the assignment's ranges"))
+    for label, text in lines:
+        click.echo(wrapped(text, columns(sys.stdout), " " * 11, first=f"{label:11}"))
 
 
 def _print_document(file: Path, shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:

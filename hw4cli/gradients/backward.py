@@ -2,11 +2,11 @@
 
 import functools
 import threading
-from typing import Any
+from typing import Any, Never
 
 from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, address_of, empty_like, operand, stream_of
-from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload
+from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload, refuse
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.formulas import FLOAT
 from hw4cli.device.gpu import Gpu, import_cupy
@@ -31,6 +31,7 @@ def attention_backward(
     scale: float | None = None,
     layout: str = "BHND",
     kernel: str = AUTO,
+    **not_supported: Never,
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
@@ -53,6 +54,7 @@ def attention_backward(
     >>> bool(np.allclose(dv.sum(axis=2), do.sum(axis=2), atol=1e-5))  # each row's weights add up to 1
     True
     """
+    refuse("attention_backward", not_supported)
     if layout not in LAYOUTS:
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
     if kernel not in (AUTO, *DESIGNS):

@@ -90,6 +90,24 @@ def test_what_does_not_fit_is_refused_in_a_sentence(sentence):
         hw4cli.attention(**wrong(**changes))
 
 
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ({"dropout_p": 0.1}, "has no argument 'dropout_p': dropout is not supported"),
+        ({"attn_bias": 1}, "has no argument 'attn_bias': a bias, or a mask that is not causal, is not supported"),
+        ({"window_size": (64, 0)}, "has no argument 'window_size': a window of keys is not supported"),
+        ({"cu_seqlens_q": [0, 3]}, "has no argument 'cu_seqlens_q': more than one length in a call is not supported"),
+        ({"casual": True}, "got an unexpected keyword argument 'casual'"),
+    ],
+)
+def test_what_attention_does_not_have_is_refused_by_its_name(argument, words):
+    q, k, v = arrays()
+    with pytest.raises(TypeError, match=rf"^attention\(\) {words}$"):
+        hw4cli.attention(q, k, v, **argument)
+    with pytest.raises(TypeError, match=rf"^attention_backward\(\) {words}$"):
+        hw4cli.attention_backward(q, q, k, v, q, None, **argument)
+
+
 def test_an_error_that_float32_does_not_keep_is_kept_in_float64():
     q, k, v = arrays(q=(1, 2, 40, 16), kv=(1, 2, 700, 16))
     exact, _ = definition(*(x.astype(np.float64) for x in (q, k, v)), 0.25, None)

@@ -163,6 +163,7 @@ def test_not_a_number_in_one_head_stays_there():
     [
         ({"attn_mask": torch.ones(33, 33)}, ValueError, "attn_mask is not supported: give is_causal=True"),
         ({"dropout_p": 0.1}, ValueError, "dropout_p is 0.1: there is no dropout here, give 0"),
+        ({"window_size": (8, 0)}, TypeError, "no argument 'window_size': a window of keys is not supported"),
         ({"key": np.zeros((2, 4, 33, 16))}, TypeError, "key is a ndarray: give a tensor of torch"),
         ({"value": torch.zeros(2, 4, 33, 16).half()}, TypeError, "query is float32, value float16: give one"),
         ({"query": torch.zeros(16)}, ValueError, "query has 1 dimensions: give"),

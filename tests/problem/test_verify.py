@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers import ROOT, definition, fails, random_block, run_hw4, write_case
+from helpers import ROOT, definition, fails, fits, on_a_terminal, random_block, run_hw4, write_case
 from mistakes import MISTAKES
 
 from hw4cli.diagnosis.size import explain_size
@@ -203,6 +203,14 @@ def test_json_of_a_right_output_and_of_a_wrong_size_says_so(verify):
     found = json.loads(short.stdout)
     assert (found["right"], found["wrong"], found["bytes"]) == (False, None, {"output": 0, "answer": ANSWER.nbytes})
     assert "it is empty" in found["reason"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_info_keeps_to_the_terminal(tmp_path, width):
+    path = write_case(tmp_path / "in", 5 * random_block(1, 8, 4))
+    code, text = on_a_terminal(width, "info", path)
+    assert code == 0 and fits(text, width), text
+    assert " ".join(text.split()) == " ".join(run_hw4("info", path).stdout.split())
 
 
 def test_info_gives_json_with_the_documented_fields(case):
