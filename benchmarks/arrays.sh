@@ -1,13 +1,15 @@
 #!/bin/sh
 # The records of attention of arrays on the GPU that is here, ours and torch's, each answer checked against float64: some 2 min.
 # Usage: benchmarks/arrays.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-arrays.json (16 bits: what answers by itself, cuDNN, FA2),
-# GPU-mma.json (half_mma and FA2, which use the same instructions), GPU-masks.json (float32, with and without a mask) and
-# GPU-decode.json (few rows, shared heads).
+# GPU-mma.json (half_mma and FA2, which use the same instructions), GPU-masks.json (float32, with and without a mask),
+# GPU-decode.json (few rows, shared heads) and GPU-exactness.json (16 bits: errors; 10 s). WHAT="mma decode" makes those two.
 # Where there is no git history, HW4_COMMIT names the commit.
 folder=$1 gpu=$2 python=${3:-python3} failed=0
+wanted=" ${WHAT:-arrays mma masks decode exactness} "
 
 # bench RECORD WORKLOADS OPTIONS...: workloads are separated by semicolons
 bench() {
+    case $wanted in *" $1 "*) ;; *) return ;; esac
     record=$folder/$gpu-$1.json workloads=$2
     shift 2
     while [ -n "$workloads" ]; do
@@ -28,4 +30,11 @@ done
 bench masks "${masks#;}" split exact flash --samples 10
 few='H=32 KVH=8 N=1 Nk=32768 d=128 dtype=bf16'
 bench decode "gqa;chunk;decode;B=1 $few;B=4 $few" --peers cudnn,fa2 --samples 10
+# The largest error of all elements of 1024 rows, and that of the norms.
+numbers=
+for sizes in 'd=64 dtype=fp16 dist=uniform' 'd=128 dtype=fp16 dist=uniform' 'd=64 dtype=bf16 dist=uniform' \
+    'd=128 dtype=bf16 dist=uniform' 'd=64 dtype=fp16' 'd=128 dtype=fp16' 'd=64 dtype=bf16' 'd=128 dtype=bf16'; do
+    numbers="$numbers;H=4 N=256 Nk=8192 $sizes"
+done
+bench exactness "${numbers#;}" half half_mma half_split half_cores --peers cudnn,fa2 --samples 3
 exit $failed

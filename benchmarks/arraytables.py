@@ -1,4 +1,5 @@
-"""Tables of records of arrays, for benchmarks/results.py: beside peers, without rest, with and without a mask."""
+"""Tables of records of arrays, for benchmarks/results.py: beside peers, without rest, errors, with and without a
+mask."""
 
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from hw4cli.arraylab.tables import workload_of
 from hw4cli.text.tables import markdown
 
 HERE = Path(__file__).resolve().parent
+NUMBERS = {"normal": "normal", "uniform": "uniform in [-3, 3)"}
 PEERS = {"cuDNN": "cuDNN", "FA2": "FA2"}  # kernels in tables of arrays, and their names there
 
 
@@ -76,6 +78,21 @@ def sustained(rows: list[dict[str, Any]]) -> str:
 
 def _power(row: dict[str, Any]) -> list[str]:
     return ["-" if row[key] is None else f"{row[key]:.0f}" for key in ("watts", "sm_mhz")]
+
+
+def exactness(rows: list[dict[str, Any]]) -> str:
+    """A line for each kind of numbers: of each kernel and peer the largest error, and that of the answer's norm."""
+    timed = [row for row in rows if row["status"] == "ok"]
+    kernels = list(dict.fromkeys(row["kernel"] for row in timed))
+    kinds: dict[tuple[Any, ...], dict[str, str]] = {}
+    for row in timed:
+        kind = row["dtype"], row["shape"][2], row["distribution"]
+        kinds.setdefault(kind, {})[row["kernel"]] = f"{row['max_error']:.1e}, {row['relative_error']:.1e}"
+    lines = [
+        [f"{dtype}, d={d}, {NUMBERS[distribution]}", *(errors.get(kernel, "-") for kernel in kernels)]
+        for (dtype, d, distribution), errors in kinds.items()
+    ]
+    return markdown(["numbers", *kernels], lines)
 
 
 def masks(rows: list[dict[str, Any]]) -> str:

@@ -5,11 +5,11 @@ A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. 
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as
-`arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs), `errors`
-(gradients: a line for each kind of numbers), `scaling` or `shards` (a line for each number of GPUs: files, or one
-sequence of arrays) or `foreseen` (what a model makes of the machine's rates). A record that is not made yet has a
-sentence in its place.
+run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
+`gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
+`errors` (gradients: a line for each kind of numbers), `scaling` or `shards` (a line for each number of GPUs: files, or
+one sequence of arrays) or `foreseen` (what a model makes of the machine's rates). Instead of a record that is not made
+yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from benchmarks.arraytables import arrays, masks, sustained
+from benchmarks.arraytables import arrays, exactness, masks, sustained
 from benchmarks.facts import source
 from benchmarks.gradienttables import designs, errors, gradients
 from hw4cli.lab.tables import COLUMNS, cells, read_record
@@ -30,6 +30,7 @@ from hw4cli.text.tables import markdown
 from hw4cli.text.words import counted
 
 HERE = Path(__file__).resolve().parent
+NOT_MEASURED = "*Not measured yet.*\n"
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -40,10 +41,12 @@ def caption(record: dict[str, Any]) -> str:
     copy = f", copy {record['copy_gb_per_s']:,.0f} GB/s" if record.get("copy_gb_per_s") else ""
     samples = [row["samples"] for row in record["rows"] if row["samples"]]
     rest = f", {method['pause']}" if "pause" in method else ""
+    known = all(row.get("host_ms") is not None for row in record["rows"] if row["samples"])
+    late = "" if known else "; the host's times are not recorded: less than 1 ms may include launches"
     return (
         f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}{copy}; "
         f"commit {record['commit']}, {record['date']}; medians of {min(samples)} to {max(samples)} samples, "
-        f"{method['timer']}, {method['cache']}{rest}; FLOPs = {method['flops']}."
+        f"{method['timer']}, {method['cache']}{rest}{late}; FLOPs = {method['flops']}."
     )
 
 
@@ -204,6 +207,7 @@ VIEWS = {
     "programs": programs,
     "sustained": sustained,
     "masks": masks,
+    "exactness": exactness,
 }
 
 
@@ -212,7 +216,7 @@ def filled(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         if not (HERE / match[2]).exists():
-            return f"{match[1]}*Not measured yet.*\n{match[4]}"
+            return f"{match[1]}{NOT_MEASURED}{match[4]}"
         if match[3] in (by_gpus := {"scaling": scaling, "shards": in_shards, "foreseen": foreseen}):
             path = HERE / match[2]
             note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
@@ -224,6 +228,8 @@ def filled(text: str) -> str:
         gpu, rows = record["machine"].get("gpu") or "", record["rows"]
         copy = record.get("copy_gb_per_s")
         shown = arrays(rows, gpu, copy) if match[3] == "arrays" else VIEWS[match[3]](rows)
+        if shown.count("\n") <= 2:  # a header without a line
+            return f"{match[1]}{NOT_MEASURED}{match[4]}"
         return f"{match[1]}{shown}\n{text}\n{match[4]}"
 
     return MARKED.sub(table, text)

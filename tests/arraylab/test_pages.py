@@ -49,15 +49,18 @@ def as_bench(call):
 
 def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls):
     asked = {name: as_bench(call) for name, call in calls("arrays.sh").items()}
-    arrays, mma, masks, decode = (asked[f"{x}.json"] for x in ("arrays", "mma", "masks", "decode"))
+    names = ("arrays", "mma", "masks", "decode", "exactness")
+    arrays, mma, masks, decode, exactness = (asked[f"{name}.json"] for name in names)
     cases = {
-        name: [workload(text) for text in call["workloads"]] for name, call in zip("abcd", asked.values(), strict=True)
+        name: [workload(text) for text in call["workloads"]] for name, call in zip("abcde", asked.values(), strict=True)
     }
     assert {"tilelang-causal", "lm16k", "t11-half", "t12-half"} <= {case.name for case in cases["a"]}
     assert arrays["kernels"] == () and arrays["peers"] == ("cudnn", "fa2") and arrays["sustained"]
     assert mma["kernels"] == ("half_mma",) and {case.work.d for case in cases["b"]} == {32, 64, 128}
     assert masks["kernels"] == ("split", "exact", "flash")
     assert decode["kernels"] == () and {case.work.Nq for case in cases["d"]} >= {1, 512}
+    assert exactness["kernels"][:3] == ("half", "half_mma", "half_split") and exactness["peers"] == ("cudnn", "fa2")
+    assert len({(case.work.dtype, case.work.d, case.distribution) for case in cases["e"]}) == 8
     works = [case.work for case in cases["c"]]
     assert len(works) == 2 * len({(work.batch, work.Nq, work.d) for work in works}), "each with and without a mask"
 
@@ -77,6 +80,10 @@ def test_the_script_of_gradients_makes_all_records_or_those_that_are_named(calls
     assert {work.heads // work.kv_heads for work in works} == {1, 4} and {work.d for work in works} == {64, 128}
     (tmp_path / "calls").unlink()
     assert [*calls("gradients.sh", WHAT="designs sweep")] == ["designs.json", "gradients-sweep.json"]
+
+
+def test_the_script_of_arrays_can_make_some_of_its_records(calls):
+    assert [*calls("arrays.sh", WHAT="decode mma")] == ["mma.json", "decode.json"]
 
 
 def row(case, kernel, median, **more):
@@ -100,6 +107,38 @@ def test_causal_times_are_shown_beside_those_without_a_mask():
     (line,) = cells(results.masks(rows))
     assert line == {"(B, N, d)": "(4, 64, 32)", "split causal ms": "2", "×": "-", "flash causal ms": "-"}
     assert "| 2 | 2.00 |" in results.masks(rows)
+
+
+def test_errors_of_ours_and_of_peers_stand_in_a_line_for_each_kind_of_numbers():
+    facts = {"dtype": "float16", "shape": [4, 256, 64], "max_error": 1.24e-3, "relative_error": 3.51e-4}
+    rows = [row("a", kernel, 1.0, distribution="uniform", **facts) for kernel in ("half", "cuDNN")]
+    rows += [row("b", "half", 1.0, distribution="normal", **facts), row("b", "cuDNN", 1.0, status="failed")]
+    uniform, normal = cells(results.exactness(rows))
+    name = "float16, d=64, uniform in [-3, 3)"
+    assert uniform == {"numbers": name, "half": "1.2e-03, 3.5e-04", "cuDNN": "1.2e-03, 3.5e-04"}
+    assert normal["numbers"] == "float16, d=64, normal" and normal["cuDNN"] == "-"
+
+
+def record_of(monkeypatch, tmp_path, *rows):
+    """Put a record of these rows where `make results` looks."""
+    record = json.loads((ROOT / "benchmarks/h200-arrays.json").read_text())
+    (tmp_path / "x.json").write_text(json.dumps({**record, "rows": rows}))
+    monkeypatch.setattr(results, "HERE", tmp_path)
+
+
+def test_a_view_for_which_a_record_has_no_line_is_a_sentence_and_no_header(monkeypatch, tmp_path):
+    record_of(monkeypatch, tmp_path, row("a", "half", 1.0, sustained_ms=None, samples=10))
+    page = "<!-- results: x.json sustained -->\n<!-- end -->"
+    assert results.filled(page) == "<!-- results: x.json sustained -->\n*Not measured yet.*\n<!-- end -->"
+    record_of(monkeypatch, tmp_path, row("a", "half", 1.0, samples=10))
+    assert "| `a` | half | 2 |" in results.filled(page)
+
+
+@pytest.mark.parametrize("host_ms", [0.1, None])
+def test_a_record_without_the_hosts_times_says_that_short_times_may_include_launches(monkeypatch, tmp_path, host_ms):
+    record_of(monkeypatch, tmp_path, row("a", "half", 1.0, samples=10, host_ms=host_ms))
+    text = results.filled("<!-- results: x.json sustained -->\n<!-- end -->")
+    assert ("less than 1 ms may include launches" in text) == (host_ms is None)
 
 
 def test_a_page_may_wait_for_a_record_that_is_not_made_yet():

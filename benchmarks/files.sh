@@ -1,0 +1,52 @@
+#!/bin/sh
+# Records of kernels of files on the GPU that is here, each answer checked against float64.
+# Usage: benchmarks/files.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-RECORD.json for each RECORD of split flash split-mma ladder
+# rows threads halfwarp tiles, each in 15 to 40 s on an H200. WHAT="split ladder" makes those two. Only WHAT asks for heads,
+# thirty (every case) and end-to-end (whole programs: it needs the cases' 5 GB in testcases/, and some 5 min).
+# Where there is no git history, HW4_COMMIT names the commit.
+gpu=$2 python=${3:-python3} failed=0
+mkdir -p "$1" && folder=$(realpath "$1") && cd "$(dirname "$(realpath "$0")")/.." || exit
+large="--cases t11,t12,t21,t22,t24,t25,t27,t28,t29,t30 --shape 1,8192,64 --shape 1,8192,32"
+heads=
+for d in 96 128; do
+    for sizes in 9600,128 500,2048 100,4096 4,16384 1,8192; do heads="$heads --shape $sizes,$d"; done
+done
+
+hw4() {
+    "$python" -m hw4cli "$@" || failed=1
+}
+bench() {
+    hw4 bench "$@" --output "$folder/$gpu-$record.json"
+}
+
+for record in ${WHAT:-split flash split-mma ladder rows threads halfwarp tiles}; do
+    case $record in
+    split) bench split exact flash $large --peers torch --samples 20 ;;
+    flash) bench flash $large --peers torch --samples 20 ;;
+    split-mma)
+        "$python" -m benchmarks.without_warpgroups --output "$folder/$gpu-$record.json" || failed=1
+        ;;
+    ladder) bench all --cases t28 --samples 6 ;;
+    rows) bench smallbr --cases t28 --tile 1x32 --tile 2x32 --tile 4x32 --tile 8x32 --tile 16x32 --samples 10 ;;
+    threads)
+        bench global rowthread --cases t28 --tile 32x4 --tile 32x8 --tile 32x16 --tile 32x32 --tile 128x8 --samples 10
+        ;;
+    halfwarp)
+        bench halfwarp halfwarp_keys --cases t28 --tile 128x16 --tile 128x32 --tile 128x64 --tile 64x32 --samples 10
+        ;;
+    tiles)
+        bench float4 flash --cases t28,t29 --tile 64x64 --tile 32x32 --tile 64x32 --tile 32x64 --tile 128x32 \
+            --tile 128x64 --tile 128x16 --samples 10
+        ;;
+    heads) bench split exact flash $heads ;;
+    thirty) bench split exact flash --cases t01-t30 ;;
+    end-to-end)
+        make hw4 && hw4 gen t01-t30 && bench --end-to-end --cases t01-t30 --program ./hw4 || failed=1
+        ;;
+    *)
+        echo "$0: there is no record $record of files; the head of $0 names them" >&2
+        exit 2
+        ;;
+    esac
+done
+exit $failed

@@ -1,0 +1,84 @@
+"""The scripts that make the records of kernels of files, and of `split` without warpgroups."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import fakegpu
+from helpers import ROOT
+
+from benchmarks import without_warpgroups
+from hw4cli.cli.bench import bench
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem import suite
+from hw4cli.problem.shape import Shape
+
+PYTHON = """#!{python}
+import json, os, sys
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+"""
+
+
+def run(tmp_path, records=""):
+    """Run benchmarks/files.sh; its result, and the arguments of each call of Python."""
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    python.write_text(PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    calls.touch()
+    env = {**os.environ, "CALLS": str(calls), "WHAT": records}
+    command = [ROOT / "benchmarks/files.sh", tmp_path, "h200", python]
+    result = subprocess.run(command, env=env, capture_output=True, text=True)
+    return result, [json.loads(line) for line in calls.read_text().splitlines()]
+
+
+def records(tmp_path, calls):
+    """Record -> the options of `hw4 bench` as click understands them."""
+    asked = [call[3:] for call in calls if call[:3] == ["-m", "hw4cli", "bench"]]
+    found = (bench.make_context("bench", words).params for words in asked)
+    return {options["output"].name.removesuffix(".json"): options for options in found}
+
+
+def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(tmp_path):
+    result, calls = run(tmp_path)
+    assert result.returncode == 0, result.stderr
+    asked = records(tmp_path, calls)
+    assert {"h200-split", "h200-flash", "h200-ladder", "h200-tiles"} <= {*asked}
+    assert {"split", "exact", "flash"} == {*asked["h200-split"]["kernels"]}
+    assert [case.name for case in suite.select([asked["h200-flash"]["cases"]])][-1] == "t30"
+    assert asked["h200-ladder"]["kernels"] == ("all",)
+    assert [call[1] for call in calls if call[1] != "hw4cli"] == ["benchmarks.without_warpgroups"]
+    assert not {"h200-thirty", "h200-heads", "h200-end-to-end"} & {*asked}
+    (tmp_path / "calls").unlink()
+    assert {*records(tmp_path, run(tmp_path, "thirty heads")[1])} == {"h200-thirty", "h200-heads"}
+
+
+def test_the_script_names_a_record_that_it_does_not_know(tmp_path):
+    result, calls = run(tmp_path, "laddder")
+    assert (result.returncode, calls) == (2, [])
+    assert "there is no record laddder" in result.stderr
+
+
+def test_split_is_measured_without_warpgroups_beside_what_the_gpu_takes(monkeypatch, tmp_path):
+    planned = []
+
+    class Gpu(fakegpu.FakeGpu):
+        def plan(self, kernel, shape, tile=None):
+            plan = super().plan(kernel, shape, tile)
+            planned.append((plan.variant, plan.macros.get("WARPGROUPS")))
+            return plan
+
+    monkeypatch.setattr(without_warpgroups, "Gpu", Gpu)
+    monkeypatch.setattr(without_warpgroups, "GpuTimer", fakegpu.FakeTimer)
+    case = SimpleNamespace(name="small", shape=Shape(2, 512, 64), seed=1)
+    monkeypatch.setattr(without_warpgroups.suite, "select", lambda names: [case])
+    output = tmp_path / "record.json"
+    monkeypatch.setattr(sys, "argv", ["without_warpgroups", "--samples", "5", "--output", str(output)])
+    assert without_warpgroups.main() == 0
+    assert {("split", 0), ("split", 1)} <= {*planned}
+    rows = json.loads(output.read_text())["rows"]
+    assert [row["kernel"] for row in rows] == ["split mma.sync", "split"]
+    assert all(row["status"] == "ok" for row in rows)
+    assert rows[0]["kernel"] not in VARIANTS, "nothing chooses a kernel by these times"
