@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import ROOT
 
 import hw4cli
 from hw4cli.arraylab.named import workload
@@ -43,6 +44,16 @@ def test_measurements_from_python_are_the_same_record(gpu):
     record = hw4cli.bench("flash", "N=300 d=32 dtype=fp32")
     (row,) = record["rows"]
     assert (row["kernel"], row["status"], record["kind"]) == ("flash", "ok", "arrays")
+
+
+@pytest.mark.parametrize("text", ["B=2 H=8 KVH=2 N=300 Nk=500 d=64 dtype=bf16 causal", "H=4 N=1000 d=128 dtype=fp16"])
+def test_the_kernel_in_triton_is_a_peer_that_is_right(hw4, tmp_path, text):
+    pytest.importorskip("triton")
+    word, path = f"{ROOT}/benchmarks/triton_attention.py:attention", tmp_path / "record.json"
+    result = hw4("bench", "half_mma", "--workload", text, "--peers", word, "--samples", "10", "--output", path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}
+    assert (rows[word]["status"], rows[word]["ours"]) == ("ok", False), rows[word]["reason"]
 
 
 @pytest.mark.parametrize(("which", "factor"), [("bwd", 2.5), ("both", 3.5)])
