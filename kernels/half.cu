@@ -36,27 +36,6 @@ struct Tiles {
     }
 };
 
-__device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_at) {
-    keep(S);
-    group_begin();
-    const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
-    UNROLL for (int n = 0; n < STEPS; n++)
-        wgmma(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
-              descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
-    group_end();
-}
-__device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
-    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
-#if ONES
-    const unsigned v = matrix_at(v_at, ones - v_at);
-    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
-#else
-    const unsigned v = matrix_at(v_at, BC * 128);
-    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, P[n], descriptor(v + n * 128));
-#endif
-    group_end();
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
     const Tiles K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
@@ -71,10 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         barriers_made();
     }
-    if (ONES) {
-        for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(base + ONES_AT + n, pack(1, 1));
-        fence_async();
-    }
+    if (ONES) make_ones(base + ONES_AT);
     __syncthreads();
 
     if (group == 0) {

@@ -4,25 +4,18 @@
 // The macros come from hw4cli/arrays/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
 // BC keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
 
-#include "halfrows.cuh"
-#include "hopper.cuh"
-#include "swizzled.cuh"
+#include "halfgroup.cuh"
 
 // The bytes that hw4cli/arrays/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
-struct HalfTensors { TensorMap q, k, v; };
 struct HalfParams : HalfTensors, HalfWork {
     int* taken;  // DYNAMIC: how many tiles the blocks have taken
 };
 
-constexpr int SUBTILES = ceil_div(D, 64), STEPS = ceil_div(D, 16);  // of 64 columns, 128 bytes a row; k16 steps of Q K
-constexpr unsigned Q_BYTES = SUBTILES * BR * 128, TILE_BYTES = SUBTILES * BC * 128;
 constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * TILE_BYTES;
 constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a group of four warps for each 64 rows, and one that copies");
-static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");
-static_assert(BC % 16 == 0 && COLUMNS >= D && COLUMNS <= SUBTILES * 64, "tiles as wgmma takes them");
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
 // not equally long.
@@ -30,18 +23,6 @@ __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
     return DYNAMIC ? atomicAdd(p.taken, 1) : round * gridDim.x + blockIdx.x;
 }
 
-typedef float Scores[BC / 8][4];
-typedef unsigned Weights[BC / 16][4];
-
-__device__ __forceinline__ void keep4(float (&x)[4]) { keep(*(float (*)[1][4])&x); }
-__device__ __forceinline__ void keep(RowState& r) {
-    keep(r.O);
-    if (ONES) keep4(r.l);
-}
-__device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const HalfParams& p) {
-    begin_maximum(S, r, p.scale);
-    weigh(S, r, p.scale);
-}
 __device__ __forceinline__ void go_on_softmax(Scores& S, RowState& r, const HalfParams& p) {
     r.grown = ANY(outgrown(S, r, p));
     if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);

@@ -14,6 +14,13 @@ __device__ __forceinline__ void copy_box(unsigned to, const TensorMap& map, int 
                  "[%0], [%1, {%2, %3, %4, %5}], [%6];"
                  ::"r"(to), "l"(&map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(barrier) : "memory");
 }
+// Copies a box to its place in a tensor; what lies outside is not written. Waited for as store_bulk is.
+__device__ __forceinline__ void store_box(const TensorMap& map, int column, int row, int head, int batch, unsigned from) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+                 ::"l"(&map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from) : "memory");
+}
+// Barrier `id` is for the 128 threads of a group.
+__device__ __forceinline__ void meet_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 // Barrier `id` is for 256 threads: 128 that wait, and 128 that arrive and go on.
 __device__ __forceinline__ void wait_for_turn(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void give_turn(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arraylab.ours import check_type
-from hw4cli.arrays import half, halfmma
+from hw4cli.arrays import half, halfmma, halfshort
 from hw4cli.arrays.kernels16 import KERNELS16, plan16
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.common import padded_d
@@ -45,7 +45,7 @@ def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int
     sizes, found = _Sizes.of(work), []
     for launch in plan.launches:
         model = _MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes)
-        if cache and launch.symbol in (half.NAME, halfmma.MMA, halfmma.CORES):
+        if cache and launch.symbol in (half.NAME, halfshort.NAME, halfmma.MMA, halfmma.CORES):
             read, written = model.dram
             model = replace(model, dram=(read + _again(plan, launch, work, props, cache), written))
         found.append(model)
@@ -59,8 +59,8 @@ def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, 
     own = (np.minimum(rows, work.Nq - first) * HALF * work.d).tolist()
     keys = np.maximum(1, _times(_keys_of(work, first + rows - 1), plan.macros["BC"])) * plan.macros["BC"]
     last, heads, group = np.minimum(work.Nk, keys).tolist(), work.batch * work.heads, work.heads // work.kv_heads
-    if launch.symbol == half.NAME:  # whose blocks take tile after tile
-        slots, order = launch.grid, AS_THEY_END if plan.macros["DYNAMIC"] else IN_ROUNDS
+    if launch.symbol in (half.NAME, halfshort.NAME):  # whose blocks take tile after tile
+        slots, order = launch.grid, AS_THEY_END if plan.macros.get("DYNAMIC") else IN_ROUNDS
     else:
         resident = plan.macros.get("BLOCKS") or occupancy(props, 1, launch.shared, launch.block).blocks
         slots, order = min(launch.grid, resident * props.sms), AS_THEY_END
@@ -269,6 +269,7 @@ def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: _Sizes) -> Launc
 
 _MODELS: dict[str, Callable[[Plan, Launch, Workload, _Sizes], LaunchModel]] = {
     half.NAME: _half,
+    halfshort.NAME: _half,
     halfmma.MMA: _half_mma,
     halfmma.SPLIT: _half_split,
     f"{halfmma.SPLIT}_combine": _half_split_combine,

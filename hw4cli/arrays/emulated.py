@@ -10,6 +10,7 @@ import numpy as np
 
 from hw4cli.arrays.half import NAME as HALF
 from hw4cli.arrays.half import Arrays, Box
+from hw4cli.arrays.halfshort import NAME as SHORT
 from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.dispatch import AUTO
@@ -74,7 +75,7 @@ def run_half(
     named = zip(("Q", "K", "V", "O", "LSE", "scratch"), parts, strict=True)
     watched = [Watched(part.ctypes.data, part.nbytes, name not in "QKV", name) for name, part in named if part.size]
     steps = planned.launches
-    if planned.variant == HALF:  # whose blocks take tile after tile
+    if planned.variant in (HALF, SHORT):  # whose blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return HalfOutcome(o, lse, findings, finished)

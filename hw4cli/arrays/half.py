@@ -1,7 +1,7 @@
 """half, the kernel for fp16 and bf16 on Hopper (kernels/half.cu): its plan, and the bytes that a launch passes."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from hw4cli.arrays.workload import BFLOAT16, Workload
@@ -62,13 +62,18 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     return four if rounds(four) < rounds(three) else three
 
 
-def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) -> Plan:
-    """The launch for a workload. Raises MachineError where the kernel does not run."""
+def check_runs(name: str, props: DeviceProperties) -> None:
+    """Raise MachineError unless the GPU has what Hopper's kernels need."""
     if not props.warpgroups:
         raise MachineError(
-            f"kernel {NAME} needs compute capability 9.0 (H100, H200, GH200), "
+            f"kernel {name} needs compute capability 9.0 (H100, H200, GH200), "
             f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
         )
+
+
+def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) -> Plan:
+    """The launch for a workload. Raises MachineError where the kernel does not run."""
+    check_runs(NAME, props)
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
@@ -133,18 +138,19 @@ class Box(NamedTuple):
     swizzled: bool = True
 
 
-def boxes(work: Workload, macros: "Sequence[tuple[str, int]] | dict[str, int]", arrays: Arrays) -> tuple[Box, Box, Box]:
-    """The tensor maps of Q, K and V."""
-    tile = dict(macros)
-
-    def one(m: Matrix, heads: int, rows: int, box_rows: int) -> Box:
-        # A dimension of one element needs no stride, but the driver wants a valid one.
-        row, head, batch = (2 * stride or 16 for stride in (m.row, m.head, m.batch))
-        sizes = (work.d, rows, heads, work.batch)
-        return Box(m.data, work.dtype == BFLOAT16, sizes, (row, head, batch), (ATOM, box_rows, 1, 1))
-
+def boxes(work: Workload, tile: Mapping[str, int], arrays: Arrays) -> tuple[Box, Box, Box]:
+    """The tensor maps of Q, K and V, for a plan's macros."""
+    q, k, v = arrays[:3]
     keys = (work.kv_heads, work.Nk, tile["BC"])
-    return one(arrays.q, work.heads, work.Nq, tile["BR"]), one(arrays.k, *keys), one(arrays.v, *keys)
+    return tensor_box(work, q, work.heads, work.Nq, tile["BR"]), tensor_box(work, k, *keys), tensor_box(work, v, *keys)
+
+
+def tensor_box(work: Workload, m: Matrix, heads: int, rows: int, box_rows: int) -> Box:
+    """A matrix of so many heads and rows, of which a copy brings so many rows."""
+    # A dimension of one element needs no stride, but the driver wants a valid one.
+    row, head, batch = (2 * stride or 16 for stride in (m.row, m.head, m.batch))
+    sizes = (work.d, rows, heads, work.batch)
+    return Box(m.data, work.dtype == BFLOAT16, sizes, (row, head, batch), (ATOM, box_rows, 1, 1))
 
 
 def heads_together(work: Workload) -> int:
@@ -168,7 +174,7 @@ def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, s
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
-    maps = b"".join(encode(box) for box in boxes(work, dict(planned.macros), arrays))
+    maps = b"".join(encode(box) for box in boxes(work, planned.macros, arrays))
     rows = planned.macros["BR"]
     rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
     taken = struct.pack("<Q", arrays.scratch)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hw4cli.arrays import half, halfmma
+from hw4cli.arrays import half, halfmma, halfshort
 from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
 from hw4cli.arrays.workload import BFLOAT16, Workload
 from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, U32, Shares
@@ -40,7 +40,8 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
         return halfmma.CORES
     if splits_keys(work, props):
         return halfmma.SPLIT
-    small = work.d <= 32 and work.Nq <= half.FEW_ROWS  # a multiprocessor holds four blocks of half_mma, one of half
+    # A multiprocessor holds four blocks of half_mma, one of half.
+    small = work.d <= 32 and work.Nq <= half.FEW_ROWS and not halfshort.fits(work)
     return half.NAME if props.warpgroups and not small else halfmma.MMA
 
 
@@ -50,12 +51,18 @@ def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: An
     Raises MachineError where the kernel does not run.
     """
     plans: dict[str, Callable[..., Plan]] = {
-        half.NAME: half.plan,
+        half.NAME: _half_plan,
         halfmma.MMA: halfmma.mma_plan,
         halfmma.SPLIT: halfmma.split_plan,
         halfmma.CORES: halfmma.cores_plan,
     }
     return plans[kernel16(work, props, name)](work, props, tiling)
+
+
+def _half_plan(work: Workload, props: DeviceProperties, tiling: Any) -> Plan:
+    """half's launches, or for short rows half_short's."""
+    short = isinstance(tiling, halfshort.ShortTiling) or (tiling is None and halfshort.fits(work))
+    return halfshort.plan(work, props, tiling) if short else half.plan(work, props, tiling)
 
 
 def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
@@ -64,6 +71,8 @@ def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, enc
         return halfmma.mma_arguments(work, planned, arrays, scale)
     if planned.variant == halfmma.SPLIT:
         return halfmma.split_arguments(work, planned, arrays, scale)
+    if planned.variant == halfshort.NAME:
+        return halfshort.arguments(work, planned, arrays, scale, encode)
     return half.arguments(work, planned, arrays, scale, encode)
 
 
@@ -84,7 +93,7 @@ class Sums(NamedTuple):
 def sums(work: Workload, planned: Plan) -> Sums:
     """How a plan's kernel adds."""
     macros, ones = planned.macros, bool(planned.macros["ONES"])
-    if planned.variant in (half.NAME, halfmma.CORES):
+    if planned.variant in (half.NAME, halfshort.NAME, halfmma.CORES):
         return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), ones, cores=planned.variant == halfmma.CORES)
     sub = macros["SUB"]
     if planned.variant == halfmma.MMA:

@@ -135,8 +135,9 @@ def test_a_gpu_without_warp_groups_is_refused_in_a_sentence():
         plan(Workload.square(FLOAT16, 1, 1, 128, 64), DEVICES[80])
 
 
-def test_short_rows_of_few_columns_go_to_half_mma_of_which_four_blocks_fit():
-    assert kernel16(Workload.square(FLOAT16, 1, 13600, 128, 32), HOPPER) == "half_mma"
+def test_few_rows_of_few_columns_go_to_half_mma_of_which_four_blocks_fit_where_keys_are_more_than_a_tile():
+    assert kernel16(Workload(FLOAT16, 1, 13600, 13600, 128, 256, 32), HOPPER) == "half_mma"
+    assert kernel16(Workload.square(FLOAT16, 1, 13600, 128, 32), HOPPER) == "half"
     assert kernel16(Workload.square(FLOAT16, 1, 9600, 128, 64), HOPPER) == "half"
     assert kernel16(Workload.square(FLOAT16, 1, 4, 32768, 32), HOPPER) == "half"
 

@@ -207,7 +207,7 @@ LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
 
 
 # Whose plans take a workload.
-OF_ARRAYS = {"half", "half_mma", "half_split", "half_cores"}
+OF_ARRAYS = {"half", "half_short", "half_mma", "half_split", "half_cores"}
 OF_ARRAYS |= {"backward", "backward_atomic", "backward_mma", "backward_once", "backward_wgmma"}
 
 

@@ -19,6 +19,10 @@ SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)
     (2, 4, 2, 777, 900, 32, False),
     (2, 4, 4, 300, 200, 96, True),
     (1, 40, 40, 2048, 2048, 128, True),
+    (3, 100, 50, 128, 128, 64, False),  # short rows, in more tiles than there are multiprocessors
+    (2, 100, 100, 128, 97, 32, False),
+    (2, 8, 4, 50, 60, 64, True),
+    (5, 40, 40, 100, 128, 128, True),
 ]
 
 

@@ -61,6 +61,9 @@ for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_c
 for d in [64, 128] * gpu.props.warpgroups:  # more tiles than multiprocessors: blocks take them as they come
     q, k, v = cupy.asarray(random.normal(size=(3, 1, 140, 130, d)).astype(np.float16))
     right(hw4cli.attention(q, k, v, causal=True, kernel="half"))
+for d in [32, 64, 128] * gpu.props.warpgroups:  # the same of short rows, of all of which a tile holds the keys
+    q, k, v = cupy.asarray(random.normal(size=(3, 1, 300, 120, d)).astype(np.float16))
+    right(hw4cli.attention(q, k, v, kernel="half"))
 """,
     "gradients": """
 from hw4cli.gradients.choice import DESIGNS

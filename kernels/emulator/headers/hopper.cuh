@@ -12,6 +12,13 @@ inline void copy_box(unsigned to, const TensorMap& map, int column, int row, int
     memcpy(&tensor, &map, sizeof tensor);
     emu::copy_tensor(to, tensor, first, barrier);
 }
+inline void store_box(const TensorMap& map, int column, int row, int head, int batch, unsigned from) {
+    const int first[4] = {column, row, head, batch};
+    emu::TensorMap tensor;
+    memcpy(&tensor, &map, sizeof tensor);
+    emu::store_tensor(tensor, first, from);
+}
+inline void meet_group(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
 inline void wait_for_turn(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void give_turn(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
 template <int COUNT> inline void fewer_registers(EMU_HERE) {

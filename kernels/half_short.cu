@@ -1,0 +1,111 @@
+// half_short: 16-bit attention of short rows on Hopper: all keys of a tile of rows at once, several tiles side by side.
+//
+// Idea:     With so few keys there is no loop to overlap, and the copy of Q, K, V and O is what takes time. One warp asks for
+//           whole tasks (a tile of rows, its keys and values) as fast as there is room; TEAMS of BR / 64 groups of four warps
+//           take them in turns, so that one team's exponentials meet another's products and stores. O leaves by the copy engine,
+//           from where Q was, in whole lines.
+// Geometry: As many blocks as there are multiprocessors; each takes every so many tile of BR rows.
+// Shared:   STAGES of 128 (BR + 2 BC) bytes for each 64 columns; ones, barriers.
+// Limits:   As half; Nk <= BC.
+// Before:   half, whose groups wait for each other's phases where there is but one tile of keys.
+
+#include "halfgroup.cuh"
+
+struct HalfShortParams : HalfTensors {
+    TensorMap o;  // boxes of 64 rows
+    HalfWork work;
+};
+
+constexpr unsigned STAGE_BYTES = Q_BYTES + 2 * TILE_BYTES;
+constexpr unsigned ONES_AT = STAGES * STAGE_BYTES, FULL = ONES_AT + (ONES ? 2048 : 0), EMPTY = FULL + 8 * STAGES;
+static_assert(BR == 64 * GROUPS && THREADS == 128 * (TEAMS * GROUPS + 1), "a group for each 64 rows, and one that copies");
+
+static_assert(STAGES % TEAMS == 0, "a room is one team's: only who has waited for its last phase can tell the next one's parity");
+
+extern __shared__ __align__(1024) float4 shared[];
+
+// O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; the copy is asked for by one thread.
+__device__ __forceinline__ void leave(const RowState& r, const HalfShortParams& p, const RowTile& t, int row0,
+                                      unsigned to, int id) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const float l = ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
+        const float over = l == 0 ? 0 : __frcp_rn(l);
+        UNROLL for (int n = 0; n < COLUMNS / 8; n++)
+            store_shared(to + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n ^ row) & 7) * 16 + lane % 4 * 4,
+                         pack(r.O[n][2 * h] * over, r.O[n][2 * h + 1] * over));
+        const int out = row0 + row + 8 * h;
+        if (p.work.lse && lane % 4 == 0 && out < p.work.Nq)
+            p.work.lse[(long long)(t.batch * p.work.heads + t.head) * p.work.Nq + out] =
+                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+    }
+    fence_async();
+    meet_group(id);
+    if (threadIdx.x % 128 == 0) {
+        UNROLL for (int c = 0; c < SUBTILES; c++) store_box(p.o, c * 64, row0, t.head, t.batch, to + c * BR * 128);
+        end_stores();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid_constant__ HalfShortParams p) {
+    const HalfWork& w = p.work;
+    const unsigned base = shared_start(shared);
+    const int group = group_number();
+    if (threadIdx.x == 0) {
+        for (int n = 0; n < STAGES; n++)
+            barrier_init<1>(base + FULL + 8 * n), barrier_init<GROUPS>(base + EMPTY + 8 * n);
+        barriers_made();
+    }
+    if (ONES) make_ones(base + ONES_AT);
+    __syncthreads();
+
+    if (group == 0) {
+        fewer_registers<COPY_REGISTERS>();
+        if (threadIdx.x > 0) return;
+        unsigned round = 0;
+        for (int n = blockIdx.x; n < w.tiles; n += gridDim.x, round++) {
+            const unsigned stage = round % STAGES, full = base + FULL + 8 * stage;
+            const unsigned q_at = base + stage * STAGE_BYTES, k_at = q_at + Q_BYTES, v_at = k_at + TILE_BYTES;
+            const RowTile t = row_tile(w, n);
+            const int kv_head = t.head / w.group;
+            barrier_wait(base + EMPTY + 8 * stage, round / STAGES % 2 ^ 1);
+            barrier_expect<STAGE_BYTES>(full);
+            UNROLL for (int c = 0; c < SUBTILES; c++) {
+                copy_box(q_at + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full);
+                copy_box(k_at + c * BC * 128, p.k, c * 64, 0, kv_head, t.batch, full);
+                copy_box(v_at + c * BC * 128, p.v, c * 64, 0, kv_head, t.batch, full);
+            }
+        }
+        return;
+    }
+
+    more_registers<REGISTERS>();
+    const int mine = (group - 1) % GROUPS;
+    for (unsigned round = (group - 1) / GROUPS;; round += TEAMS) {
+        const int n = blockIdx.x + round * gridDim.x;
+        if (n >= w.tiles) return;
+        const unsigned stage = round % STAGES, at = base + stage * STAGE_BYTES, q_at = at + mine * 64 * 128;
+        const unsigned k_at = at + Q_BYTES, v_at = k_at + TILE_BYTES, empty = base + EMPTY + 8 * stage;
+        const RowTile t = row_tile(w, n);
+        const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+        barrier_wait(base + FULL + 8 * stage, round / STAGES % 2);
+        if (group_row < w.Nq) {
+            Scores S;
+            Weights P;
+            RowState r;
+            ask_scores(S, q_at, k_at);
+            group_wait<0>();
+            keep(S);
+            if (BC > keys_of(w, group_row)) mask(S, w, row0, 0);
+            begin_softmax(S, r, w);
+            round_weights(S, P);
+            zero(r);
+            keep(r);
+            ask_values(r, P, v_at, base + ONES_AT);
+            group_wait<0>();
+            keep(r);
+            leave(r, p, t, group_row, q_at, group);
+        }
+        if (threadIdx.x % 128 == 0) stores_have_read(), barrier_arrive(empty);
+    }
+}

@@ -1,0 +1,56 @@
+#pragma once
+// What half and half_short do for a group of four warps: where its matrices lie in shared memory, its products (wgmma), and its
+// rounds of the softmax.
+//
+// The macros come from hw4cli/arrays/half.py: BR rows of Q and BC keys lie together, in rows of 128 bytes; COLUMNS of O are
+// computed, D rounded up; ONES: the tensor cores sum P.
+
+#include "halfrows.cuh"
+#include "hopper.cuh"
+#include "swizzled.cuh"
+
+struct HalfTensors { TensorMap q, k, v; };
+
+constexpr int SUBTILES = ceil_div(D, 64), STEPS = ceil_div(D, 16);  // of 64 columns, 128 bytes a row; k16 steps of Q K
+constexpr unsigned Q_BYTES = SUBTILES * BR * 128, TILE_BYTES = SUBTILES * BC * 128;
+static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");
+static_assert(BC % 16 == 0 && COLUMNS >= D && COLUMNS <= SUBTILES * 64, "tiles as wgmma takes them");
+
+typedef float Scores[BC / 8][4];
+typedef unsigned Weights[BC / 16][4];
+
+__device__ __forceinline__ void keep4(float (&x)[4]) { keep(*(float (*)[1][4])&x); }
+__device__ __forceinline__ void keep(RowState& r) {
+    keep(r.O);
+    if (ONES) keep4(r.l);
+}
+__device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const HalfWork& p) {
+    begin_maximum(S, r, p.scale);
+    weigh(S, r, p.scale);
+}
+
+__device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_at) {
+    keep(S);
+    group_begin();
+    const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
+    UNROLL for (int n = 0; n < STEPS; n++)
+        wgmma(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
+              descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+    group_end();
+}
+__device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
+    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
+#if ONES
+    const unsigned v = matrix_at(v_at, ones - v_at);
+    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
+#else
+    const unsigned v = matrix_at(v_at, BC * 128);
+    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, P[n], descriptor(v + n * 128));
+#endif
+    group_end();
+}
+
+__device__ __forceinline__ void make_ones(unsigned at) {
+    for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(at + n, pack(1, 1));
+    fence_async();
+}
