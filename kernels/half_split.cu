@@ -66,11 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     const long long parts = max(0, ceil_div(keys, SUB));
     const int first_part = parts * split / p.splits + warp, last_part = parts * (split + 1) / p.splits;
     const int mine = max(0, ceil_div(last_part - first_part, WARPS));
-    const Rows<32> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
+    const Rows<32, ONCE> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
     auto fetch = [&](int n) {
         if (n < mine) {
             const unsigned to = ring + n % STAGES * 2 * TILE;
-            Rows<32> k = K, v = V;
+            Rows<32, ONCE> k = K, v = V;
             k.from += n * WARPS * SUB * p.k.row, v.from += n * WARPS * SUB * p.v.row;
             const int left = p.Nk - (first_part + n * WARPS) * SUB;
             k.copy<SUB>(to, p.k.row, left), v.copy<SUB>(to + TILE, p.v.row, left);
@@ -86,6 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     }
     group();
     UNROLL for (int n = 0; n < STAGES - 1; n++) fetch(n);
+    allow_next_launch();
     arrived<STAGES - 1>();
     __syncthreads();
     Products b(base);
@@ -152,6 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_split_combine(const H
     const unsigned sums = shared_address(shared);
     const float* lse = p.partial_lse + first;
     float top = MINUS_INFINITY, l = 0;
+    await_launch();
     for (int s = lane; s < p.splits; s += 32) top = fmaxf(top, lse[s]);
     top = lanes_max<32>(top);
     for (int s = lane; s < p.splits && top != MINUS_INFINITY; s += 32) l += exp2_fast(lse[s] - top);

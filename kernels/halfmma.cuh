@@ -20,9 +20,10 @@ typedef float Scores[MI][N8][4];
 __device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
     return row * ROW + (WIDTH == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7)) * 16;
 }
-__device__ __forceinline__ void copy16(unsigned to, const unsigned short* from, bool inside) {
+template <bool LAST = false> __device__ __forceinline__ void copy16(unsigned to, const unsigned short* from, bool inside) {
 #if ARCH >= 800
-    copy16_async(to, (const float*)from, inside);
+    if (LAST) copy16_once(to, (const float*)from, inside);
+    else copy16_async(to, (const float*)from, inside);
 #else
     store_shared(to, inside ? *(const uint4*)from : uint4{0, 0, 0, 0});
 #endif
@@ -41,7 +42,8 @@ template <int LATER> __device__ __forceinline__ void arrived() {
 }
 
 // Rows of a matrix on their way to shared memory, zeros past the end and right of D; a block (LANES: THREADS) or a warp copies.
-template <int LANES> struct Rows {
+// LAST: nobody reads them again.
+template <int LANES, bool LAST = false> struct Rows {
     static constexpr int PASS = LANES / SLOTS;  // rows that all of them copy at once
     const unsigned short* from;                 // this thread's chunk of its first row
     __device__ __forceinline__ static int lane() { return LANES == THREADS ? threadIdx.x : threadIdx.x % LANES; }
@@ -54,7 +56,7 @@ template <int LANES> struct Rows {
         if (chunk >= 2 * STEPS) return;
         UNROLL for (int n = 0; n < COUNT; n += PASS) {
             const unsigned at = PASS % 8 == 0 ? swizzle(row, chunk) + n * ROW : swizzle(row + n, chunk);
-            copy16(to + at, from + n * step, row + n < left && chunk * 8 < D);
+            copy16<LAST>(to + at, from + n * step, row + n < left && chunk * 8 < D);
         }
     }
 };

@@ -63,6 +63,12 @@ __device__ __forceinline__ void copy16_async(unsigned to, const float* from, boo
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
+// The same, of what nobody reads again: it leaves the L2 cache before all else.
+__device__ __forceinline__ void copy16_once(unsigned to, const float* from, bool inside) {
+    asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
+                 "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, policy;}"
+                 ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
 __device__ __forceinline__ void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // The copies since the last call are a group; wait until at most LATER groups of this thread have not arrived.
 __device__ __forceinline__ void group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -75,3 +81,16 @@ __device__ __forceinline__ unsigned warp_max(unsigned x) {
     return x;
 }
 #endif
+
+// The launch behind this one may begin, and waits itself (await_launch) until all that came before has been written. Both do
+// nothing where launches were not asked to overlap.
+__device__ __forceinline__ void allow_next_launch() {
+#if ARCH >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void await_launch() {
+#if ARCH >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}

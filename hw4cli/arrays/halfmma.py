@@ -176,6 +176,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         "BLOCKS": how.blocks,
         "Q_REGISTERS": int(how.q_registers),
         "ONES": 1,
+        "ONCE": int(packed_rows(work) <= rows),
     }
     tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
     shared = max(tiles, how.warps * rows * 4 * (work.d + 4)) + 8 * how.warps * rows
@@ -189,7 +190,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         return Plan(SPLIT, macros, (first,))
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
-    combine = Launch(f"{SPLIT}_combine", all_rows, threads, how.warps * 4 * (work.d + 4))
+    combine = Launch(f"{SPLIT}_combine", all_rows, threads, how.warps * 4 * (work.d + 4), early=props.cc >= 90)
     return Plan(SPLIT, macros, (first, combine), scratch, splits)
 
 

@@ -10,12 +10,13 @@ from hw4cli.arrays.half import MAP_BYTES, Arrays, Box
 from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.dispatch import AUTO
-from hw4cli.compute.plan import Plan
+from hw4cli.compute.plan import Launch, Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
+PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 REMEMBERED = 256  # launches whose arguments are kept
 
 
@@ -42,6 +43,33 @@ def encode(box: Box) -> bytes:
     return ctypes.string_at(at, MAP_BYTES)
 
 
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of a value that is an int."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def launch_early(function: Any, step: Launch, params: tuple[Any], stream: Any) -> None:
+    """Enqueue a launch that may begin before the one in front of it has ended."""
+    sizes = (ctypes.c_uint * 7)(step.grid, 1, 1, step.block, 1, 1, step.shared)
+    config = _Config(sizes, stream.ptr, ctypes.pointer(_Attribute(PROGRAMMATIC, 0, 1)), 1)
+    passed = (ctypes.c_void_p * 1)(params[0].ctypes.data)
+    status = _driver().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), passed, None)
+    if status:
+        raise MachineError(f"the driver refuses to launch {step.symbol} (error {status})")
+
+
 class HalfOnGpu:
     """The kernels on one GPU; a launch that is repeated costs a look-up."""
 
@@ -66,12 +94,14 @@ class HalfOnGpu:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
         params, launches = self._prepared(work, arrays, scale, tiling, kernel)
         with stream:
-            for function, grid, block, shared in launches:
-                function(grid, block, params, shared_mem=shared)
+            for function, step in launches:
+                if step.early:
+                    launch_early(function, step, params, stream)
+                else:
+                    function((step.grid,), (step.block,), params, shared_mem=step.shared)
 
     def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
         planned = self.plan(work, tiling, kernel)
         passed = arguments16(work, planned, arrays, scale, encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
-        steps = zip(self.gpu.functions(planned), planned.launches, strict=True)
-        return (params,), [(function, (step.grid,), (step.block,), step.shared) for function, step in steps]
+        return (params,), tuple(zip(self.gpu.functions(planned), planned.launches, strict=True))

@@ -77,12 +77,15 @@ AMD_DEVICES = {
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes."""
+    """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes.
+
+    early: it may begin before the launch in front of it has ended, for which the kernel waits itself (await_launch)."""
 
     symbol: str
     grid: int
     block: int
     shared: int
+    early: bool = False
 
 
 @dataclass(frozen=True)

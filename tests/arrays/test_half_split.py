@@ -13,7 +13,7 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
-from hw4cli.resources import kernel_source
+from hw4cli.resources import kernel_path, kernel_source
 
 
 def how(warps, fragments, keys, stages, q_registers, splits):
@@ -86,3 +86,18 @@ def test_no_register_spills_on_any_gpu(cc):
     options = (*OPTIONS, *split_plan(work, DEVICES[cc]).options, "--ptxas-options=-v")
     _, log = compiler.build(kernel_source(SPLIT), "half_split.cu", options, cc)
     assert re.findall(r"(\d+) bytes spill", log) == ["0"] * 4, log
+
+
+def test_the_launch_that_combines_may_begin_early_on_hopper_and_waits_itself():
+    work = Workload(BFLOAT16, 1, 32, 8, 1, 16384, 128)
+    assert [step.early for step in split_plan(work, DEVICES[90]).launches] == [False, True]
+    assert [step.early for step in split_plan(work, DEVICES[80]).launches] == [False, False]
+    first, combine = kernel_path(SPLIT).read_text().split("half_split_combine(")
+    assert "allow_next_launch();" in first.partition("half_split(")[2]
+    waits = combine.index("await_launch();")
+    assert not re.search(r"\b(lse|part)\[|\*\(const float4", combine[:waits]), "reads before the splits are there"
+
+
+def test_keys_that_one_tile_of_rows_reads_leave_the_cache_first():
+    for heads, once in ((32, 1), (64, 0)):  # with 64 rows, two tiles read them
+        assert split_plan(Workload(BFLOAT16, 1, heads, 1, 1, 8192, 128), DEVICES[90]).macros["ONCE"] == once

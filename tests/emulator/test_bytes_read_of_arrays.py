@@ -16,7 +16,10 @@ from hw4cli.gradients.emulated import run_backward
 from hw4cli.resources import data_path
 
 COUNTER = {"platform.cuh": ("#pragma once", '#pragma once\nextern "C" { long long moved; }')}
-COPIES = "#define copy16_async(to, from, inside) (copy16_async)(to, from, (moved += (inside) ? 16 : 0, inside))"
+COPIES = "\n".join(
+    f"#define {name}(to, from, inside) ({name})(to, from, (moved += (inside) ? 16 : 0, inside))"
+    for name in ("copy16_async", "copy16_once")
+)
 BY_COPIES = {"halfmma.cuh": ('#include "mma.cuh"', f'#include "mma.cuh"\n{COPIES}')}
 READS = {  # of each kernel: in which file what is replaced, where it reads Q, K, V and dO
     "half_mma": BY_COPIES,

@@ -31,6 +31,7 @@ inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, 
 inline void copy16_async(unsigned to, const float* from, bool inside) {
     emu::copy_async(to, from, 16, inside ? 16 : 0);
 }
+inline void copy16_once(unsigned to, const float* from, bool inside) { copy16_async(to, from, inside); }
 inline void copies_arrived() { emu::copy_async_wait(emu::WAIT_ALL); }
 inline void group_copies() { emu::copy_async_commit(); }
 template <int LATER> inline void copies_arrived_but() { emu::copy_async_wait(LATER); }
@@ -50,3 +51,5 @@ inline unsigned warp_max(unsigned x, EMU_HERE) {
     return mine.x;
 }
 #endif
+inline void allow_next_launch() {}
+inline void await_launch() {}
