@@ -9,7 +9,7 @@ import numpy as np
 
 from hw4cli.arraylab.inputs import WORDS, DeviceArrays, matrix, on_device
 from hw4cli.arraylab.named import NamedWorkload, workload
-from hw4cli.arraymodel.launches import BACKWARD
+from hw4cli.arraymodel.gradients import BACKWARD
 from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.device.gpu import Gpu

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
-@workload_option("Arrays, for half, half_mma, half_split, half_cores, backward and backward_mma.")
+@workload_option(f"Arrays, for {', '.join(ARRAY_KERNELS)}.")
 @click.option(
     "--gpu", metavar="GPU", help="A GPU or compute capability, as in T4 or 7.5.  [default: the one here, or else H100]"
 )

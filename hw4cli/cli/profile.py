@@ -71,7 +71,7 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape, for kernels.")
 @causal_option("Causal attention, for kernels.")
-@workload_option("Arrays, for half, half_mma, half_split, half_cores, backward and backward_mma.")
+@workload_option(f"Arrays, for {', '.join(ARRAY_KERNELS)}.")
 @click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
 @folder_option("Where the cases are, for --program (see hw4 gen).")
 @click.option(

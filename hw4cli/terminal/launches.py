@@ -21,6 +21,8 @@ ARRAY_KERNELS = (
     "half_cores",
     "backward",
     "backward_mma",
+    "backward_wgmma",
+    "backward_once",
 )  # hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 Table = tuple[list[str], list[list[str]]]  # header and lines

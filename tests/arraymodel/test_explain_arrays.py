@@ -51,7 +51,40 @@ def test_flops_are_those_of_the_definition_where_tiles_are_whole():
         assert flops == pytest.approx(3.5 * work.flops, rel=1e-3), kernel
 
 
-@pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores", "backward", "backward_mma"])
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize(("kernel", "products"), [("backward_wgmma", 7), ("backward_once", 5)])
+def test_gradients_on_hopper_compute_scores_and_dp_once_or_twice(kernel, products, d):
+    work = Workload.square("float16", 2, 8, 3840, d)  # whole tiles of all passes
+    flops = sum(model.tensor_flops for model in models(kernel, work).values())
+    assert flops == products * work.flops / 2
+
+
+def test_one_pass_moves_sums_of_dq_to_the_l2_cache_where_two_passes_read_everything_twice():
+    work = workload("lm16k").work
+    once, twice = models("backward_once", work), models("backward_wgmma", work)
+    sums = 4 * work.batch * work.heads * work.Nq * work.d
+    assert once["backward_round"].dram[0] == sums
+    assert once["backward_once"].dram[1] == twice["backward_dkdv"].dram[1] + sums
+    assert once["backward_once"].l2[1] > 30 * sums
+    assert sum(model.l2[0] for model in once.values()) < 0.8 * sum(model.l2[0] for model in twice.values())
+
+
+def test_what_a_small_l2_cache_loses_comes_from_dram_again_and_sums_of_dq_go_there_again():
+    work = workload("lm8k-causal").work
+    for kernel, symbol in (("backward_wgmma", "backward_dkdv"), ("backward_once", "backward_once")):
+        plan = plan_of(kernel, work, H200)
+        kept, lost = (
+            next(model for model in array_models(plan, work, H200, cache) if model.symbol == symbol)
+            for cache in (1 << 34, 20 << 20)
+        )
+        assert kept.dram == models(kernel, work)[symbol].dram
+        assert lost.dram[0] > 2 * kept.dram[0]
+        assert (lost.dram[1] > kept.dram[1]) == (kernel == "backward_once")
+
+
+@pytest.mark.parametrize(
+    "kernel", ["half", "half_mma", "half_cores", "backward", "backward_mma", "backward_wgmma", "backward_once"]
+)
 def test_a_causal_kernel_visits_about_half_of_the_tiles(kernel):
     full, causal = (models(kernel, Workload.square("bfloat16", 1, 2, 16384, 64, mask)) for mask in (False, True))
     for symbol, model in full.items():
@@ -82,6 +115,10 @@ def test_a_page_and_records_of_arrays(hw4):
     found = hw4("explain", "half_split", "--workload", "decode", "--gpu", "H200", "--format", "json")
     first, second = json.loads(found.stdout)
     assert (first["launch"], second["launch"], first["roof"]) == ("half_split", "half_split_combine", "DRAM")
+    options = ("--workload", "lm16k", "--gpu", "H200", "--format", "json")
+    found = json.loads(hw4("explain", "backward_once", *options).stdout)
+    assert [one["launch"] for one in found] == ["backward_stats", "backward_once", "backward_round"]
+    assert [one["roof"] for one in found[::2]] == ["DRAM", "DRAM"]
     lines = hw4("explain", "backward", "--workload", "heads64", "--gpu", "A100", "--format", "csv").stdout.splitlines()
     assert [row["launch"] for row in csv.DictReader(lines)] == ["backward_delta", "backward_dq", "backward_dkdv"]
 

@@ -2,6 +2,7 @@
 
 import ctypes
 
+import numpy as np
 import pytest
 from halves import random_words
 
@@ -15,16 +16,29 @@ from hw4cli.gradients import emulated as gradients_on_cpu
 from hw4cli.gradients.emulated import run_backward
 from hw4cli.resources import data_path
 
+HOPPER = DEVICES[90]
 COUNTER = {"platform.cuh": ("#pragma once", '#pragma once\nextern "C" { long long moved; }')}
 COPIES = "\n".join(
     f"#define {name}(to, from, inside) ({name})(to, from, (moved += (inside) ? 16 : 0, inside))"
     for name in ("copy16_async", "copy16_once")
 )
 BY_COPIES = {"halfmma.cuh": ('#include "mma.cuh"', f'#include "mma.cuh"\n{COPIES}')}
+# Of the kernels on Hopper what passes, which the copy engine brings; each owned row comes once.
+PASSES = {
+    "backward_stats.cuh": ("", ""),
+    "backward_group.cuh": ("", ""),
+    "backward_wgmma.cuh": (
+        "barrier_expect<G::STAGE_BYTES>(barrier);",
+        "barrier_expect<G::STAGE_BYTES>(barrier);"
+        "moved += 4 * D * min(G::BC, (G::KEYS ? p.Nq : p.Nk) - j * G::BC) + G::STATS_BYTES;",
+    ),
+}
 READS = {  # of each kernel: in which file what is replaced, where it reads Q, K, V and dO
     "half_mma": BY_COPIES,
     "half_split": BY_COPIES,
     "half_cores": {"half_cores.cu": ("? *(const uint4*)(rows", "? (moved += 16), *(const uint4*)(rows")},
+    "backward_wgmma": PASSES,
+    "backward_once": PASSES,
     "backward": {"backward.cu": ("there ? load_four(", "there ? (moved += 4 * sizeof(Element)), load_four(")},
 }
 
@@ -72,3 +86,24 @@ def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(
     _, *models = array_models(plan_of("backward", work, DEVICES[80]), work, DEVICES[80])
     found = counted(gradients_on_cpu, "backward", run)
     assert 0.96 * sum(model.l2[0] for model in models) < found < sum(model.l2[0] for model in models)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        Workload("float16", 1, 2, 1, 100, 350, 64, True, offset=250),
+        Workload("bfloat16", 1, 1, 1, 200, 150, 128, True, offset=-50),  # some rows see no key
+        Workload("float16", 1, 1, 1, 200, 150, 40),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kernel", ["backward_once", "backward_wgmma"])
+def test_gradients_on_hopper_let_pass_the_bytes_of_their_model(counted, kernel, work):
+    q, k, v = random_words(work)
+    lse = np.zeros((work.batch, work.heads, work.Nq), np.float32)
+    run = lambda: run_backward(work, q, q, k, v, q, lse, kernel=kernel, cc=90, build=PLAIN)  # noqa: E731
+    found = counted(gradients_on_cpu, kernel, run)
+    models = {model.symbol: model for model in array_models(plan_of(kernel, work, HOPPER), work, HOPPER)}
+    rows = work.batch * work.heads * work.Nq
+    owned = {"backward_dq": 2 * q.nbytes + 8 * rows, "backward_dkdv": 2 * k.nbytes, "backward_once": 2 * k.nbytes}
+    assert found == sum(models[symbol].l2[0] - bytes_ for symbol, bytes_ in owned.items() if symbol in models)

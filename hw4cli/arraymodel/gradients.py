@@ -1,0 +1,269 @@
+"""What each launch of a kernel of gradients moves and computes by its plan: see measure.model.
+
+A pass owns rows of two matrices, and lets tiles of two others pass: all, or with a mask those that some owned row sees.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
+from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.compute.common import padded_d
+from hw4cli.compute.formulas import FLOAT, ceil_div
+from hw4cli.compute.plan import Launch, Plan
+from hw4cli.gradients import hopper, mma, once
+from hw4cli.gradients import plan as cores
+from hw4cli.measure.metrics import SECTOR, WAVEFRONT
+from hw4cli.measure.model import LaunchModel
+from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
+
+BACKWARD = (cores.NAME, mma.NAME, hopper.NAME, once.NAME)
+HOPPER = (hopper.NAME, once.NAME)
+STATS = 2 * FLOAT  # bytes of a row's LSE and delta
+COUNT = 4  # bytes
+
+
+def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchModel]:
+    """The model of each launch of a plan. Of a launch that is not known, nothing.
+
+    `cache`: bytes of the L2 cache, for kernels on Hopper; 0 for one that holds all that is read again.
+    """
+    sizes = Sizes.of(work)
+    models = [_MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes) for launch in plan.launches]
+    if not cache or plan.variant not in HOPPER:
+        return models
+    return [_with_again(model, plan, launch, work, cache) for model, launch in zip(models, plan.launches, strict=True)]
+
+
+# ---- What runs before and behind the passes
+
+
+def _delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """A warp a row: its one number leaves as a sector."""
+    return LaunchModel(
+        launch.symbol,
+        (2 * sizes.q, FLOAT * sizes.rows),
+        (2 * sizes.q, SECTOR * sizes.rows),
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """From O, dO and the LSE two numbers a row, also of rows that fill a tile. A warp's leave together, as whole
+    sectors; backward_once also clears its counts."""
+    streamed = plan.macros["ONCE_TILE"] if plan.variant == once.NAME else plan.macros["DKDV_TILE"]
+    rows = hopper.stats_rows(work, streamed)
+    warps = launch.grid * launch.block // 32
+    counts = COUNT * (rows // streamed + 1) if plan.variant == once.NAME else 0
+    read = 2 * sizes.q + FLOAT * sizes.rows
+    return LaunchModel(
+        launch.symbol,
+        (read, STATS * rows + counts),
+        (read, max(STATS * rows, SECTOR * warps) + counts),
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def _round(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """The sums of whole tiles become rows of dQ."""
+    read = _sums(plan, work)
+    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q))
+
+
+def _sums(plan: Plan, work: Workload) -> int:
+    """Bytes of dQ in float32, of whole tiles."""
+    return FLOAT * hopper.stats_rows(work, plan.macros["ONCE_TILE"]) * plan.macros["COLUMNS"]
+
+
+# ---- The passes
+
+
+def _tile(plan: Plan, which: str) -> tuple[int, int]:
+    """Rows that a block of a pass owns, and rows that pass at a time."""
+    m = plan.macros
+    if plan.variant == mma.NAME:
+        return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"], m[f"{which}_BC"]
+    if plan.variant == hopper.NAME:
+        return hopper.OWNED * m[f"{which}_GROUPS"], m[f"{which}_TILE"]
+    return (once.KEYS, m["ONCE_TILE"]) if plan.variant == once.NAME else (m["BR"], m["BC"])
+
+
+def _keys_end(plan: Plan, work: Workload, last_row: Any, streamed: int) -> Any:
+    """Up to which tile of keys rows pass; on Hopper at least one passes."""
+    return np.maximum(int(plan.variant in HOPPER), times(keys_of(work, last_row), streamed))
+
+
+def _queries_begin(plan: Plan, work: Workload, first_key: Any, streamed: int) -> Any:
+    """From which tile of queries on keys are seen; on Hopper at least the last one passes."""
+    first = np.maximum(0, first_key - work.offset) // streamed if work.causal else np.zeros_like(first_key)
+    last = ceil_div(work.Nq, streamed)
+    return np.minimum(first, last - 1 if plan.variant in HOPPER else last)
+
+
+def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """A block keeps rows of Q and dO, and lets K and V pass: S, dP and dQ are products."""
+    rows, streamed = _tile(plan, "DQ")
+    first = np.arange(0, work.Nq, rows, dtype=np.int64)
+    tiles = _keys_end(plan, work, first + rows - 1, streamed)
+    heads = work.batch * work.heads
+    keys, count = heads * int(np.minimum(work.Nk, tiles * streamed).sum()), heads * int(tiles.sum())
+    stats = STATS * sizes.rows
+    groups = np.arange(0, len(first) * rows, hopper.OWNED, dtype=np.int64) + hopper.OWNED - 1
+    own = heads * int(_keys_end(plan, work, groups, streamed).sum())
+    return LaunchModel(
+        launch.symbol,
+        (2 * sizes.q + 2 * sizes.k + stats, sizes.q),
+        (2 * sizes.q + head_bytes(work, keys) + stats, sizes.q),
+        **(_by_groups(plan, 3, own, streamed) if plan.variant in HOPPER else _products(plan, work, 3, count)),
+        tiles=count,
+    )
+
+
+def _dkdv(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """A block keeps keys of K and V, and lets rows of Q and dO pass: S, dP, dK and dV are products."""
+    rows, streamed = _tile(plan, "DKDV")
+    heads, all_tiles = work.batch * work.heads, ceil_div(work.Nq, streamed)
+    key0 = np.arange(0, work.Nk, rows, dtype=np.int64)
+    begin = _queries_begin(plan, work, key0, streamed)
+    queries = heads * int((work.Nq - begin * streamed).clip(0).sum())
+    count = heads * int((all_tiles - begin).sum())
+    if plan.variant in HOPPER:  # the stats of whole tiles are copied
+        groups = np.arange(0, len(key0) * rows, hopper.OWNED, dtype=np.int64)
+        own = heads * int((all_tiles - _queries_begin(plan, work, groups, streamed)).sum())
+        computed, passed = _by_groups(plan, 4, own, streamed), count * streamed
+    else:
+        computed, passed = _products(plan, work, 4, count), queries
+    return LaunchModel(
+        launch.symbol,
+        (2 * sizes.q + 2 * sizes.k + STATS * sizes.rows, 2 * sizes.k),
+        (2 * sizes.k + head_bytes(work, queries) + STATS * passed, 2 * sizes.k),
+        **computed,
+        tiles=count,
+    )
+
+
+def _once(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """As backward_wgmma's second pass, whose groups both visit every tile; each tile's part of dQ, a product more, is
+    stored or added in the L2 cache."""
+    passes = _dkdv(plan, launch, work, sizes)
+    assert passes.l2 is not None
+    part = FLOAT * plan.macros["ONCE_TILE"] * plan.macros["COLUMNS"]
+    read, written = passes.dram
+    computed: dict[str, Any] = _by_groups(plan, 4, 2 * passes.tiles, plan.macros["ONCE_TILE"], adds=True)
+    return replace(
+        passes,
+        dram=(read, written + _sums(plan, work)),
+        l2=(passes.l2[0], passes.l2[1] + passes.tiles * part),
+        **computed,
+    )
+
+
+def _products(plan: Plan, work: Workload, count: int, tiles: int) -> dict[str, int]:
+    """So many products of each pair, by FFMA or on tensor cores (not known of float32, whose pieces are multiplied)."""
+    rows, streamed = _tile(plan, "DQ" if count == 3 else "DKDV")
+    pairs = tiles * rows * streamed
+    flops = count * 2 * padded_d(work.d) * pairs
+    if plan.variant != mma.NAME:
+        return {"ffma_flops": flops, "exponentials": pairs}
+    return {"tensor_flops": 0 if work.dtype == FLOAT32 else flops, "exponentials": pairs}
+
+
+def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False) -> dict[str, int]:
+    """What groups of 64 owned rows compute of so many tiles: S and dP from shared memory alone, sums with P and dS in
+    registers; `adds`: dQ too, 64 x 64 numbers of it. Threads read the stats of queries, for each of their two rows of
+    eight, when they weigh S and dP; for dQ they write dS and what they have of it."""
+    columns = plan.macros["COLUMNS"]
+    operands = HALF * columns * (2 * (hopper.OWNED + streamed) + (count - 2) * streamed)
+    flops = count * 2 * columns * hopper.OWNED * streamed
+    warps = 4 * tiles
+    shared = warps * WAVEFRONT * streamed // 8 * 4 if count == 4 else 0
+    if adds:
+        operands += HALF * 2 * hopper.OWNED * once.KEYS
+        flops += 2 * hopper.OWNED * hopper.OWNED * once.KEYS
+        shared += tiles * hopper.OWNED * (HALF * streamed + FLOAT * hopper.OWNED)
+    return {
+        "tensor_flops": tiles * flops,
+        "operands": tiles * operands,
+        "shared": shared,
+        "exponentials": tiles * hopper.OWNED * streamed,
+    }
+
+
+def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    return LaunchModel(launch.symbol, (0, 0))
+
+
+_MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
+    "backward_delta": _delta,
+    "backward_stats": _stats,
+    "backward_dq": _dq,
+    "backward_dkdv": _dkdv,
+    "backward_mma_dq": _dq,
+    "backward_mma_dkdv": _dkdv,
+    "backward_once": _once,
+    "backward_round": _round,
+}
+
+
+# ---- What the L2 cache does not hold
+
+
+def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, cache: int) -> LaunchModel:
+    """With the bytes of what passes that come from DRAM again, and of sums of dQ that also go there again."""
+    if launch.symbol == "backward_dq":
+        heads = work.batch * work.heads
+        visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
+    elif launch.symbol in ("backward_dkdv", once.NAME):
+        heads = work.batch * work.kv_heads
+        visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
+    else:
+        return model
+    sums = 0
+    if plan.variant == once.NAME:
+        sums, order = FLOAT * plan.macros["COLUMNS"], AS_THEY_END
+    visits = [visits[n] for n in _task_order(len(visits), heads, work.causal, launch)]
+    again = read_again(visits, launch.grid, passing + sums, cache, order)
+    read, written = model.dram
+    return replace(model, dram=(read + again, written + again * sums // (passing + sums)))
+
+
+def _task_order(tasks: int, heads: int, causal: bool, launch: Launch) -> Iterator[int]:
+    """The numbers of tasks, head by head in rows from the longest to the shortest, in the order in which blocks take
+    them: kernels/backward_wgmma.cuh, task_of and each_task."""
+    section, tiles = 16 if causal else 4, tasks // heads
+    order = [
+        head * tiles + tile
+        for start in range(0, heads, section)
+        for tile in range(tiles)
+        for head in range(start, min(heads, start + section))
+    ]
+    for start in range(0, tasks, launch.grid):
+        some = order[start : start + launch.grid]
+        back = causal and launch.symbol != once.NAME and start // launch.grid % 2
+        yield from reversed(some) if back else some
+
+
+def _dq_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
+    rows, streamed = _tile(plan, "DQ")
+    first = np.arange(0, work.Nq, rows, dtype=np.int64)
+    end = np.minimum(work.Nk, _keys_end(plan, work, first + rows - 1, streamed) * streamed).tolist()
+    for head in range(work.batch * work.heads):
+        for n in reversed(range(len(end))) if work.causal else range(len(end)):
+            own = HALF * work.d * min(rows, work.Nq - n * rows)
+            yield Visit(head * work.kv_heads // work.heads, 0, end[n], 2 * own, own)
+
+
+def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
+    """Queries of heads that share keys pass one after the other; they are taken for one sequence. backward_once begins
+    at their end."""
+    rows, streamed = _tile(plan, "DKDV")
+    group = work.heads // work.kv_heads
+    begin = _queries_begin(plan, work, np.arange(0, work.Nk, rows, dtype=np.int64), streamed) * streamed
+    for head in range(work.batch * work.kv_heads):
+        for n, first in enumerate(begin.tolist()):
+            own = 2 * HALF * work.d * min(rows, work.Nk - n * rows)
+            there = (0, work.Nq - first) if plan.variant == once.NAME else (first, work.Nq)
+            yield Visit(head, group * there[0], group * there[1], own, own)
