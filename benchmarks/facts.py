@@ -1,4 +1,5 @@
-"""What the records in this folder show, as far as the program goes by it: the text of hw4cli/compute/measured.py.
+"""What the records in this folder show, as far as the program goes by it: the texts of hw4cli/compute/measured.py and
+hw4cli/tuning/measured.py.
 
 `make results` writes it. An installed package has no records, and a run has no time to read them.
 """
@@ -11,6 +12,9 @@ from typing import Any
 
 from hw4cli.compute.bounds import PROVEN
 from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.lab.tune import TunedRow, finding
+from hw4cli.problem.shape import Shape
+from hw4cli.tuning.store import Finding, workload
 
 RANKED = [name for name in VARIANTS if name in PROVEN and name != FALLBACK]
 
@@ -97,3 +101,34 @@ def source(records: list[dict[str, Any]]) -> str:
         "# From one run to another of the same kernel on the same case and GPU, medians differ by so much.\n"
         f"RUN_SPREAD = {run_spread(records):.3f}\n"
     )
+
+
+def tuned_source(records: Records, spread: float) -> str:
+    """The text of hw4cli/tuning/measured.py, from records of `hw4 tune`. A tile counts if it is faster than its
+    kernel's own by more than medians differ from run to run."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for record in records:
+        for one in record["workloads"]:
+            name = workload(Shape(*one["shape"], causal=one["causal"]))
+            best = finding([TunedRow.of(row) for row in one["rows"]], spread)
+            found[record["machine"]["gpu"]][name] = _entry(name, best, record["date"])
+    lines = "".join(f'    "{gpu}": {{\n{"".join(entries.values())}    }},\n' for gpu, entries in sorted(found.items()))
+    return (
+        '"""What the records in benchmarks/tuned show, as far as hw4 goes by it. `make results` writes this."""\n'
+        "\n"
+        "# Of a GPU and a workload: kernels from fast to slow; tiles, where they are surely faster than a kernel's;\n"
+        "# the date.\n"
+        "TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str]]] = {"
+        + (f"\n{lines}" if lines else "")
+        + "}\n"
+    )
+
+
+def _entry(name: str, best: Finding, date: str) -> str:
+    kernels = "".join(f"{json.dumps(kernel)}, " for kernel in best.kernels)
+    kernels = kernels.rstrip() if len(best.kernels) == 1 else kernels.removesuffix(", ")
+    tiles = "".join(
+        f"                {json.dumps(kernel)}: {json.dumps(tile)},\n" for kernel, tile in best.tiles.items()
+    )
+    shown = f"{{\n{tiles}            }}" if tiles else "{}"
+    return f'        "{name}": (\n            ({kernels}),\n            {shown},\n            "{date}",\n        ),\n'

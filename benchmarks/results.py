@@ -1,5 +1,5 @@
 """Make what shows the records here: `make results`. Tables in README.md and docs/, pictures in docs/pictures/, and
-hw4cli/compute/measured.py.
+hw4cli/compute/measured.py and hw4cli/tuning/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from benchmarks.arraytables import arrays, exactness, masks, sustained
-from benchmarks.facts import source
-from benchmarks.gradienttables import designs, errors, gradients
+from benchmarks.arraytables import arrays, masks, sustained
+from benchmarks.facts import run_spread, source, tuned_source
+from hw4cli.arraylab.named import described
+from hw4cli.arraylab.tables import workload_of
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted
 from hw4cli.problem.shape import Shape
@@ -240,11 +241,21 @@ def pages() -> list[Path]:
     return [HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md"))]
 
 
+def tuned_records() -> list[dict[str, Any]]:
+    """The records of `hw4 tune`."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted((HERE / "tuned").glob("*.json"))]
+
+
 def made() -> dict[Path, str]:
     """What each file that is made from the records must hold."""
     records = [read_record(path) for path in sorted(HERE.glob("*.json"))]
     texts = {page: filled(page.read_text(encoding="utf-8")) for page in pages()}
-    return {**texts, HERE.parent / "hw4cli/compute/measured.py": source(records)}
+    package = HERE.parent / "hw4cli"
+    return {
+        **texts,
+        package / "compute/measured.py": source(records),
+        package / "tuning/measured.py": tuned_source(tuned_records(), run_spread(records)),
+    }
 
 
 if __name__ == "__main__":

@@ -30,7 +30,16 @@ ARRAYS = {
     "B=1 H=8 N=4096 d=64 dtype=fp16": ("half", "half_mma", "half_cores", "half_split", "backward"),
     "decode": ("half_split",),
     "chunk": ("half_mma", "half_split"),
+    "B=1 H=16 N=4096 d=64 dtype=fp16": ("backward", "backward_mma"),
 }
+GRADIENTS = {
+    "lm8k": ("backward_once", "backward_wgmma"),
+    "lm8k-causal": ("backward_once", "backward_wgmma"),
+    "heads64": ("backward_once", "backward_wgmma"),
+    "lm16k": ("backward_once", "backward_wgmma"),
+    "gqa": ("backward_once", "backward_wgmma"),
+}
+GROUPS = ("flash", "split", "arrays", "gradients")
 COLUMNS = (
     *("kernel", "workload", "causal", "splits", "launch", "grid"),
     *("dram_read", "dram_written", "l2_to_l1", "l1_to_l2", "shared_traffic", "ms"),
@@ -59,14 +68,14 @@ def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
                 yield first, plan, partial(gpu.compute, plan, inputs, outputs)
 
 
-def of_arrays(gpu: Any) -> Iterator[Job]:
+def of_arrays(gpu: Any, chosen: dict[str, tuple[str, ...]]) -> Iterator[Job]:
     """Kernels of arrays."""
     from hw4cli.arraylab.inputs import on_device
     from hw4cli.arraylab.named import workload
     from hw4cli.arraymodel.launches import plan_of
     from hw4cli.arraymodel.target import runner
 
-    for text, kernels in ARRAYS.items():
+    for text, kernels in chosen.items():
         case = workload(text)
         arrays = on_device(case, gpu.cupy)
         for kernel in kernels:
@@ -80,7 +89,9 @@ def target(group: str) -> None:
 
     gpu = Gpu()
     runtime = gpu.cupy.cuda.runtime
-    for first, plan, go in of_arrays(gpu) if group == "arrays" else of_shapes(gpu, (group,)):
+    arrays = {"arrays": ARRAYS, "gradients": GRADIENTS}
+    jobs = of_arrays(gpu, arrays[group]) if group in arrays else of_shapes(gpu, (group,))
+    for first, plan, go in jobs:
         go()
         gpu.wait()
         for step in plan.launches:
@@ -112,13 +123,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path)
     parser.add_argument("--target")
+    parser.add_argument("--groups", default=",".join(GROUPS), help="of %(default)s")
     options = parser.parse_args()
     if options.target:
         return target(options.target)
     with options.output.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
-        for group in ("flash", "split", "arrays"):
+        for group in options.groups.split(","):
             for line in measured(group):
                 writer.writerow(line)
                 print(*line, flush=True)

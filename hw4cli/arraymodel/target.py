@@ -69,15 +69,18 @@ def _forward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> 
 
 
 def _backward(gpu: Gpu, name: str, case: NamedWorkload, arrays: DeviceArrays) -> Callable[[], None]:
-    """Gradients of made-up values: Q stands for O and dO, and the LSE is 0, which changes nothing that is counted."""
+    """Gradients of made-up values: O and dO have those of Q, and the LSE is 0, which changes nothing that is counted.
+    They lie in memory of their own: what is read twice would be found in a cache."""
     work, cupy, backward = case.work, gpu.cupy, BackwardOnGpu(gpu)
     planned = backward.plan(work, name)
-    made: list[Any] = [cupy.ndarray(x.shape, WORDS[work.dtype]) for x in (arrays.q, arrays.k, arrays.v)]
+    o, do, *made = (cupy.ndarray(x.shape, WORDS[work.dtype]) for x in 2 * [arrays.q] + [arrays.q, arrays.k, arrays.v])
     lse = cupy.ndarray((work.batch, work.heads, work.Nq), np.float32)
     scratch = cupy.ndarray(max(1, planned.scratch), np.uint8)
     for one in (lse, scratch):
         one.data.memset(0, one.nbytes)
-    given = (arrays.q, arrays.k, arrays.v, arrays.q, arrays.q)
+    for one in (o, do):
+        cupy.copyto(one, arrays.q)
+    given = (arrays.q, arrays.k, arrays.v, o, do)
 
     def run() -> None:
         where = BackwardArrays(tuple(map(matrix, (*given, *made))), lse.data.ptr, scratch.data.ptr)

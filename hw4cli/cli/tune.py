@@ -1,5 +1,6 @@
 """`hw4 tune`: the fastest kernel and tile for a workload on this GPU."""
 
+import datetime
 import json
 import re
 import sys
@@ -83,52 +84,61 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
     if output:
         check_place(output, *(Path(name) for name in kernels if name.endswith(".cu")))
     if arrays:
-        found = _of_arrays(names, arrays, others["gpu"], others["quick"])
+        found, machine = _of_arrays(names, arrays, others["gpu"], others["quick"])
         shown = {"case": arrays.name, "workload": described(arrays.work)}
-        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], form, output)
+        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], machine, form, output)
     cases = _cases(ctx, others["cases"], others["shapes"], others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
     variants = [kernel_named(name) for name in dict.fromkeys(kernels or AUTOMATIC)]
     if others["quick"]:
         variants = [replace(variant, space=()) for variant in variants]
     if others["gpu"]:
-        results = [(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
-    else:
-        results = _timed(variants, cases, tiles, others["quick"], not others["no_keep"])
-    return _publish(
-        [
-            (name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows)
-            for (name, shape, _), rows in results
-        ],
-        form,
-        output,
-    )
+        results = [_result(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
+        return _publish(results, {}, form, output)
+    results, machine = _timed(variants, cases, tiles, others["quick"], not others["no_keep"], output)
+    return _publish(results, machine, form, output)
 
 
 Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
 
 
-def _publish(results: Sequence[Result], form: str, output: Path | None) -> int:
+def _result(case: tuple[str, Shape, int], rows: "list[TunedRow]") -> Result:
+    name, shape, _ = case
+    return name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows
+
+
+def _document(results: Sequence[Result], machine: dict[str, Any]) -> str:
+    """The record: where and when candidates were timed, and what became of them."""
+    from hw4cli.lab.record import commit
+
+    timed = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "commit": commit(), "machine": machine}
+    workloads = [{**facts, "rows": [row.record() for row in rows]} for *_, facts, rows in results]
+    document = {"schema": 1, "kind": "tune", **(timed if machine else {}), "workloads": workloads}
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _publish(results: Sequence[Result], machine: dict[str, Any], form: str, output: Path | None) -> int:
     """Print what became of the candidates of each workload; write it to `output`, if given. The exit status."""
     from hw4cli.system.files import write_text
     from hw4cli.text import tables
 
     for name, words, _, rows in results if form == "table" else ():
         _show(name, words, rows)
-    records = [{**facts, "rows": [row.record() for row in rows]} for *_, facts, rows in results]
-    text = json.dumps({"schema": 1, "kind": "tune", "workloads": records}, indent=1) + "\n"
+    text = _document(results, machine)
     if form == "json":
         click.echo(text, nl=False)
     elif form == "csv":
-        flat = [{"case": one["case"], **row} for one in records for row in one["rows"]]
+        flat = [{"case": facts["case"], **row.record()} for *_, facts, rows in results for row in rows]
         click.echo(tables.comma_separated(flat), nl=False)
     if output:
         write_text(output, text)
     return 0 if any(row.status in ("ok", "fits") for *_, rows in results for row in rows) else 1
 
 
-def _of_arrays(names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool) -> "list[TunedRow]":
-    """Tune kernels of arrays on the GPU here; or, for one that is not, say what could start."""
+def _of_arrays(
+    names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool
+) -> "tuple[list[TunedRow], dict[str, Any]]":
+    """Tune kernels of arrays on the GPU here, and name the machine; or, for one that is not, say what could start."""
     from hw4cli.arraylab.tune import filtered, tune
 
     if gpu:
@@ -136,7 +146,7 @@ def _of_arrays(names: Sequence[str], case: "NamedWorkload", gpu: str | None, qui
 
         _, props, _ = chosen_gpu(gpu)
         compiler = compiler_for(props)
-        return [row for name in names for row in filtered(name, case.work, props, compiler)]
+        return [row for name in names for row in filtered(name, case.work, props, compiler)], {}
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.times import median_interval
@@ -150,7 +160,8 @@ def _of_arrays(names: Sequence[str], case: "NamedWorkload", gpu: str | None, qui
         for name in names:
             rows += tune(timer, name, case, quick, show)
     refused = [row for row in rows if row.status == "refused"]
-    return sorted((row for row in rows if row.status != "refused"), key=lambda row: row.median or 0.0) + refused
+    rows = sorted((row for row in rows if row.status != "refused"), key=lambda row: row.median or 0.0) + refused
+    return rows, timer.machine()
 
 
 def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool) -> list[tuple[str, Shape, int]]:
@@ -181,16 +192,20 @@ def _timed(
     tiles: Sequence[tuple[int, int]],
     quick: bool,
     keeping: bool,
-) -> "list[tuple[tuple[str, Shape, int], list[TunedRow]]]":
-    """Tune each workload on the GPU here, and keep what `auto` may go by."""
+    output: Path | None,
+) -> tuple[list[Result], dict[str, Any]]:
+    """Tune each workload on the GPU here, and keep what `auto` may go by; and name the machine. Of what is cut off,
+    `output` has the workloads that came to their end."""
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.times import median_interval
     from hw4cli.lab.tune import candidates
     from hw4cli.lab.tune import tune as tune_one
+    from hw4cli.system.files import write_text
 
     gpu = Gpu()
-    timer, results = GpuTimer(gpu), []
+    timer, results = GpuTimer(gpu), list[Result]()
+    machine = timer.machine()
     with LiveTable(["candidate", "case", "median ms", "n"]) as live:
         for case in cases:
             print(f"{printable(case[0])} …", file=sys.stderr, flush=True)
@@ -201,10 +216,12 @@ def _timed(
                 )
 
             rows = tune_one(timer, [*candidates(variants, case[1], gpu.props, tiles)], case, quick, show)
-            results.append((case, rows))
+            results.append(_result(case, rows))
+            if output:
+                write_text(output, _document(results, machine))
             if keeping:
                 _keep(gpu, case[1], rows)
-    return results
+    return results, machine
 
 
 def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:

@@ -2,7 +2,7 @@
 timed in turns; what is clearly slower drops out after a few samples."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -83,6 +83,13 @@ class TunedRow(Tiled):
         """As JSON and CSV have it."""
         knobs = " ".join(f"{name}={value}" for name, value in self.knobs)
         return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}", "knobs": knobs}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "TunedRow":
+        """From what `record` made."""
+        rows, keys = map(int, record["tile"].split("x"))
+        knobs = (word.split("=") for word in record["knobs"].split())
+        return cls(**{**record, "tile": (rows, keys), "knobs": tuple((name, int(value)) for name, value in knobs)})
 
 
 def candidates(
@@ -203,14 +210,14 @@ def _row(one: Candidate, measurement: Measurement, status: str) -> TunedRow:
     return TunedRow(one.kernel, one.tile, one.own, status, "", median, low, high, count, **facts, knobs=one.knobs)
 
 
-def finding(rows: Sequence[TunedRow]) -> Finding:
+def finding(rows: Sequence[TunedRow], margin: float = 0.0) -> Finding:
     """What `auto` may go by: its kernels from fast to slow, and a tile where one is surely faster than the kernel's
-    own: the intervals of the medians lie apart."""
+    own: the intervals of the medians lie apart, by a margin (a share of the time) more than touching."""
     timed = [row for row in rows if row.median is not None and row.kernel in AUTOMATIC]
     best: dict[str, TunedRow] = {}
     for row in timed:  # the fastest come first
         own = next((one for one in timed if one.kernel == row.kernel and one.own), None)
-        surely = row.own or own is None or (row.high or 0.0) < (own.low or 0.0)
+        surely = row.own or own is None or (row.high or 0.0) * (1 + margin) < (own.low or 0.0)
         if surely and row.kernel not in best:
             best[row.kernel] = row
     order = sorted(best.values(), key=lambda row: row.median or 0.0)

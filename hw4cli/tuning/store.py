@@ -1,6 +1,7 @@
 """What `hw4 tune` found, a file for each GPU: for a workload, kernels from fast to slow and their tiles.
 
-A finding counts for its GPU, driver and compiler alone: with another one, it is as if nothing had been tuned.
+A finding counts for its GPU, driver and compiler alone: with another one, it is as if nothing had been tuned. Where
+nothing was, what was found on a GPU of the same name for the records in benchmarks/tuned counts.
 """
 
 import datetime
@@ -17,6 +18,7 @@ from hw4cli.compute.plan import Tile
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import Shape
 from hw4cli.system.files import write_text
+from hw4cli.tuning.measured import TUNED
 
 SCHEMA = 1
 
@@ -42,16 +44,17 @@ def machine_of(gpu: Gpu) -> Machine:
 @dataclass(frozen=True)
 class Finding:
     """Of a workload: kernels from fast to slow; the tile of a kernel, where one is surely faster than its own; the
-    date."""
+    date; and where it was found."""
 
     kernels: tuple[str, ...]
     tiles: Mapping[str, Tile] = field(default_factory=dict)
     date: str = ""
+    where: str = "this GPU"
 
     @property
     def why(self) -> str:
         """How the order of the kernels is known."""
-        return f"tuned on this GPU for this workload on {self.date}"
+        return f"tuned on {self.where} for this workload on {self.date}"
 
 
 def workload(shape: Shape) -> str:
@@ -72,11 +75,13 @@ def path_of(gpu: str) -> Path:
 
 
 def found(machine: Machine, shape: Shape) -> Finding | None:
-    """What was found for a workload; None if nothing was, or with another driver or compiler."""
+    """What was found for a workload here, or else on another GPU of this name; None if nothing was."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         entry = _entries(machine)[workload(shape)]
         tiles = {name: {key: int(size) for key, size in tile.items()} for name, tile in entry["tiles"].items()}
         return Finding(tuple(map(str, entry["kernels"])), tiles, str(entry["date"]))
+    if known := TUNED.get(machine.gpu, {}).get(workload(shape)):
+        return Finding(*known, where=f"an {machine.gpu}")
     return None
 
 

@@ -39,6 +39,7 @@ class Kernels:
 
     def launch(self, work, arrays, *args, **kwargs):
         self.launched.append(arrays.scratch)
+        Kernels.last = arrays
 
 
 @pytest.fixture
@@ -48,7 +49,9 @@ def gpu(monkeypatch):
         monkeypatch.setattr(module, name, Kernels)
     monkeypatch.setattr(ours, "pairs_percent", lambda *args: 100.0)
     monkeypatch.setattr(target, "matrix", lambda array: Matrix(array.data.ptr, 1, 1, 1))
-    cupy = SimpleNamespace(ndarray=Memory, cuda=SimpleNamespace(Stream=SimpleNamespace(null=None)))
+    cupy = SimpleNamespace(
+        ndarray=Memory, copyto=lambda to, of: None, cuda=SimpleNamespace(Stream=SimpleNamespace(null=None))
+    )
     return SimpleNamespace(cupy=cupy, functions=lambda plan: ())
 
 
@@ -72,3 +75,9 @@ def test_what_is_launched_again_keeps_its_memory(gpu, by):
     del work
     gc.collect()
     assert not any(memory() for memory in Memory.made)
+
+
+def test_gradients_that_are_profiled_read_no_array_twice_where_training_reads_two(gpu):
+    work_on_arrays(gpu, "backward")()
+    q, _, _, o, do, *made = (matrix.data for matrix in Kernels.last.matrices)
+    assert len({q, o, do, *made}) == 6

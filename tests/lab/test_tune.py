@@ -13,6 +13,7 @@ import fakegpu
 import pytest
 from helpers import ROOT, hw4_env
 
+from benchmarks.facts import tuned_source
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
@@ -27,10 +28,20 @@ RUN = (
 )
 
 
-def on_a_fake_gpu(folder, *args):
+NO_MEMORY = (
+    "import hw4cli.lab.tune as lab, hw4cli.errors\n"
+    "prepare = lab.prepare\n"
+    "def only_small(gpu, some, case):\n"
+    "    if case[1].N > 16: raise hw4cli.errors.MachineError('no memory')\n"
+    "    return prepare(gpu, some, case)\n"
+    "lab.prepare = only_small\n"
+)
+
+
+def on_a_fake_gpu(folder, *args, before=""):
     env = hw4_env(XDG_CACHE_HOME=str(folder))
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), env["PYTHONPATH"]])
-    command = [sys.executable, "-c", RUN, *map(str, args)]
+    command = [sys.executable, "-c", before + RUN, *map(str, args)]
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
@@ -119,8 +130,36 @@ def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
     (entry,) = json.loads(kept.read_text())["workloads"].values()
     assert entry["kernels"] == ["split", "exact", "flash"]
     assert entry["tiles"] == {"flash": {"BR": 128, "BC": 64}}
-    (workload,) = json.loads((tmp_path / "a.json").read_text())["workloads"]
+    record = json.loads((tmp_path / "a.json").read_text())
+    (workload,) = record["workloads"]
     assert workload["shape"] == [1, 16, 8]
+    assert record["machine"]["gpu"] == "no GPU"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["date"])
+
+
+def test_of_tuning_that_is_cut_off_the_file_has_what_came_to_its_end(tmp_path):
+    file = tmp_path / "a.json"
+    options = ("flash", "--quick", "--shape", "1,16,8", "--shape", "1,32,8", "--output", file)
+    result = on_a_fake_gpu(tmp_path, "tune", *options, before=NO_MEMORY)
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (3, "hw4: no memory")
+    assert [one["case"] for one in json.loads(file.read_text())["workloads"]] == ["1x16x8"]
+
+
+def test_a_committed_tile_is_faster_by_more_than_runs_differ():
+    def row(tile, median, own=False, knobs=()):
+        return TunedRow("split", tile, own, "ok", "", median, median, median, 5, 128, 1, 0.5, knobs).record()
+
+    def tuned(*rows):
+        one = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": [*rows]}
+        record = {"date": "2026-11-22", "machine": {"gpu": "NVIDIA H200"}, "workloads": [one]}
+        scope = {}
+        exec(tuned_source([record], 0.03), scope)
+        return scope["TUNED"]["NVIDIA H200"]["N=16384 d=64 rows=2^16"]
+
+    own = row((192, 64), 1.0, own=True)
+    assert tuned(row((128, 64), 0.98), own) == (("split",), {}, "2026-11-22")
+    faster = row((192, 64), 0.95, knobs=(("STAGES", 4),))
+    assert tuned(faster, own)[1] == {"split": {"BR": 192, "BC": 64, "STAGES": 4}}
 
 
 @pytest.mark.parametrize("options", [["flash"], ["--no-keep"], ["float4"]])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import hw4cli.stream.cudadevice
+import hw4cli.tuning.store
 from hw4cli.compute.dispatch import AUTO, candidates
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -113,3 +114,16 @@ def test_a_run_takes_the_tuned_kernel_and_tile_where_it_chooses_itself(monkeypat
     assert tuned.plan("exact", PART).macros["BR"] == 256
     assert device("flash", SHAPE).plan("flash", PART).macros["BC"] == 32
     assert device(AUTO, Shape(4, 8192, 64)).choice.first == "split"
+
+
+def test_where_nothing_was_tuned_what_was_found_on_a_gpu_of_this_name_counts(monkeypatch):
+    known = {workload(SHAPE): (("exact", "flash"), {"exact": {"BR": 64, "BC": 64}}, "2026-11-20")}
+    monkeypatch.setattr(hw4cli.tuning.store, "TUNED", {MACHINE.gpu: known})
+    newer = Machine(MACHINE.gpu, 14000, "789 1")
+    assert found(newer, SHAPE).kernels == ("exact", "flash")
+    assert found(newer, SHAPE).tiles == {"exact": {"BR": 64, "BC": 64}}
+    assert found(newer, SHAPE).why == "tuned on an NVIDIA H100 80GB HBM3 for this workload on 2026-11-20"
+    assert found(newer, Shape(4, 8192, 64)) is None
+    assert found(Machine("T4", 14000, "789 1"), SHAPE) is None
+    keep(newer, SHAPE, FINDING)
+    assert found(newer, SHAPE) == FINDING
