@@ -13,15 +13,16 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 SAME, OTHER, WRITTEN = "same blocks", "other blocks", "written"  # who reads a part the second time
+ALL = "all blocks"  # each reads all of it, both times
 READ = (12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 60, 72)  # MiB
 WROTE = (8, 16, 24, 32, 48, 64)
 SHIFT = 61  # blocks further, the second time
 SOURCE = r"""
-extern "C" __global__ void twice(const uint4* a, long long n, int shift, unsigned* arrived, unsigned* out) {
+extern "C" __global__ void twice(const uint4* a, long long n, int shift, int all, unsigned* arrived, unsigned* out) {
     unsigned sum = 0;
     const long long per = (n + gridDim.x - 1) / gridDim.x;
     for (int pass = 0; pass < 2; pass++) {
-        const long long from = (blockIdx.x + pass * shift) % gridDim.x * per, to = min(n, from + per);
+        const long long from = all ? 0 : (blockIdx.x + pass * shift) % gridDim.x * per, to = all ? n : min(n, from + per);
         for (long long i = from + threadIdx.x; i < to; i += blockDim.x) {
             uint4 x;
             asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -58,7 +59,7 @@ def target() -> None:
         part = buffer[start : start + size]
         part.set(noise[: part.size])
     arrived, out = cupy.ndarray(1, np.uint32), cupy.ndarray(1, np.uint32)
-    jobs = [(who, mib) for who in (SAME, OTHER) for mib in READ] + [(WRITTEN, mib) for mib in WROTE]
+    jobs = [(who, mib) for who in (SAME, OTHER, ALL) for mib in READ] + [(WRITTEN, mib) for mib in WROTE]
     for who, mib in jobs:
         arrived.data.memset(0, 4)
         runtime.deviceSynchronize()
@@ -68,7 +69,8 @@ def target() -> None:
         if who == WRITTEN:
             write((4 * sms,), (256,), (buffer, words))
         else:
-            twice((sms,), (1024,), (buffer, words, np.int32(SHIFT * (who == OTHER)), arrived, out))
+            how = np.int32(SHIFT * (who == OTHER)), np.int32(who == ALL)
+            twice((sms,), (1024,), (buffer, words, *how, arrived, out))
         runtime.deviceSynchronize()
         runtime.profilerStop()
 
