@@ -22,7 +22,8 @@ extern "C" __global__ void twice(const uint4* a, long long n, int shift, int all
     unsigned sum = 0;
     const long long per = (n + gridDim.x - 1) / gridDim.x;
     for (int pass = 0; pass < 2; pass++) {
-        const long long from = all ? 0 : (blockIdx.x + pass * shift) % gridDim.x * per, to = all ? n : min(n, from + per);
+        const long long first = (blockIdx.x + pass * shift) % gridDim.x * per;
+        const long long from = all ? 0 : first, to = all ? n : min(n, first + per);
         for (long long i = from + threadIdx.x; i < to; i += blockDim.x) {
             uint4 x;
             asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"

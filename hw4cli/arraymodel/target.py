@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 

@@ -20,9 +20,10 @@ AMD_LANES = {"gfx90a": (128, 16)}
 OTHER_AMD_LANES = (64, 16)
 # Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
 SHARED_BYTES, L2_BYTES = 128, 32
-# Of an L2 cache, the share that holds what is read again: on an H200, which has 50 MB by its data sheet, one half of a
-# buffer of 43 MB came again (benchmarks/h200-cache.csv). Assumed of others.
-HOLDS = 0.86
+# Of an L2 cache, the share that holds what is read again: on an H200, whose driver says 60 MB, one half of a buffer of
+# 43 MB came again (benchmarks/h200-cache.csv); what comes from the cache's far half lies in the near one, too. So of
+# others, it is assumed.
+HOLDS = 0.72
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"
 UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
@@ -80,7 +81,7 @@ MODELS = tuple(
         ("RTX 4090", 89, 128, 2.520, 1008, 72, 165),
         ("L40S", 89, 142, 2.520, 864, 96, 362),
         ("H100", 90, 132, 1.980, 3350, 50, 989),
-        ("H200", 90, 132, 1.980, 4800, 50, 989),
+        ("H200", 90, 132, 1.980, 4800, 60, 989),
         ("H100 PCIe", 90, 114, 1.755, 2000, 50, 756),
         ("B200", 100, 148, 1.850, 8000, 126, 2250),
         ("RTX 5090", 120, 170, 2.407, 1792, 96, 210),

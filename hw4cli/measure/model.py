@@ -16,17 +16,16 @@ from hw4cli.compute.formulas import FLOAT, ceil_div, first_batches
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
 from hw4cli.device.occupancy import occupancy
-from hw4cli.errors import MachineError
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.problem.shape import Shape
-from hw4cli.stepper.cache import AS_THEY_END, FINE, IN_ROUNDS, Visit, evicted, read_again
+from hw4cli.stepper.blocks import BlockKeys, blocks_of, parts_of, plan_again, shares, tiles_of
+from hw4cli.stepper.cache import FINE, evicted
 from hw4cli.stepper.plans import helper_bytes
 from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 
 Bytes = tuple[int, int]  # read, written
 WARP = 32
-MOST_BLOCKS = 1 << 20  # of a batch, that are counted
 KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
 # Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V.
 MOVES_AS = dict.fromkeys(("rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
@@ -61,21 +60,6 @@ class LaunchModel:
         }
 
 
-@dataclass(frozen=True)
-class BlockKeys:
-    """The blocks of one batch, one number each: rows that there are, keys that they visit, and the first of these.
-
-    A task that two blocks share (kernels/parts.cuh) is taken for one block's: what they hand over is not counted."""
-
-    rows: Any
-    keys: Any
-    first: Any
-
-    def tiles(self, BC: int) -> int:
-        """Tiles of BC keys that the blocks visit, all together."""
-        return int((-(-self.keys // BC)).sum())
-
-
 def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused.
 
@@ -101,16 +85,30 @@ def _with_first(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[Lau
     """The models where a launch of its own attends to the first batches, and converts K and V of the others."""
     symbols = [launch.symbol for launch in plan.launches]
     if f"{plan.variant}_first" not in symbols:
+        models[plan.main] = _handing_over(models[plan.main], plan, shape, shape.B)
         return models
     first = first_batches(shape.B, shape.rows, shape.N, plan.macros["BR"], plan.macros["MOST_BLOCKS"], AHEAD_KEYS)
     convert, main = models[symbols.index(f"{plan.variant}_convert")], models[plan.main]
     behind = _share(convert, shape.B - first, shape.B)
     parts = {
         convert.symbol: _share(convert, first, shape.B),
-        f"{plan.variant}_first": _share(main, first, shape.B, behind),
-        main.symbol: _share(main, shape.B - first, shape.B),
+        f"{plan.variant}_first": _handing_over(_share(main, first, shape.B, behind), plan, shape, first),
+        main.symbol: _handing_over(_share(main, shape.B - first, shape.B), plan, shape, shape.B - first),
     }
     return [replace(parts.get(symbol, model), symbol=symbol) for symbol, model in zip(symbols, models, strict=True)]
+
+
+def _handing_over(model: LaunchModel, plan: Plan, shape: Shape, batches: int) -> LaunchModel:
+    """With what passes through the L2 cache where two blocks share a task of so many batches: Q is read twice; O and
+    two numbers of each row are left, and read again."""
+    launch, tasks = plan.launches[plan.main], batches * ceil_div(shape.N, plan.macros["BR"])
+    if model.l2 is None or not shares(plan, launch, tasks):
+        return model
+    each = ceil_div(shape.N, plan.macros["BR"])
+    seconds = [part.task for own in parts_of(tasks, launch.grid, tiles_of(plan, shape)) for part in own if part.first]
+    rows = sum(min(plan.macros["BR"], shape.N - task % each * plan.macros["BR"]) for task in seconds)
+    left = rows * FLOAT * (shape.d + 2)
+    return replace(model, l2=(model.l2[0] + rows * FLOAT * shape.d + left, model.l2[1] + left))
 
 
 def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None = None) -> LaunchModel:
@@ -129,25 +127,6 @@ def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None
     return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
 
 
-def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
-    """Rows and keys of the blocks of one batch, every split a block: kernels/schedule.cuh. MachineError for more than
-    MOST_BLOCKS, which would take minutes to count."""
-    BR, BC, splits, N = plan.macros["BR"], plan.macros["BC"], plan.splits, shape.N
-    if ceil_div(N, BR) * splits > MOST_BLOCKS:
-        raise MachineError(
-            f"(B, N, d) = {shape} has more than {MOST_BLOCKS:,} blocks in a batch: give a shorter sequence"
-        )
-    row0, split = (axis.ravel() for axis in np.mgrid[0:N:BR, 0:splits].astype(np.int64))
-    rows = np.minimum(BR, N - row0)
-    if shape.causal:
-        end = np.minimum(N, row0 + BR)
-        own = ceil_div(ceil_div(end, BC), splits) * BC
-        return BlockKeys(rows, np.maximum(0, np.minimum(end, (split + 1) * own) - split * own), split * own)
-    tiles = ceil_div(N, BC)
-    first, last = tiles * split // splits * BC, np.minimum(N, tiles * (split + 1) // splits * BC)
-    return BlockKeys(rows, last - first, first)
-
-
 def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: DeviceProperties, cache: int) -> LaunchModel:
     blocks, macros, B = blocks_of(plan, shape), plan.macros, shape.B
     BC = macros["BC"]
@@ -158,7 +137,7 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     written = FLOAT * shape.elements if plan.splits == 1 else plan.layout.size - plan.layout.row_stats
     width = macros.get("WIDTH", shape.d)
     tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
-    again = _again(plan, shape, blocks, done, keys_read // (B * shape.N), props, cache) if cache and done else 0
+    again = plan_again(plan, shape, done.section, keys_read // (B * shape.N), props, cache) if cache and done else 0
     flops = (2 * width * (3 + 2 * macros["PV_PIECES"] - 1) if tensor else 0 if doubles else 4 * width) * pairs
     by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
     return LaunchModel(
@@ -172,35 +151,6 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
         0 if doubles else int(pairs * _exponentials(plan)),
         B * blocks.tiles(BC),
     )
-
-
-def _again(
-    plan: Plan, shape: Shape, blocks: BlockKeys, done: Work, key_bytes: int, props: DeviceProperties, cache: int
-) -> int:
-    """Bytes of K and V that come from DRAM again: kernels/schedule.cuh has the order of the blocks."""
-    main, splits = plan.launches[plan.main], plan.splits
-    if any(launch.symbol.endswith("_first") for launch in plan.launches):
-        return 0  # two launches share the batches
-    resident = plan.macros.get("BLOCKS") or occupancy(props, 1, main.shared, main.block).blocks
-    tasks = shape.B * len(blocks.rows)
-    slots, order = (main.grid, IN_ROUNDS) if main.grid < tasks else (min(tasks, resident * props.sms), AS_THEY_END)
-    row, rows, first, last = (
-        x.tolist() for x in (FLOAT * shape.d * blocks.rows, blocks.rows, blocks.first, blocks.first + blocks.keys)
-    )
-
-    def visit(batch: int, n: int) -> Visit:  # splits of the same rows lie side by side, and read these together
-        return Visit(batch, first[n], last[n], 0 if n % splits else row[n], row[n])
-
-    if not shape.causal:
-        return read_again(
-            [visit(batch, n) for batch in range(shape.B) for n in range(len(rows))], slots, key_bytes, cache, order
-        )
-    visits = []
-    for section in range(0, shape.B, done.section):
-        batches = range(section, min(shape.B, section + done.section))
-        for start in range(len(rows) - splits, -1, -splits):
-            visits += [visit(batch, n) for batch in batches for n in range(start, start + splits)]
-    return read_again(visits, slots, key_bytes, cache, order)
 
 
 def _exponentials(plan: Plan) -> float:

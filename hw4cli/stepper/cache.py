@@ -1,17 +1,24 @@
 """What comes from DRAM again: K and V that blocks visit in the order in which they run, and an L2 cache of some size.
 
-Blocks take a step for each chunk of keys, all at the same speed. A chunk that was touched before is still in the cache
-with a probability that depends on the distinct bytes touched since: addresses are hashed, so that a set of WAYS lines
-was hit by a number of them that is Poisson-distributed, and the least recently used line leaves a full set.
+Blocks take a step for each chunk of keys, all at the same speed. What was touched before is still in the cache with a
+probability that depends on the distinct bytes touched since: addresses are hashed, so that a set of WAYS lines was hit
+by a number of them that is Poisson-distributed, and the least recently used line leaves a full set. The cache has two
+halves, and a line lies in each half whose multiprocessors read it: keys that many blocks read take COPIES times as much
+room as what one block reads.
 """
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
-WAYS = 16  # lines of a set
+WAYS = 128  # lines of a set: so sharp is the knee of a buffer that is read twice (benchmarks/h200-cache.csv)
+COPIES = (
+    1.4  # there, a buffer that all blocks read is held up to a size so much smaller than one of which each has a part
+)
 MOST_ACCESSES, LEAST_CHUNK = 20_000, 32  # keys are taken in chunks, so that there are about so many accesses
 MOST_VISITS = 100_000  # of which none is followed: sequences so short are read once
 FINE = 50  # steps of the ratio of bytes to the cache's, in a probability that is kept
@@ -22,13 +29,16 @@ AS_THEY_END, IN_ROUNDS = "as they end", "in rounds"
 @dataclass(frozen=True)
 class Visit:
     """A task: whose keys it visits (the number of a batch or a head), from the first on, up to before the last; the
-    bytes that it alone reads, and that it writes at its end."""
+    bytes that it alone reads, and that it writes at its end. `rows`: the number of rows that are several visits' task,
+    each some keys of it; `adds`: it reads what the visit before left of them."""
 
     keys_of: int
     first: int
     last: int
     reads: int
     writes: int
+    rows: int | None = None
+    adds: bool = False
 
 
 @cache
@@ -36,57 +46,70 @@ def evicted(ratio: int) -> float:
     """The probability that a line has left the cache, after bytes of ratio / FINE times its size were touched.
 
     >>> evicted(FINE // 4) < 1e-5, round(evicted(FINE), 2), evicted(3 * FINE) > 0.99
-    (True, 0.53, True)
+    (True, 0.51, True)
     """
     mean = WAYS * ratio / FINE
-    if mean > 10 * WAYS:
-        return 1.0
-    return 1 - math.exp(-mean) * math.fsum(mean**n / math.factorial(n) for n in range(WAYS))
+    if not mean or mean > 10 * WAYS:
+        return float(mean > 0)
+    held = math.fsum(math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(WAYS))
+    return max(0.0, 1 - held)
 
 
 def read_again(visits: Sequence[Visit], slots: int, key_bytes: int, size: int, order: str = AS_THEY_END) -> int:
-    """The bytes of keys, each of `key_bytes`, that come from DRAM again in a cache of `size`, where so many blocks run
-    at once."""
-    once = len({visit.keys_of for visit in visits}) == len(visits)
+    """The bytes of keys, each of `key_bytes`, and of rows of several visits that come from DRAM again in a cache of
+    `size`, where so many blocks run at once."""
+    readers = Counter(visit.keys_of for visit in visits)
+    once = len(readers) == len(visits) and all(visit.rows is None for visit in visits)
     if once or len(visits) > MOST_VISITS or slots < 1:
         return 0
     total = sum(visit.last - visit.first for visit in visits)
     chunk = max(LEAST_CHUNK, -(-total // MOST_ACCESSES))
-    accesses = sorted(_accesses(visits, slots, chunk, order), key=lambda one: one[0])
+    accesses = sorted(_accesses(visits, slots, chunk, key_bytes, order), key=lambda one: one.time)
     newest = _Newest(len(accesses))
-    touched = dict[tuple[int, int], tuple[int, int]]()  # each chunk's last access and its time
+    touched = dict[Line, tuple[int, int, int]]()  # each line's last access, its time, and the room that it takes
     again = 0.0
-    for place, (time, line, amount) in enumerate(accesses):
-        if line is None:
-            newest.add(place, amount)
+    for place, one in enumerate(accesses):
+        if one.line is None:
+            newest.add(place, one.amount)
             continue
-        amount *= key_bytes
-        if line in touched:
-            before, then = touched[line]
-            if then == time:  # blocks side by side ask together
+        room = int(one.amount * (COPIES if one.line[0] == KEYS and readers[one.line[1]] > 1 else 1))
+        if one.line in touched:
+            before, then, taken = touched[one.line]
+            if then == one.time and one.line[0] == KEYS:  # blocks side by side ask together
                 continue
-            again += amount * evicted(min(100 * FINE, newest.since(before) * FINE // size))
-            newest.add(before, -amount)
-        newest.add(place, amount)
-        touched[line] = place, time
+            if one.reads:
+                again += one.amount * evicted(min(100 * FINE, newest.since(before) * FINE // size))
+            newest.add(before, -taken)
+        newest.add(place, room)
+        touched[one.line] = place, one.time, room
     return int(again)
 
 
-Access = tuple[int, tuple[int, int] | None, int]  # when; which chunk of whose keys (None: of a block's own); how much
+KEYS, OWN, LEFT = "keys", "own", "left"
+Line = tuple[str, int, int]  # a chunk of whose keys; what rows of several visits read, or what is left of them
 
 
-def _accesses(visits: Sequence[Visit], slots: int, chunk: int, order: str) -> Iterator[Access]:
+class _Access(NamedTuple):
+    time: int
+    line: Line | None  # None: of one block alone, once
+    amount: int  # bytes
+    reads: bool = True
+
+
+def _accesses(visits: Sequence[Visit], slots: int, chunk: int, key_bytes: int, order: str) -> Iterator[_Access]:
     ends = [0] * slots  # when each place is free; a heap, where places are taken as they become free
     for number, visit in enumerate(visits):
         place = number % slots
         begin = ends[0] if order == AS_THEY_END else ends[place]
         first, last = visit.first // chunk, -(-visit.last // chunk)
-        yield begin, None, visit.reads
+        shared = visit.rows is not None
+        yield _Access(begin, (OWN, visit.rows or 0, 0) if shared else None, visit.reads)
         for n in range(first, last):
-            yield begin + n - first, (visit.keys_of, n), min(visit.last, (n + 1) * chunk) - n * chunk
+            keys = min(visit.last, (n + 1) * chunk) - max(visit.first, n * chunk)
+            yield _Access(begin + n - first, (KEYS, visit.keys_of, n), keys * key_bytes)
         end = begin + max(1, last - first)
         if visit.writes:
-            yield end, None, visit.writes
+            yield _Access(end, (LEFT, visit.rows or 0, 0) if shared else None, visit.writes, reads=visit.adds)
         if order == AS_THEY_END:
             heapq.heapreplace(ends, end)
         else:

@@ -15,8 +15,9 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.measure.counters import read_launches
 from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
-from hw4cli.measure.model import blocks_of, launch_models
+from hw4cli.measure.model import launch_models
 from hw4cli.problem.shape import Shape
+from hw4cli.stepper.blocks import blocks_of
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, MOST_VISITS, Visit, read_again
 
 PROFILED = Shape(16, 4096, 64)
