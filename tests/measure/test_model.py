@@ -1,8 +1,10 @@
 """The model of what a kernel moves and computes, against a profile, and against counting."""
 
 import csv
+from collections import Counter
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import launch_models
 from hw4cli.problem.shape import Shape
-from hw4cli.stepper.blocks import blocks_of
+from hw4cli.stepper.blocks import blocks_of, parts_of
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, MOST_VISITS, Visit, read_again
 
 PROFILED = Shape(16, 4096, 64)
@@ -239,6 +241,38 @@ def test_what_the_cache_holds_is_what_was_counted():
         again = [1e6 * float(row["dram_read"]) / 2**20 / size - 1 for row, size in zip(rows, mib, strict=True)]
         sizes.append(np.interp(0.5, again, mib))
     assert model_named("H200").cache / 2**20 == pytest.approx(np.mean(sizes), rel=0.01)
+
+
+def test_keys_that_many_blocks_read_lie_in_both_halves_of_the_cache():
+    """A buffer in 132 parts is held up to 43 MB, one that all blocks read up to 30 MB."""
+    size, rows = model_named("H200").cache, 1 << 14
+
+    def again(mib, readers):
+        keys = [n % readers for n in range(2 * 132)]
+        visits = [Visit(key, 0, rows // readers, 0, 0) for key in keys]
+        return read_again(visits, 132, (mib << 20) // rows, size, IN_ROUNDS) / (mib << 20)
+
+    assert again(36, 1) > 0.9 > 0.05 > again(26, 1)
+
+
+def test_what_a_block_leaves_of_its_rows_comes_from_dram_again_where_much_was_touched_meanwhile():
+    def again(between):
+        mine = [Visit(0, 0, 64, 1000, 1000, rows=7)]
+        last = [Visit(0, 64, 128, 1000, 1000, rows=7, adds=True)]
+        return read_again([*mine, Visit(1, 0, 32, between, 0), *last], 1, 4, 1 << 20)
+
+    assert again(0) == 0
+    assert again(20 << 20) == 2000  # Q, and O
+
+
+@pytest.mark.parametrize(("tasks", "blocks", "tiles"), [(344, 132, 256), (133, 132, 7), (352, 132, 64), (263, 132, 3)])
+def test_blocks_that_share_tasks_take_each_tile_once_and_equally_many(tasks, blocks, tiles):
+    taken = parts_of(tasks, blocks, tiles)
+    found = Counter((part.task, tile) for own in taken for part in own for tile in range(part.first, part.last))
+    assert found == Counter((task, tile) for task in range(tasks) for tile in range(tiles))
+    sizes = [sum(part.last - part.first for part in own) for own in taken]
+    assert max(sizes) - min(sizes) <= 2 * 4  # no part is shorter than four tiles
+    assert all(later.task < sooner.task for own in taken for sooner, later in pairwise(own[tasks // blocks - 1 :]))
 
 
 def test_what_no_two_blocks_visit_and_more_tasks_than_are_followed_are_read_once():
