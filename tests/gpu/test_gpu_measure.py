@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import random_block, read_output, write_case
+from helpers import ROOT, random_block, read_output, write_case
 
 from hw4cli.compute.bounds import SAFE
 from hw4cli.compute.dispatch import AUTO
@@ -21,6 +21,8 @@ from hw4cli.measure.gpus import model_like
 from hw4cli.measure.roofkernels import measured_rates
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
+
+ON_HOPPER = {"half", "backward_wgmma", "backward_once"}
 
 
 def test_no_roof_is_far_above_the_data_sheet_or_far_below(gpu):
@@ -40,12 +42,12 @@ def test_a_profile_has_the_bytes_of_the_model(hw4, gpu, kernel):
     for launch in json.loads(result.stdout)["launches"]:
         ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
         assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
-        assert ratios["dram_read"] == pytest.approx(1, abs=0.08), launch["kernel"]  # an H100's cache holds less
+        assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
 
 
-@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward", "backward_mma"])
+@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward", "backward_mma", "backward_wgmma", "backward_once"])
 def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
-    if shutil.which("ncu") is None or gpu.props.cc < 80 or (kernel == "half" and not gpu.props.warpgroups):
+    if shutil.which("ncu") is None or gpu.props.cc < 80 or (kernel in ON_HOPPER and not gpu.props.warpgroups):
         pytest.skip("there is no ncu for this GPU, or no such kernel")
     options = ("--workload", "B=1 H=16 N=4096 d=64 dtype=fp16", "--set", "memory", "--format", "json")
     result = hw4("profile", kernel, *options, timeout=300)
@@ -56,7 +58,7 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
         ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
         if ratios["l2_to_l1"] is not None:  # a launch that has a model
             assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
-            assert ratios["dram_read"] == pytest.approx(1, abs=0.08), launch["kernel"]
+            assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
 
 
 def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
@@ -78,7 +80,7 @@ def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
     assert np.abs(got - expected).max() < SAFE
 
 
-@pytest.mark.parametrize("name", ["t01", "t05", "t11", "t12", "t13", "t21", "t24", "t27", "t28", "t30"])
+@pytest.mark.parametrize("name", suite.cases())
 def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name):
     case = suite.cases()[name]
     shape, timer = case.shape, GpuTimer(gpu)
@@ -107,3 +109,12 @@ def test_quick_tuning_finds_the_fastest_kernel_within_its_spread(hw4, gpu, tmp_p
     )
     times = {row["kernel"]: row["median"] for row in json.loads(record.stdout)["rows"]}
     assert times[rows[0]["kernel"]] <= 1.03 * min(times.values())
+
+
+def test_two_builds_take_turns_to_the_end(hw4, gpu):
+    options = ("--shape", "16,2048,64", "--against", str(ROOT), "--processes", "2", "--format", "json")
+    result = hw4("bench", "split", *options, timeout=300)
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["build"], row["status"], len(row["medians"])) for row in rows] == [("A", "ok", 2), ("B", "ok", 2)]
+    assert 0.8 < rows[1]["ratio"] < 1.25  # it is one build

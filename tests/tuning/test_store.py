@@ -1,6 +1,7 @@
 """What was tuned: kept for a GPU, a driver, a compiler and a workload, and gone by for these alone."""
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -10,11 +11,13 @@ import hw4cli.tuning.store
 from hw4cli.compute.dispatch import AUTO, candidates
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.measure.gpus import model_for, model_like
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.cudadevice import CudaDevice
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part
+from hw4cli.tuning.measured import TUNED
 from hw4cli.tuning.store import Finding, Machine, found, keep, path_of, workload
 
 MACHINE = Machine("NVIDIA H100 80GB HBM3", 13000, "123 456")
@@ -127,3 +130,15 @@ def test_where_nothing_was_tuned_what_was_found_on_a_gpu_of_this_name_counts(mon
     assert found(Machine("T4", 14000, "789 1"), SHAPE) is None
     keep(newer, SHAPE, FINDING)
     assert found(newer, SHAPE) == FINDING
+
+
+def test_what_is_committed_can_be_planned_where_it_counts():
+    for gpu, workloads in TUNED.items():
+        props = model_like(gpu, DEVICES[model_for(gpu, 90).cc]).props
+        for name, (kernels, tiles, _) in workloads.items():
+            N, d, rows = (int(number) for number in re.fullmatch(r"N=(\d+) d=(\d+) rows=2\^(\d+).*", name).groups())
+            shape = Shape(max(1, (1 << rows) // N), N, d, causal=name.endswith("causal"))
+            assert {"split", "exact", "flash"} == {*kernels}
+            for kernel in kernels:
+                plan = VARIANTS[kernel].plan(shape, props, tiles.get(kernel))
+                assert all(launch.shared <= props.shared_limit for launch in plan.launches), (gpu, name, kernel)
