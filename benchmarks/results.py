@@ -5,11 +5,11 @@ A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. 
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
-`gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
-`errors` (gradients: a line for each kind of numbers), `scaling` or `shards` (a line for each number of GPUs: files, or
-one sequence of arrays) or `foreseen` (what a model makes of the machine's rates). Instead of a record that is not made
-yet, or has no line for a view, there is a sentence.
+run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as `arrays`, of gradients,
+with the peers' errors), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch of
+a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds in turns), `scaling` or `shards` (a
+line for each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's
+rates). A record that is not made yet has a sentence in its place.
 """
 
 import json
@@ -21,8 +21,10 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.arraytables import arrays, masks, sustained
 from benchmarks.facts import run_spread, source, tuned_source
+from benchmarks.measuretables import builds, counters, energy, tuned
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
+from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted
 from hw4cli.problem.shape import Shape
@@ -205,6 +207,7 @@ VIEWS = {
     "list": as_list,
     "versus": versus,
     "brief": brief,
+    "energy": energy,
     "programs": programs,
     "sustained": sustained,
     "masks": masks,
@@ -212,12 +215,21 @@ VIEWS = {
 }
 
 
+def _tuned(records: list[dict[str, Any]]) -> str:
+    return tuned(records, RUN_SPREAD)
+
+
 def filled(text: str) -> str:
     """A page's text with its marked tables made anew."""
 
     def table(match: re.Match[str]) -> str:
         if not (HERE / match[2]).exists():
-            return f"{match[1]}{NOT_MEASURED}{match[4]}"
+            return f"{match[1]}*Not measured yet.*\n{match[4]}"
+        if match[3] in (of_text := {"counters": counters, "tuned": _tuned, "builds": builds}):
+            found = json.loads((HERE / match[2]).read_text(encoding="utf-8"))
+            shown = of_text[match[3]]
+            many = found if isinstance(found, list) else [found]
+            return f"{match[1]}{shown(found if shown is builds else many)}{match[4]}"
         if match[3] in (by_gpus := {"scaling": scaling, "shards": in_shards, "foreseen": foreseen}):
             path = HERE / match[2]
             note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""

@@ -1,9 +1,11 @@
 """What a profile says: metrics of each launch, beside the model of the kernel's plan, and the nearest limit."""
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hw4cli.lab.record import commit
 from hw4cli.measure.counters import Launch
 from hw4cli.measure.metrics import (
     BUSY,
@@ -117,6 +119,8 @@ def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -
     return {
         "schema": SCHEMA,
         "kind": "profile",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": commit(),
         "tool": tool,
         "gpu": gpu,
         "of": what,

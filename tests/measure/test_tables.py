@@ -1,0 +1,79 @@
+"""Tables that pages show of profiles, of tuning, of energy and of two builds."""
+
+from benchmarks.measuretables import builds, counters, energy, tuned
+from hw4cli.lab.tune import TunedRow
+
+
+def cells(text):
+    """The lines of a table, each as its cells; the header first."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
+
+
+def test_a_profile_shows_metrics_beside_the_models_ratio_and_the_limit():
+    def metric(name, value, ratio=None):
+        return {"name": name, "value": value, "ratio": ratio}
+
+    launch = {
+        "kernel": "flash",
+        "metrics": [metric("duration", 1.5), metric("achieved_occupancy", 0.18), metric("dram_read", 50.25, 1.004)],
+        "sentence": "nearest limit: the issue slots at 84 % of the peak, 16 % away; then the FMA units at 74 %",
+    }
+    facts = {"gpu": "NVIDIA H200", "tool": "Nsight Compute", "commit": "abc", "date": "2026-11-22"}
+    text = counters([{**facts, "of": "flash on (B, N, d) = (4, 16384, 64)", "launches": [launch]}])
+    assert cells(text)[1] == [
+        "flash",
+        "1.5",
+        "0.18",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "50.25 (1.00)",
+        "-",
+        "the issue slots, 84 %",
+    ]
+    assert "(B, N, d) = (4, 16384, 64); commit abc" in text
+
+
+def row(kernel, tile, median, own=False, status="ok"):
+    reason = "" if median else "does not fit"
+    return TunedRow(kernel, tile, own, status, reason, median, median, median, 5).record()
+
+
+def test_tuning_shows_what_is_taken_before_and_after_and_whether_a_workload_became_slower():
+    rows = [
+        row("split", (128, 64), 0.8),
+        row("flash", (128, 32), 0.9, own=True),
+        row("split", (192, 64), 1.0, own=True),
+        row("split", (256, 128), None, status="refused"),
+    ]
+    record = {
+        **{"date": "2026-11-22", "commit": "abc", "machine": {"gpu": "NVIDIA H200", "driver": "580"}},
+        "workloads": [{"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": rows}],
+    }
+    text = tuned([record], 0.03)
+    assert cells(text)[1][2:] == ["split 192x64", "1", "split 128x64", "0.8", "1.250", "split 128x64, 0.8", "3 of 4"]
+    assert "Slower than before: 0 of 1 workload." in text
+
+
+def test_energy_is_shown_of_what_ran_without_rest():
+    one = {"kernel": "split", "case": "t28", "status": "ok", "sustained_ms": 0.88, "watts": 688.0}
+    lines = cells(
+        energy([{**one, "joules": 0.6073, "gflop_per_joule": 452.6}, {**one, "kernel": "flash", "joules": None}])
+    )
+    assert [line[0] for line in lines] == ["kernel", "split"]
+    assert lines[1][2:] == ["0.88", "688", "0.607", "453"]
+
+
+def test_builds_are_shown_with_their_commits_and_the_verdict():
+    one = {"kernel": "split", "case": "t22", "median": 2.0, "within": 0.001, "between": 0.002, "ratio": None}
+    other = {**one, "build": "B", "ratio": 0.9, "least": 0.89, "most": 0.91, "verdict": "faster"}
+    record = {
+        **{"date": "2026-11-22", "processes": 6, "machine": {"gpu": "NVIDIA H200", "driver": "580"}},
+        **{"builds": {"A": "abc", "B": "def"}, "rows": [{**one, "build": "A"}, other]},
+    }
+    lines = cells(builds(record))
+    assert [line[2] for line in lines[1:]] == ["A (abc)", "B (def)"]
+    assert lines[2][-3:] == ["0.9000", "0.8900 to 0.9100", "faster"]
