@@ -16,9 +16,9 @@ from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.gradients import hopper, mma, once
 from hw4cli.gradients import plan as cores
-from hw4cli.measure.metrics import SECTOR, WAVEFRONT
+from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
-from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
+from hw4cli.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
 
 BACKWARD = (cores.NAME, mma.NAME, hopper.NAME, once.NAME)
 HOPPER = (hopper.NAME, once.NAME)
@@ -29,7 +29,8 @@ COUNT = 4  # bytes
 def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a launch that is not known, nothing.
 
-    `cache`: bytes of the L2 cache, for kernels on Hopper; 0 for one that holds all that is read again.
+    `cache`: bytes of the L2 cache, for kernels on Hopper; 0 for one that holds all that is read again. It is taken for
+    such a one where queries of heads that share keys pass: which of them blocks pass at a time is not followed.
     """
     sizes = Sizes.of(work)
     models = [_MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes) for launch in plan.launches]
@@ -52,17 +53,15 @@ def _delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
 
 
 def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """From O, dO and the LSE two numbers a row, also of rows that fill a tile. A warp's leave together, as whole
-    sectors; backward_once also clears its counts."""
+    """From O, dO and the LSE two numbers a row, also of rows that fill a tile; backward_once also clears its counts."""
     streamed = plan.macros["ONCE_TILE"] if plan.variant == once.NAME else plan.macros["DKDV_TILE"]
     rows = hopper.stats_rows(work, streamed)
-    warps = launch.grid * launch.block // 32
     counts = COUNT * (rows // streamed + 1) if plan.variant == once.NAME else 0
     read = 2 * sizes.q + FLOAT * sizes.rows
     return LaunchModel(
         launch.symbol,
         (read, STATS * rows + counts),
-        (read, max(STATS * rows, SECTOR * warps) + counts),
+        (read, STATS * rows + counts),
         ffma_flops=2 * work.d * sizes.rows,
     )
 
@@ -173,21 +172,17 @@ def _products(plan: Plan, work: Workload, count: int, tiles: int) -> dict[str, i
 
 def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False) -> dict[str, int]:
     """What groups of 64 owned rows compute of so many tiles: S and dP from shared memory alone, sums with P and dS in
-    registers; `adds`: dQ too, 64 x 64 numbers of it. Threads read the stats of queries, for each of their two rows of
-    eight, when they weigh S and dP; for dQ they write dS and what they have of it."""
+    registers; `adds`: dQ too, 64 x 64 numbers of it. What threads read and write themselves would have to be
+    counted."""
     columns = plan.macros["COLUMNS"]
     operands = HALF * columns * (2 * (hopper.OWNED + streamed) + (count - 2) * streamed)
     flops = count * 2 * columns * hopper.OWNED * streamed
-    warps = 4 * tiles
-    shared = warps * WAVEFRONT * streamed // 8 * 4 if count == 4 else 0
     if adds:
         operands += HALF * 2 * hopper.OWNED * once.KEYS
         flops += 2 * hopper.OWNED * hopper.OWNED * once.KEYS
-        shared += tiles * hopper.OWNED * (HALF * streamed + FLOAT * hopper.OWNED)
     return {
         "tensor_flops": tiles * flops,
         "operands": tiles * operands,
-        "shared": shared,
         "exponentials": tiles * hopper.OWNED * streamed,
     }
 
@@ -212,12 +207,12 @@ _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
 
 
 def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, cache: int) -> LaunchModel:
-    """With the bytes of what passes that come from DRAM again, and of sums of dQ that also go there again."""
+    """With the bytes of what passes that come from DRAM again, and of sums of dQ that also go there again. Sums are
+    added where they lie, in one half of the cache."""
+    heads = work.batch * work.heads
     if launch.symbol == "backward_dq":
-        heads = work.batch * work.heads
         visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
-    elif launch.symbol in ("backward_dkdv", once.NAME):
-        heads = work.batch * work.kv_heads
+    elif launch.symbol in ("backward_dkdv", once.NAME) and work.heads == work.kv_heads:
         visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
     else:
         return model
@@ -225,7 +220,8 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     if plan.variant == once.NAME:
         sums, order = FLOAT * plan.macros["COLUMNS"], AS_THEY_END
     visits = [visits[n] for n in _task_order(len(visits), heads, work.causal, launch)]
-    again = read_again(visits, launch.grid, passing + sums, cache, order)
+    room = COPIES * passing + sums / COPIES
+    again = read_again(visits, launch.grid, passing + sums, cache, order, room)
     read, written = model.dram
     return replace(model, dram=(read + again, written + again * sums // (passing + sums)))
 
@@ -257,13 +253,11 @@ def _dq_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
 
 
 def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
-    """Queries of heads that share keys pass one after the other; they are taken for one sequence. backward_once begins
-    at their end."""
+    """backward_once begins at the end of the queries."""
     rows, streamed = _tile(plan, "DKDV")
-    group = work.heads // work.kv_heads
     begin = _queries_begin(plan, work, np.arange(0, work.Nk, rows, dtype=np.int64), streamed) * streamed
-    for head in range(work.batch * work.kv_heads):
+    for head in range(work.batch * work.heads):
         for n, first in enumerate(begin.tolist()):
             own = 2 * HALF * work.d * min(rows, work.Nk - n * rows)
             there = (0, work.Nq - first) if plan.variant == once.NAME else (first, work.Nq)
-            yield Visit(head, group * there[0], group * there[1], own, own)
+            yield Visit(head, there[0], there[1], own, own)

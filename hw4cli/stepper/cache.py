@@ -55,9 +55,12 @@ def evicted(ratio: int) -> float:
     return max(0.0, 1 - held)
 
 
-def read_again(visits: Sequence[Visit], slots: int, key_bytes: int, size: int, order: str = AS_THEY_END) -> int:
+def read_again(
+    visits: Sequence[Visit], slots: int, key_bytes: int, size: int, order: str = AS_THEY_END, room: float | None = None
+) -> int:
     """The bytes of keys, each of `key_bytes`, and of rows of several visits that come from DRAM again in a cache of
-    `size`, where so many blocks run at once."""
+    `size`, where so many blocks run at once. `room`: what a key takes there, if not COPIES times its bytes."""
+    factor = COPIES if room is None else room / key_bytes
     readers = Counter(visit.keys_of for visit in visits)
     once = len(readers) == len(visits) and all(visit.rows is None for visit in visits)
     if once or len(visits) > MOST_VISITS or slots < 1:
@@ -72,7 +75,7 @@ def read_again(visits: Sequence[Visit], slots: int, key_bytes: int, size: int, o
         if one.line is None:
             newest.add(place, one.amount)
             continue
-        room = int(one.amount * (COPIES if one.line[0] == KEYS and readers[one.line[1]] > 1 else 1))
+        room = int(one.amount * (factor if one.line[0] == KEYS and readers[one.line[1]] > 1 else 1))
         if one.line in touched:
             before, then, taken = touched[one.line]
             if then == one.time and one.line[0] == KEYS:  # blocks side by side ask together
