@@ -45,7 +45,15 @@ def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 @click.command()
 @click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS]), metavar="[KERNELS]...")
-@click.option("--cases", metavar="CASES", default="", shell_complete=complete_cases, help="Cases, such as t22,t28-t30.")
+@click.option(
+    "--cases",
+    "--case",
+    "cases",
+    metavar="CASES",
+    default="",
+    shell_complete=complete_cases,
+    help="Cases, such as t22,t28-t30.",
+)
 @shapes_option("A shape; may be given several times.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
 @workload_option("Arrays, for half and half_mma.")

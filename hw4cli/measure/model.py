@@ -27,8 +27,9 @@ from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 Bytes = tuple[int, int]  # read, written
 WARP = 32
 KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
-# Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V.
-MOVES_AS = dict.fromkeys(("rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
+# Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V; of
+# global, which has no shared memory, if its own cache keeps a tile while the warps pass it.
+MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
         done = None
     if done and not done.fused:
         return _unfused(plan, shape, done, props, cache)
+    if plan.variant == "paper":
+        return [_paper(plan, shape)]
     models = []
     for index, launch in enumerate(plan.launches):
         if index == plan.main:
@@ -82,7 +85,20 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
 
 
 def _with_first(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
-    """The models where a launch of its own attends to the first batches, and converts K and V of the others."""
+    """The models where blocks share tasks, of which the launch that converts says that nobody has any yet; and where a
+    launch of its own attends to the first batches, and converts K and V of the others."""
+    parts = _by_batches(models, plan, shape)
+    clears = FLOAT * 2 * shape.B * shape.N if plan.macros.get("BALANCED") else 0
+    return [_writing(model, clears) if model.symbol.endswith("_convert") else model for model in parts]
+
+
+def _writing(model: LaunchModel, more: int) -> LaunchModel:
+    """With more bytes written."""
+    (read, written), l2 = model.dram, model.l2
+    return replace(model, dram=(read, written + more), l2=l2 and (l2[0], l2[1] + more))
+
+
+def _by_batches(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
     symbols = [launch.symbol for launch in plan.launches]
     if f"{plan.variant}_first" not in symbols:
         models[plan.main] = _handing_over(models[plan.main], plan, shape, shape.B)
@@ -223,6 +239,24 @@ def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int]
         "keys*d*blocks": keys * d * value_blocks,
     }
     return sum(of_unit[unit] * size for unit, size in move.amount.items())
+
+
+def _paper(plan: Plan, shape: Shape) -> LaunchModel:
+    """The loop over K and V is outside: all rows that see a tile of them come each time, with O, m and l, which go back."""
+    BR, BC, N = plan.macros["BR"], plan.macros["BC"], shape.N
+    key0, row0 = np.mgrid[0:N:BC, 0:N:BR]
+    seen = row0 + BR > key0 if shape.causal else np.ones_like(row0, bool)
+    rows = shape.B * int((np.minimum(BR, N - row0) * seen).sum())
+    tiles, state = shape.B * int(seen.sum()), shape.d + 2  # of a row: O, m and l
+    pairs, once = tiles * BR * BC, shape.B * N
+    return LaunchModel(
+        "paper",
+        (3 * FLOAT * shape.elements, FLOAT * state * once),
+        (FLOAT * (2 * shape.elements + rows * (shape.d + state)), FLOAT * state * (rows + once)),
+        ffma_flops=4 * shape.d * pairs,
+        exponentials=pairs + 2 * tiles * BR,
+        tiles=tiles,
+    )
 
 
 def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cache: int) -> list[LaunchModel]:

@@ -115,7 +115,7 @@ def traffic_table(facts: "Sequence[LaunchFacts]") -> Table:
         flops, by = (model.tensor_flops, "tensor") if model.tensor_flops else (model.ffma_flops, "FFMA")
         return [
             fact.symbol,
-            *(f"{moved / 1e6:,.1f}" for moved in model.dram),
+            *(f"{moved / 1e6:,.1f}" if any(model.dram) else "-" for moved in model.dram),
             *(["-", "-"] if model.l2 is None else [f"{moved / 1e6:,.1f}" for moved in model.l2]),
             _gb(model.shared, model.operands),
             f"{flops / 1e9:,.1f}" if flops else "-",

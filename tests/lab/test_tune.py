@@ -109,6 +109,12 @@ def test_a_kernel_whose_bound_depends_on_the_tile_is_never_kept():
     )
 
 
+def test_a_case_is_named_as_it_is_to_explain_and_profile(hw4):
+    result = hw4("tune", "smallbr", "--case", "t01", "--gpu", "9.0", "--tile", "4x32", "--format", "csv")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[1].startswith("t01,smallbr,4x32,")
+
+
 def test_a_wrong_candidate_is_refused_and_not_timed():
     rows = rows_of(["flash"], fakegpu.FakeGpu(fakegpu.wrong), [(64, 32)])
     assert {row.status for row in rows} == {"refused"}

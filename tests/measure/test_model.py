@@ -141,7 +141,7 @@ def test_every_kernel_has_a_model_on_every_gpu_that_starts_it():
                 plan = variant.plan(shape, props)
                 for model in launch_models(plan, shape, props):
                     assert model.dram[0] > 0 or model.dram[1] > 0, (name, model)
-                    assert model.l2 is None or min(model.l2) > 0, (name, model)
+                    assert (model.l2 and min(model.l2) > 0) or model.symbol == "absmax", (name, model)
 
 
 def test_launches_that_share_the_batches_move_and_compute_together_what_one_would():
@@ -187,10 +187,10 @@ def counted_on_an_h200(*kernels):
 def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():
     seen = set()
     for line, model in counted_on_an_h200("flash", "split", "half", "half_mma", "half_split", "half_cores"):
-        if line["launch"] == "split_first":  # its blocks convert beside, and read what they made
+        if model.l2 is None or line["launch"] == "split_first":  # whose blocks convert beside, and read what they made
             continue
         seen.add(line["kernel"])
-        assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.01), line
+        assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.01, abs=2e4), line
     assert {"flash", "split", "half_mma"} <= seen
 
 
@@ -205,8 +205,31 @@ def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_p
     for line, model in counted_on_an_h200("flash", "split", "half", "half_mma"):
         if line["causal"] == "0":
             ratios[line["kernel"], line["workload"], line["splits"]] = 1e6 * float(line["dram_read"]) / model.dram[0]
-    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.05 and key[0] != "half_mma"} == {}
-    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.08} == {}
+    assert len(ratios) > 20
+    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.052} == {}
+
+
+def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_read():
+    lines = [
+        pair for pair in counted_on_an_h200("split", "half", "half_mma") if pair[0]["causal"] == "1" and pair[1].l2
+    ]
+    ratios = {
+        (line["kernel"], line["workload"]): 1e6 * float(line["dram_read"]) / model.dram[0] for line, model in lines
+    }
+    assert len(ratios) > 8
+    assert {key: ratio for key, ratio in ratios.items() if not 0.98 < ratio < 1.12} == {}
+
+
+def test_gradients_on_hopper_move_the_bytes_of_the_model():
+    seen = set()
+    for line, model in counted_on_an_h200("backward_once", "backward_wgmma"):
+        seen.add(line["launch"])
+        assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.015), line
+        if line["kernel"] == "backward_once":
+            assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.48), line  # rows of 16-bit sums
+        if line["workload"] != "gqa":  # whose heads share keys
+            assert 0.84 < 1e6 * float(line["dram_read"]) / model.dram[0] < 1.2, line
+    assert len(seen) == 5
 
 
 def causal(heads, together, tiles=40, keys=200, slots=132):
