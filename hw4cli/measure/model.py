@@ -242,7 +242,7 @@ def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int]
 
 
 def _paper(plan: Plan, shape: Shape) -> LaunchModel:
-    """The loop over K and V is outside: all rows that see a tile of them come each time, with O, m and l, which go back."""
+    """The loop over K and V is outside: for each tile, all rows that see it come, with O, m and l, which go back."""
     BR, BC, N = plan.macros["BR"], plan.macros["BC"], shape.N
     key0, row0 = np.mgrid[0:N:BC, 0:N:BR]
     seen = row0 + BR > key0 if shape.causal else np.ones_like(row0, bool)

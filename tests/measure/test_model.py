@@ -69,7 +69,9 @@ def recorded(name):
         plan = VARIANTS[kernel].plan(shape, H200)
         if all(blocks[launch.symbol] == launch.grid for launch in plan.launches if launch.symbol in blocks):
             yield from (
-                (model, found[model.symbol]) for model in launch_models(plan, shape, H200) if model.symbol in found
+                (model, found[model.symbol])
+                for model in launch_models(plan, shape, H200, model_named("H100").cache)
+                if model.symbol in found
             )
 
 
@@ -79,7 +81,7 @@ def test_kernels_move_what_the_model_has_between_the_l2_cache_and_the_multiproce
     for model, moved in recorded(name):
         seen.add(model.symbol)
         assert moved["l2_to_l1"] * 1e6 == pytest.approx(model.l2[0], rel=0.02), model.symbol
-        assert moved["dram_read"] * 1e6 == pytest.approx(model.dram[0], rel=0.16), model.symbol
+        assert moved["dram_read"] * 1e6 == pytest.approx(model.dram[0], rel=0.05), model.symbol
         if model.symbol == "flash":
             assert moved["shared_traffic"] * 1e6 == pytest.approx(model.shared, rel=0.02)
     assert "flash" in seen
