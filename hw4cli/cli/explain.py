@@ -162,6 +162,9 @@ def _text(
     if whole != own:
         tile += f", {whole[0]}x{whole[1]} for the {props.shared_limit >> 10} KB of a block here"
     sentences = [tile, _nearest_sentence(longest, needed, total, rates, source)]
+    busiest = max(facts, key=lambda fact: max(fact.least.values(), default=0.0))
+    if busiest.grid < props.sms:
+        sentences[1] += f"; {busiest.symbol} has blocks for {busiest.grid} of {props.sms} multiprocessors alone"
     if unknown:
         sentences.insert(0, f"{unknown}: without them, occupancy is that of threads and shared memory alone")
     parts = [

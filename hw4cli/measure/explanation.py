@@ -8,7 +8,7 @@ from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Variant
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
-from hw4cli.measure.gpus import seconds
+from hw4cli.measure.gpus import DRAM, seconds
 from hw4cli.measure.model import LaunchModel, launch_models
 from hw4cli.problem.shape import Shape
 
@@ -18,7 +18,7 @@ class LaunchFacts:
     """One launch: blocks and threads of one, registers of a thread and bytes spilled (None: not compiled), bytes of
     shared memory of a block; blocks that a multiprocessor holds, the share of its warps that they are, and by what they
     are limited; how many times all multiprocessors are filled (waves), and how full the last time is; the model of its
-    work, and the least seconds that each resource needs for it."""
+    work, and the least seconds that each resource of the multiprocessors that have a block needs for it."""
 
     symbol: str
     grid: int
@@ -113,10 +113,16 @@ def explain_plan(
                 waves,
                 (launch.grid - (ceil_div(launch.grid, slots) - 1) * slots) / slots if slots else 0.0,
                 model,
-                seconds(model.amounts, rates),
+                seconds(model.amounts, _rates_of(launch.grid, props.sms, rates)),
             )
         )
     return facts, unknown
+
+
+def _rates_of(blocks: int, sms: int, rates: Mapping[str, float]) -> dict[str, float]:
+    """The rates that so many blocks reach at best: beside DRAM, resources are those of multiprocessors."""
+    share = min(1.0, blocks / sms)
+    return {name: rate if name == DRAM else rate * share for name, rate in rates.items()}
 
 
 def _compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Any) -> tuple[dict[str, Any], str]:

@@ -148,3 +148,9 @@ def test_amds_gpus_are_explained_too(hw4, no_gpu):
     assert re.search(r"FFMA +45.26 TFLOP/s +6.07", result.stdout)
     assert model_like("AMD Instinct MI250X", AMD_DEVICES["gfx90a"]).name == "MI210"
     assert model_like("AMD Radeon RX 7900", replace(AMD_DEVICES["gfx1030"], gfx="gfx1100", sms=48)).sms == 48
+
+
+def test_few_blocks_reach_the_rates_of_as_many_multiprocessors(hw4):
+    text = hw4("explain", "paper", "--case", "t28", "--gpu", "H200").stdout
+    assert "nearest limit: FFMA, at least 135.8 ms" in text  # 33 times as long as on all of them
+    assert text.rstrip().endswith("paper has blocks for 4 of 132 multiprocessors alone")
