@@ -33,7 +33,7 @@ def counters(records: list[Record]) -> str:
         limit = re.match(r"nearest limit: (.*?) at (\d+ %)", one["sentence"])
         lines.append([*line, f"{limit[1]}, {limit[2]}" if limit else "-"])
     first = records[0]
-    what = first["of"].partition(" on ")[2]
+    what = "; ".join(one["of"] if one["of"].startswith("./") else one["of"].partition(" on ")[2] for one in records)
     stated = f"{first['gpu']}, {first['tool']}; {what}; commit {first['commit']}, {first['date']}."
     return markdown(["launch", *COUNTED.values(), *MOVED.values(), "nearest limit"], lines) + f"\n{stated}\n"
 

@@ -6,8 +6,9 @@ kernel and case), `versus` (a line for each case: the first kernel, and the othe
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
 run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as `arrays`, of gradients,
-with the peers' errors), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch of
-a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds in turns), `scaling` or `shards` (a
+with the peers' errors), `designs` (gradients: a line for each of our designs), `errors` (gradients: a line for each
+kind of numbers), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch of a
+profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds in turns), `scaling` or `shards` (a
 line for each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's
 rates). A record that is not made yet has a sentence in its place.
 """
@@ -21,9 +22,8 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.arraytables import arrays, masks, sustained
 from benchmarks.facts import run_spread, source, tuned_source
+from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, tuned
-from hw4cli.arraylab.named import described
-from hw4cli.arraylab.tables import workload_of
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted

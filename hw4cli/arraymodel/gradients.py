@@ -20,8 +20,9 @@ from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
 
-BACKWARD = (cores.NAME, mma.NAME, hopper.NAME, once.NAME)
-HOPPER = (hopper.NAME, once.NAME)
+ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
+HOPPER = (hopper.NAME, *ONE_PASS)
+BACKWARD = (cores.NAME, mma.NAME, *HOPPER)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta
 COUNT = 4  # bytes
 
@@ -53,10 +54,13 @@ def _delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
 
 
 def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """From O, dO and the LSE two numbers a row, also of rows that fill a tile; backward_once also clears its counts."""
-    streamed = plan.macros["ONCE_TILE"] if plan.variant == once.NAME else plan.macros["DKDV_TILE"]
+    """From O, dO and the LSE two numbers a row, also of rows that fill a tile; one pass also clears its
+    counts, and backward_atomic its sums."""
+    streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
     rows = hopper.stats_rows(work, streamed)
-    counts = COUNT * (rows // streamed + 1) if plan.variant == once.NAME else 0
+    counts = COUNT * (rows // streamed + 1) if plan.variant in ONE_PASS else 0
+    if plan.variant == once.ATOMIC.name:
+        counts += _sums(plan, work)
     read = 2 * sizes.q + FLOAT * sizes.rows
     return LaunchModel(
         launch.symbol,
@@ -87,7 +91,7 @@ def _tile(plan: Plan, which: str) -> tuple[int, int]:
         return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"], m[f"{which}_BC"]
     if plan.variant == hopper.NAME:
         return hopper.OWNED * m[f"{which}_GROUPS"], m[f"{which}_TILE"]
-    return (once.KEYS, m["ONCE_TILE"]) if plan.variant == once.NAME else (m["BR"], m["BC"])
+    return (once.KEYS, m["ONCE_TILE"]) if plan.variant in ONE_PASS else (m["BR"], m["BC"])
 
 
 def _keys_end(plan: Plan, work: Workload, last_row: Any, streamed: int) -> Any:
@@ -198,7 +202,7 @@ _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
     "backward_dkdv": _dkdv,
     "backward_mma_dq": _dq,
     "backward_mma_dkdv": _dkdv,
-    "backward_once": _once,
+    **dict.fromkeys(ONE_PASS, _once),
     "backward_round": _round,
 }
 
@@ -209,27 +213,29 @@ _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
 def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, cache: int) -> LaunchModel:
     """With the bytes of what passes that come from DRAM again, and of sums of dQ that also go there again. Sums are
     added where they lie, in one half of the cache."""
-    heads = work.batch * work.heads
     if launch.symbol == "backward_dq":
         visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
-    elif launch.symbol in ("backward_dkdv", once.NAME) and work.heads == work.kv_heads:
+    elif launch.symbol in ("backward_dkdv", *ONE_PASS) and work.heads == work.kv_heads:
         visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
     else:
         return model
     sums = 0
-    if plan.variant == once.NAME:
+    if plan.variant in ONE_PASS:
         sums, order = FLOAT * plan.macros["COLUMNS"], AS_THEY_END
-    visits = [visits[n] for n in _task_order(len(visits), heads, work.causal, launch)]
+    visits = [visits[n] for n in _task_order(len(visits), work, launch)]
     room = COPIES * passing + sums / COPIES
     again = read_again(visits, launch.grid, passing + sums, cache, order, room)
     read, written = model.dram
     return replace(model, dram=(read + again, written + again * sums // (passing + sums)))
 
 
-def _task_order(tasks: int, heads: int, causal: bool, launch: Launch) -> Iterator[int]:
+def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
     """The numbers of tasks, head by head in rows from the longest to the shortest, in the order in which blocks take
     them: kernels/backward_wgmma.cuh, task_of and each_task."""
-    section, tiles = 16 if causal else 4, tasks // heads
+    heads, section = work.batch * work.heads, hopper.section(work)
+    if launch.symbol in ONE_PASS:
+        section = once.section(work)
+    tiles = tasks // heads
     order = [
         head * tiles + tile
         for start in range(0, heads, section)
@@ -238,7 +244,7 @@ def _task_order(tasks: int, heads: int, causal: bool, launch: Launch) -> Iterato
     ]
     for start in range(0, tasks, launch.grid):
         some = order[start : start + launch.grid]
-        back = causal and launch.symbol != once.NAME and start // launch.grid % 2
+        back = work.causal and launch.symbol not in ONE_PASS and start // launch.grid % 2
         yield from reversed(some) if back else some
 
 
@@ -259,5 +265,5 @@ def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
     for head in range(work.batch * work.heads):
         for n, first in enumerate(begin.tolist()):
             own = 2 * HALF * work.d * min(rows, work.Nk - n * rows)
-            there = (0, work.Nq - first) if plan.variant == once.NAME else (first, work.Nq)
+            there = (0, work.Nq - first) if plan.variant in ONE_PASS else (first, work.Nq)
             yield Visit(head, there[0], there[1], own, own)

@@ -23,6 +23,7 @@ ARRAY_KERNELS = (
     "backward_mma",
     "backward_wgmma",
     "backward_once",
+    "backward_atomic",
 )  # hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 Table = tuple[list[str], list[list[str]]]  # header and lines

@@ -9,5 +9,145 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             {},
             "2026-11-22",
         ),
+        "N=128 d=32 rows=2^15": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=128 d=64 rows=2^14": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=256 d=32 rows=2^15": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=256 d=64 rows=2^14": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=512 d=32 rows=2^15": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=512 d=64 rows=2^14": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=1024 d=32 rows=2^15": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=1024 d=64 rows=2^14": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=2048 d=32 rows=2^15": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=2048 d=64 rows=2^14": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=128 d=32 rows=2^20": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=256 d=32 rows=2^20": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=256 d=64 rows=2^18": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=512 d=32 rows=2^19": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=512 d=64 rows=2^18": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=1024 d=32 rows=2^19": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=1024 d=64 rows=2^18": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=2048 d=32 rows=2^19": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=2048 d=64 rows=2^17": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=2048 d=64 rows=2^19": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=4096 d=32 rows=2^18": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=4096 d=64 rows=2^18": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=8192 d=32 rows=2^17": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=8192 d=64 rows=2^16": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=16384 d=32 rows=2^17": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=16384 d=64 rows=2^16": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=32768 d=32 rows=2^17": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
+        "N=32768 d=64 rows=2^16": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-22",
+        ),
     },
 }
