@@ -5,12 +5,13 @@ A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. 
 kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
 kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `masks` (a line for each workload with and without a mask), `gradients` (as `arrays`, of gradients,
-with the peers' errors), `designs` (gradients: a line for each of our designs), `errors` (gradients: a line for each
-kind of numbers), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch of a
-profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds in turns), `scaling` or `shards` (a
-line for each number of GPUs: files, or one sequence of arrays) or `foreseen` (what a model makes of the machine's
-rates). A record that is not made yet has a sentence in its place.
+run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
+`gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
+`errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without rest),
+`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds
+in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays) or `foreseen` (what
+a model makes of the machine's rates). Instead of a record that is not made yet, or has no line for a view, there is a
+sentence.
 """
 
 import json
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from benchmarks.arraytables import arrays, masks, sustained
+from benchmarks.arraytables import arrays, exactness, masks, sustained
 from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, tuned
@@ -224,7 +225,7 @@ def filled(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         if not (HERE / match[2]).exists():
-            return f"{match[1]}*Not measured yet.*\n{match[4]}"
+            return f"{match[1]}{NOT_MEASURED}{match[4]}"
         if match[3] in (of_text := {"counters": counters, "tuned": _tuned, "builds": builds}):
             found = json.loads((HERE / match[2]).read_text(encoding="utf-8"))
             shown = of_text[match[3]]
