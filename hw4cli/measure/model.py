@@ -29,6 +29,7 @@ WARP = 32
 KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
 # Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V; of
 # global, which has no shared memory, if its own cache keeps a tile while the warps pass it.
+BY_ROWS = ("global", "rowthread")  # whose threads write a row each, in numbers that leave alone, as a sector
 MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
 
 
@@ -217,6 +218,8 @@ def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -
                     read += moved
     if plan.variant == "flash" and plan.splits > 1:  # m and l of a row leave alone, as a sector
         written += int(blocks.rows.sum()) * (SECTOR - 2 * FLOAT)
+    if plan.variant in BY_ROWS:
+        written *= SECTOR // FLOAT
     return shape.B * read, shape.B * written
 
 
