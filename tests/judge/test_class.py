@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import psutil
-from classes import board, correct, judge_class, submit
+from classes import board, class_args, correct, judge_class, submit
 from helpers import OPEN, fails, run_hw4, start_hw4
 
 from hw4cli.judge.submission import scan
@@ -182,25 +182,28 @@ def test_ctrl_c_keeps_the_results_of_judged_students(workdir, folder, tmp_path):
     assert [one for one in psutil.process_iter(["cmdline"]) if "98760" in (one.info["cmdline"] or ())] == []
 
 
-def test_missing_and_conflicting_options_of_a_class_are_refused(workdir, folder):
-    fails(judge_class(folder), 2, "submissions holds no submissions")
+def test_missing_and_conflicting_options_of_a_class_are_refused(workdir, folder, hw4_here):
+    def judge_here(*options):
+        return hw4_here(*class_args(folder), *options)
+
+    fails(judge_here(), 2, "submissions holds no submissions")
     submit(workdir, "ann", hw4="#!/bin/true\n")
-    fails(judge_class(folder, "--only", "zoe"), 2, "submissions holds no submission zoe")
-    fails(judge_class(folder, "--program", "x"), 2, "--program and --class do not go together")
-    fails(judge_class(folder, "--parallel", "2"), 2, "--parallel needs --slurm")
-    fails(judge_class(folder, "--build-limit", "nan"), 2, "nan is not a number")
-    fails(run_hw4("judge", "--class", "submissions"), 2, "--class needs --output DIR")
-    fails(run_hw4("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
+    fails(judge_here("--only", "zoe"), 2, "submissions holds no submission zoe")
+    fails(judge_here("--program", "x"), 2, "--program and --class do not go together")
+    fails(judge_here("--parallel", "2"), 2, "--parallel needs --slurm")
+    fails(judge_here("--build-limit", "nan"), 2, "nan is not a number")
+    fails(hw4_here("judge", "--class", "submissions"), 2, "--class needs --output DIR")
+    fails(hw4_here("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
     fails(
-        run_hw4("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder),
+        hw4_here("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder),
         2,
         "--class nowhere: there is no such folder",
     )
     for output in ("submissions", "submissions/ann", "submissions/ann/out"):
         args = ("--class", "submissions", "--output", output, "--dir", folder)
-        fails(run_hw4("judge", "t01", *args), 2, "keep the results elsewhere")
+        fails(hw4_here("judge", "t01", *args), 2, "keep the results elsewhere")
     submit(workdir, "results.json", hw4="#!/bin/true\n")
-    fails(judge_class(folder), 2, "no student's folder can be called results.json")
+    fails(judge_here(), 2, "no student's folder can be called results.json")
 
 
 def test_a_missing_slurm_is_reported(workdir, folder, tmp_path):

@@ -178,12 +178,12 @@ def test_missing_cases_are_reported_with_the_command_that_makes_them(hw4, folder
     fails(result, 3, "3 of 4 cases", f"hw4 gen t02-t03 t05 --dir {folder}")
 
 
-def test_a_wrong_option_is_reported_in_one_sentence(hw4, folder):
-    fails(hw4("judge", "t99", "--dir", folder), 2, "no case 't99'")
-    fails(hw4("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
-    fails(hw4("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
+def test_a_wrong_option_is_reported_in_one_sentence(hw4_here, folder):
+    fails(hw4_here("judge", "t99", "--dir", folder), 2, "no case 't99'")
+    fails(hw4_here("judge", "t01", "--dir", folder, "--program", "./nowhere"), 2, "./nowhere")
+    fails(hw4_here("judge", "t01", "--dir", folder, "--program", "'"), 2, "--program")
     for penalty in ("nan", "-5", "inf"):
-        fails(hw4("judge", "t01", "--dir", folder, "--penalty", penalty), 2, "--penalty")
+        fails(hw4_here("judge", "t01", "--dir", folder, "--penalty", penalty), 2, "--penalty")
 
 
 def test_an_interrupted_judge_ends_the_program(folder, program):

@@ -213,12 +213,12 @@ def test_a_broken_record_is_refused(tmp_path):
         read_record(tmp_path / "none")
 
 
-def test_bad_requests_are_one_sentence(hw4, tmp_path):
-    fails(hw4("bench"), 2, "--cases")
-    fails(hw4("bench", "--cases", "t99"), 2, "no case 't99'")
-    fails(hw4("bench", "--shape", "1,2"), 2, "three integers")
-    fails(hw4("bench", "--shape", "1,2,4", "--tile", "128"), 2, "rows x keys")
-    fails(hw4("bench", "--cases", "t01", "--compare", tmp_path / "none"), 2, "cannot read")
+def test_bad_requests_are_one_sentence(hw4, hw4_here, tmp_path):
+    fails(hw4_here("bench"), 2, "--cases")
+    fails(hw4_here("bench", "--cases", "t99"), 2, "no case 't99'")
+    fails(hw4_here("bench", "--shape", "1,2"), 2, "three integers")
+    fails(hw4_here("bench", "--shape", "1,2,4", "--tile", "128"), 2, "rows x keys")
+    fails(hw4_here("bench", "--cases", "t01", "--compare", tmp_path / "none"), 2, "cannot read")
     fails(hw4("bench", "--cases", "t01", env=NO_GPU), 3, "no GPU")
 
 

@@ -228,18 +228,20 @@ def test_a_wrong_program_makes_the_exit_status_1(hw4, real):
     assert "\nt01 " in result.stdout, "hw4's own line"
 
 
-def test_bad_requests_are_one_sentence(hw4, tmp_path):
-    fails(hw4("bench", "--end-to-end"), 2, "--cases")
-    fails(hw4("bench", "--end-to-end", "--cases", "t99"), 2, "no case 't99'")
-    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--dir", tmp_path), 3, f"hw4 gen t01 --dir {tmp_path}")
-    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--program", "no-such"), 2, "no such program on PATH")
-    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--program", " "), 2, "--program is empty")
-    fails(hw4("bench", "--end-to-end", "--cases", "t01", "--runs", 0), 2, "--runs")
-    fails(hw4("bench", "--end-to-end", "flash", "--cases", "t01"), 2, "a kernel's name does not go with --end-to-end")
-    fails(hw4("bench", "--end-to-end", "--shape", "1,2,4"), 2, "--shape does not go with --end-to-end")
-    fails(hw4("bench", "--cases", "t01", "--program", "cp"), 2, "--program goes only with --end-to-end")
-    fails(hw4("bench", "--cases", "t01", "--cold"), 2, "--cold goes only with --end-to-end")
-    fails(hw4("bench", "--cases", "t01", "--format", "hyperfine"), 2, "--format hyperfine is of whole programs")
+def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
+    fails(hw4_here("bench", "--end-to-end"), 2, "--cases")
+    fails(hw4_here("bench", "--end-to-end", "--cases", "t99"), 2, "no case 't99'")
+    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--dir", tmp_path), 3, f"hw4 gen t01 --dir {tmp_path}")
+    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--program", "no-such"), 2, "no such program on PATH")
+    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--program", " "), 2, "--program is empty")
+    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--runs", 0), 2, "--runs")
+    fails(
+        hw4_here("bench", "--end-to-end", "flash", "--cases", "t01"), 2, "a kernel's name does not go with --end-to-end"
+    )
+    fails(hw4_here("bench", "--end-to-end", "--shape", "1,2,4"), 2, "--shape does not go with --end-to-end")
+    fails(hw4_here("bench", "--cases", "t01", "--program", "cp"), 2, "--program goes only with --end-to-end")
+    fails(hw4_here("bench", "--cases", "t01", "--cold"), 2, "--cold goes only with --end-to-end")
+    fails(hw4_here("bench", "--cases", "t01", "--format", "hyperfine"), 2, "--format hyperfine is of whole programs")
 
 
 def test_programs_have_the_json_of_hyperfine(program, folder):

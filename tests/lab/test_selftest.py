@@ -238,8 +238,8 @@ def test_without_a_gpu_it_says_so(hw4):
         (["--kernel", "float32"], "--device cuda has no kernel 'float32'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(hw4, words, said):
-    fails(hw4("selftest", *words), 2, said)
+def test_what_cannot_be_meant_is_refused(hw4_here, words, said):
+    fails(hw4_here("selftest", *words), 2, said)
 
 
 @pytest.mark.parametrize("d", range(4, 129, 4))
