@@ -114,16 +114,16 @@ def test_the_progress_of_each_file_adds_up_in_units_that_take_equal_time(tmp_pat
         assert len(told) > 1
 
 
-def test_bad_requests_are_one_sentence(hw4, tmp_path):
-    fails(hw4("gen"), 2, "t01-t10", "--shape")
-    fails(hw4("gen", "t77"), 2, "no case 't77'")
-    fails(hw4("gen", "--shape", "3,4"), 2, "three integers")
-    fails(hw4("gen", "--shape", "3,4,6", "-o", tmp_path / "x"), 2, "multiple of 4")
-    fails(hw4("gen", "--shape", "3,4,8"), 2, "-o FILE")
-    fails(hw4("gen", "t01", "--shape", "3,4,8", "-o", tmp_path / "x"), 2, "either")
-    fails(hw4("gen", "--shape", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
+def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
+    fails(hw4_here("gen"), 2, "t01-t10", "--shape")
+    fails(hw4_here("gen", "t77"), 2, "no case 't77'")
+    fails(hw4_here("gen", "--shape", "3,4"), 2, "three integers")
+    fails(hw4_here("gen", "--shape", "3,4,6", "-o", tmp_path / "x"), 2, "multiple of 4")
+    fails(hw4_here("gen", "--shape", "3,4,8"), 2, "-o FILE")
+    fails(hw4_here("gen", "t01", "--shape", "3,4,8", "-o", tmp_path / "x"), 2, "either")
+    fails(hw4_here("gen", "--shape", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
     (tmp_path / "file").write_text("")
-    fails(hw4("gen", "t01", "--dir", tmp_path / "file"), 2, "is no folder")
+    fails(hw4_here("gen", "t01", "--dir", tmp_path / "file"), 2, "is no folder")
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(hw4, tmp_path):

@@ -98,8 +98,8 @@ def test_an_error_that_no_kernel_can_keep_is_refused_and_the_old_output_is_untou
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "much"])
-def test_a_max_error_must_be_a_positive_number(hw4, case, tmp_path, value):
-    fails(hw4("--device", "cpu", "--max-error", value, case, tmp_path / "out"), 2, "--max-error", value)
+def test_a_max_error_must_be_a_positive_number(hw4_here, case, tmp_path, value):
+    fails(hw4_here("--device", "cpu", "--max-error", value, case, tmp_path / "out"), 2, "--max-error", value)
 
 
 def test_only_the_batches_that_need_it_are_computed_in_float64(hw4, tmp_path):
