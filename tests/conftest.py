@@ -68,7 +68,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture
 def hw4_here(tmp_path, monkeypatch, capsys):
-    """Run `hw4 ARGS` in a folder of its own, in this process: for mistakes that are told at once."""
+    """Run `hw4 ARGS` in a folder of its own, in this process: for mistakes that are reported at once."""
     monkeypatch.chdir(tmp_path)
 
     def run(*args):

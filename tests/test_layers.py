@@ -117,7 +117,7 @@ def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):
 
 
 def test_help_answers_at_once():
-    """0.15 s on a machine that imports click in 0.06 s of processor time: told as a ratio, for slow and busy ones."""
+    """0.15 s on a machine that imports click in 0.06 s of processor time: as a ratio, for slow and busy ones."""
 
     def seconds(*command):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

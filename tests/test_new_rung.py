@@ -28,9 +28,9 @@ def tree(tmp_path_factory):
         shutil.copytree(ROOT / folder, tree / folder, ignore=HEAVY)
     for file in FILES:
         shutil.copy(ROOT / file, tree)
-    told = run(tree, "hw4cli", "new-kernel", "toy", "--from", "naive", "--dir", "kernels").stdout
-    assert "put this entry into hw4cli/compute/scalar.py, behind NAIVE:" in told
-    entry = told[told.index("TOY = ") : told.index("\n)\n") + 3]
+    printed = run(tree, "hw4cli", "new-kernel", "toy", "--from", "naive", "--dir", "kernels").stdout
+    assert "put this entry into hw4cli/compute/scalar.py, behind NAIVE:" in printed
+    entry = printed[printed.index("TOY = ") : printed.index("\n)\n") + 3]
     module = tree / "hw4cli/compute/scalar.py"
     before, naive, after = module.read_text().partition("NAIVE = Variant(")
     own, end, after = after.partition("\n)\n")

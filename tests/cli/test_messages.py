@@ -133,9 +133,9 @@ def test_a_score_tells_what_it_is_of_and_what_is_open(tmp_path):
     write(tmp_path / "whole", *whole, cases=list(suite.cases()))
     write(tmp_path / "part", RIGHT, replace(RIGHT, case="t02", max_error=1.0), cases=["t01", "t02"])
     assert "\n30 of 30 cases AC, score 60 of 60\n" in run_hw4("rescore", tmp_path / "whole").stdout
-    told = "2 of the suite's 30 cases judged"
-    assert f"\n1 of 2 cases AC, score at most 57 of 60: {told}\n" in run_hw4("rescore", tmp_path / "part").stdout
-    assert told in run_hw4("scoreboard", tmp_path / "part").stdout
+    share = "2 of the suite's 30 cases judged"
+    assert f"\n1 of 2 cases AC, score at most 57 of 60: {share}\n" in run_hw4("rescore", tmp_path / "part").stdout
+    assert share in run_hw4("scoreboard", tmp_path / "part").stdout
     assert "2 of the suite's 30 cases" in (tmp_path / "part/results.md").read_text()
     assert "at most" not in (tmp_path / "whole/results.md").read_text()
 

@@ -45,10 +45,10 @@ def test_its_header_has_the_labels_to_fill_in_in_their_order(hw4_here, tmp_path)
 
 def test_it_says_what_to_do_next_and_where_the_entry_goes(hw4_here, tmp_path):
     (tmp_path / "some where").mkdir()
-    told = hw4_here("new-kernel", "mine", "--from", "split", "--dir", tmp_path / "some where").stdout
-    assert f"hw4 check '{tmp_path}/some where/mine.cu'" in told
-    assert "move it to kernels/mine.cu and put this entry into hw4cli/compute/tensor.py, behind SPLIT:" in told
-    assert 'MINE = SPLIT.like(\n    "mine",' in told
+    printed = hw4_here("new-kernel", "mine", "--from", "split", "--dir", tmp_path / "some where").stdout
+    assert f"hw4 check '{tmp_path}/some where/mine.cu'" in printed
+    assert "move it to kernels/mine.cu and put this entry into hw4cli/compute/tensor.py, behind SPLIT:" in printed
+    assert 'MINE = SPLIT.like(\n    "mine",' in printed
 
 
 def test_a_file_that_is_there_is_left_alone(hw4_here, tmp_path):

@@ -58,31 +58,31 @@ def passed(kernel, shape, cc, **options):
 
 
 def test_matrices_lie_as_a_cases_file_has_them():
-    _, told = passed("naive", Shape(3, 129, 20), 90)
+    _, fields = passed("naive", Shape(3, 129, 20), 90)
     one = 129 * 20
-    assert [told[f"{name}.data"] - (1 << 20) for name in "qkv"] == [0, 4 * one, 8 * one]
-    assert [told[f"{name}.batch"] for name in "qkvo"] == [3 * one] * 3 + [one]
-    assert [told[f"{name}.row"] for name in "qkvo"] == [20] * 4
-    assert told["o.data"] == 1 << 30
-    assert (told["batches"], told["heads"], told["Nq"], told["Nk"]) == (3, 1, 129, 129)
-    assert told["scale"] == pytest.approx(20**-0.5, rel=1e-7)
-    assert told["lse"] == 0
+    assert [fields[f"{name}.data"] - (1 << 20) for name in "qkv"] == [0, 4 * one, 8 * one]
+    assert [fields[f"{name}.batch"] for name in "qkvo"] == [3 * one] * 3 + [one]
+    assert [fields[f"{name}.row"] for name in "qkvo"] == [20] * 4
+    assert fields["o.data"] == 1 << 30
+    assert (fields["batches"], fields["heads"], fields["Nq"], fields["Nk"]) == (3, 1, 129, 129)
+    assert fields["scale"] == pytest.approx(20**-0.5, rel=1e-7)
+    assert fields["lse"] == 0
 
 
 @pytest.mark.parametrize("kernel", ["flash", "split", "exact"])
 @pytest.mark.parametrize("shape", [Shape(1, 8192, 64), Shape(3, 4097, 36), Shape(5, 100, 32), Shape(1, 32767, 128)])
 def test_the_parts_of_scratch_are_aligned_and_do_not_overlap(kernel, shape):
-    plan, told = passed(kernel, shape, 90, lse=123)
+    plan, fields = passed(kernel, shape, 90, lse=123)
     rows = plan.splits * shape.B * shape.N
-    tiles = told["row_stats"] - told["tiles"]
-    assert told["scratch"] == told["absmax"] == 1 << 40
-    assert told["tiles"] - told["absmax"] >= (12 if plan.finds_absmax else 0)
+    tiles = fields["row_stats"] - fields["tiles"]
+    assert fields["scratch"] == fields["absmax"] == 1 << 40
+    assert fields["tiles"] - fields["absmax"] >= (12 if plan.finds_absmax else 0)
     if plan.finds_absmax and not plan.macros["INBLOCK"]:
         padded = shape.B * -(-shape.N // plan.macros["BC"]) * plan.macros["BC"] * plan.macros["WIDTH"]
         assert tiles == 2 * (2 + plan.macros["PV_PIECES"]) * padded
     if plan.splits > 1:
-        assert told["partial_o"] - told["row_stats"] >= 8 * rows
-        assert told["scratch"] + plan.scratch - told["partial_o"] == 4 * rows * shape.d
-    assert all(told[name] % 16 == 0 for name in ("tiles", "row_stats", "partial_o"))
-    assert told["splits"] == plan.splits
-    assert told["lse"] == 123
+        assert fields["partial_o"] - fields["row_stats"] >= 8 * rows
+        assert fields["scratch"] + plan.scratch - fields["partial_o"] == 4 * rows * shape.d
+    assert all(fields[name] % 16 == 0 for name in ("tiles", "row_stats", "partial_o"))
+    assert fields["splits"] == plan.splits
+    assert fields["lse"] == 123

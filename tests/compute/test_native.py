@@ -98,8 +98,8 @@ def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc)
     asked = [*itertools.product(shapes, ("flash", "split"), devices)]
     lines = [f"{int(kernel == 'split')} {s.B} {s.N} {s.d} {props.sms}" for s, kernel, props in asked]
     command = [planner(cc, generated)]
-    told = subprocess.run(command, input="\n".join(lines), check=True, capture_output=True, text=True).stdout
-    for (shape, kernel, props), line in zip(asked, told.splitlines(), strict=True):
+    printed = subprocess.run(command, input="\n".join(lines), check=True, capture_output=True, text=True).stdout
+    for (shape, kernel, props), line in zip(asked, printed.splitlines(), strict=True):
         if kernel in kernels and (kernel == "flash" or shape.N <= 32768):
             assert [*map(int, line.split())] == expected(kernel, shape, props), (kernel, shape, props.sms)
         else:

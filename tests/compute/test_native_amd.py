@@ -61,8 +61,8 @@ def test_every_case_is_launched_as_the_python_program_launches_it(tmp_path):
     subprocess.run(["g++", *flags, "-xc++", "-"], input=PLANNER, text=True, check=True)
     shapes = [case.shape for case in suite.cases().values()]
     lines = "\n".join(f"{split} {s.B} {s.N} {s.d} {MI210.sms}" for s in shapes for split in (0, 1))
-    told = subprocess.run([tmp_path / "planner"], input=lines, check=True, capture_output=True, text=True).stdout
-    flash, split = told.splitlines()[::2], told.splitlines()[1::2]
+    printed = subprocess.run([tmp_path / "planner"], input=lines, check=True, capture_output=True, text=True).stdout
+    flash, split = printed.splitlines()[::2], printed.splitlines()[1::2]
     assert [[*map(int, line.split())] for line in flash] == [expected("flash", shape, MI210) for shape in shapes]
     assert set(split) == {"none"}
     assert {entry.kernel for entry in configurations("gfx90a", known=False)} == {"flash"}

@@ -103,9 +103,9 @@ print(json.dumps([timer.machine(), found.registers, found.local_bytes, found.occ
 def test_a_record_names_rocm_and_no_compute_capability_and_has_what_the_code_object_says(amd):
     env = {**os.environ, **amd}
     done = subprocess.run([sys.executable, "-c", ASKED], env=env, capture_output=True, check=True)
-    told, registers, spilled, occupancy = json.loads(done.stdout)
-    assert {key: told[key] for key in ("gpu", "architecture", "hip", "multiprocessors")} == {
+    facts, registers, spilled, occupancy = json.loads(done.stdout)
+    assert {key: facts[key] for key in ("gpu", "architecture", "hip", "multiprocessors")} == {
         **{"gpu": "AMD Instinct MI210", "architecture": "gfx90a", "hip": "7.0", "multiprocessors": 104}
     }
-    assert not told.keys() & {"compute_capability", "cuda", "nvrtc"}
+    assert not facts.keys() & {"compute_capability", "cuda", "nvrtc"}
     assert (registers > 16, spilled, occupancy) == (True, 0, 1.0)

@@ -60,10 +60,10 @@ def test_large_elements_in_short_rows_are_no_reason_for_a_slower_kernel(hw4, tmp
     source = write_case(tmp_path / "in", block)
     done = hw4("--device", "emulate", "--kernel", "split", "--timing", source, tmp_path / "out")
     assert done.returncode == 0, done.stderr
-    told = re.search(r"1 batch by split, error at most ([\d.e-]+) \(([\d.e-]+) without norms\)", done.stderr)
-    assert told, done.stderr
+    stated = re.search(r"1 batch by split, error at most ([\d.e-]+) \(([\d.e-]+) without norms\)", done.stderr)
+    assert stated, done.stderr
     error = np.abs(answer(tmp_path / "out", block) - exact_attention(block)).max()
-    assert error <= float(told[1]) <= 4e-3 < float(told[2])
+    assert error <= float(stated[1]) <= 4e-3 < float(stated[2])
 
 
 def test_values_too_large_for_a_kernel_go_to_a_more_exact_one(hw4, tmp_path):

@@ -61,6 +61,6 @@ def test_a_file_is_right_within_the_bound_that_the_command_tells(backend, hw4, t
     source = write_case(tmp_path / "in", block)
     result = hw4("--device", "cuda", "--kernel", kernel, source, tmp_path / "out", "--timing")
     assert result.returncode == 0, result.stderr
-    told = max(float(bound) for bound in re.findall(r"error at most ([\d.e+-]+\d)", result.stderr))
+    stated = max(float(bound) for bound in re.findall(r"error at most ([\d.e+-]+\d)", result.stderr))
     error = np.abs(read_output(tmp_path / "out", Shape(B, N, d)) - backend.oracle(block)).max()
-    assert error <= told + LEAST, result.stderr
+    assert error <= stated + LEAST, result.stderr

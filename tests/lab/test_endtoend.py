@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def program(tmp_path):
-    """Makes a program of a shell script, told its INPUT as $1 and its OUTPUT as $2; "$1.out" is the answer."""
+    """Makes a program of a shell script, which gets its INPUT as $1 and its OUTPUT as $2; "$1.out" is the answer."""
 
     def make_program(name, script):
         path = tmp_path / f"{name}.sh"

@@ -27,9 +27,9 @@ def test_a_seed_and_a_number_give_the_same_trial_in_any_process(device):
         f"print(draw(7, 3, '{device}').block().sum(dtype='f8'))"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
-    told = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True).stdout
     cases = [draw(7, number, device) for number in range(40)]
-    assert told.splitlines() == [*map(repr, cases), str(cases[3].block().sum(dtype="f8"))]
+    assert printed.splitlines() == [*map(repr, cases), str(cases[3].block().sum(dtype="f8"))]
     assert len(set(cases)) == 40
     assert draw(8, 3, device) != cases[3]
 

@@ -91,9 +91,9 @@ def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
         n for n in range(300) if draw(1, n, "cpu").shape.flops < 5e8 and run_case(draw(1, n, "cpu"), CpuBackend()).wrong
     )
     assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--case", str(number)]) == 1
-    told = capsys.readouterr().out
-    assert WORDS.get(fault, " off by ") in told
-    wrong, command = (line.strip() for line in told.splitlines() if "wrong: " in line or "hw4 selftest" in line)
+    printed = capsys.readouterr().out
+    assert WORDS.get(fault, " off by ") in printed
+    wrong, command = (line.strip() for line in printed.splitlines() if "wrong: " in line or "hw4 selftest" in line)
     assert wrong.startswith(f"wrong: {draw(1, number, 'cpu')}: ")
     assert run_command(shlex.split(command)[1:]) == 1
     assert wrong in capsys.readouterr().out

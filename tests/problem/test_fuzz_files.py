@@ -1,4 +1,4 @@
-"""Damaged submissions, cases, suites and records: what is wrong is told in a sentence, and nothing is lost."""
+"""Damaged submissions, cases, suites and records: what is wrong is said in a sentence, and nothing is lost."""
 
 import json
 import os

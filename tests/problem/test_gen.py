@@ -108,10 +108,10 @@ def test_only_the_part_of_a_case_that_is_missing_is_made(hw4, tmp_path):
 def test_the_progress_of_each_file_adds_up_in_units_that_take_equal_time(tmp_path):
     task = GenerationTask(tmp_path / "in", tmp_path / "out", Shape(3, 700, 32), 1)
     for step, total in zip(file_tasks(task, exact_attention), (task.shape.input_bytes, 3 * 700), strict=True):
-        told = []
-        step.run(told.append)
-        assert sum(told) == step.total == total
-        assert len(told) > 1
+        advances = []
+        step.run(advances.append)
+        assert sum(advances) == step.total == total
+        assert len(advances) > 1
 
 
 def test_bad_requests_are_one_sentence(hw4_here, tmp_path):

@@ -124,7 +124,7 @@ def broken():
 
 
 def test_a_stage_that_never_ends_but_fails_elsewhere_does_not_hang_the_waiters():
-    """The writer fails at once: readers that wait for a slot must be told."""
+    """The writer fails at once: readers that wait for a slot must learn of it."""
     shape, layout = Shape(50, 5, 4), Layout(group=1, piece=240, slots=1, readers=6, writers=1)
     with pytest.raises(OSError, match="write failed"):
         run(shape, layout, Moody(shape, layout, fail=("write", 0)))
