@@ -125,15 +125,10 @@ GLOBAL = Variant(
     space=tiles_of((32, 64, 128), (4, 8, 16)),
 )
 
-ROWTHREAD = Variant(
+ROWTHREAD = GLOBAL.like(
     "rowthread",
     "a thread a row, from tiles in shared memory: many a first kernel",
-    error_bound=1e-4,
-    tile=lambda shape, props: _row_of_a_thread(shape),
-    derived=lambda shape, tile, props: {"THREADS": tile["BR"]},
     regions=_of_a_tile,
-    launches=row_blocks("rowthread"),
-    longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (4, 8, 16, 32)),
 )
 
@@ -161,15 +156,12 @@ SHARED = Variant(
     space=tiles_of((16, 32, 64, 128), (16, 32, 64)),
 )
 
-FP16QK = Variant(
+FP16QK = SHARED.like(
     "fp16qk",
     "scores on tensor cores, of Q and K rounded to fp16: too inexact for the tolerance",
     error_bound=3e-2,
     tile=lambda shape, props: {"BR": 64, "BC": 32},
-    derived=lambda shape, tile, props: {"THREADS": 256},
     regions=_half_precision_scores,
-    launches=row_blocks("fp16qk"),
-    longest_sum=lambda N: N // 32 + 32,
     least_cc=80,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
 )
