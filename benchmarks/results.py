@@ -25,6 +25,7 @@ from benchmarks.arraytables import arrays, exactness, masks, sustained
 from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, tuned
+from benchmarks.rungs import ladder
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted
@@ -262,7 +263,7 @@ def tuned_records() -> list[dict[str, Any]]:
 def made() -> dict[Path, str]:
     """What each file that is made from the records must hold."""
     records = [read_record(path) for path in sorted(HERE.glob("*.json"))]
-    texts = {page: filled(page.read_text(encoding="utf-8")) for page in pages()}
+    texts = {page: ladder(page, filled(page.read_text(encoding="utf-8")), HERE) for page in pages()}
     package = HERE.parent / "hw4cli"
     return {
         **texts,

@@ -10,6 +10,7 @@ import fakegpu
 from helpers import ROOT
 
 from benchmarks import without_warpgroups
+from benchmarks.rungs import with_measured
 from hw4cli.cli.bench import bench
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
@@ -59,6 +60,31 @@ def test_the_script_names_a_record_that_it_does_not_know(tmp_path):
     result, calls = run(tmp_path, "laddder")
     assert (result.returncode, calls) == (2, [])
     assert "there is no record laddder" in result.stderr
+
+
+PAGE = """
+# The ladder
+## warp
+*Measured* 15.45 ms, 17.8
+TFLOP/s. *Note:* 3 ms. *Measured* 4 ms.
+| `warp` | 20.4 | twice |
+| other: `flash` | 1 |
+## flash
+*Measured* 47.5 TFLOP/s, *measured* 3.
+## naive
+*Measured* 1 ms.
+"""
+
+
+def test_the_ladders_figures_are_those_of_the_record():
+    facts = {"status": "ok", "tflops": 18.26}
+    rows = [{"kernel": "warp", "median": 14.888, **facts}, {"kernel": "flash", "median": 6.4, **facts}]
+    failed = {"kernel": "naive", "median": None, "tflops": None, "status": "failed"}
+    changed = {"15.45": "14.89", "17.8": "18.3", "20.4": "14.9", "| 1 |": "| 6 |", "47.5": "18.3"}
+    expected = PAGE
+    for old, new in changed.items():
+        expected = expected.replace(old, new)
+    assert with_measured(PAGE, [*rows, failed]) == expected
 
 
 def test_split_is_measured_without_warpgroups_beside_what_the_gpu_takes(monkeypatch, tmp_path):
