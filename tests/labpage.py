@@ -1,8 +1,8 @@
-"""The lab page of the committed records, open in a browser, and what its tests do there."""
+"""The lab page of the kept records, open in a browser, and what its tests do there."""
 
 import pytest
 from browser import find, opened
-from records import COMMITTED
+from records import KEPT_RECORDS
 
 from hw4cli.show.labpage import page
 from hw4cli.show.records import load
@@ -11,7 +11,7 @@ from hw4cli.show.records import load
 @pytest.fixture(scope="session")
 def address(tmp_path_factory):
     path = tmp_path_factory.mktemp("lab") / "lab.html"
-    path.write_text(page([load(record) for record in COMMITTED], "hw4 lab"))
+    path.write_text(page([load(record) for record in KEPT_RECORDS], "hw4 lab"))
     return path.as_uri()
 
 

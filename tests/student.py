@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 from boards import RIGHT, write
-from helpers import ROOT
+from records import KEPT
 
 from hw4cli.problem import suite
 
@@ -41,8 +41,8 @@ def judged(folder, gpu=GPU):
 
 
 def record(folder, name, **changes):
-    """One of the committed records, as if of the student's commit, with these changes."""
-    content = json.loads((ROOT / f"benchmarks/{name}.json").read_text())
+    """One of the kept records, as if of the student's commit, with these changes."""
+    content = json.loads((KEPT / f"{name}.json").read_text())
     path = folder / f"{name.removeprefix('h200-')}.json"
     path.write_text(json.dumps({**content, "commit": COMMIT, **changes}))
     return path

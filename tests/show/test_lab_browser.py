@@ -4,7 +4,7 @@ import time
 
 from browser import find, hover, press
 from labpage import at, choose, state, texts, toggle
-from records import COMMITTED
+from records import KEPT_RECORDS
 
 from hw4cli.show.records import load
 
@@ -80,7 +80,7 @@ def test_rates_are_shown_with_what_the_copy_bandwidth_allows(lab):
 
 def test_another_gpu_brings_its_own_records_and_head_sizes(lab):
     choose(lab, "gpu", "NVIDIA H100 80GB HBM3")
-    own = [path.name for path in COMMITTED if path.name.startswith("h100") and load(path).points]
+    own = [path.name for path in KEPT_RECORDS if path.name.startswith("h100") and load(path).points]
     assert texts(lab, "#record option") == ["all of this GPU", *own]
     assert texts(lab, "#d option") == ["32", "64", "96", "128"]
     choose(lab, "d", "128")

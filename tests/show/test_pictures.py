@@ -4,7 +4,7 @@ import json
 
 import pytest
 from helpers import ROOT
-from records import COMMITTED, committed, row, written
+from records import COMMITTED, kept, row, written
 
 from hw4cli.cli.plot import KINDS as OFFERED
 from hw4cli.errors import InputError
@@ -27,24 +27,24 @@ def test_the_command_offers_every_kind():
 
 
 def test_times_are_drawn_over_n_where_the_record_sweeps_it():
-    picture = latency([committed("h200-thirty")])
+    picture = latency([kept("h200-thirty")])
     assert [panel.title for panel in picture.panels] == ["H200, d = 32, B·N = 40,960", "H200, d = 64, B·N = 20,480"]
     times = marks(picture, "split")
     assert list(times) == [128, 256, 512, 1024, 2048]
-    assert times[128] == committed("h200-thirty").points[0].ms
+    assert times[128] == kept("h200-thirty").points[0].ms
     assert "60 measurements at other B left out (all: --over cases)" in picture.notes
-    assert len(latency([committed("h200-thirty")], "cases").panels[0].rows) == 15
+    assert len(latency([kept("h200-thirty")], "cases").panels[0].rows) == 15
 
 
 def test_rates_stand_beside_a_peak_that_was_measured():
-    record = committed("h200-split")
+    record = kept("h200-split")
     picture = rate([record])
     assert [(rule.label, rule.value) for rule in picture.panels[0].rules] == [("cuBLAS SGEMM", record.sgemm_tflops)]
     assert marks(picture, "split", 1)["t28 (4, 16384, 64)"] == pytest.approx(345.92, abs=0.01)
 
 
 def test_each_gpu_has_panels_of_its_own():
-    picture = rate([committed("h200-split"), committed("h100-split")])
+    picture = rate([kept("h200-split"), kept("h100-split")])
     assert [panel.title for panel in picture.panels] == [
         f"{gpu}, d = {d}" for gpu in ("H200", "H100") for d in (32, 64)
     ]
@@ -64,23 +64,23 @@ def test_a_speed_up_is_of_one_record_and_its_interval_holds_both(tmp_path):
 
 
 def test_the_ladder_counts_from_its_first_rung():
-    picture = ladder([committed("h200-thirty"), committed("h200-ladder")])
+    picture = ladder([kept("h200-thirty"), kept("h200-ladder")])
     assert picture.title == "The ladder on t28 (4, 16384, 64)"
     texts = {one.name: one.marks[0].text for one in picture.panels[0].series}
     assert texts["naive"] == "175.8 ms  ×1"
     assert texts["flash"] == "5.792 ms  ×30.3"
     with pytest.raises(InputError, match="kernels on t99"):
-        ladder([committed("h200-ladder")], "t99")
+        ladder([kept("h200-ladder")], "t99")
 
 
 def test_every_tile_is_a_cell():
-    picture = tiles([committed("h200-tiles")])
+    picture = tiles([kept("h200-tiles")])
     assert [panel.title for panel in picture.panels][:2] == ["float4, t28 (4, 16384, 64)", "flash, t28 (4, 16384, 64)"]
     assert marks(picture, "flash", 1)["128x64"] == pytest.approx(48.3, abs=0.1)
 
 
 def test_no_error_reaches_its_bound_nor_a_bound_the_tolerance():
-    picture = error([committed("h200-thirty")])
+    picture = error([kept("h200-thirty")])
     for place, panel in enumerate(picture.panels):
         for name in ("flash", "split", "exact"):
             measured, limits = (marks(picture, name, place, limit) for limit in (False, True))
@@ -96,33 +96,33 @@ def test_a_kernel_without_a_bound_has_no_tick(tmp_path):
 
 
 def test_programs_are_told_with_their_sum():
-    picture = programs([committed("h200-end-to-end")])
+    picture = programs([kept("h200-end-to-end")])
     assert len(picture.panels[0].rows) == 30
     assert "sum of the cases: ./hw4 12.43 s, hw4 14.30 s" in picture.notes
 
 
 def test_roofs_are_measured_or_there_is_no_roofline():
-    record = committed("h200-split")
+    record = kept("h200-split")
     (panel,) = roofline([record]).panels
     flat, slanted = panel.rules
     assert (flat.value, slanted.slope) == (record.sgemm_tflops, record.copy_gb_per_s / 1000)
     assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
     with pytest.raises(InputError, match="no record here holds a copy's GB/s"):
-        roofline([committed("h200-flash")])
+        roofline([kept("h200-flash")])
     with pytest.raises(InputError, match="a roofline is of one GPU"):
-        roofline([record, committed("h100-split")])
+        roofline([record, kept("h100-split")])
 
 
 def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_path):
     roofs = json.loads((ROOT / "benchmarks/roofs/h100.json").read_text())
-    (panel,) = roofline([committed("h100-flash")], roofs).panels
+    (panel,) = roofline([kept("h100-flash")], roofs).panels
     flat, tensor, slanted = panel.rules
     assert [flat.value, tensor.value, 1000 * slanted.slope] == [
         roofs["rates"][x] for x in ("FFMA", "tensor cores", "DRAM")
     ]
     assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
     with pytest.raises(InputError, match="the roofs are of NVIDIA H100"):
-        roofline([committed("h200-split")], roofs)
+        roofline([kept("h200-split")], roofs)
     options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg", "--roofs")
     assert hw4(*options, ROOT / "benchmarks/roofs/h100.json").returncode == 0
     result = hw4(*options, ROOT / "benchmarks/h100-flash.json")

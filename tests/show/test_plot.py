@@ -5,20 +5,20 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from helpers import ROOT, fails, folder_is_clean
-from records import committed, row, written
+from records import KEPT, kept, row, written
 
 from benchmarks.pictures import PICTURES, outdated
 from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 
-LADDER = ROOT / "benchmarks/h200-ladder.json"
+LADDER = KEPT / "h200-ladder.json"
 
 
 def test_the_same_record_makes_the_same_file_in_every_process(hw4, tmp_path):
     nowhere = {"MPLCONFIGDIR": "/proc/nowhere"}  # a folder that nobody can make
     result = hw4("plot", "ladder", LADDER, "-o", tmp_path / "a.svg", cwd=tmp_path, env=nowhere)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", f"wrote {tmp_path / 'a.svg'}\n")
-    picture = KINDS["ladder"]([committed("h200-ladder")])
+    picture = KINDS["ladder"]([kept("h200-ladder")])
     drawn = (tmp_path / "a.svg").read_bytes()
     assert drawn == render(picture, "svg")
     assert all(words in drawn.decode() for words in (">flash</text>", "5.792 ms  ×30.3", "commit 4f5e727"))
