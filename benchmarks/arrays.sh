@@ -1,8 +1,9 @@
 #!/bin/sh
-# The records of attention of arrays on the GPU that is here, ours and torch's, each answer checked against float64: some 2 min.
-# Usage: benchmarks/arrays.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-arrays.json (16 bits: what answers by itself, cuDNN, FA2),
-# GPU-mma.json (half_mma and FA2, which use the same instructions), GPU-masks.json (float32, with and without a mask),
-# GPU-decode.json (few rows, shared heads) and GPU-exactness.json (16 bits: errors; 10 s). WHAT="mma decode" makes those two.
+# Records of attention of arrays on the GPU that is here, ours and torch's, each answer checked against float64: some 2 min.
+# Usage: benchmarks/arrays.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-arrays.json (16 bits: what answers by itself, cuDNN,
+# FA2), GPU-mma.json (half_mma and FA2, which use the same instructions), GPU-masks.json (float32, with and without a
+# mask), GPU-decode.json (few rows, shared heads), GPU-exactness.json (16 bits: errors; 10 s). WHAT="mma decode" makes
+# those two.
 # Where there is no git history, HW4_COMMIT names the commit.
 folder=$1 gpu=$2 python=${3:-python3} failed=0
 wanted=" ${WHAT:-arrays mma masks decode exactness} "

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Records of kernels of files on the GPU that is here, each answer checked against float64.
-# Usage: benchmarks/files.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-RECORD.json for each RECORD of split flash split-mma ladder
-# rows threads halfwarp tiles, each in 15 to 40 s on an H200. WHAT="split ladder" makes those two. Only WHAT asks for heads,
-# thirty (every case) and end-to-end (whole programs: it needs the cases' 5 GB in testcases/, and some 5 min).
+# Usage: benchmarks/files.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-RECORD.json for each RECORD of split flash split-mma
+# ladder rows threads halfwarp tiles, each in 15 to 40 s on an H200. WHAT="split ladder" makes those two. Only WHAT asks
+# for heads, thirty (every case) and end-to-end (whole programs: the cases' 5 GB in testcases/, and some 5 min).
 # Where there is no git history, HW4_COMMIT names the commit.
 gpu=$2 python=${3:-python3} failed=0
 mkdir -p "$1" && folder=$(realpath "$1") && cd "$(dirname "$(realpath "$0")")/.." || exit
