@@ -16,7 +16,7 @@ COMMANDS = {
     "explain": "Show how KERNELS are launched for a case, what they move and compute, and what limits them.",
     "profile": "Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.",
     "roofs": "Measure what this GPU reaches: copy, L2 cache, shared memory, FFMA, exp2, tensor cores.",
-    "tune": "Find the fastest kernel and tile for a workload on this GPU (default: of split, exact and flash).",
+    "tune": "Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).",
     "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
     "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",

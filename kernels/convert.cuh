@@ -4,6 +4,7 @@
 
 #include "absmax.cuh"
 #include "epilogue.cuh"
+#include "integers.cuh"
 #include "ptx.cuh"
 #include "schedule.cuh"
 #include "tiles.cuh"
@@ -16,15 +17,33 @@ __device__ __forceinline__ Chunk load_chunk(const float* row, int c, bool inside
     if (inside && c * 8 + 4 < D) r.y = *(const float4*)(row + c * 8 + 4);
     return r;
 }
-// Eight columns times a factor as pieces, hi and lo.
-__device__ __forceinline__ void split_chunk(const Chunk& r, float factor, uint4* piece, unsigned& top) {
+__device__ __forceinline__ void note_chunk(const Chunk& r, unsigned& top) {
     const float4 x = r.x, y = r.y;
     top = max(top, max(max(abs_bits(x.x), abs_bits(x.y)), max(abs_bits(x.z), abs_bits(x.w))));
     top = max(top, max(max(abs_bits(y.x), abs_bits(y.y)), max(abs_bits(y.z), abs_bits(y.w))));
+}
+// Eight columns times a factor as pieces, hi and lo.
+__device__ __forceinline__ void split_chunk(const Chunk& r, float factor, uint4* piece, unsigned& top) {
+    const float4 x = r.x, y = r.y;
+    note_chunk(r, top);
     const HiLo a = split_hi_lo(x.x * factor, x.y * factor), b = split_hi_lo(x.z * factor, x.w * factor);
     const HiLo e = split_hi_lo(y.x * factor, y.y * factor), f = split_hi_lo(y.z * factor, y.w * factor);
     piece[0] = uint4{a.hi, b.hi, e.hi, f.hi}, piece[1] = uint4{a.lo, b.lo, e.lo, f.lo};
 }
+#if INT8
+// Columns 8 c on of row `row` of a tile of K: hi, and integers in place of lo.
+__device__ __forceinline__ void store_keys(const Chunk& r, char* tile, int row, int c, unsigned& top) {
+    note_chunk(r, top);
+    const HiIntegers a = split_integers(r.x.x, r.x.y), b = split_integers(r.x.z, r.x.w);
+    const HiIntegers e = split_integers(r.y.x, r.y.y), f = split_integers(r.y.z, r.y.w);
+    auto eight = [](unsigned a, unsigned b, unsigned e, unsigned f) {
+        return uint2{__byte_perm(a, b, 0x5410), __byte_perm(e, f, 0x5410)};
+    };
+    *(uint4*)(tile + swizzle(row, c)) = uint4{a.hi, b.hi, e.hi, f.hi};
+    *(uint2*)(tile + PIECE + swizzle_integer(row, c * 8, false)) = eight(a.whole, b.whole, e.whole, f.whole);
+    *(uint2*)(tile + PIECE + swizzle_integer(row, c * 8, true)) = eight(a.lo, b.lo, e.lo, f.lo);
+}
+#endif
 // The squares of the row, whose chunks CHUNKS neighbouring lanes have.
 __device__ __forceinline__ float sum_of_squares(const Chunk& r) {
     const float sum = add_square(add_square(add_square(add_square(SQUARES_FROM, r.x.x), r.x.y), r.x.z), r.x.w);
@@ -110,11 +129,17 @@ __device__ __forceinline__ void convert(const Params& p) {
         if (batch >= batches_before(p)) break;
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
         const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
-        uint4 K[2], V[2];
+        uint4 V[2];
         of_k.squares = max(of_k.squares, squares_of(from_k));
-        split_chunk(from_k, 1, K, of_k.top), split_chunk(from_v, V_FACTOR, V, top_v);
         char* to = p.tiles + tile * STAGE + swizzle(r, c);
+#if INT8
+        store_keys(from_k, p.tiles + tile * STAGE, r, c, of_k.top);
+#else
+        uint4 K[2];
+        split_chunk(from_k, 1, K, of_k.top);
         UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * PIECE) = K[t];
+#endif
+        split_chunk(from_v, V_FACTOR, V, top_v);
         UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
     }
     absmax.leave(K_TOP, of_k);

@@ -22,8 +22,8 @@ __device__ __forceinline__ int fragment_row(int e) { return e / 2 * 8 + threadId
 __device__ __forceinline__ int fragment_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16 * MI; }
 
-// Returns what is largest.
-__device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int rows_left, float to_log2) {
+// Calls take(i, step, e, x), x two columns of Q, for all that a thread has of it. Returns what is largest.
+template <class Take> __device__ __forceinline__ Largest each_query(const float* q, int rows_left, Take take) {
     const int lane = threadIdx.x % 32;
     Largest found;
     float sum[MI][2];
@@ -33,12 +33,17 @@ __device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int
         const float2 x = row < rows_left && c < D ? *(const float2*)(q + row * D + c) : float2{0, 0};
         found.top = max(found.top, max(abs_bits(x.x), abs_bits(x.y)));
         sum[i][e % 2] = add_square(add_square(sum[i][e % 2], x.x), x.y);
-        const HiLo pair = split_hi_lo(x.x * to_log2, x.y * to_log2);
-        r.Q[0][i][step][e] = pair.hi, r.Q[1][i][step][e] = pair.lo;
+        take(i, step, e, x);
     }
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
         found.squares = max(found.squares, row_squares<4>(sum[i][h]));
     return found;
+}
+__device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int rows_left, float to_log2) {
+    return each_query(q, rows_left, [&](int i, int step, int e, float2 x) {
+        const HiLo pair = split_hi_lo(x.x * to_log2, x.y * to_log2);
+        r.Q[0][i][step][e] = pair.hi, r.Q[1][i][step][e] = pair.lo;
+    });
 }
 
 __device__ __forceinline__ void zero(RowState& r) {

@@ -51,6 +51,9 @@ __device__ __forceinline__ void store_shared(unsigned to, uint4 x) {
 __device__ __forceinline__ void store_shared(unsigned to, unsigned x) {
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(x) : "memory");
 }
+__device__ __forceinline__ void store_shared(unsigned to, unsigned short x) {
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
+}
 
 // The block's and the thread's number, read again: they take no registers in between.
 __device__ __forceinline__ void read_again(unsigned& block, unsigned& thread) {

@@ -8,18 +8,18 @@
 #include "ahead.cuh"
 #include "hopper.cuh"
 #include "parts.cuh"
-#include "sixteen.cuh"
-#include "warpgroup.cuh"
+#include "scores.cuh"
 
 #if GROUPS
 // Shared memory: STAGES tiles of K and V, a ring; two barriers for each; the block's number; ones for the 16 keys of a
-// product; O, l and BIAS - m of the keys before; what is to be converted.
+// product; O, l and BIAS - m of the keys before; what is to be converted, or (INT8) Q in integers.
 constexpr unsigned BARRIERS_AT = STAGES * STAGE;
 constexpr unsigned ONES_AT = ceil_div(NUMBER_AT + 16, 1024) * 1024;
 constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + (NO + 1) * WORKERS * 16;
 
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
 static_assert(!AHEAD || THREADS - WORKERS - 32 == HELPERS, "the warps that convert");
+static_assert(!(AHEAD && INT8) && CONVERTED_AT % 1024 == 0, "one or the other; tiles begin at multiples of 1024");
 static_assert(SUB == BC, "a tile's scores are in registers at once");
 
 // Tile n lies in buffer n % STAGES.
@@ -40,75 +40,6 @@ struct Tiles {
     __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
     __device__ __forceinline__ void release(unsigned n) const {
         if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
-    }
-};
-
-// Descriptors as sums of 32 bits: the upper half is a constant.
-__device__ __forceinline__ unsigned long long descriptor(unsigned low) { return matrix_at(0) | low; }
-__device__ __forceinline__ void ask_scores(const RowState& r, Scores S, unsigned k_at) {
-    const unsigned k = k_at >> 4;
-    group_begin();
-    UNROLL for (int n = 0; n < STEPS; n++) {
-        wgmma(S[0], r.Q[1][0][n], descriptor(k + n * 2), n > 0);
-        wgmma(S[0], r.Q[0][0][n], descriptor(k + (n * 32 + PIECE) / 16));
-    }
-    UNROLL for (int n = 0; n < STEPS; n++) wgmma(S[0], r.Q[0][0][n], descriptor(k + n * 2));
-    group_end();
-}
-__device__ __forceinline__ void ask_values(RowState& r, const Probabilities& P, unsigned v_at, unsigned ones) {
-    const unsigned v = v_at >> 4 | (ones - v_at) >> 4 << 16;
-    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
-    UNROLL for (int j = 0; j < SL / 2; j++)
-        wgmma_rows(r.O[0], r.l[0], P.piece[0][j][0], descriptor(v + j * (ROW - (ROW << 16))));
-    group_end();
-}
-
-// As end_scores, but that the compiler sees no sum as an integer.
-__device__ __forceinline__ int add_base(const RowState& r, Scores S) {
-    int top[2] = {0, 0};
-    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int h = 0; h < 2; h++) {
-        S[0][n][2 * h] += r.base[0][h], S[0][n][2 * h + 1] += r.base[0][h];
-        raise_bits(top[h], S[0][n][2 * h], S[0][n][2 * h + 1]);
-    }
-    return max(top[0], top[1]);
-}
-__device__ __forceinline__ void exponentiate(Scores S) {
-    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) S[0][n][e] = exp2_fast(S[0][n][e]);
-}
-__device__ __forceinline__ void round_weights(const Scores S, Probabilities& P) {
-    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 2; e++)
-        P.piece[0][n / 2][0][n % 2 * 2 + e] = halves(S[0][n][2 * e], S[0][n][2 * e + 1]);
-}
-__device__ __forceinline__ float row_top(const Scores S, int h) {
-    float top = MINUS_INFINITY;
-    UNROLL for (int n = 0; n < SL; n++) top = fmaxf(top, fmaxf(S[0][n][2 * h], S[0][n][2 * h + 1]));
-    return lanes_max<4>(top);
-}
-// The maximum becomes m, before the first weights.
-__device__ __forceinline__ void begin_m(RowState& r, const Scores S) {
-    UNROLL for (int h = 0; h < 2; h++) {
-        const float top = row_top(S, h);
-        r.base[0][h] = CAUSAL && top == MINUS_INFINITY ? 0 : BIAS - top;  // no key: its P are 0
-    }
-}
-// As rescale: but O and l, which the tensor cores still add to, follow later.
-struct Shrink {
-    float by[2];
-    bool due;
-    __device__ __forceinline__ void raise_m(RowState& r, Scores S) {
-        UNROLL for (int h = 0; h < 2; h++) {
-            const float top = row_top(S, h), old = r.base[0][h];
-            if (!CAUSAL || top > MINUS_INFINITY) r.base[0][h] += fminf(0, BIAS - top);  // else no key: its base stays
-            const float change = r.base[0][h] - old;
-            by[h] = exp2_fast(change);
-            UNROLL for (int n = 0; n < SL; n++) S[0][n][2 * h] += change, S[0][n][2 * h + 1] += change;
-        }
-    }
-    __device__ __forceinline__ void apply_to(RowState& r) const {
-        UNROLL for (int h = 0; h < 2; h++) {
-            r.l[0][2 * h] *= by[h];
-            UNROLL for (int n = 0; n < NO; n++) r.O[0][n][2 * h] *= by[h], r.O[0][n][2 * h + 1] *= by[h];
-        }
     }
 };
 
@@ -143,6 +74,7 @@ template <bool FIRST> __device__ __forceinline__ void fetch_tiles(const Params& 
         const Task t = task_of_part(p, part);
         const char* first = p.tiles + (long long)(t.batch * ceil_div(p.Nk, BC) + t.first_key / BC) * STAGE;
         const int count = ceil_div(t.last_key - t.first_key, BC);
+#pragma unroll 1  // its registers are few
         for (int j = 0; j < count; j++, asked++) {
             BEGINS(COPYING, asked);
             tiles.fetch(first + j * (long long)STAGE, asked);
@@ -155,10 +87,11 @@ template <bool FIRST> __device__ __forceinline__ void fetch_tiles(const Params& 
 template <bool FIRST>
 __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles, unsigned n, Part part, int turn,
                                             int next_turn, unsigned& used) {
-    const unsigned ones = tiles.base + ONES_AT;
+    const unsigned ones = tiles.base + ONES_AT, q_at = tiles.base + CONVERTED_AT + (turn - 1) * 64 * ROW;
     const Sums sums{tiles.base + SUMS_AT};
     RowState r;
     Scores S;
+    Corrections X;
     Probabilities P;
     Mask mine;
     {
@@ -168,34 +101,46 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
         if (CAUSAL && mine.is_empty()) return leave_empty(p, t);
         const unsigned before = WarpAbsmax::before(p.absmax);
         WarpAbsmax found;
-        found.add(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+        found.add(Q_TOP, bring_queries(r, p, row_of(p.q, t.batch, row0), p.Nq - row0, q_at, GROUPS + turn));
         found.note(p.absmax, before);  // at once: no register is left to keep it in
     }
     auto mask_tail = [&](int j) {
         if (const Mask mask = mine.after(j * BC); !mask.is_full(BC)) apply(mask, (Scores*)&S);
     };
+    // The tile whose corrections are computed beside the scores of the first, or of the one before.
+    unsigned corrected = used + (INT8 && mine.keys > BC);
     zero(r);
     tiles.wait(used); BEGINS(SCORING, used);
-    ask_scores(r, S, tiles.at(used));
+    ask_corrections(X, tiles.at(used), q_at);
     group_wait<0>();
+    take_corrections(S, X);
+    ask_scores(r, S, tiles.at(used));
+    tiles.wait(corrected);
+    ask_corrections(X, tiles.at(corrected), q_at);
+    group_wait<INT8>();
     keep(S[0]); ENDS(SCORING, used);
+    if (INT8) multiply(S, unit_of(p));
     mask_tail(0); BEGINS(WEIGHING, used);
     begin_m(r, S);
     add_base(r, S);
     exponentiate(S);
     round_weights(S, P); ENDS(WEIGHING, used);
+    group_wait<0>();
+    take_corrections(S, X);
 #pragma unroll 1
     for (int j = 1; j * BC < mine.keys; j++) {
         const unsigned last = tiles.at(used++);
-        tiles.wait(used);
+        corrected = used + (INT8 && (j + 1) * BC < mine.keys);
+        tiles.wait(corrected);
         wait_for_turn(turn); BEGINS(SCORING, used); BEGINS(ADDING, used - 1);
         keep(r);
         ask_scores(r, S, tiles.at(used));
         ask_values(r, P, last + 2 * PIECE, ones);
+        ask_corrections(X, tiles.at(corrected), q_at);
         give_turn(next_turn);
-        group_wait<1>();
+        group_wait<1 + INT8>();
         keep(S[0]); ENDS(SCORING, used); BEGINS(WEIGHING, used);
-        const int top = add_base(r, S);
+        const int top = add_base(r, S, unit_of(p));
         mask_tail(j);
         Shrink shrink;
         shrink.due = outgrown(top);
@@ -205,8 +150,10 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
         keep(r); ENDS(ADDING, used - 1);
         tiles.release(used - 1);
         if (__builtin_expect(shrink.due, 0)) shrink.apply_to(r);
+        round_weights(S, P);
+        take_corrections(S, X);
         if (j % (PROMOTION / BC) == 0) sums.take(r, j > PROMOTION / BC);
-        round_weights(S, P); ENDS(WEIGHING, used);
+        ENDS(WEIGHING, used);
     }
     BEGINS(ADDING, used); keep(r);
     ask_values(r, P, tiles.at(used) + 2 * PIECE, ones);

@@ -19,6 +19,9 @@ template <int LATER> __device__ __forceinline__ void group_wait() {
 template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(c[n][e])::"memory");
 }
+template <int N> __device__ __forceinline__ void keep(int (&c)[N][4]) {
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+r"(c[n][e])::"memory");
+}
 
 #define C16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define C32 C16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -49,6 +52,15 @@ template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
 WGMMA_COLUMNS(32, 16, 16, 17, 18, 19, 20)
 WGMMA_COLUMNS(64, 32, 32, 33, 34, 35, 36)
 WGMMA_COLUMNS(128, 64, 64, 65, 66, 67, 68)
+
+// c += a b of integers of 8 bits, 64 columns, 32 deep; both from shared memory.
+#define FOUR_OF(c) "+r"((c)[0]), "+r"((c)[1]), "+r"((c)[2]), "+r"((c)[3])
+__device__ __forceinline__ void wgmma(int (&c)[8][4], unsigned long long a, unsigned long long b) {
+    asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" C32
+                 "}, %32, %33, p;}"
+                 : FOUR_OF(c[0]), FOUR_OF(c[1]), FOUR_OF(c[2]), FOUR_OF(c[3]), FOUR_OF(c[4]), FOUR_OF(c[5]), FOUR_OF(c[6]),
+                   FOUR_OF(c[7]) : "l"(a), "l"(b));
+}
 
 // c = a b, or, where `add`, c += a b; both from shared memory.
 #define WGMMA_FROM_ZERO(N, REGISTERS, u, v, w)                                                                       \

@@ -4,6 +4,7 @@ import numpy as np
 
 from hw4cli.compute.bounds import longest_score
 from hw4cli.compute.tensor import V_FACTOR
+from hw4cli.problem.terms import INTEGER_FINE, INTEGER_ONE, QK_FACTOR
 
 BIAS, GROWN = np.float32(7), 15
 LOG2E = np.float32(1.44269504088896341)
@@ -55,16 +56,33 @@ def two_terms(x):
     return hi.astype(np.float64), lo.astype(np.float64)
 
 
+def integers(x, one):
+    """x·one to the nearest integers of 8 bits."""
+    return np.clip(np.rint(x.astype(np.float64) * one), -INTEGER_ONE, INTEGER_ONE)
+
+
+def corrections(q, k):
+    """The sums of products with a second term, by integers of 8 bits, as float32; Q and K are below 1."""
+    fine = INTEGER_ONE * INTEGER_FINE
+    (q_lo, k_lo), (q_all, k_all) = (
+        [integers(x - fp16(x), fine) for x in (q, k)],
+        [integers(x, INTEGER_ONE) for x in (q, k)],
+    )
+    total = q_lo @ k_all.T + q_all @ k_lo.T
+    assert np.abs(total).max() < 2**22  # so an int32, and the bits of a float beside 1.5 * 2^23, hold it
+    return (total / (INTEGER_ONE * fine)).astype(np.float32)
+
+
 def split_attention(q, k, v, adds, cc=90, exact=False):
     """O (rows, d) of Q (rows, d) and K, V (N, d) float32; `adds` (Sums) tells the order of the additions."""
     d, part = q.shape[1], adds.promotion
-    scale = np.float32(np.float32(d**-0.5) * LOG2E)
-    pad = -d % 16
-    q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q * scale, k))
+    scale, pad = np.float32(np.float32(d**-0.5) * LOG2E), -d % 16
+    q, k = (q * np.float32(QK_FACTOR), k * np.float32(QK_FACTOR)) if adds.integers else (q * scale, k)
+    q, k = (np.pad(x, ((0, 0), (0, pad))) for x in (q, k))
     shift = past = None
     for n in range(0, len(k), part):
         past_shift = shift
-        shift, l, o = _part(q, k[n : n + part], v[n : n + part], adds, cc, exact, shift)  # noqa: E741
+        shift, l, o = _part(q, k[n : n + part], v[n : n + part], adds, cc, exact, shift, d)  # noqa: E741
         if past is not None:
             shrink = np.exp2(shift - past_shift)
             l, o = fma(past[0], shrink, l), fma(past[1], shrink[:, None], o)  # noqa: E741
@@ -72,10 +90,11 @@ def split_attention(q, k, v, adds, cc=90, exact=False):
     return (o * (np.float32(1) / l)[:, None]).astype(np.float32)
 
 
-def _part(q, k, v, adds, cc, exact, shift):
+def _part(q, k, v, adds, cc, exact, shift, d):
     """(shift, l, O) of some keys. `shift` is BIAS - m, which the parts hand on; None for the first."""
     (q_hi, q_lo), (k_hi, k_lo) = two_terms(q), two_terms(k)
-    small, large = ((q_lo, k_hi), (q_hi, k_lo)), ((q_hi, k_hi),)
+    small, large = () if adds.integers else ((q_lo, k_hi), (q_hi, k_lo)), ((q_hi, k_hi),)
+    unit = np.float32(np.float32(d**-0.5) * np.float32(float(LOG2E) / QK_FACTOR**2))
     factor = np.float32(1 if exact else V_FACTOR)
     v = np.concatenate([v, np.ones((len(v), 1), np.float32)], axis=1) * factor  # and l, in the last column
     begin = shift is None
@@ -88,10 +107,14 @@ def _part(q, k, v, adds, cc, exact, shift):
 
         def scores(shift, keys=keys):
             s = np.zeros((len(q), len(k[keys]))) + (0 if adds.small_first else shift[:, None].astype(np.float64))
+            if adds.integers:
+                s += corrections(q, k[keys])
             for products in (small, large) if adds.small_first else (large + small,):
                 for c in range(0, q.shape[1], 16):
                     for a, b in products:
                         s = mma(s, a[:, c : c + 16], b[keys, c : c + 16], cc)
+            if adds.integers:
+                return fma(s.astype(np.float32), np.broadcast_to(unit, s.shape), shift[:, None])
             return s.astype(np.float32) + (shift[:, None] if adds.small_first else np.float32(0))
 
         s = scores(shift)

@@ -97,7 +97,16 @@ class FakeGpu:
         return Memory(np.float32(numbers).view(np.uint32))
 
 
-MILLISECONDS = {"naive": 40.0, "smallbr": 10.0, "warp": 4.0, "float4": 3.0, "flash": 1.5, "exact": 0.8, "split": 0.25}
+MILLISECONDS = {
+    "naive": 40.0,
+    "smallbr": 10.0,
+    "warp": 4.0,
+    "float4": 3.0,
+    "flash": 1.5,
+    "exact": 0.8,
+    "split": 0.25,
+    "split8": 0.3,
+}
 
 
 TILES = {("flash", (128, 64)): 0.9, ("flash", (64, 16)): 1.5}  # how much longer than with its own

@@ -32,7 +32,7 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
-WITH_LSE = ("flash", "split", "exact")
+WITH_LSE = ("flash", "split", "split8", "exact")
 FLOAT_BYTES = 4
 REMEMBERED = 256  # plans that are kept
 Operands = tuple[Operand, Operand, Operand, Operand]
@@ -73,10 +73,11 @@ class Float32OnGpu:
         """
         if kernel != AUTO and (allowed is None or not has_bound(kernel)):
             return kernel
-        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d)
+        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk)
         own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
         if not own_scale:
-            kernels = tuple(name for name in kernels if name != FALLBACK)  # which computes 1/sqrt(d) itself
+            # One computes 1/sqrt(d) itself; to the other it matters how large Q is, not how large its scores are.
+            kernels = tuple(name for name in kernels if name not in (FALLBACK, "split8"))
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]

@@ -15,9 +15,10 @@ from hw4cli.compute.common import power_below
 from hw4cli.compute.dispatch import AUTO, rounded_up
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
-from hw4cli.compute.tensor import ALIGNED, half_ulp16, truncation
+from hw4cli.compute.tensor import truncation
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import AbsMax
+from hw4cli.problem.terms import ALIGNED, half_ulp16
 
 KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT, halfmma.CORES)
 ROWS = 128  # of a tile, about, where the keys are not split

@@ -66,7 +66,7 @@ def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 @click.option("--output", type=FILE, help="Write the rows there as JSON, too.")
 @click.pass_context
 def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Path | None, **others: Any) -> int:
-    """Find the fastest kernel and tile for a workload on this GPU (default: of split, exact and flash).
+    """Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).
 
     What cannot start is listed with the reason. The others are checked against float64, then timed in turns until their
     medians are sure; `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
@@ -234,11 +234,12 @@ def _timed(
 
 def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
     """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
-    from hw4cli.lab.tune import AUTOMATIC, finding
+    from hw4cli.lab.tune import automatic, finding
     from hw4cli.tuning.store import keep, machine_of
 
     found = finding(rows)
-    able = {name for name in AUTOMATIC if gpu.props.cc >= VARIANTS[name].least_cc and not gpu.props.gfx}
+    choices = automatic(shape, gpu.props)
+    able = {name for name in choices if gpu.props.cc >= VARIANTS[name].least_cc and not gpu.props.gfx}
     if not able <= {*found.kernels}:
         return
     try:

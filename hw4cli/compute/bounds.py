@@ -12,9 +12,10 @@ from hw4cli.compute.common import TILED_KEYS, power_below
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
-from hw4cli.compute.tensor import ALIGNED, BIAS, LARGEST16, U16, V_FACTOR, Terms, half_ulp16, policy, truncation
+from hw4cli.compute.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import AbsMax, Magnitudes
+from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, Terms, by_halves, by_integers, half_ulp16
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
@@ -25,9 +26,9 @@ NEAR = 24  # keys whose log2-score is further below a row's largest have next to
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
-ON_TENSOR_CORES = {"split", "exact", "fp16qk"}
+ON_TENSOR_CORES = {*PIECES, "fp16qk"}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
-PROVEN = {"split", "exact", "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
+PROVEN = {*PIECES, "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
 TYPICAL = Magnitudes(3.0, 3.0, 3.0)  # the assignment's range
 LARGEST_N = 32768  # of the assignment
 
@@ -95,7 +96,7 @@ def expected(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Dev
     That is `measured` and a margin, in proportion to the scores, to V and to longer sums.
     """
     proven = bound(kernel, found, d, N, props)
-    if kernel in ("split", "float64"):
+    if kernel in ("split", "split8", "float64"):
         return proven
     here, usual = Scores.of(Magnitudes(*found), d), Scores.of(uniform(d), d)
     scores = max(1.0, min(here.by_elements / usual.by_elements, here.largest / usual.largest))
@@ -218,28 +219,25 @@ def _rounded16(found: Magnitudes, d: int) -> float:
 
 def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
     """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
-    scaled, v = 1 / (LN2 * math.sqrt(d)) * (1 + 4 * U32), found.v  # what Q is multiplied by
-    scaled_v = v * V_FACTOR * (1 + U32) if kernel == "split" else v
-    if not max(found.q * scaled, found.k, scaled_v) <= LARGEST16:
-        return Shares(math.inf, weights={"beyond fp16": math.inf})
+    v, rounded_v = found.v, PIECES[kernel] == 1
+    scaled_v = v * V_FACTOR * (1 + U32) if rounded_v else v
     scores = Scores.of(found, d)
     top = scores.largest
     adds, lost = policy(kernel, N, d, props), truncation(props.cc)
+    terms = (by_integers if adds.integers else by_halves)(found, d)
+    if terms is None or not scaled_v <= LARGEST16:
+        return Shares(math.inf, weights={"beyond fp16": math.inf})
     n = min(N, adds.promotion)
     moves = ceil_div(n, adds.sub)
     pieces = ceil_div(N, n)
     merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then splits
-    q_norm, k_norm = found.norms(d)
-    x, k = Terms.of(found.q * scaled, q_norm * scaled, d), Terms.of(found.k, k_norm, d)
-    left_out = x.rest * k.norm + x.norm * k.rest + x.rest * k.rest + x.second * k.second
     shares = Shares(
         v,
         in_pieces=pieces > 1 or adds.shared,  # equal splits of the keys are short enough to count as one
         weights={
-            "Q scaled": 4 * U32 * top * LN2,
-            "Q and K in two terms": left_out * ALIGNED * LN2,
-            "sum of a score": (_small_first if adds.small_first else _together)(scores, max(x.largest, k.largest), lost)
-            * LN2,
+            "Q scaled": terms.scaled * U32 * top * LN2,
+            "Q and K in two terms": terms.left_out * LN2,
+            "sum of a score": (_small_first if adds.small_first else _together)(scores, terms.largest, lost) * LN2,
             "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
             "combining": U32 * min(2 * top, FAR) * LN2,
@@ -254,7 +252,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperti
         shares.fixed["keys far below"] = 2 * v * N * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
     by_float32 = (ceil_div(n, 4) + moves + 3) * U32
     shares.denominator["sum of P"] = (n * lost + moves * U32 if adds.rounded_sum else by_float32) + merges
-    if kernel == "split":
+    if rounded_v:
         if adds.rounded_sum:
             shares.weights["P rounded"] = U16 * (1 + 2 * U16)
         else:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_bound, suffices, uniform
+from hw4cli.compute.common import padded_d
 from hw4cli.compute.measured import FASTEST
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
@@ -22,11 +23,15 @@ from hw4cli.text.words import counted
 
 AUTO = "auto"
 ASKED = "asked for"
+# For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability and padded
+# head size (docs/ladder.md).
+LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 8192)}
 
 
-def ranking(props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...], str]:
-    """The kernels that are worth trying, from fast to slow, and how that is known: measured, predicted by a rule for
-    GPUs that nobody measured, or unknown where not even the architecture is (docs/performance.md).
+def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0) -> tuple[tuple[str, ...], str]:
+    """The kernels that are worth trying, from fast to slow, for rows of N keys, and how that is known: measured,
+    predicted by a rule for GPUs that nobody measured, or unknown where not even the architecture is
+    (docs/performance.md).
 
     The rule: four fp16 products on tensor cores against two in float32 are a gain where tensor cores add in float32 at
     full speed: from Ampere on, but not on GeForce cards, which halve it there.
@@ -38,7 +43,11 @@ def ranking(props: DeviceProperties, gpu: str, d: int) -> tuple[tuple[str, ...],
     if sizes := FASTEST.get(props.cc):
         size = min((size for size in sizes if size >= d), default=max(sizes))
         beyond = f", not measured at d={d}" if d > size else ""
-        return _known(sizes[size]), f"measured fastest on {capability} at d={size}{beyond}"
+        kernels, where = sizes[size], f"d={size}"
+        name, least = LONG_ROWS.get((props.cc, padded_d(d)), ("", 0))
+        if name and least <= N:
+            kernels, where = (name, *kernels), f"{where} from N={least} on"
+        return _known(kernels), f"measured fastest on {capability} at {where}{beyond}"
     if props.cc < 80:
         return _known((DEFAULT,)), f"{how} to be the fastest without fp16 mma.sync, on {capability}"
     if "GeForce" in gpu:
@@ -51,21 +60,28 @@ def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def candidates(
-    kernel: str, props: DeviceProperties, gpu: str, d: int, tuned: tuple[tuple[str, ...], str] | None = None
+    kernel: str,
+    props: DeviceProperties,
+    gpu: str,
+    d: int,
+    N: int = 0,
+    tuned: tuple[tuple[str, ...], str] | None = None,
 ) -> tuple[tuple[str, ...], str]:
-    """The kernels to choose from, the preferred first, for a --kernel; and why it is the first. `tuned`: kernels from
-    fast to slow as they were measured on this GPU, and how that is known.
+    """The kernels to choose from, the preferred first, for a --kernel and rows of N keys; and why it is the first.
+    `tuned`: kernels from fast to slow as they were measured on this GPU, and how that is known.
 
     Behind one that is asked for stand those that are more exact; but one of whose error nothing is known answers alone.
     """
     if kernel != AUTO and not has_bound(kernel):
         return (kernel,), ASKED
-    kernels, why = ranking(props, gpu, d)
+    kernels, why = ranking(props, gpu, d, N)
     if kernel == AUTO and tuned:
         known = tuple(name for name in _known(tuned[0]) if has_bound(name))
-        kernels, why = (*known, *kernels), tuned[1]
+        if kernels[0] in known:  # else what was timed then says nothing of the kernel that is known to be faster
+            kernels, why = (*known, *kernels), tuned[1]
     if kernel != AUTO:
-        more_exact = [name for name in kernels if name != "split"] if kernel in ON_TENSOR_CORES else []
+        less_exact = {"split8"} if kernel == "split8" else {"split8", "split"}
+        more_exact = [name for name in kernels if name not in less_exact] if kernel in ON_TENSOR_CORES else []
         kernels, why = (kernel, *more_exact), ASKED
     return tuple(dict.fromkeys((*kernels, FALLBACK))), why
 

@@ -21,9 +21,10 @@ from hw4cli.compute.common import NO_LIMIT
 from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
 from hw4cli.compute.launch import SQUARES_BELOW
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
-from hw4cli.compute.tensor import ABSMAX_BYTES, LARGEST16, SPLIT_COST, tile_bytes
+from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import HEAD_SIZES, Magnitudes, Shape
+from hw4cli.problem.terms import LARGEST16
 from hw4cli.resources import kernel_source
 
 FORMULAS: tuple[Callable[..., Any], ...] = (

@@ -1,9 +1,7 @@
 """split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu); and what fp16 and these lose."""
 
-import math
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hw4cli.compute.common import (
@@ -24,10 +22,7 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
-LARGEST16, U16 = 65504.0, 2.0**-11  # fp16: the largest number; the relative error of rounding
-LEAST16 = 2.0**-25  # the largest error of rounding to a subnormal number of fp16
-ALIGNED = 1 + 2.0**-12  # what subnormal fp16 numbers add to errors that count LEAST16 for each (docs/accuracy.md)
-PIECES = {"split": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
+PIECES = {"split": 1, "split8": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
 # where fp16 is as fine as at 2.
 V_FACTOR = 1365 / 1024
@@ -48,39 +43,6 @@ def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:
     return keys <= (512 if _warpgroups(d, props, pieces) else 256)
 
 
-def half_ulp16(x: float) -> float:
-    """The largest error of rounding a value of size up to x to fp16."""
-    if x == 0:
-        return 0.0
-    mantissa, exponent = math.frexp(x)  # x = mantissa·2^exponent, 0.5 <= mantissa < 1
-    if mantissa == 0.5:  # a power of two is exact: what is below it counts
-        exponent -= 1
-    return math.ldexp(1.0, max(exponent - 1, -14) - 11)
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Rows of values as two fp16 numbers each: the largest value; the norms of a row, of its second terms, and of what
-    is left after both."""
-
-    largest: float
-    norm: float
-    second: float
-    rest: float
-
-    @classmethod
-    def of(cls, largest: float, norm: float, d: int) -> "Terms":
-        """Of values up to `largest`, in rows of d with a norm of at most `norm`.
-
-        Rounding moves x by half_ulp16(largest) at most, and by 2^-11 |x| or LEAST16. A second term is at most
-        2^-11 |x|, too: where x - hi is LEAST16 or less it is 0.
-        """
-        width, once = math.sqrt(d), half_ulp16(largest)
-        second = min(width * once, U16 * norm)
-        rest = min(width * half_ulp16(once), U16**2 * norm + width * LEAST16 * (1 + U16))
-        return cls(largest, norm, second, rest)
-
-
 def truncation(cc: int) -> float:
     """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
 
@@ -99,6 +61,7 @@ class Policy(NamedTuple):
     sub: int  # keys that are weighed together: m moves once in so many at most
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
+    integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
     shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
 
 
@@ -112,7 +75,8 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     inblock = _inblock(N, d, props, pieces)
     if _warpgroups(d, props, pieces):
         sub = 32 if inblock and width == 32 else 64
-        return Policy(1024, sub, small_first=True, rounded_sum=True, shared=not inblock)
+        integers = kernel == "split8" and not inblock and width == 64
+        return Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
@@ -149,11 +113,14 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
+        if adds.integers:  # Q's take the room of what would be converted ahead
+            turns = {**turns, "AHEAD": 0}
         return {
             "THREADS": threads,
             "BLOCKS": blocks,
             "STAGES": stages,
             "INBLOCK": int(inblock),
+            "INT8": int(adds.integers),
             "WARPGROUPS": int(warpgroups),
             "WIDTH": padded_d(shape.d),
             "PV_PIECES": pieces,
@@ -181,7 +148,8 @@ def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool)
     if inblock:
         return 2 * tile["BR"], 3 if padded_d(d) == 32 else 2, 1
     rest = 2048 + 16 * HALF * padded_d(d) + _sums_bytes(d, tile) + HELPERS_BYTES
-    return 2 * tile["BR"] + 128, 1, max(2, min(6, (props.shared_limit - rest) // _stage_bytes(d, tile, 1)))
+    most = 4 if padded_d(d) == 64 else 6  # a power of two is a little faster; d = 32 was not tried
+    return 2 * tile["BR"] + 128, 1, max(2, min(most, (props.shared_limit - rest) // _stage_bytes(d, tile, 1)))
 
 
 def _sums_bytes(d: int, tile: Tile) -> int:
@@ -231,6 +199,8 @@ def _regions(name: str) -> Regions:
             found["padding"] = -sum(found.values()) % 1024
             found["ones"], found["O of keys before"] = 16 * row, _sums_bytes(d, tile)
             found["converted"] = HELPERS_BYTES * tile["AHEAD"]
+            if tile["INT8"]:
+                found["Q"] = tile["BR"] * row
         elif tile["WARPGROUPS"]:
             found["absmax"] = 5 * 8 * FLOAT
             found["padding"] = -sum(found.values()) % 1024
@@ -293,4 +263,5 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
 
 
 SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
+SPLIT8 = _variant("split8", "split, but above N = 512 and d = 32 by int8 what has second terms", error_bound=3.6e-3)
 EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hw4cli.compute.plan import DeviceProperties, Tile, Variant
+from hw4cli.compute.tensor import policy
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.kernelcheck import check
 from hw4cli.device.ownkernel import kernel_named
@@ -22,7 +23,7 @@ from hw4cli.tuning.store import Finding
 COLD = True  # the L2 cache is overwritten before each sample
 FIRST_SAMPLES = 5  # of every candidate
 HOPELESS = 1.15  # whose fastest sample is slower than the best median by this factor is not timed further
-AUTOMATIC = ("split", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
+AUTOMATIC = ("split", "split8", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
 # Tiles of the documents: of the course's best report; of a tutorial on Triton; of one on TileLang.
 PRESETS = {
     "report": ((64, 64), (32, 32), (64, 32), (32, 64), (128, 32), (128, 64), (128, 16)),
@@ -92,11 +93,19 @@ class TunedRow(Tiled):
         return cls(**{**record, "tile": (rows, keys), "knobs": tuple((name, int(value)) for name, value in knobs)})
 
 
+def automatic(shape: Shape, props: DeviceProperties) -> list[str]:
+    """What `auto` chooses from: AUTOMATIC, but split8 only where it is not the same as split."""
+    apart = policy("split8", shape.N, shape.d, props).integers
+    return [name for name in AUTOMATIC if apart or name != "split8"]
+
+
 def candidates(
     variants: Sequence[Variant], shape: Shape, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Candidate]:
     """Each kernel's own tile; then with other values of its knobs, and the tiles of its space; or given ones."""
     for variant in variants:
+        if len(variants) > 1 and variant.name in {*AUTOMATIC} - {*automatic(shape, props)}:
+            continue
         with suppress(MachineError):
             chosen = variant.tile(shape, props)
             own = chosen["BR"], chosen["BC"]

@@ -21,6 +21,7 @@ COLOURS = {
     "float4": ("#08776f", "#4bc4bb"),
     "flash": ("#1c66c9", "#78b0ff"),
     "split": ("#c4372a", "#ff8672"),
+    "split8": ("#9a5b00", "#f0b45c"),
     "exact": ("#8446bd", "#c598f5"),
     "float64": ("#30363d", "#d7dde3"),
 }

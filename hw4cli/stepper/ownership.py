@@ -89,6 +89,7 @@ _FIND: dict[str, Callable[[Mapping[str, int]], tuple[Layout, Layout]]] = {
     "float4": _float4,
     "flash": _flash,
     "split": _fragments,
+    "split8": _fragments,
     "exact": _fragments,
     "float64": _four_lanes,
 }

@@ -259,20 +259,19 @@ ALGORITHM_1 = Work(
 
 def work(kernel: str, macros: Mapping[str, int], cc: int) -> Work:
     """What a block of a kernel does, compiled with these macros. Raises KeyError for a kernel that is not known."""
-    if kernel in ("split", "exact"):
+    if kernel in ("split", "split8", "exact"):
         return _by_tensor_cores(macros, cc)
     return {**PLAIN, **OTHERS}[kernel]
 
 
 def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:
     pieces, inblock, groups, stages = (macros[name] for name in ("PV_PIECES", "INBLOCK", "WARPGROUPS", "STAGES"))
-    split = f"K hi, K lo, {'V hi and V lo' if pieces == 2 else 'and V'}"
+    lo = "lo in 8-bit integers" if macros["INT8"] else "lo"
+    split = f"K hi, K {lo}, {'V hi and V lo' if pieces == 2 else 'and V'}"
     multiply = "four warps ask for 64 rows (wgmma)" if groups else "each warp multiplies its own rows (mma.sync)"
     values = "P hi V hi + P lo V hi + P hi V lo" if pieces == 2 else "P V, P rounded to fp16"
     q_at = "Q" if inblock and groups else REGISTERS
-    load_q = Phase(
-        "Load Q", "Rows {rows} of Q, times log2(e)/√d, become hi and lo in fp16.", (Move("Q", q_at, QUERIES),)
-    )
+    load_q = Phase("Load Q", f"Rows {{rows}} of Q, scaled, become hi in fp16 and {lo}.", (Move("Q", q_at, QUERIES),))
     lazy = "m moves only if P could pass 2^8. P = 2^(S − m) goes from accumulator to operand in registers."
     compute = (
         Phase("Scores", f"S = Q hi K hi + Q lo K hi + Q hi K lo: {multiply}.", (), (STAGE,), "scores"),

@@ -67,6 +67,13 @@ template <class To, class From> inline To emu_same_bits(From x) {
 inline float __int_as_float(int x) { return emu_same_bits<float>(x); }
 inline int __float_as_int(float x) { return emu_same_bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return emu_same_bits<float>(x); }
+// Four bytes of eight: those of x are 0 to 3, those of y 4 to 7, and a digit of `which` names each, the lowest first.
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned which) {
+    const unsigned long long both = (unsigned long long)y << 32 | x;
+    unsigned r = 0;
+    for (int n = 0; n < 4; n++) r |= (unsigned)(both >> (which >> 4 * n & 7) * 8 & 0xff) << 8 * n;
+    return r;
+}
 inline unsigned __float_as_uint(float x) { return emu_same_bits<unsigned>(x); }
 inline float __frcp_rn(float x) { return 1.0f / x; }
 inline float __fdividef(float x, float y) { return x / y; }

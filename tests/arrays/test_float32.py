@@ -91,7 +91,7 @@ def test_a_graph_captures_what_was_compiled_before_and_nothing_else(gpu, monkeyp
     ("options", "sentence"),
     [
         ({"kernel": "float64", "scale": 1.0}, "float64 computes with the scale 1/sqrt(d) alone, and scale is 1"),
-        ({"kernel": "float4", "return_lse": True}, "kernel float4 gives no LSE: flash, split, exact do"),
+        ({"kernel": "float4", "return_lse": True}, "kernel float4 gives no LSE: flash, split, split8, exact do"),
         ({"max_error": 1e-12}, "max_error = 1e-12 is less than any kernel can keep"),
     ],
 )

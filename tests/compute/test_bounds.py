@@ -16,27 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hw4cli.compute import bounds
-from hw4cli.compute.bounds import (
-    LARGEST16,
-    MARGIN,
-    SAFE,
-    V_FACTOR,
-    bound,
-    expected,
-    half_ulp16,
-    has_bound,
-    shares,
-    suffices,
-)
+from hw4cli.compute.bounds import MARGIN, SAFE, V_FACTOR, bound, expected, has_bound, shares, suffices
 from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.tensor import policy
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import Magnitudes
+from hw4cli.problem.terms import LARGEST16, half_ulp16
 from hw4cli.stream.tiled import tiled_attention
 
 LN2 = math.log(2)
-TENSOR = [name for name in ("split", "exact") if name in VARIANTS]
+TENSOR = [name for name in ("split", "split8", "exact") if name in VARIANTS]
 needs_split = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
 
 
@@ -326,7 +316,7 @@ def test_the_page_shows_the_bounds_that_the_program_uses():
         for name, size in (*parts.items(), ("**together**", sum(parts.values()))):
             assert float(rows[name][column]) == pytest.approx(size, rel=0.01), name
     told = re.findall(r"^\| `(\w+)`( by norms)? \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
-    assert len(told) == 9
+    assert len(told) == 11
     for kernel, by_norms, *cells in told:
         shown = [(d, N) for d in (32, 64, 128) for N in (128, 32768)]
         for (d, N), cell in zip(shown, cells, strict=True):

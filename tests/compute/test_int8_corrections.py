@@ -1,59 +1,40 @@
-"""The corrections of a score in 8-bit integers: no kernel computes them, docs/accuracy.md proves how wrong they can be.
-
-Q and K are scaled by FACTOR, so that elements up to 3 are below 1: q k = hi hi' + (lo k + q lo'), the second part as
-products of integers, whose sums are exact.
-"""
+"""split8's products with second terms as 8-bit integers: how wrong they make a score and an answer, emulated."""
 
 import math
 import re
 
 import numpy as np
 import pytest
-from emulation import adversaries, fp16, uniform
+from emulation import adversaries, corrections, fp16, split_attention, uniform
 from helpers import ROOT
 
-from hw4cli.compute.bounds import SAFE, TYPICAL, Shares, half_ulp16, shares
+from hw4cli.compute.bounds import SAFE, bound, shares
 from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.tensor import policy
+from hw4cli.problem.shape import Magnitudes
+from hw4cli.problem.terms import QK_FACTOR, by_integers
 
-FACTOR = np.float32(1364 / 4096)
-ONE, FINE = 127, 2.0**12  # the integer of 1; a second term is at most 1/FINE
-UNIT = 1 / (ONE**2 * FINE)  # what 1 is in a sum of products of integers
-
-
-def integers(x):
-    """x and its second term as integers of 8 bits; for |x| up to 1."""
-    scaled = (x * FACTOR).astype(np.float64)
-    whole, second = np.rint(ONE * scaled), np.rint(ONE * FINE * (scaled - fp16(x * FACTOR)))
-    assert max(np.abs(whole).max(), np.abs(second).max()) <= ONE
-    return whole, second
+FACTOR, N = np.float32(QK_FACTOR), 600
+TYPICAL = Magnitudes(3.0, 3.0, 3.0)
 
 
-def corrections(q, k):
-    """lo k + q lo' of all rows with all keys, in units of 1 / FACTOR², exact but for the roundings to integers."""
-    (q8, q_lo), (k8, k_lo) = integers(q), integers(k)
-    total = q_lo @ k8.T + q8 @ k_lo.T
-    assert np.abs(total).max() < 2**22  # so an int32, and the bits of a float beside 1.5 * 2^23, hold it
-    return total * UNIT
+def magnitudes(*parts):
+    norms = (float(np.linalg.norm(part.astype(np.float64), axis=1).max()) for part in parts[:2])
+    return Magnitudes(*(float(np.abs(part).max()) for part in parts), *norms)
 
 
 def score_errors(q, k):
     """What is wrong with scores, in natural units."""
     x, y = (part * FACTOR for part in (q, k))
-    exact = x.astype(np.float64) @ y.astype(np.float64).T
-    return (fp16(x) @ fp16(y).T + corrections(q, k) - exact) / float(FACTOR) ** 2 / np.sqrt(q.shape[1])
+    exact = q.astype(np.float64) @ k.astype(np.float64).T
+    return ((fp16(x) @ fp16(y).T + corrections(x, y)) / float(FACTOR) ** 2 - exact) / math.sqrt(q.shape[1])
 
 
-def allowed(d):
-    """The bound for them, for elements up to 3."""
-    x = 3 * float(FACTOR)
-    lo = half_ulp16(x)
-    rounded = (ONE * (x + lo * FINE) / 2 + 1 / 4) * UNIT
-    return d * (2 * rounded + lo * lo) / float(FACTOR) ** 2 / math.sqrt(d)
-
-
-def weigh(s, v):
-    p = np.exp(s - s.max(axis=1, keepdims=True))
-    return p @ v.astype(np.float64) / p.sum(axis=1, keepdims=True)
+def allowed(*found, d):
+    """The bound for them, and for the two roundings of elements that are scaled."""
+    values = Magnitudes(*found)
+    norms = values.norms(d)
+    return by_integers(values, d).left_out * math.log(2) + 2.01 * 2.0**-24 * norms[0] * norms[1] / math.sqrt(d)
 
 
 def opposite_corrections(rng, N, d):
@@ -77,34 +58,45 @@ def opposite_corrections(rng, N, d):
     return q[None], k, v
 
 
-@pytest.mark.parametrize("d", [32, 64])
-def test_no_adversary_makes_corrections_in_int8_worse_than_is_proven(d):
-    cases = {name: parts for name, *parts in adversaries(256, d) if max(np.abs(x).max() for x in parts) <= 3}
-    cases["corrections that are wrong in opposite ways"] = opposite_corrections(np.random.default_rng(5), 256, d)
-    assert len(cases) > 10
-    proven = Shares(3.0, weights={"corrections in int8": allowed(d)}).total()
+@pytest.mark.parametrize("d", [36, 64])
+def test_no_adversary_gets_past_the_bound(d):
+    cases = {name: parts for name, *parts in adversaries(N, d) if by_integers(magnitudes(*parts), d)}
+    cases["corrections that are wrong in opposite ways"] = opposite_corrections(np.random.default_rng(5), N, d)
+    largest = np.float32(1 / QK_FACTOR / (1 + 2.0**-22))
+    cases["as large as it may be"] = tuple(largest * np.sign(uniform(np.random.default_rng(6), (N, d))) for _ in "QKV")
+    assert len(cases) > 12
+    adds = policy("split8", N, d, DEVICES[90])
+    assert adds.integers
     for name, (q, k, v) in cases.items():
-        errors = score_errors(q, k)
-        assert np.abs(errors).max() <= allowed(d), name
-        s = q.astype(np.float64) @ k.astype(np.float64).T / np.sqrt(d)
-        assert np.abs(weigh(s + errors, v) - weigh(s, v)).max() <= proven, name
+        q, found = q[:4], magnitudes(q[:4], k, v)
+        assert np.abs(score_errors(q, k)).max() <= allowed(*found, d=d), name
+        s = q.astype(np.float64) @ k.astype(np.float64).T / math.sqrt(d)
+        p = np.exp(s - s.max(axis=1, keepdims=True))
+        exact = p @ v.astype(np.float64) / p.sum(axis=1, keepdims=True)
+        assert np.abs(split_attention(q, k, v, adds) - exact).max() <= bound("split8", found, d, N), name
 
 
-@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("d", [36, 64])
 def test_an_adversary_reaches_most_of_what_is_proven(d):
-    q, k, v = opposite_corrections(np.random.default_rng(5), 2, d)
-    errors = score_errors(q, k)
-    assert np.ptp(errors) / 2 >= 0.5 * allowed(d)
-    s = q.astype(np.float64) @ k.astype(np.float64).T / np.sqrt(d)
-    assert np.abs(weigh(s + errors, v) - weigh(s, v)).max() >= 0.4 * 3 * allowed(d)
+    q, k, _ = opposite_corrections(np.random.default_rng(5), 2, d)
+    assert np.ptp(score_errors(q, k)) / 2 >= 0.5 * allowed(3, 3, 3, d=d)
 
 
-def test_the_page_says_how_wrong_a_score_can_be_and_all_of_it_stays_below_what_is_allowed():
+def test_elements_that_pass_what_integers_hold_have_no_bound():
+    for q, k in ((3.003, 3), (3, 3.003), (math.inf, 3), (3, math.nan)):
+        assert bound("split8", Magnitudes(q, k, 3), 64, 8192) == math.inf
+    assert bound("split8", Magnitudes(3.0029, 3.0029, 3), 64, 32768) < SAFE
+
+
+@pytest.mark.parametrize(("d", "keys", "cc"), [(64, 512, 90), (32, 8192, 90), (96, 8192, 90), (64, 8192, 80)])
+def test_where_it_does_as_split_does_it_is_as_exact(d, keys, cc):
+    props = DEVICES[cc]
+    assert policy("split8", keys, d, props) == policy("split", keys, d, props)
+    assert bound("split8", (4, 4, 2), d, keys, props) == bound("split", (4, 4, 2), d, keys, props)
+
+
+def test_the_page_says_how_wrong_a_score_can_be():
     page = (ROOT / "docs/accuracy.md").read_text()
-    told = re.findall(r"(\d\.\d+e-\d)\s+at\s+d\s+=\s+(\d+)\s+in\s+a\s+score", page)
-    assert [int(d) for _, d in told] == [32, 64]
-    for error, d in ((float(error), int(d)) for error, d in told):
-        assert error == pytest.approx(allowed(d), rel=0.01)
-        found = shares("split", TYPICAL, d, 32768, DEVICES[90])
-        found.weights["corrections in int8"] = allowed(d)  # and those of fp16 still counted
-        assert found.total() <= SAFE
+    (told,) = re.findall(r"(\d\.\d+e-\d)\s+in\s+a\s+score\s+at\s+d\s+=\s+64", page)
+    assert float(told) == pytest.approx(by_integers(TYPICAL, 64).left_out * math.log(2), rel=0.01)
+    assert shares("split8", TYPICAL, 64, 32768).total() <= SAFE

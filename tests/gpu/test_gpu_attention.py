@@ -57,7 +57,7 @@ def test_every_shape_is_right_and_the_same_bits_every_time(gpu, variant, shape):
 
 
 @pytest.mark.parametrize("shape", SHARED_TASKS, ids=str)
-@pytest.mark.parametrize("variant", ["flash", "split", "exact"])
+@pytest.mark.parametrize("variant", ["flash", "split", "split8", "exact"])
 def test_tasks_that_blocks_share_are_right_and_the_same_bits_every_time(gpu, variant, shape):
     block = random_block(*shape)
     first = on_gpu(gpu, variant, block)
@@ -144,7 +144,7 @@ def test_partial_results_lie_right_where_their_number_is_odd(gpu, variant, d, sp
 
 
 @pytest.mark.parametrize("d", [32, 64])
-@pytest.mark.parametrize("variant", ["flash", "split", "exact"])
+@pytest.mark.parametrize("variant", ["flash", "split", "split8", "exact"])
 def test_long_odd_inputs_are_right_in_the_last_rows_too(gpu, variant, d):
     block = random_block(1, 40001, d)
     got = on_gpu(gpu, variant, block)
@@ -162,7 +162,9 @@ def test_nothing_is_lost_however_scores_run_along_the_keys(gpu, variant, N, d):
         block = np.stack([np.resize(q, k.shape), k, v])[None]
         error = np.abs(on_gpu(gpu, variant, block) - exact_attention(block)).max()
         proven = bound(variant, magnitudes_of(block), d, N, gpu.props) if variant in PROVEN else np.inf
-        most = {"split": 4e-3, "fp16qk": bound("fp16qk", magnitudes_of(block), d, N)}.get(variant, 1e-3)
+        most = {"split": 4e-3, "split8": proven, "fp16qk": bound("fp16qk", magnitudes_of(block), d, N)}.get(
+            variant, 1e-3
+        )
         assert error <= min(proven, most), name
 
 

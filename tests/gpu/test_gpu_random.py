@@ -51,7 +51,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("kernel", ["auto", "split", "exact", "flash"])
+@pytest.mark.parametrize("kernel", ["auto", "split", "split8", "exact", "flash"])
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_right_within_the_bound_that_the_command_tells(backend, hw4, tmp_path, name, kernel):
     if kernel != "auto" and backend.props.cc < VARIANTS[kernel].least_cc:

@@ -24,7 +24,7 @@ from hw4cli.device.gpu import Gpu
 gpu = Gpu()
 random = np.random.default_rng(0)
 kernels = [name for name, variant in VARIANTS.items() if variant.least_cc <= gpu.props.cc]
-shared_out = [name for name in kernels if name in ("flash", "split", "exact")]  # those that share out keys
+shared_out = [name for name in kernels if name in ("flash", "split", "split8", "exact")]  # those that share out keys
 def right(*arrays):
     assert all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
 """
@@ -49,8 +49,9 @@ for name in kernels:
     for shape in [(2, 129, 32), (1, 600 if name in shared_out else 200, 64)]:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name, causal=True))
 # Split's sums that are put away, and its tasks that blocks share.
-for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)] if "split" in kernels else []:
-    right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), "split"))
+for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)]:
+    for name in {"split", "split8"} & {*kernels}:
+        right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name))
 """,
     "16-bit arrays": """
 for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_cores"]:

@@ -211,3 +211,10 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
     result = hw4("tune", *arguments)
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
     assert words in result.stderr
+
+
+@pytest.mark.parametrize(("shape", "names"), [(Shape(1, 8192, 64), 2), (Shape(1, 128, 64), 1), (Shape(1, 8192, 32), 1)])
+def test_split8_is_tried_beside_split_where_it_is_another_kernel(shape, names):
+    both = [VARIANTS["split"], VARIANTS["split8"]]
+    assert len({one.kernel for one in candidates(both, shape, DEVICES[90])}) == names
+    assert {one.kernel for one in candidates(both[1:], shape, DEVICES[90])} == {"split8"}

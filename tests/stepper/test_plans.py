@@ -76,7 +76,7 @@ def test_so_many_tiles_are_asked_for_ahead_as_the_ring_does():
     seen = set()
     for variant, props, _, plan in plans():
         m = plan.macros
-        if variant.name in ("split", "exact") and not m["INBLOCK"]:
+        if variant.name in ("split", "split8", "exact") and not m["INBLOCK"]:
             begin, loop, _ = work(variant.name, m, props.cc).parts
             lead = m["STAGES"] - (several if m["BC"] > m["SUB"] or m.get("GROUPS") else one)
             assert [move.ahead for move in begin.phases[1].moves] == list(range(lead))

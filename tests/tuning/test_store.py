@@ -21,7 +21,7 @@ from hw4cli.tuning.measured import TUNED
 from hw4cli.tuning.store import Finding, Machine, found, keep, path_of, workload
 
 MACHINE = Machine("NVIDIA H100 80GB HBM3", 13000, "123 456")
-SHAPE = Shape(4, 16384, 64)
+SHAPE = Shape(4, 4096, 64)
 PART = Part(0, 2, 0, SHAPE.N)
 FINDING = Finding(("flash", "split"), {"flash": {"BR": 128, "BC": 64}}, "2026-11-22")
 
@@ -80,11 +80,11 @@ def test_a_damaged_file_is_as_if_there_were_none(text):
 
 
 def test_auto_prefers_what_was_tuned_and_says_so():
-    order, why = candidates(AUTO, DEVICES[90], "", 64, (FINDING.kernels, FINDING.why))
+    order, why = candidates(AUTO, DEVICES[90], "", 64, tuned=(FINDING.kernels, FINDING.why))
     assert order == ("flash", "split", "exact", "float64")
     assert why == "tuned on this GPU for this workload on 2026-11-22"
-    assert candidates("exact", DEVICES[90], "", 64, (FINDING.kernels, FINDING.why))[0][0] == "exact"
-    odd = candidates(AUTO, DEVICES[90], "", 64, (("gone", "./mine.cu"), "tuned"))[0]
+    assert candidates("exact", DEVICES[90], "", 64, tuned=(FINDING.kernels, FINDING.why))[0][0] == "exact"
+    odd = candidates(AUTO, DEVICES[90], "", 64, tuned=(("gone", "./mine.cu"), "tuned"))[0]
     assert odd == ("split", "exact", "flash", "float64")
 
 
@@ -116,7 +116,15 @@ def test_a_run_takes_the_tuned_kernel_and_tile_where_it_chooses_itself(monkeypat
     assert tuned.plan("flash", PART).macros["BC"] == 64
     assert tuned.plan("exact", PART).macros["BR"] == 256
     assert device("flash", SHAPE).plan("flash", PART).macros["BC"] == 32
-    assert device(AUTO, Shape(4, 8192, 64)).choice.first == "split"
+    assert device(AUTO, Shape(4, 8192, 64)).choice.first == "split8"
+
+
+def test_what_was_tuned_without_the_kernel_that_is_known_to_be_faster_says_nothing_of_it():
+    without, both = ("split", "exact", "flash"), ("split", "split8", "exact", "flash")
+    first = {
+        kernels: candidates(AUTO, DEVICES[90], "", 64, 8192, (kernels, "tuned"))[0][0] for kernels in (without, both)
+    }
+    assert first == {without: "split8", both: "split"}
 
 
 def test_where_nothing_was_tuned_what_was_found_on_a_gpu_of_this_name_counts(monkeypatch):

@@ -24,6 +24,7 @@ inline void store_shared(unsigned to, float a, float b, float c, float d) { stor
 inline void store_shared(unsigned to, float a) { *(float*)(emu::shared + to) = a; }
 inline void store_shared(unsigned to, uint4 x) { *(uint4*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, unsigned x) { *(unsigned*)(emu::shared + to) = x; }
+inline void store_shared(unsigned to, unsigned short x) { *(unsigned short*)(emu::shared + to) = x; }
 
 inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, thread = threadIdx.x; }
 

@@ -6,6 +6,7 @@ inline void group_begin() { emu::wgmma_fence(); }
 inline void group_end() { emu::wgmma_commit(); }
 template <int LATER> inline void group_wait() { emu::wgmma_wait(LATER); }
 template <int N> inline void keep(float (&)[N][4]) {}
+template <int N> inline void keep(int (&)[N][4]) {}
 
 // What all products here have in common: fp16 or bf16, sums in float32; a is in registers, or K-major in shared memory.
 inline emu::Wgmma wgmma_of(int blocks, void* const* c, const unsigned* registers, unsigned long long a,
@@ -56,4 +57,10 @@ inline void wgmma_both_rows(float (&c)[N][4], unsigned long long a, unsigned lon
     emu::Wgmma what = wgmma_of(N, blocks, nullptr, a, b, false, add != 0);
     what.a_k_major = false;
     emu::wgmma(EMU_SITE("wgmma"), what);
+}
+template <int N> inline void wgmma(int (&c)[N][4], unsigned long long a, unsigned long long b, EMU_HERE) {
+    void* blocks[N];
+    for (int n = 0; n < N; n++) blocks[n] = c[n];
+    constexpr emu::Format INTEGER = emu::Format::SIGNED;
+    emu::wgmma(EMU_SITE("wgmma"), {INTEGER, true, true, false, false, nullptr, a, b, true, true, N, blocks});
 }

@@ -1,0 +1,32 @@
+// split8: split in three units of tensor-core time in place of four: the products with a lo are of 8-bit integers.
+//
+// Idea:     Q lo K hi and Q hi K lo are 2^-11 of a score, so 8 bits of either factor are enough, and tensor cores multiply
+//           those twice as fast, with exact sums. They are asked for one tile ahead, and the sum of hi hi begins with them.
+// Geometry: As split, but that K and V are always converted before. Up to 512 keys, up to d = 32 and beyond 64, and without
+//           warp groups, it is split.
+// Shared:   As split for GROUPS; 2 * BR * p bytes of Q in integers in place of what converts.
+// Limits:   As split. |Elements| of Q and K up to 3.0029; larger ones are less exact than is proven (docs/accuracy.md).
+// Source:   Integer sums that become floats by their bits: Warren, Hacker's Delight (2nd edition), chapter 17.
+// Before:   split. Two of the four fp16 products become one of integers, twice as deep, in half the time.
+
+#include "tensor.cuh"
+#include "turns.cuh"
+#include "warpgroup.cuh"
+
+static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in one");
+
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split8_convert(const Params p) {
+#if BALANCED
+    expect_parts(p);
+#endif
+    convert(p);
+}
+#if GROUPS
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8(const Params p) { attend<false>(p); }
+#else
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8(const Params p) { attend(p); }
+#endif
+#if AHEAD
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8_first(const Params p) { attend<true>(p); }
+#endif
+extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) split8_combine(const Params p) { combine(p); }

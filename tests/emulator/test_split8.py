@@ -1,0 +1,85 @@
+"""split8, executed on the CPU: what its integers change, and what they must not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_tensor_kernels import answer
+
+from hw4cli.compute.bounds import bound
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.emulator.build import RACE
+from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
+from hw4cli.problem.casefile import magnitudes_of
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.terms import QK_FACTOR
+
+H200 = DEVICES[90]
+MOST = np.float32(1 / QK_FACTOR / (1 + 2.0**-22))  # of what integers hold
+
+
+def midpoints(block):
+    """Q and K whose first terms are as wrong as they can be, all in one direction."""
+    grid = np.floor(np.abs(block[:, :2]) * QK_FACTOR * 2**11) / 2**11
+    block[:, :2] = np.minimum((grid + 2.0**-12) / QK_FACTOR, MOST)
+    return block
+
+
+def rising(block):
+    """Scores that grow along the keys: m moves, and parts of a row have other maxima."""
+    block[:, 0] = np.abs(block[:, 0])
+    block[:, 1] = np.linspace(-MOST, MOST, block.shape[2], dtype=np.float32)[None, :, None]
+    return block
+
+
+def opposed(block):
+    """Two keys of one score and opposite values, whose corrections are opposite, too; all others are far below."""
+    even = np.arange(block.shape[3]) % 2 == 0
+    block[:, 0] = (1797 + np.where(even, 0.51, 0.49)) * 2.0**-11 / QK_FACTOR
+    block[:, 1], block[:, 1, 0], block[:, 1, 1] = -3, np.where(even, 2.9, 0.1), np.where(even, 0.1, 2.9)
+    block[:, 2, 0], block[:, 2, 1] = 3, -3
+    return block
+
+
+HOSTILE = {
+    "opposed": opposed,
+    "midpoints": midpoints,
+    "rising": rising,
+    "as large as may be": lambda block: MOST * np.sign(block),
+    "tiny": lambda block: block * np.float32(1e-6),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_numbers_stay_within_the_bound(kind):
+    """More keys than one accumulator takes, on so few multiprocessors that blocks share tasks."""
+    shape, few = Shape(1, 1100, 64), replace(H200, sms=5)
+    block = HOSTILE[kind](make_data(RANDOM_DATA, shape))
+    error = np.abs(answer("split8", few, shape, block, cut_off=True) - exact_attention(block)).max()
+    assert error <= bound("split8", magnitudes_of(block), shape.d, shape.N, few)
+
+
+def test_these_find_a_kernel_without_its_corrections():
+    """hi hi alone."""
+    shape = Shape(1, 1100, 64)
+    block = opposed(make_data(RANDOM_DATA, shape))
+    hi = (block[:, :2] * np.float32(QK_FACTOR)).astype(np.float16) / np.float32(QK_FACTOR)
+    rounded = np.concatenate([hi, block[:, 2:]], axis=1)
+    lost = np.abs(exact_attention(rounded) - exact_attention(block)).max()
+    assert lost > 3 * bound("split8", magnitudes_of(block), shape.d, shape.N, H200)
+
+
+def test_numbers_that_no_integer_holds_are_less_exact_and_no_more():
+    shape = Shape(1, 530, 64)
+    block = make_data(RANDOM_DATA, shape) * np.float32(1.3)
+    assert bound("split8", magnitudes_of(block), shape.d, shape.N, H200) == np.inf
+    assert np.abs(answer("split8", H200, shape, block) - exact_attention(block)).max() < 0.02
+
+
+@pytest.mark.parametrize("shape", [Shape(1, 530, 36), Shape(1, 600, 64, causal=True)], ids=str)
+def test_its_integers_are_written_and_read_without_a_race(shape):
+    few = replace(H200, sms=2)
+    found = check_kernel(VARIANTS["split8"], props=few, shapes=[shape], data=[RANDOM_DATA], builds=[RACE])
+    assert [str(mistake) for mistake in found] == []
