@@ -18,7 +18,7 @@ from hw4cli.lab.sampling import Rule
 from hw4cli.problem import suite
 
 KERNEL = "split"
-NAME = f"{KERNEL} mma.sync"  # in records: no kernel's name, so that nothing chooses by these times
+NAME = f"{KERNEL}-mma"  # in records; no kernel's name, so that nothing chooses by these times
 CASES = "t12,t21,t22,t28,t29,t30"
 
 

@@ -105,6 +105,6 @@ def test_split_is_measured_without_warpgroups_beside_what_the_gpu_takes(monkeypa
     assert without_warpgroups.main() == 0
     assert {("split", 0), ("split", 1)} <= {*planned}
     rows = json.loads(output.read_text())["rows"]
-    assert [row["kernel"] for row in rows] == ["split mma.sync", "split"]
+    assert [row["kernel"] for row in rows] == ["split-mma", "split"]
     assert all(row["status"] == "ok" for row in rows)
     assert rows[0]["kernel"] not in VARIANTS, "nothing chooses a kernel by these times"
