@@ -38,8 +38,10 @@ def _shown(value: Any) -> str:
 
 def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
     """What `work` returns for each place of a ring over the devices of some shards: a thread each, with its device the
-    current one. The first error, if there is one, is raised. MachineError if there is no NCCL for GPUs."""
+    current one. The first error, if there is one, is raised. ValueError unless all shards lie in the host's memory, or
+    each on a GPU of its own. MachineError if there is no NCCL for GPUs."""
     devices = [operand("q", one, "BHND").device for one in shards]
+    _check_places(devices)
 
     def place(ring: Ring) -> Any:
         with on_device_of(shards[ring.rank]):
@@ -49,6 +51,17 @@ def on_a_ring(shards: Sequence[Any], work: Callable[[Ring], Any]) -> list[Any]:
         if devices[0] is None:
             return in_threads(place, ThreadRing.of(len(shards)))
         return in_threads(place, NcclRing.of(tuple(device or 0 for device in devices)))
+
+
+def _check_places(devices: Sequence[int | None]) -> None:
+    if None in devices:
+        if any(device is not None for device in devices):
+            there = next(n for n, device in enumerate(devices) if device is not None)
+            raise ValueError(f"shard {there} lies on a GPU, shard {devices.index(None)} in the host's memory")
+        return
+    for n, device in enumerate(devices):
+        if (first := devices.index(device)) < n:
+            raise ValueError(f"shards {first} and {n} lie on GPU {device}, but a ring has one on each")
 
 
 def in_threads(work: Callable[[Any], Any], rings: Sequence[Ring]) -> list[Any]:

@@ -3,7 +3,7 @@
 import itertools
 import sys
 import threading
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from hw4cli.arrays.attention import attention
 from hw4cli.errors import MachineError
 from hw4cli.shards.forward import attention_of_each, attention_of_shards, combined, ring_attention
 from hw4cli.shards.order import from_zigzag, seen_of, zigzag_shards
-from hw4cli.shards.places import in_threads
+from hw4cli.shards.places import in_threads, on_a_ring
 from hw4cli.shards.ring import NcclRing, ThreadRing, _nccl
 
 pytestmark = pytest.mark.timeout(60)
@@ -169,6 +169,21 @@ def test_shards_that_differ_are_refused_before_anything_is_sent(spoil, words):
     k[1] = spoil(k[1])
     with pytest.raises(ValueError, match=words):
         attention_of_shards(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ((1, 0, 1), "shards 0 and 2 lie on GPU 1, but a ring has one on each"),
+        ((0, None), "shard 0 lies on a GPU, shard 1 in the host's memory"),
+        ((None, None, 0), "shard 2 lies on a GPU, shard 0 in the host's memory"),
+    ],
+)
+def test_shards_that_make_no_ring_of_gpus_are_refused(monkeypatch, devices, words):
+    placed = iter(devices)
+    monkeypatch.setattr("hw4cli.shards.places.operand", lambda *_: SimpleNamespace(device=next(placed)))
+    with pytest.raises(ValueError, match=words):
+        on_a_ring(devices, lambda ring: None)
 
 
 @pytest.mark.parametrize("causal", [False, True])
