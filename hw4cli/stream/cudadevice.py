@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute.dispatch import AUTO, Choice, candidates
-from hw4cli.compute.launch import Matrix, magnitudes
+from hw4cli.compute.launch import ABSMAX_BYTES, Matrix, magnitudes
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, cuda_message, import_cupy
@@ -51,32 +51,36 @@ class CudaSlot(CudaMemory):
         one = (shape.rows, shape.d)
         super().__init__(device, one if device.by_rows else (shape.B, 3, *one))
         self._outputs = device.gpu.empty((shape.B, *one))
-        self._largest: Any = None  # what the last launch found, on the GPU
+        self._largest = device.buffer(ABSMAX_BYTES)  # what the last launch found
         self._began, self._ended = self._cupy.cuda.Event(), self._cupy.cuda.Event()
 
     def start(self, part: Part, kernel: str, keys: Any) -> None:
-        """Launch the kernel, and the range check if the kernel has none of its own, after the copies."""
-        plan, gpu = self._device.plan(kernel, part), self._device.gpu
+        """Launch the kernel, and the range check if the kernel has none of its own, after the copies; what they find
+        goes to pinned memory: for a copy to any other, the driver would wait for the kernel, and let no thread's copies
+        in until then."""
+        plan, gpu, runtime = self._device.plan(kernel, part), self._device.gpu, self._cupy.cuda.runtime
         with self._stream, gpu.translated_errors(plan, self._device.group):
             self._began.record()
             if keys is None:
                 inputs, outputs = self.array[: part.batches], self._outputs[: part.batches]
                 scratch = gpu.compute(plan, inputs, outputs)
-                self._largest = gpu.absmax_of(plan, scratch, inputs)
+                found = gpu.absmax_of(plan, scratch, inputs)
             else:
                 shape = self._device.shape_of(part)
                 addresses = (self.array, keys.array[0], keys.array[1], self._outputs)
                 q, k, v, o = (Matrix(array.data.ptr, 0, 0, shape.d) for array in addresses)
                 scratch = gpu.launch(plan, shape, (q, k, v, o), part.row)
-                self._largest = gpu.absmax_of(plan, scratch, self.array[: part.rows], keys.array)
+                found = gpu.absmax_of(plan, scratch, self.array[: part.rows], keys.array)
             self._ended.record()
+            to, size = self._largest.ctypes.data, self._largest.nbytes
+            runtime.memcpyAsync(to, found.data.ptr, size, runtime.memcpyDeviceToHost, self._stream.ptr)
 
     def finish(self) -> Magnitudes:
-        """Wait for the kernel and fetch what it found."""
+        """Wait for the kernel, and for what it found."""
         with self._device.translated_errors():
-            largest = self._largest.get(stream=self._stream).view(FLOAT32)
+            self._stream.synchronize()
             self._device.note_kernel(self._cupy.cuda.get_elapsed_time(self._began, self._ended) / 1000)
-        return magnitudes(largest)
+        return magnitudes(self._largest.view(FLOAT32).tolist())
 
     def copy_out(self, offset: int, buffer: Bytes) -> None:
         """Copy a part of the output out."""
