@@ -39,7 +39,8 @@ def predicted(shape: Shape, rates: Rates, gpus: int, nodes: int = 1, cached: boo
     """A file on so many GPUs of each of so many nodes. `cached`: it lies in the page cache of each node.
 
     Stages work at the same time: reading, copying, computing, writing. The slowest decides; before it stands what
-    is read until all GPUs compute, and behind it what the last part writes. Further GPUs join one after the other.
+    is read until all GPUs compute, and behind it what the last part writes. The second GPU is open as soon as the first
+    begins, because modules are imported meanwhile; further ones join one after the other.
     """
     one = _seconds(shape, rates, 1, 1, cached)[0]
     seconds, limit = _seconds(shape, rates, gpus, nodes, cached)
@@ -71,5 +72,6 @@ def _seconds(shape: Shape, rates: Rates, gpus: int, nodes: int, cached: bool) ->
     limit = max(stages, key=lambda name: stages[name])
     first = max(begin * min(gpus, busy) / reading, begin / to_gpu)
     last = max(written * min(gpus, busy) / rates.cache_write, written / from_gpu)
-    joining = (min(gpus, busy) - 1) / 2 * rates.opening
+    here = min(gpus, busy)
+    joining = sum(range(here - 1)) / here * rates.opening  # the mean of 0, 0, 1, 2, ... times that
     return first + stages[limit] + last + joining, limit
