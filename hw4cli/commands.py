@@ -39,3 +39,13 @@ def wants_gpu(arguments: list[str]) -> bool:
         return False  # others compute
     without = {f"{option}{name}" for name in WITHOUT_GPU for option in ("", "--device=")}
     return not {*without, "-h", "--help", "--ranks"} & set(arguments)  # which GPU is a rank's shows later
+
+
+def first_gpu(arguments: list[str]) -> int:
+    """The number of the GPU that begins: the first one, unless --gpus ids:2,0 names another."""
+    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        words = value if option == "--gpus" else option.removeprefix("--gpus=")
+        number = words.removeprefix("ids:").partition(",")[0]
+        if words.startswith("ids:") and number.isdecimal():
+            return int(number)
+    return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli import __version__
-from hw4cli.commands import WITHOUT_GPU
+from hw4cli.commands import WITHOUT_GPU, first_gpu
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import Hw4Error
 from hw4cli.resources import is_own_kernel
@@ -93,7 +93,7 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
         if device not in WITHOUT_GPU and not options["ranks"] and not options["srun"]:
             from hw4cli.device.context import make_context, make_other_contexts
 
-            make_context()
+            make_context(first_gpu(["--gpus", options["gpus"] or ""]))
             if options["gpus"]:
                 make_other_contexts(options["gpus"], inputfile)
         from hw4cli.problem.cpu import workers

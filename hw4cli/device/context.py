@@ -9,14 +9,14 @@ from pathlib import Path
 _making: threading.Thread | None = None
 
 
-def make_context() -> None:
-    """Start making the first GPU's primary context, which cupy will use, in a thread; silent where there is no GPU.
+def make_context(number: int) -> None:
+    """Start making a GPU's primary context, which cupy will use, in a thread; silent where there is no GPU.
 
     Only the first call has an effect; ctypes lets other threads run while the driver works.
     """
     global _making
     if _making is None:
-        _making = threading.Thread(target=_make, args=([0],), daemon=True)
+        _making = threading.Thread(target=_make, args=([number],), daemon=True)
         _making.start()
 
 
@@ -30,7 +30,7 @@ def make_other_contexts(words: str, source: Path) -> None:
     kind, _, listed = words.partition(":")
     numbers = [int(number) for number in listed.split(",")] if listed else [most]
     wanted = numbers if kind == "ids" else list(range(min(most, numbers[0])))
-    if others := [number for number in wanted if number]:
+    if others := wanted[1:]:
         threading.Thread(target=_make, args=(others, _making), daemon=True).start()
 
 
