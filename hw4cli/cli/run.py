@@ -74,7 +74,7 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     is_flag=True,
     help="This process is one of several that srun, torchrun or mpirun started: compute its share of the file.",
 )
-@click.option("--step", is_flag=True, hidden=True, help="With --ranks: --srun started this process.")
+@click.option("--step", metavar="KEY", hidden=True, help="With --ranks: --srun started this process, for this work.")
 @click.option("--timing", is_flag=True, help="Show on stderr where the time went.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 @click.pass_context
@@ -184,14 +184,14 @@ def _compute_share(
         from hw4cli.nodes.place import place
         from hw4cli.nodes.rank import compute_share
 
-    here = place(by_slurm=options["step"])
+    here = place(by_slurm=options["step"] is not None)
 
     def note(sentence: str) -> None:
         notify(f"{here}: {sentence}")
 
     try:
-        job, completes = _job(options, cores, note, here), here.rank == 0 and not options["step"]
-        compute_share(source, target, job, _deciding(options), timeline, note, here, completes)
+        job = _job(options, cores, note, here)
+        compute_share(source, target, job, _deciding(options), timeline, note, here, options["step"])
     except Hw4Error as error:
         raise type(error)(f"{here} failed: {error}") from None
 

@@ -29,9 +29,10 @@ Range = tuple[int, int]  # bytes of the output: from, and up to before
 
 
 def key_of(source: Path, target: Path, options: Sequence[object]) -> str:
-    """What stands for an input as it is now, an output, and options that decide about its bytes."""
+    """What stands for an input as it is now, an output, and options that decide about its bytes: on all nodes the same,
+    whatever links lead there."""
     status = source.stat()
-    facts = (str(source.resolve()), status.st_size, status.st_mtime_ns, str(target.absolute()), *options)
+    facts = (str(source.absolute()), status.st_size, status.st_mtime_ns, str(target.absolute()), *options)
     return hashlib.sha256(repr(facts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 

@@ -44,12 +44,13 @@ def compute_by_slurm(
     with InputFile(source) as inputs:
         shape = inputs.shape
     check_different(source, target)
-    joint = JointFile(target, shape.output_bytes, key_of(source, target, options))
+    key = key_of(source, target, options)
+    joint = JointFile(target, shape.output_bytes, key)
     with joint.begun(go_on):
         progress.total = joint.size
         if joint.share < 1:
             paths = (str(path.absolute()) for path in (source, target))
-            step = [*python_command("entry", "-P"), "run", *paths, "--ranks", "--step", *arguments]
+            step = [*python_command("entry", "-P"), "run", *paths, "--ranks", f"--step={key}", *arguments]
             command = ["srun", "--kill-on-bad-exit=1", *srun, *step]
             with _Watch(joint, progress):
                 try:

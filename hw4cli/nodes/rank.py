@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import InputError, MachineError
 from hw4cli.nodes.jointfile import JointFile, Range, covers, key_of
 from hw4cli.nodes.place import Place
 from hw4cli.nodes.writer import Writer
@@ -30,17 +30,21 @@ def compute_share(
     timeline: Timeline,
     notify: Notify,
     place: Place,
-    completes: bool,
+    expected: str | None,
 ) -> None:
     """Compute the share of the process at a place, and write it into the file that all of them write.
 
-    `options` decide about the bytes of the output. `completes`: this one waits for the others, and brings the output to
-    its place. Raises InputError and MachineError; what is written stays.
+    `options` decide about the bytes of the output. `expected` is the key that --srun has found; without one, the first
+    process waits for the others, and brings the output to its place. Raises InputError and MachineError; what is
+    written stays.
     """
     with InputFile(source) as inputs:
         check_different(source, target)
         shape, parts = job.parts(inputs)
-        joint = JointFile(target, shape.output_bytes, key_of(source, target, options))
+        key, completes = key_of(source, target, options), expected is None and place.rank == 0
+        if expected not in (None, key):
+            raise InputError(f"{source} has changed since the run began, or is another file here")
+        joint = JointFile(target, shape.output_bytes, key)
         with joint.held() if completes else nullcontext():
             if mine := share(parts, shape, joint, place):
                 with Writer(joint) as writer:

@@ -242,3 +242,16 @@ def test_processes_are_as_quiet_as_the_run(case, tmp_path, quiet):
     path.write_text(path.read_text().replace("#!/bin/sh", f'#!/bin/sh\necho "$@" > {tmp_path}/words'))
     run_hw4(case[0], tmp_path / "out", "--srun", "-N2", *["--quiet"] * quiet, env=env)
     assert ("--quiet" in (tmp_path / "words").read_text().split()) == quiet
+
+
+def test_an_input_that_changes_before_a_node_reads_it_is_named(tmp_path):
+    source = write_case(tmp_path / "in", random_block(3, 64, 32))
+    env = fake_srun(tmp_path)
+    start = 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 "$@"'
+    end = 'code=$?; echo "srun: error: n1: task 0: Exited with exit code $code" >&2; exit $code'
+    shell_program(tmp_path / "bin" / "srun", f"touch -d 2001-01-01 {source}; {start}; {end}")
+    result = run_hw4(source, tmp_path / "out", "--device", "cpu", "--srun", "-N2", env=env)
+    fails(result, 2, "rank 0 on ", f"{source} has changed since the run began, or is another file here")
+    folder_is_clean(tmp_path, "bin", "in")
+    result = run_hw4(source, tmp_path / "out", "--device", "cpu", "--srun", "-N2", env=env)
+    assert result.returncode == 0, result.stderr
