@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from hw4cli.compute.bounds import PROVEN
+from hw4cli.compute.dispatch import LONG_ROWS
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.lab.tune import TunedRow, finding
 from hw4cli.problem.shape import Shape
 from hw4cli.tuning.store import Finding, workload
 
-RANKED = [name for name in VARIANTS if name in PROVEN and name != FALLBACK]
+# What is faster for long rows alone has an order of its own, and one long case must not decide for all.
+APART = {FALLBACK, *(name for name, _ in LONG_ROWS.values())}
+RANKED = [name for name in VARIANTS if name in PROVEN and name not in APART]
 
 Records = Iterable[dict[str, Any]]
 

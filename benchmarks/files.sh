@@ -21,7 +21,7 @@ bench() {
 
 for record in ${WHAT:-split flash split-mma ladder rows threads halfwarp tiles}; do
     case $record in
-    split) bench split exact flash $large --peers torch --samples 20 ;;
+    split) bench split split8 exact flash $large --peers torch --samples 20 ;;
     flash) bench flash $large --peers torch --samples 20 ;;
     split-mma)
         "$python" -m benchmarks.without_warpgroups --output "$folder/$gpu-$record.json" || failed=1

@@ -124,3 +124,14 @@ def test_the_spread_of_runs_is_that_of_the_same_kernel_case_gpu_commit_and_metho
     same = made_up(("flash", SHORT, 1.02, 0), ("flash", LONG, 0.98, 0))
     others = [made_up(("flash", SHORT, 9.0, 0), **kind) for kind in ({"gpu": "B"}, {"commit": "b"}, {"cache": "warm"})]
     assert facts.run_spread([one, same, *others]) == pytest.approx(1 / 0.98 - 1)
+
+
+def test_a_kernel_for_long_rows_alone_leaves_the_order_for_all_rows_as_it_was():
+    timed = {"status": "ok", "max_error": 1e-3, "samples": 5}
+    machine = {"machine": {"compute_capability": "9.0", "gpu": "NVIDIA H200"}}
+    short = {"split": 1.0, "exact": 2.0}
+    long = {"split": 5.0, "split8": 4.0, "exact": 3.0}  # alone, with another order
+    rows = [{"kernel": k, "median": t, "shape": [9, 128, 64], **timed} for k, t in short.items()]
+    rows += [{"kernel": k, "median": 9 * t, "shape": [9, 256, 64], **timed} for k, t in short.items()]
+    rows += [{"kernel": k, "median": t, "shape": [4, 16384, 64], **timed} for k, t in long.items()]
+    assert facts.fastest([{**machine, "rows": rows}]) == {90: {64: ("split", "exact")}}

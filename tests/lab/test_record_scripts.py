@@ -47,7 +47,7 @@ def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(
     assert result.returncode == 0, result.stderr
     asked = records(tmp_path, calls)
     assert {"h200-split", "h200-flash", "h200-ladder", "h200-tiles"} <= {*asked}
-    assert {"split", "exact", "flash"} == {*asked["h200-split"]["kernels"]}
+    assert {"split", "split8", "exact", "flash"} == {*asked["h200-split"]["kernels"]}
     assert [case.name for case in suite.select([asked["h200-flash"]["cases"]])][-1] == "t30"
     assert asked["h200-ladder"]["kernels"] == ("all",)
     assert [call[1] for call in calls if call[1] != "hw4cli"] == ["benchmarks.without_warpgroups"]
