@@ -3,6 +3,7 @@
 Causal, the shards are in a zigzag, so that all GPUs compute equally much.
 """
 
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ Tensors = list[Any]
 def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> None:
     """Measure what the journal lacks: forward and backward, causal or not, on each number of GPUs, the most at first.
     What fewer GPUs would take too long for, by the time of more, is left out."""
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # multicast may put GPUs that others share out of service
     import torch
 
     sizes = (*SIZES[:2], SIZES[2] // shrink, SIZES[3])

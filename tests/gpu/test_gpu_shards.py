@@ -105,6 +105,25 @@ def test_gradients_of_shards_on_two_gpus_are_those_of_the_whole(place, causal, z
 
 
 @pytest.mark.usefixtures("nccl")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_ring_of_bfloat16_computes_the_whole_and_its_gradients(causal):
+    if count_here() < 2:
+        pytest.skip("there is one GPU")
+    torch = pytest.importorskip("torch")
+    whole = [torch.from_numpy(x).bfloat16() for x in arrays(np.float32, count=4)]
+    do, q, k, v = (x.float().numpy() for x in whole)
+    o, lse = attention(q, k, v, causal=causal, return_lse=True)
+    expected = [o, *attention_backward(do, q, k, v, o, lse, causal=causal)]
+    shards = [[part.contiguous().to(f"cuda:{n}") for n, part in enumerate(x.chunk(2, dim=2))] for x in whole]
+    os, lses = zip(*attention_of_shards(*shards[1:], causal=causal, return_lse=True), strict=True)
+    gradients = zip(*attention_backward_of_shards(*shards, os, lses, causal=causal), strict=True)
+    for right, parts in zip(expected, [os, *gradients], strict=True):
+        got = torch.cat([part.cpu() for part in parts], dim=2)
+        assert got.dtype == torch.bfloat16
+        assert np.abs(got.float().numpy() - right).max() < 2e-2 * max(1.0, np.abs(right).max())
+
+
+@pytest.mark.usefixtures("nccl")
 @pytest.mark.timeout(30)
 def test_after_a_failure_on_one_gpu_the_other_waits_for_no_copy_and_later_calls_work(place, monkeypatch):
     put, get = place
