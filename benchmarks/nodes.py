@@ -19,9 +19,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from benchmarks.randomfiles import File, Sizes, digest  # noqa: E402
 from cluster import Cluster, processes_naming  # noqa: E402
 from helpers import run_hw4  # noqa: E402
+
+from benchmarks.randomfiles import File, Sizes, digest  # noqa: E402
 from hw4cli.lab.endtoend import machine  # noqa: E402
 from hw4cli.lab.record import commit  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402

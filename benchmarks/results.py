@@ -9,9 +9,9 @@ run without rest), `masks` (a line for each workload with and without a mask), `
 `gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
 `errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without rest),
 `counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds
-in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays) or `foreseen` (what
-a model makes of the machine's rates). Instead of a record that is not made yet, or has no line for a view, there is a
-sentence.
+in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays), `foreseen` (what a
+model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record that is
+not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -189,6 +189,26 @@ def foreseen(record: Scaling) -> str:
     return markdown(["file", "on", "predicted s", "efficiency", "limited by", "measured s"], lines)
 
 
+def over_nodes(path: Path) -> str:
+    """A line for each place of a record of benchmarks/nodes.py, and the machine in a sentence. × and efficiency are
+    beside one node with one rank; where the work grows with the nodes, × is the work in the same time."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    lines = []
+    for row in record["rows"]:
+        best = min(row["seconds"])
+        nodes, sizes = row["nodes"], "({}, {}, {})".format(*row["shape"])
+        one = next(min(x["seconds"]) for x in record["rows"] if (x["what"], x["nodes"]) == (row["what"], 1))
+        times = one / best * (nodes if row["what"] == "weak" else 1)
+        place = f"{counted(nodes, 'node')}, {counted(row['ranks'], 'rank')} each" if nodes else "one process, no Slurm"
+        ratios = [f"{times:.2f}", f"{times / nodes:.2f}"] if nodes else ["-", "-"]
+        lines.append([row["what"], sizes, place, f"{best:.2f}", *ratios])
+    runs = len(record["rows"][0]["seconds"])
+    header = ["scaling", "file (B, N, d)", "on", "process s", "× one node", "efficiency"]
+    made = f"commit {record['commit'] or 'unknown'}, {record['date']}, {path.name}"
+    where = f"{record['machine']['cpu']}, a core for each node, load {record['load']:.1f}, {made}"
+    return f"{markdown(header, lines)}\n{where}; the least of {runs} runs each.\n"
+
+
 def scaling_caption(path: Path) -> str:
     """The machine, its rates, the software and the commit in one sentence."""
     record, raw = load_scaling(path), json.loads(path.read_text(encoding="utf-8"))
@@ -236,6 +256,8 @@ def filled(text: str) -> str:
             path = HERE / match[2]
             note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
             return f"{match[1]}{by_gpus[match[3]](load_scaling(path))}{note}{match[4]}"
+        if match[3] == "nodes":
+            return f"{match[1]}{over_nodes(HERE / match[2])}{match[4]}"
         if match[3] == "errors":
             return f"{match[1]}{errors(json.loads((HERE / match[2]).read_text(encoding='utf-8')))}{match[4]}"
         record = read_record(HERE / match[2])
