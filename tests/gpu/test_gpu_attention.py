@@ -124,8 +124,10 @@ def test_hostile_inputs_are_right(gpu, variant, name, N, d):
     expected = exact_attention(block)
     # Scores of hundreds carry float32's rounding; V's size scales every error.
     allowed = max(2e-4, VARIANTS[variant].error_bound) * max(1, np.abs(block[:, 2]).max() / 3)
-    if variant == "fp16qk":
+    if variant in ("fp16qk", "split8"):
         allowed = max(2e-4, bound(variant, magnitudes_of(block), d, N, gpu.props))
+    if not np.isfinite(allowed):
+        pytest.skip(f"{variant} computes no such data: another kernel takes its place")
     assert np.abs(on_gpu(gpu, variant, block) - expected).max() <= allowed
 
 
