@@ -1,17 +1,17 @@
 """Make what shows the records here: `make results`. Tables in README.md and docs/, pictures in docs/pictures/, and
 hw4cli/compute/measured.py and hw4cli/tuning/measured.py.
 
-A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each
-kernel and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (the first
-kernel, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
+A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each kernel
+and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (what `auto` takes on
+Hopper, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
 run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
 `gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
 `errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without rest),
-`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two builds
-in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays), `foreseen` (what a
-model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record that is
-not made yet, or has no line for a view, there is a sentence.
+`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two
+builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays), `foreseen`
+(what a model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record
+that is not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -26,7 +26,9 @@ from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, tuned
 from benchmarks.rungs import ladder
+from hw4cli.compute.dispatch import ranking
 from hw4cli.compute.measured import RUN_SPREAD
+from hw4cli.compute.plan import DEVICES
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.nodes.model import predicted
 from hw4cli.problem.shape import Shape
@@ -90,16 +92,16 @@ BRIEF = {"flash": "flash", "torch efficient": "PyTorch"}  # the kernels that it 
 
 
 def brief(rows: list[dict[str, Any]]) -> str:
-    """A line for each case of the suite: the first kernel's figures, and how many times faster it is than others."""
+    """A line for each case of the suite: what `auto` takes on Hopper, and how many times faster it is than others."""
     table = {(row["case"], row["kernel"]): row for row in rows}
-    first = rows[0]["kernel"]
-    header = ["case", "(B, N, d)", f"{first} ms", "TFLOP/s", "max error", *(f"× {name}" for name in BRIEF.values())]
+    header = ["case", "(B, N, d)", "kernel", "ms", "TFLOP/s", "max error", *(f"× {name}" for name in BRIEF.values())]
     lines = []
     for case in dict.fromkeys(row["case"] for row in rows if row["case"].startswith("t")):
-        own = table[case, first]
+        N, d = table[case, rows[0]["kernel"]]["shape"][1:]
+        own = table[case, ranking(DEVICES[90], "", d, N)[0][0]]
         shape, median, tflops, error = (cells(own)[list(COLUMNS).index(key)] for key in BRIEF_COLUMNS)
         ratios = (f"{table[case, other]['median'] / own['median']:.1f}" for other in BRIEF)
-        lines.append([case, shape, median, tflops, error, *ratios])
+        lines.append([case, shape, own["kernel"], median, tflops, error, *ratios])
     return markdown(header, lines)
 
 

@@ -25,7 +25,7 @@ AUTO = "auto"
 ASKED = "asked for"
 # For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability and padded
 # head size (docs/ladder.md).
-LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 8192)}
+LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 2048)}
 
 
 def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0) -> tuple[tuple[str, ...], str]:

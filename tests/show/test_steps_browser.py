@@ -246,9 +246,9 @@ def test_stages_hold_the_tiles_that_were_asked_for_ahead(lab):
     begin(lab, kernel="split", shape="t28", step="23")
     held = lab.execute_script("return contents(walk)")
     assert find(lab, "#step-name").text == "Ask ahead, tile 5"
-    tiles = {name: (held[f"stage {n}"]["tile"], held[f"stage {n}"]["arriving"]) for n, name in enumerate("012345")}
-    arriving = {str(tile % 6): (tile, True) for tile in range(5, 10)}
-    assert tiles == {"4": (4, False), **arriving}
+    tiles = {name: (held[f"stage {n}"]["tile"], held[f"stage {n}"]["arriving"]) for n, name in enumerate("0123")}
+    arriving = {str(tile % 4): (tile, True) for tile in range(5, 8)}
+    assert tiles == {"0": (4, False), **arriving}
 
 
 def test_nothing_moves_by_itself_where_motion_is_to_be_reduced(lab):

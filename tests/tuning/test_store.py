@@ -21,7 +21,7 @@ from hw4cli.tuning.measured import TUNED
 from hw4cli.tuning.store import Finding, Machine, found, keep, path_of, workload
 
 MACHINE = Machine("NVIDIA H100 80GB HBM3", 13000, "123 456")
-SHAPE = Shape(4, 4096, 64)
+SHAPE = Shape(4, 1024, 64)
 PART = Part(0, 2, 0, SHAPE.N)
 FINDING = Finding(("flash", "split"), {"flash": {"BR": 128, "BC": 64}}, "2026-11-22")
 
