@@ -114,7 +114,8 @@ def test_causal_keys_are_cut_into_parts_where_one_long_block_would_outlast_the_o
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_kernel_of_a_file_is_launched_for_some_shape(name):
-    plans = [VARIANTS[name].plan(Shape(B, N, 64), DEVICES[90]) for B, N in ((1, 128), (1, 8192), (1000, 2048))]
+    shapes = [Shape(B, N, d) for B, N in ((1, 128), (1, 8192), (1000, 2048)) for d in (32, 64)]
+    plans = [VARIANTS[name].plan(shape, DEVICES[90]) for shape in shapes]
     launched = {launch.symbol for plan in plans for launch in plan.launches}
     text = (ROOT / "kernels" / f"{name}.cu").read_text()
     assert set(re.findall(r'extern "C" __global__.*?\b(\w+)\(const Params p\)', text, re.DOTALL)) == launched

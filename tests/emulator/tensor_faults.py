@@ -109,7 +109,7 @@ TENSOR_FAULTS = [
         kind="race",
         says="asynchronous copy or product read",
     ),
-    TURNS("turns: no wait for scores", old="group_wait<1>();", new="group_wait<2>();", says="wait for it first"),
+    TURNS("turns: no wait for scores", old="group_wait<1 + INT8>();", new="group_wait<2>();", says="wait for it first"),
     TURNS(
         "turns: no wait for P V",
         old="        group_wait<0>();\n        keep(r); ENDS(ADDING, used - 1);",

@@ -24,8 +24,8 @@ def model_of(name):
     return launch_models(plan, SHAPE, DEVICES[90])[plan.main]
 
 
-def test_the_profile_has_every_rung_but_those_that_are_no_kernel_of_one_launch():
-    assert {*VARIANTS} - {*RUNGS} == {"naive", "float64"}
+def test_the_profile_has_every_rung_but_split8_and_those_that_are_no_kernel_of_one_launch():
+    assert {*VARIANTS} - {*RUNGS} - {"split8"} == {"naive", "float64"}
 
 
 @pytest.mark.parametrize("name", [name for name in RUNGS if name not in ("halfwarp_local", "smallbr")])
