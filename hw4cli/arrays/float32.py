@@ -73,7 +73,7 @@ class Float32OnGpu:
         """
         if kernel != AUTO and (allowed is None or not has_bound(kernel)):
             return kernel
-        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk)
+        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
         if not own_scale:
             # One computes 1/sqrt(d) itself; to the other it matters how large Q is, not how large its scores are.

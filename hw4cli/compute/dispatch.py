@@ -23,12 +23,12 @@ from hw4cli.text.words import counted
 
 AUTO = "auto"
 ASKED = "asked for"
-# For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability and padded
-# head size (docs/ladder.md).
+# For rows of at least so many keys without a mask, the kernel that is faster than those of FASTEST, by compute
+# capability and padded head size (docs/ladder.md).
 LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 2048)}
 
 
-def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0) -> tuple[tuple[str, ...], str]:
+def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0, causal: bool = False) -> tuple[tuple[str, ...], str]:
     """The kernels that are worth trying, from fast to slow, for rows of N keys, and how that is known: measured,
     predicted by a rule for GPUs that nobody measured, or unknown where not even the architecture is
     (docs/performance.md).
@@ -45,7 +45,7 @@ def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0) -> tuple[tupl
         beyond = f", not measured at d={d}" if d > size else ""
         kernels, where = sizes[size], f"d={size}"
         name, least = LONG_ROWS.get((props.cc, padded_d(d)), ("", 0))
-        if name and least <= N:
+        if name and least <= N and not causal:
             kernels, where = (name, *kernels), f"{where} from N={least} on"
         return _known(kernels), f"measured fastest on {capability} at {where}{beyond}"
     if props.cc < 80:
@@ -65,6 +65,7 @@ def candidates(
     gpu: str,
     d: int,
     N: int = 0,
+    causal: bool = False,
     tuned: tuple[tuple[str, ...], str] | None = None,
 ) -> tuple[tuple[str, ...], str]:
     """The kernels to choose from, the preferred first, for a --kernel and rows of N keys; and why it is the first.
@@ -74,7 +75,7 @@ def candidates(
     """
     if kernel != AUTO and not has_bound(kernel):
         return (kernel,), ASKED
-    kernels, why = ranking(props, gpu, d, N)
+    kernels, why = ranking(props, gpu, d, N, causal)
     if kernel == AUTO and tuned:
         known = tuple(name for name in _known(tuned[0]) if has_bound(name))
         if kernels[0] in known:  # else what was timed then says nothing of the kernel that is known to be faster

@@ -111,7 +111,7 @@ class CudaDevice:
         self._timeline, self.progress = timeline, timeline.progress
         self._tuned = found(machine_of(self.gpu), shape) if kernel == AUTO and not self.by_rows else None
         order = (self._tuned.kernels, self._tuned.why) if self._tuned else None
-        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, shape.N, tuned=order)
+        kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, shape.N, shape.causal, tuned=order)
         self.choice = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error)
         self._asked = kernel, max_error
         self.gpu.companions = self._companions
@@ -137,7 +137,7 @@ class CudaDevice:
             return []
         plans = []
         for shape in (Shape(1, N, d, self.group.causal) for d in HEAD_SIZES for N in LENGTHS):
-            kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, shape.N)
+            kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, shape.N, shape.causal)
             first = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error).first
             plans.append(VARIANTS[first].plan(shape, self.gpu.props))
         own = VARIANTS[self.choice.first].plan(self.group, self.gpu.props).options

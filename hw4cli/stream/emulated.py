@@ -33,7 +33,7 @@ class EmulatedDevice(CpuDevice):
     """
 
     def __init__(self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline) -> None:
-        kernels, why = candidates(kernel, EMULATED, "", shape.d, shape.N)
+        kernels, why = candidates(kernel, EMULATED, "", shape.d, shape.N, shape.causal)
         super().__init__(Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, layout, timeline)
         self._libraries: dict[str, tuple[Plan, Library]] = {}
         self._one_at_a_time = threading.Lock()

@@ -49,6 +49,7 @@ def test_long_rows_whose_elements_are_too_large_for_integers_are_computed_by_spl
     ]
     assert choice("split8", N=8192).kernel_for((3, 3.2, 3)) == "split"
     assert this.kernel_for((3, 3, 6)) == choice("split", N=8192).kernel_for((3, 3, 6)) == "exact"
+    assert candidates(AUTO, *H200, 64, 8192, causal=True)[0][0] == "split"
     assert choice(N=8192).why == "measured fastest on compute capability 9.0 at d=64 from N=2048 on"
     assert choice(gpu=(DEVICES[80], "NVIDIA A100"), N=8192).kernels == choice(gpu=(DEVICES[80], "NVIDIA A100")).kernels
 

@@ -122,7 +122,8 @@ def test_a_run_takes_the_tuned_kernel_and_tile_where_it_chooses_itself(monkeypat
 def test_what_was_tuned_without_the_kernel_that_is_known_to_be_faster_says_nothing_of_it():
     without, both = ("split", "exact", "flash"), ("split", "split8", "exact", "flash")
     first = {
-        kernels: candidates(AUTO, DEVICES[90], "", 64, 8192, (kernels, "tuned"))[0][0] for kernels in (without, both)
+        kernels: candidates(AUTO, DEVICES[90], "", 64, 8192, tuned=(kernels, "tuned"))[0][0]
+        for kernels in (without, both)
     }
     assert first == {without: "split8", both: "split"}
 
