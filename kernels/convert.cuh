@@ -113,9 +113,16 @@ __device__ __forceinline__ int batches_before(const Params& p) {
 #endif
     return p.batches;
 }
+// BALANCED (parts.cuh): no block has started, and no row has been left in parts: its l is 0 until then.
+__device__ __forceinline__ void expect_parts(const Params& p) {
+    const long long rows = (long long)p.batches * p.Nq, step = (long long)gridDim.x * blockDim.x;
+    if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[FOUND + threadIdx.x] = 0;
+    for (long long n = blockIdx.x * (long long)blockDim.x + threadIdx.x; n < rows; n += step) p.row_stats[n] = float2{0, 0};
+}
 // K and V as pieces, tile by tile, of the batches that are converted before; eight columns a thread, CONVERT_CHUNKS times. Keys
 // past the end become zeros.
 __device__ __forceinline__ void convert(const Params& p) {
+    if (BALANCED) expect_parts(p);
     const int tiles = ceil_div(p.Nk, BC);
     __shared__ unsigned found[FOUND * BlockAbsmax::WARPS];
     BlockAbsmax absmax{found};

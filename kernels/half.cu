@@ -48,10 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             barrier_init<1>(K.full + 8 * n), barrier_init<4 * GROUPS>(K.empty + 8 * n);
             barrier_init<1>(V.full + 8 * n), barrier_init<4 * GROUPS>(V.empty + 8 * n);
         }
-        barriers_made();
     }
-    if (ONES) make_ones(base + ONES_AT);
-    __syncthreads();
+    begin_block(base + ONES_AT);
 
     if (group == 0) {
         fewer_registers<COPY_REGISTERS>();

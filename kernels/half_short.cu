@@ -54,10 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
     if (threadIdx.x == 0) {
         for (int n = 0; n < STAGES; n++)
             barrier_init<1>(base + FULL + 8 * n), barrier_init<GROUPS>(base + EMPTY + 8 * n);
-        barriers_made();
     }
-    if (ONES) make_ones(base + ONES_AT);
-    __syncthreads();
+    begin_block(base + ONES_AT);
 
     if (group == 0) {
         fewer_registers<COPY_REGISTERS>();

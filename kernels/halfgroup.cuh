@@ -54,3 +54,9 @@ __device__ __forceinline__ void make_ones(unsigned at) {
     for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(at + n, pack(1, 1));
     fence_async();
 }
+// What all threads need before their first tile: the barriers, which thread 0 has initialised, and the ones.
+__device__ __forceinline__ void begin_block(unsigned ones_at) {
+    if (threadIdx.x == 0) barriers_made();
+    if (ONES) make_ones(ones_at);
+    __syncthreads();
+}

@@ -24,8 +24,6 @@ __device__ __forceinline__ void meet_group(int id) { asm volatile("bar.sync %0, 
 // Barrier `id` is for 256 threads: 128 that wait, and 128 that arrive and go on.
 __device__ __forceinline__ void wait_for_turn(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void give_turn(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
-// Barrier `id` is for a group of four warps.
-__device__ __forceinline__ void group_meets(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
 
 template <int COUNT> __device__ __forceinline__ void fewer_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));

@@ -18,12 +18,6 @@ template <bool FIRST> __device__ __forceinline__ void take_number(const Params& 
 __device__ __forceinline__ unsigned block_number() {
     return BALANCED ? SHFL(*(const volatile unsigned*)((const char*)shared + NUMBER_AT), 0) : blockIdx.x;
 }
-// No block has started, and no row has been left in parts: its l is 0 until then. (By the launch before, of any blocks.)
-__device__ __forceinline__ void expect_parts(const Params& p) {
-    const long long rows = (long long)p.batches * p.Nq, step = (long long)gridDim.x * blockDim.x;
-    if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[FOUND + threadIdx.x] = 0;
-    for (long long n = blockIdx.x * (long long)blockDim.x + threadIdx.x; n < rows; n += step) p.row_stats[n] = float2{0, 0};
-}
 
 struct Part { int task, first, last; };  // of a task, tiles `first` to `last`
 // Part n of this block, of the first batches or of the others; false if there is none. A block takes its share from the end

@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned low) { return 
 struct Corrections { int of[SL][4]; };
 // Q: hi in registers, its integers at `to` in shared memory, for a group whose barrier is `id`.
 __device__ __forceinline__ Largest bring_queries(RowState& r, const Params&, const float* q, int rows_left, unsigned to, int id) {
-    group_meets(id);  // all products with those of the task before are computed
+    meet_group(id);  // all products with those of the task before are computed
     const Largest found = each_query(q, rows_left, [&](int i, int step, int e, float2 x) {
         const HiIntegers both = split_integers(x.x, x.y);
         const unsigned row = warp_row() % 64 + threadIdx.x % 32 / 4 + e % 2 * 8, c = step * 16 + threadIdx.x % 4 * 2 + e / 2 * 8;
@@ -26,7 +26,7 @@ __device__ __forceinline__ Largest bring_queries(RowState& r, const Params&, con
         store_shared(to + swizzle_integer(row, c, true), (unsigned short)both.whole);
     });
     fence_async();
-    group_meets(id);
+    meet_group(id);
     return found;
 }
 __device__ __forceinline__ void ask_corrections(Corrections& X, unsigned k_at, unsigned q_at) {

@@ -27,17 +27,8 @@
 
 static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in one");
 
-extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split_convert(const Params p) {
-#if BALANCED
-    expect_parts(p);
-#endif
-    convert(p);
-}
-#if GROUPS
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend<false>(p); }
-#else
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split_convert(const Params p) { convert(p); }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split(const Params p) { attend(p); }
-#endif
 #if AHEAD
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split_first(const Params p) { attend<true>(p); }
 #endif

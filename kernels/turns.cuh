@@ -171,7 +171,7 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
 }
 
 // A block: it takes task after task of the first batches, and meanwhile converts K and V of the others; or of the others.
-template <bool FIRST> __device__ __forceinline__ void attend(const Params& p) {
+template <bool FIRST = false> __device__ __forceinline__ void attend(const Params& p) {
     const Tiles tiles{shared_start(shared)};
     const int group = group_number();
     if (threadIdx.x == 0) tiles.prepare(), take_number<FIRST>(p);

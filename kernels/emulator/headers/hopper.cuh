@@ -21,7 +21,6 @@ inline void store_box(const TensorMap& map, int column, int row, int head, int b
 inline void meet_group(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
 inline void wait_for_turn(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void give_turn(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
-inline void group_meets(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
 template <int COUNT> inline void fewer_registers(EMU_HERE) {
     emu::set_registers(EMU_SITE("setmaxnreg.dec"), COUNT, false);
 }
