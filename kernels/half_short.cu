@@ -19,8 +19,7 @@ struct HalfShortParams : HalfTensors {
 constexpr unsigned STAGE_BYTES = Q_BYTES + 2 * TILE_BYTES;
 constexpr unsigned ONES_AT = STAGES * STAGE_BYTES, FULL = ONES_AT + (ONES ? 2048 : 0), EMPTY = FULL + 8 * STAGES;
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (TEAMS * GROUPS + 1), "a group for each 64 rows, and one that copies");
-
-static_assert(STAGES % TEAMS == 0, "a room is one team's: only who has waited for its last phase can tell the next one's parity");
+static_assert(STAGES % TEAMS == 0, "a stage belongs to one team: its parity is known to those who waited for its last phase");
 
 extern __shared__ __align__(1024) float4 shared[];
 
@@ -29,15 +28,13 @@ __device__ __forceinline__ void leave(const RowState& r, const HalfShortParams& 
                                       unsigned to, int id) {
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
     UNROLL for (int h = 0; h < 2; h++) {
-        const float l = ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
-        const float over = l == 0 ? 0 : __frcp_rn(l);
+        const float l = row_sum(r, h), over = l == 0 ? 0 : __frcp_rn(l);
         UNROLL for (int n = 0; n < COLUMNS / 8; n++)
             store_shared(to + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n ^ row) & 7) * 16 + lane % 4 * 4,
                          pack(r.O[n][2 * h] * over, r.O[n][2 * h + 1] * over));
         const int out = row0 + row + 8 * h;
         if (p.work.lse && lane % 4 == 0 && out < p.work.Nq)
-            p.work.lse[(long long)(t.batch * p.work.heads + t.head) * p.work.Nq + out] =
-                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+            lse_of(p.work, t, out) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
     }
     fence_async();
     meet_group(id);

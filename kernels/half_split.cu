@@ -2,7 +2,8 @@
 //
 // Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
 //           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: nobody waits for a block until
-//           its warps put O together. half_split_combine puts the splits together, in their order: the same bits every time.
+//           its warps put O together. half_split_combine puts the splits together, in their order: the same bits every time; on
+//           9.0 it is launched early, and waits. ONCE: one tile of rows reads K and V, which leave the L2 cache first.
 // Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
 // Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128 or 256; then the same memory
 //           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.

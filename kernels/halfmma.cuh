@@ -42,7 +42,7 @@ template <int LATER> __device__ __forceinline__ void arrived() {
 }
 
 // Rows of a matrix on their way to shared memory, zeros past the end and right of D; a block (LANES: THREADS) or a warp copies.
-// LAST: nobody reads them again.
+// LAST: nobody reads them again, so that they leave the L2 cache first.
 template <int LANES, bool LAST = false> struct Rows {
     static constexpr int PASS = LANES / SLOTS;  // rows that all of them copy at once
     const unsigned short* from;                 // this thread's chunk of its first row

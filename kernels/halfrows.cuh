@@ -132,11 +132,17 @@ template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const Ha
 
 // ---- O
 
+// l of a row, of all four lanes that have columns of it.
+__device__ __forceinline__ float row_sum(const RowState& r, int h) {
+    return ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
+}
+__device__ __forceinline__ float& lse_of(const HalfWork& p, const RowTile& t, int row) {
+    return p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row];
+}
 __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, const RowTile& t, int row0) {
     const int lane = threadIdx.x % 4;
     UNROLL for (int h = 0; h < 2; h++) {
-        const float l = ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
-        const float over = l == 0 ? 0 : __frcp_rn(l);
+        const float l = row_sum(r, h), over = l == 0 ? 0 : __frcp_rn(l);
         const int row = row0 + 8 * h;
         unsigned short* o = p.o.data + t.batch * p.o.batch + t.head * p.o.head + row * p.o.row;
         UNROLL for (int g = 0; g < COLUMNS / 32; g++) {
@@ -147,8 +153,6 @@ __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, cons
             const int column = g * 32 + lane * 8;
             if (row < p.Nq && column < D) *(uint4*)(o + column) = make_uint4(x[0], x[1], x[2], x[3]);
         }
-        if (p.lse && lane == 0 && row < p.Nq)
-            p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row] =
-                l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+        if (p.lse && lane == 0 && row < p.Nq) lse_of(p, t, row) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
     }
 }

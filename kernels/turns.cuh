@@ -107,7 +107,7 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
     auto mask_tail = [&](int j) {
         if (const Mask mask = mine.after(j * BC); !mask.is_full(BC)) apply(mask, (Scores*)&S);
     };
-    // The tile whose corrections are computed beside the scores of the first, or of the one before.
+    // The tile whose corrections are computed meanwhile: the next one; behind the last tile its own again, unused.
     unsigned corrected = used + (INT8 && mine.keys > BC);
     zero(r);
     tiles.wait(used); BEGINS(SCORING, used);
