@@ -6,7 +6,11 @@
 # On a cluster: srun -p amd -N1 -n1 --gres=gpu:1 benchmarks/amd.sh DIR
 set -euo pipefail
 
-dir=${1:?wrong usage: benchmarks/amd.sh DIR}
+if [ $# -ne 1 ]; then
+    echo "usage: $0 DIR" >&2
+    exit 2
+fi
+dir=$1
 here=$(cd "$(dirname "$0")/.." && pwd)
 matrix=$here/kernels/hip/matrix.cu
 cases=${CASES:-t01-t30}

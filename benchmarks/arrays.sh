@@ -5,19 +5,19 @@
 # mask), GPU-decode.json (few rows, shared heads), GPU-exactness.json (16 bits: errors; 10 s). WHAT="mma decode" makes
 # those two.
 # Where there is no git history, HW4_COMMIT names the commit.
-folder=$1 gpu=$2 python=${3:-python3} failed=0
-wanted=" ${WHAT:-arrays mma masks decode exactness} "
+made="arrays mma masks decode exactness" more=
+. "$(dirname "$(realpath "$0")")/records.sh"
 
 # bench RECORD WORKLOADS OPTIONS...: workloads are separated by semicolons
 bench() {
-    case $wanted in *" $1 "*) ;; *) return ;; esac
+    wanted "$1" || return 0
     record=$folder/$gpu-$1.json workloads=$2
     shift 2
     while [ -n "$workloads" ]; do
         set -- "$@" --workload "${workloads%%;*}"
         case $workloads in *\;*) workloads=${workloads#*;} ;; *) workloads= ;; esac
     done
-    "$python" -m hw4cli bench "$@" --output "$record" || failed=1
+    run -m hw4cli bench "$@" --output "$record"
 }
 
 bench arrays 'tilelang;tilelang-causal;lm8k;lm8k-causal;lm16k;lm16k-wide;heads64;t29-half;t12-half;t11-half' \

@@ -4,14 +4,17 @@ python benchmarks/cache.py --output benchmarks/h200-cache.csv
 """
 
 import argparse
-import csv
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from benchmarks.scripts import end_with, new_file, write_lines  # noqa: E402
+
 SAME, OTHER, WRITTEN = "same blocks", "other blocks", "written"  # who reads a part the second time
 ALL = "all blocks"  # each reads all of it, both times
 READ = (12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 60, 72)  # MiB
@@ -79,7 +82,7 @@ def target() -> None:
 def main() -> None:
     """Count, and write the lines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=new_file, required="--target" not in sys.argv)
     parser.add_argument("--target", action="store_true")
     options = parser.parse_args()
     if options.target:
@@ -93,14 +96,13 @@ def main() -> None:
     command = [sys.executable, str(Path(__file__).resolve()), "--target"]
     text = profile_text(NCU, find_tool(NCU), counters, command, from_start=False)
     marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith("counted|")]
-    with options.output.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("pass", "mib", "dram_read", "dram_written"))
-        for words, one in zip(marks, read_launches(text)[1], strict=True):
-            values = (value_of(metric, NCU, one.values) for metric in metrics)
-            writer.writerow([*words, *(f"{value or 0:.2f}" for value in values)])
+    lines: list[Iterable[object]] = [("pass", "mib", "dram_read", "dram_written")]
+    for words, one in zip(marks, read_launches(text)[1], strict=True):
+        values = (value_of(metric, NCU, one.values) for metric in metrics)
+        lines.append([*words, *(f"{value or 0:.2f}" for value in values)])
+    write_lines(options.output, lines)
     return None
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

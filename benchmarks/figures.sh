@@ -4,6 +4,10 @@
 # PARTS: of sweep64, sweep32, tiles, energy; all by default. Each takes 20 to 70 seconds on an H200.
 set -u
 failed=0
+if [ $# -lt 2 ]; then
+    echo "usage: $0 DIR PREFIX [PARTS], as in: $0 benchmarks/figures h200" >&2
+    exit 2
+fi
 folder=$1 prefix=$2
 shift 2
 [ $# -gt 0 ] || set -- sweep64 sweep32 tiles energy

@@ -4,27 +4,24 @@
 # ladder rows threads halfwarp tiles, each in 15 to 40 s on an H200. WHAT="split ladder" makes those two. Only WHAT asks
 # for heads, thirty (every case) and end-to-end (whole programs: the cases' 5 GB in testcases/, and some 5 min).
 # Where there is no git history, HW4_COMMIT names the commit.
-gpu=$2 python=${3:-python3} failed=0
-mkdir -p "$1" && folder=$(realpath "$1") && cd "$(dirname "$(realpath "$0")")/.." || exit
+made="split flash split-mma ladder rows threads halfwarp tiles" more="heads thirty end-to-end"
+. "$(dirname "$(realpath "$0")")/records.sh"
 large="--cases t11,t12,t21,t22,t24,t25,t27,t28,t29,t30 --shape 1,8192,64 --shape 1,8192,32"
 heads=
 for d in 96 128; do
     for sizes in 9600,128 500,2048 100,4096 4,16384 1,8192; do heads="$heads --shape $sizes,$d"; done
 done
 
-hw4() {
-    "$python" -m hw4cli "$@" || failed=1
-}
 bench() {
-    hw4 bench "$@" --output "$folder/$gpu-$record.json"
+    run -m hw4cli bench "$@" --output "$folder/$gpu-$record.json"
 }
 
-for record in ${WHAT:-split flash split-mma ladder rows threads halfwarp tiles}; do
+for record in $what; do
     case $record in
     split) bench split split8 exact flash $large --peers torch --samples 20 ;;
     flash) bench flash $large --peers torch --samples 20 ;;
     split-mma)
-        "$python" -m benchmarks.without_warpgroups --output "$folder/$gpu-$record.json" || failed=1
+        run -m benchmarks.without_warpgroups --output "$folder/$gpu-$record.json"
         ;;
     ladder) bench all --cases t28 --samples 6 ;;
     rows) bench smallbr --cases t28 --tile 1x32 --tile 2x32 --tile 4x32 --tile 8x32 --tile 16x32 --samples 10 ;;
@@ -41,11 +38,7 @@ for record in ${WHAT:-split flash split-mma ladder rows threads halfwarp tiles};
     heads) bench split exact flash $heads ;;
     thirty) bench split exact flash --cases t01-t30 ;;
     end-to-end)
-        make hw4 && hw4 gen t01-t30 && bench --end-to-end --cases t01-t30 --program ./hw4 || failed=1
-        ;;
-    *)
-        echo "$0: there is no record $record of files; the head of $0 names them" >&2
-        exit 2
+        make hw4 && run -m hw4cli gen t01-t30 && bench --end-to-end --cases t01-t30 --program ./hw4 || failed=1
         ;;
     esac
 done

@@ -9,19 +9,25 @@ numbers, and of such as cost digits. `make results` makes the table.
 import argparse
 import datetime
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    print("gradient_errors.py needs PyTorch (docs/torch.md)", file=sys.stderr)
+    sys.exit(3)
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import hw4cli.torch
+from benchmarks.scripts import end_with, new_file
 from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import commit
 from hw4cli.lab.tables import SCHEMA
+from hw4cli.system.files import write_text
 
 # What becomes of normally distributed q, k, v and dO.
 INPUTS: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any, Any, Any]]] = {
@@ -78,7 +84,7 @@ def measured(function: Callable[..., Any], inputs: list[Any], do: Any, right: tu
 def main() -> None:
     """The record, and a line for each type, kind of numbers and implementation as it comes."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=new_file, required=True)
     parser.add_argument("--rows", type=int, default=4096)
     given = parser.parse_args()
     by = {"hw4": partial(hw4cli.torch.attention, is_causal=True)}
@@ -105,8 +111,7 @@ def main() -> None:
         "shape": [BATCH, HEADS, given.rows, D],
         "rows": rows,
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_text(given.output, json.dumps(record, indent=1) + "\n")
 
 
 def _cudnn(version: int) -> str:
@@ -115,4 +120,4 @@ def _cudnn(version: int) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -7,13 +7,10 @@
 #   errors     FOLDER/errors/GPU.json: errors of gradients against float64, of hostile numbers, too
 #   sweep      FOLDER/GPU-gradients-sweep.json and .csv: N, d, element types, masks (some 60 s)
 # Where there is no git history, HW4_COMMIT names the commit.
-set -e
-folder=$1 gpu=$2 python=${3:-python3}
+made="gradients training designs errors" more=sweep
+. "$(dirname "$(realpath "$0")")/records.sh"
 bench() {
-    "$python" -m hw4cli bench --pause 0.03 "$@"
-}
-wanted() {
-    case " ${WHAT:-gradients training designs errors} " in *" $1 "*) ;; *) return 1 ;; esac
+    run -m hw4cli bench --pause 0.03 "$@"
 }
 all=cudnn,fa2,efficient
 large="--workload lm16k --workload heads64 --workload lm8k-causal --workload lm8k"
@@ -30,12 +27,14 @@ if wanted designs; then
         --output "$folder/$gpu-designs.json" $large
 fi
 if wanted errors; then
-    "$python" -m benchmarks.gradient_errors --output "$folder/errors/$gpu.json"
+    mkdir -p "$folder/errors"
+    run -m benchmarks.gradient_errors --output "$folder/errors/$gpu.json"
 fi
-wanted sweep || exit 0
+wanted sweep || exit $failed
 set --
 for N in 1024 16384; do for d in 64 128; do for dtype in fp16 bf16 fp32; do for mask in "" causal; do
     set -- "$@" --workload "B=$((16384 / N)) H=4 N=$N d=$d dtype=$dtype $mask"
 done; done; done; done
 bench --pass bwd --peers $all --samples 6 --output "$folder/$gpu-gradients-sweep.json" --format csv "$@" \
     > "$folder/$gpu-gradients-sweep.csv"
+exit $failed

@@ -23,6 +23,8 @@ from cluster import Cluster, processes_naming  # noqa: E402
 from helpers import run_hw4  # noqa: E402
 
 from benchmarks.randomfiles import File, Sizes, digest  # noqa: E402
+from benchmarks.scripts import end_with, new_file  # noqa: E402
+from hw4cli.errors import MachineError  # noqa: E402
 from hw4cli.lab.endtoend import machine  # noqa: E402
 from hw4cli.lab.record import commit  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
@@ -65,11 +67,11 @@ def measured(folder: Path, cluster: Cluster, runs: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=new_file, required=True)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     if len(os.sched_getaffinity(0)) < 2:
-        raise SystemExit("this needs two cores")
+        raise MachineError("two nodes need two cores, and here is one")
     with tempfile.TemporaryDirectory(prefix="hw4-nodes-") as name, Cluster(Path(name), nodes=2) as cluster:
         load = os.getloadavg()[0]
         rows = measured(Path(name), cluster, options.runs)
@@ -78,4 +80,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

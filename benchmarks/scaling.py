@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.randomfiles import File, Sizes, digest, worst_error  # noqa: E402
+from benchmarks.scripts import end_with, new_file  # noqa: E402
 from hw4cli.device.gpu import Gpu  # noqa: E402
 from hw4cli.doctor.measure import measured as measured_rates  # noqa: E402
 from hw4cli.doctor.measure import rate_of  # noqa: E402
@@ -201,7 +202,8 @@ class Scaling:
                 f"  {count} GPUs, {kernel}: stream {stream:.3f} s (predicted {model:.3f}), process {wall:.3f} s, "
                 f"others from {joined} s on, largest error of some rows {errors[checksum]:.1e}"
             )
-        say(f"  outputs {'DIFFER' if len(errors) > 1 else 'are equal'}")
+        if errors:
+            say(f"  outputs {'DIFFER' if len(errors) > 1 else 'are equal'}")
         target.unlink(missing_ok=True)
 
     def _warm_up(self, source: Path, shape: Sizes) -> None:
@@ -233,7 +235,7 @@ class Scaling:
 def main(arguments: list[str] | None = None) -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path, required=True, help="the record; one that is there is gone on with")
+    parser.add_argument("--output", type=new_file, required=True, help="the record; one that is there is gone on with")
     parser.add_argument("--gpus", type=gpu_counts, default="1,2,4,8", help="numbers of GPUs")
     parser.add_argument("--runs", type=int, default=3, help=f"of each, unless one takes more than {ONCE:g} s")
     parser.add_argument("--folder", type=existing_folder, default="/dev/shm", help="for the files")
@@ -246,6 +248,8 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     counts = options.gpus
     journal = Journal(options.output, options.seconds)
+    if not options.cpu:
+        Gpu()  # raises MachineError if there is none
     with tempfile.TemporaryDirectory(prefix="hw4-scaling-", dir=options.folder) as name:
         scaling = Scaling(journal, counts, options.runs, Path(name), options.cpu)
         scaling.rates()
@@ -269,4 +273,4 @@ def shrunk(shape: Sizes, by: int) -> Sizes:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

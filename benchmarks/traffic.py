@@ -6,9 +6,8 @@ Each kernel runs twice in a process of its own kind, and the second run is count
 """
 
 import argparse
-import csv
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from benchmarks.scripts import end_with, new_file, write_lines  # noqa: E402
+
 SHAPES = "4,16384,64", "16,4096,64", "8,16384,64", "100,4096,64", "500,2048,64", "9600,128,64", "4,32768,32"
 SPLITS = {"4,16384,64": (1, 2, 8), "16,4096,64": (1, 4)}  # of flash, beside its own
 ARRAYS = {
@@ -121,22 +123,20 @@ def measured(group: str) -> Iterator[list[str]]:
 def main() -> None:
     """Count, and write the lines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=new_file, required="--target" not in sys.argv)
     parser.add_argument("--target")
     parser.add_argument("--groups", default=",".join(GROUPS), help="of %(default)s")
     options = parser.parse_args()
     if options.target:
         return target(options.target)
-    with options.output.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        for group in options.groups.split(","):
-            for line in measured(group):
-                writer.writerow(line)
-                print(*line, flush=True)
-            file.flush()
+    lines: list[Iterable[object]] = [COLUMNS]
+    for group in options.groups.split(","):
+        for line in measured(group):
+            lines.append(line)
+            print(*line, flush=True)
+    write_lines(options.output, lines)
     return None
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

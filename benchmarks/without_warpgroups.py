@@ -4,10 +4,9 @@ python -m benchmarks.without_warpgroups --cases t22,t30 --output benchmarks/h200
 """
 
 import argparse
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+from benchmarks.scripts import end_with, new_file
 from hw4cli.benchcommand.shown import announce, publish
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu
@@ -33,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", default=CASES)
     parser.add_argument("--samples", type=int, default=20, help="of each kernel and case, at most")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=new_file)
     options = parser.parse_args()
     cases = [(case.name, case.shape, case.seed) for case in suite.select([options.cases])]
     gpu, other = Gpu(), Gpu()
@@ -51,4 +50,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

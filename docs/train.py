@@ -11,11 +11,16 @@ import argparse
 import hashlib
 import os
 import random
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    print("train.py needs PyTorch (docs/torch.md)", file=sys.stderr)
+    sys.exit(3)
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 

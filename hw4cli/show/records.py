@@ -17,6 +17,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.text.words import printable
 
 END_TO_END = "end-to-end"
+READ = (None, "arrays", END_TO_END, TIMELINE)  # kinds of records: of kernels, of kernels of arrays, and these
 TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
 FLOAT32, FORWARD = "float32", "forward"  # of rows that name neither: all that early records hold
 
@@ -115,8 +116,10 @@ FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes"
 
 
 def load(path: Path) -> Record:
-    """A record that `hw4 bench --output` wrote. InputError if it is none, or one of its rows is damaged."""
+    """A record that `hw4 bench --output` wrote. InputError if it is none or of another kind, or a row is damaged."""
     raw = read_record(path)
+    if raw.get("kind") not in READ:
+        raise InputError(f"{path} is a record of {printable(str(raw['kind']))}, not of kernels, programs or timelines")
     machine = raw["machine"]
     try:
         programs, timelines = raw.get("kind") == END_TO_END, raw.get("kind") == TIMELINE

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import ROOT
 from records import COMMITTED, blocks, row, written
 
 from hw4cli.errors import InputError
@@ -104,3 +105,11 @@ def test_a_sweep_is_one_b_or_one_product_with_three_values_of_n(tmp_path):
     assert sweep((4, 128), (4, 256)) is None
     assert sweep((4, 128), (4, 256), (4, 512), (1, 512)) == ("B", 4)
     assert sweep((4, 128), (2, 256), (1, 512), (3, 512)) == ("B·N", 512)
+
+
+@pytest.mark.parametrize("name", ["figures/h200-against.json", "scaling/h200.json", "scaling/nodes.json"])
+def test_a_record_of_another_kind_is_not_called_damaged(name):
+    with pytest.raises(
+        InputError, match=r"is a record of (builds|scaling|nodes), not of kernels, programs or timelines"
+    ):
+        load(ROOT / "benchmarks" / name)

@@ -1,0 +1,40 @@
+"""How the programs of this folder take the name of a record, and end: a problem is a sentence and an exit status."""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from hw4cli.errors import Hw4Error
+from hw4cli.system.files import write_text
+
+
+def new_file(text: str) -> Path:
+    """A file to write, in a folder that is there: what is measured for minutes is not lost for a typing error."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{path.parent} is not a folder")
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
+    return path
+
+
+def write_lines(path: Path, lines: Iterable[Iterable[object]]) -> None:
+    """Write a CSV file, whole or not at all. Raises as hw4cli.system.files.write_text does."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    write_text(path, text.getvalue())
+
+
+def end_with(main: Callable[[], int | None]) -> NoReturn:
+    """Run a program and exit as hw4 does: 2 for what the user gave, 3 for the machine, 130 if interrupted."""
+    try:
+        sys.exit(main() or 0)
+    except Hw4Error as error:
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
