@@ -1,10 +1,8 @@
 """The model of what a kernel moves and computes, against a profile, and against counting."""
 
 import csv
-from collections import Counter
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from hw4cli.measure.gpus import model_named
 from hw4cli.measure.metrics import MOVED, value_of
 from hw4cli.measure.model import launch_models
 from hw4cli.problem.shape import Shape
-from hw4cli.stepper.blocks import blocks_of, parts_of
+from hw4cli.stepper.blocks import blocks_of
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, MOST_VISITS, Visit, read_again
 
 PROFILED = Shape(16, 4096, 64)
@@ -227,8 +225,9 @@ def test_gradients_on_hopper_move_the_bytes_of_the_model():
     for line, model in counted_on_an_h200("backward_once", "backward_wgmma"):
         seen.add(line["launch"])
         assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.015), line
-        if line["kernel"] == "backward_once":
-            assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.48), line  # rows of 16-bit sums
+        if line["kernel"] == "backward_once":  # backward_round stores rows of 16 bits, in pieces
+            within = {"backward_once": 0.02, "backward_stats": 0.18}.get(line["launch"], 0.48)
+            assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=within), line
         if line["workload"] != "gqa":  # whose heads share keys
             assert 0.84 < 1e6 * float(line["dram_read"]) / model.dram[0] < 1.2, line
     assert len(seen) == 5
@@ -288,16 +287,6 @@ def test_what_a_block_leaves_of_its_rows_comes_from_dram_again_where_much_was_to
 
     assert again(0) == 0
     assert again(20 << 20) == 2000  # Q, and O
-
-
-@pytest.mark.parametrize(("tasks", "blocks", "tiles"), [(344, 132, 256), (133, 132, 7), (352, 132, 64), (263, 132, 3)])
-def test_blocks_that_share_tasks_take_each_tile_once_and_equally_many(tasks, blocks, tiles):
-    taken = parts_of(tasks, blocks, tiles)
-    found = Counter((part.task, tile) for own in taken for part in own for tile in range(part.first, part.last))
-    assert found == Counter((task, tile) for task in range(tasks) for tile in range(tiles))
-    sizes = [sum(part.last - part.first for part in own) for own in taken]
-    assert max(sizes) - min(sizes) <= 2 * 4  # no part is shorter than four tiles
-    assert all(later.task < sooner.task for own in taken for sooner, later in pairwise(own[tasks // blocks - 1 :]))
 
 
 def test_what_no_two_blocks_visit_and_more_tasks_than_are_followed_are_read_once():
