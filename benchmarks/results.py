@@ -17,6 +17,7 @@ that is not made yet, or has no line for a view, there is a sentence.
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +27,17 @@ from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, tuned
 from benchmarks.rungs import ladder
+from benchmarks.scalingtables import foreseen, in_shards, over_nodes, scaling, scaling_caption
 from hw4cli.compute.dispatch import ranking
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import DEVICES
 from hw4cli.lab.tables import COLUMNS, cells, read_record
-from hw4cli.nodes.model import predicted
-from hw4cli.problem.shape import Shape
-from hw4cli.show.scaling import SEQUENCE, STRONG, WEAK, Scaling, load_scaling
+from hw4cli.show.scaling import Scaling, load_scaling
 from hw4cli.text.tables import markdown
-from hw4cli.text.words import counted
 
 HERE = Path(__file__).resolve().parent
 NOT_MEASURED = "*Not measured yet.*\n"
+View = Callable[[Path], str]  # from a record's file to what a page shows of it
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -127,149 +127,73 @@ def programs_caption(record: dict[str, Any]) -> str:
     return f"{facts}; commit {record['commit']}, {record['date']}; {methods}."
 
 
-SCALING_COLUMNS = (
-    "file (B, N, d)",
-    "GPUs",
-    "kernel",
-    "stream s",
-    "process s",
-    "× one GPU",
-    "efficiency",
-    "predicted s",
-)
-JOINED = "others from s"  # when further GPUs had been opened
+def of_record(view: Callable[[dict[str, Any]], str]) -> View:
+    """The view of a record of `hw4 bench`, and how it was made; a sentence where the view has a header alone."""
+
+    def text(path: Path) -> str:
+        record = read_record(path)
+        shown = view(record)
+        how = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
+        return f"{shown}\n{how}\n" if shown.count("\n") > 2 else NOT_MEASURED
+
+    return text
 
 
-def scaling(record: Scaling) -> str:
-    """A line for each file and number of GPUs; where the work grows with them, × is the work in the same time."""
-    lines = []
-    for step in (step for what in (STRONG, WEAK) for steps in record.of(what).values() for step in steps):
-        sizes = "({}, {}, {})".format(*step.row["shape"])
-        file = sizes if step.name == "x".join(map(str, step.row["shape"])) else f"{step.name} {sizes}"
-        joined = ", ".join(f"{seconds:.2f}" for seconds in step.row.get("joined", ())) or "-"
-        times = f"{step.seconds:.3f}", f"{step.row['wall']:.3f}"
-        ratios = f"{step.speedup:.2f}", f"{step.efficiency:.2f}", f"{step.predicted:.3f}"
-        lines.append([file, str(step.gpus), step.row["kernel"], *times, *ratios, joined])
-    return markdown([*SCALING_COLUMNS, JOINED], lines)
+def of_rows(view: Callable[[list[dict[str, Any]]], str]) -> View:
+    """The same of a record's rows alone."""
+    return of_record(lambda record: view(record["rows"]))
 
 
-def in_shards(record: Scaling) -> str:
-    """A line for each pass over a sequence in shards and number of GPUs."""
-    lines = []
-    for steps in record.of(SEQUENCE).values():
-        for step in steps:
-            _, heads, rows, d = step.row["shape"]
-            causal, backward = step.row["causal"], step.row["direction"] == "backward"
-            flops = 4 * heads * rows * rows * d * (2.5 if backward else 1) / (2 if causal else 1)
-            name = f"{step.row['direction']}{', causal' if causal else ''}"
-            figures = f"{step.seconds:.4f}", f"{flops / step.seconds / 1e12:.0f}", f"{step.speedup:.2f}"
-            lines.append(
-                [name, str(step.gpus), *figures, f"{step.efficiency:.2f}", f"{step.row['relative_error']:.1e}"]
-            )
-    header = ["pass", "GPUs", "s", "TFLOP/s", "× one GPU", "efficiency", "relative error"]
-    return markdown(header, lines) if lines else "Not measured.\n"
+def of_arrays(record: dict[str, Any]) -> str:
+    """The view `arrays`, which says whose machine it is and how fast that copies."""
+    return arrays(record["rows"], record["machine"].get("gpu") or "", record.get("copy_gb_per_s"))
 
 
-FORESEEN = {  # files, and on how many GPUs of a node, and nodes
-    (8, 1 << 20, 64): ((1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)),
-    (128, 1 << 20, 64): ((8, 1), (8, 4), (8, 16)),
+def of_json(view: Callable[[Any], str]) -> View:
+    """The view of a whole file."""
+    return lambda path: view(json.loads(path.read_text(encoding="utf-8")))
+
+
+def of_list(view: Callable[[list[dict[str, Any]]], str]) -> View:
+    """The view of a file with one document or a list of them."""
+    return of_json(lambda found: view(found if isinstance(found, list) else [found]))
+
+
+def of_scaling(view: Callable[[Scaling], str]) -> View:
+    """The view of a record of benchmarks/scaling.py."""
+    return lambda path: view(load_scaling(path))
+
+
+VIEWS: dict[str, View] = {
+    "list": of_rows(as_list),
+    "versus": of_rows(versus),
+    "brief": of_rows(brief),
+    "programs": of_rows(programs),
+    "arrays": of_record(of_arrays),
+    "sustained": of_rows(sustained),
+    "masks": of_rows(masks),
+    "exactness": of_rows(exactness),
+    "gradients": of_rows(gradients),
+    "designs": of_rows(designs),
+    "errors": of_json(errors),
+    "energy": of_rows(energy),
+    "counters": of_list(counters),
+    "tuned": of_list(lambda records: tuned(records, RUN_SPREAD)),
+    "builds": of_json(builds),
+    "scaling": lambda path: f"{of_scaling(scaling)(path)}\n{scaling_caption(path)}\n",
+    "shards": of_scaling(in_shards),
+    "foreseen": of_scaling(foreseen),
+    "nodes": over_nodes,
 }
-
-
-def foreseen(record: Scaling) -> str:
-    """What the machine's rates predict for two files, on more GPUs and nodes; beside it what was measured."""
-    steps = {(tuple(step.row["shape"]), step.gpus): step for step in record.steps if step.what == STRONG}
-    measured = {place: f"{step.seconds:.2f}" for place, step in steps.items()}
-    rates = record.rates(next((step.kernel for (sizes, _), step in steps.items() if sizes in FORESEEN), ""))
-    lines = []
-    for sizes, places in FORESEEN.items():
-        for gpus, nodes in places:
-            one = predicted(Shape(*sizes), rates, gpus, nodes)
-            place = f"{nodes} nodes of {gpus} GPUs" if nodes > 1 else counted(gpus, "GPU")
-            found = measured.get((sizes, gpus), "-") if nodes == 1 else "-"
-            lines.append([str(sizes), place, f"{one.seconds:.2f}", f"{one.efficiency:.2f}", one.limit, found])
-    return markdown(["file", "on", "predicted s", "efficiency", "limited by", "measured s"], lines)
-
-
-def over_nodes(path: Path) -> str:
-    """A line for each place of a record of benchmarks/nodes.py, and the machine in a sentence. × and efficiency are
-    beside one node with one rank; where the work grows with the nodes, × is the work in the same time."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    lines = []
-    for row in record["rows"]:
-        best = min(row["seconds"])
-        nodes, sizes = row["nodes"], "({}, {}, {})".format(*row["shape"])
-        one = next(min(x["seconds"]) for x in record["rows"] if (x["what"], x["nodes"]) == (row["what"], 1))
-        times = one / best * (nodes if row["what"] == "weak" else 1)
-        place = f"{counted(nodes, 'node')}, {counted(row['ranks'], 'rank')} each" if nodes else "one process, no Slurm"
-        ratios = [f"{times:.2f}", f"{times / nodes:.2f}"] if nodes else ["-", "-"]
-        lines.append([row["what"], sizes, place, f"{best:.2f}", *ratios])
-    runs = len(record["rows"][0]["seconds"])
-    header = ["scaling", "file (B, N, d)", "on", "process s", "× one node", "efficiency"]
-    made = f"commit {record['commit'] or 'unknown'}, {record['date']}, {path.name}"
-    where = f"{record['machine']['cpu']}, a core for each node, load {record['load']:.1f}, {made}"
-    return f"{markdown(header, lines)}\n{where}; the least of {runs} runs each.\n"
-
-
-def scaling_caption(path: Path) -> str:
-    """The machine, its rates, the software and the commit in one sentence."""
-    record, raw = load_scaling(path), json.loads(path.read_text(encoding="utf-8"))
-    rates, by = record.rates(""), raw["rates"]["by"]
-    others = raw["rates"].get("kernels", {}).items()
-    by += "".join(f"; {name}: {flops / 1e12:.4g}" for name, flops in others if not by.endswith(f"kernel {name}"))
-    copies = f", {rates.to_gpu / 1e9:.3g} GB/s to a GPU, {rates.from_gpu / 1e9:.3g} GB/s from it"
-    return (
-        f"{raw['machine']['cores']} cores, {record.facts}. Rates: {rates.flops / 1e12:.4g} TFLOP/s ({by}), "
-        f"{rates.cache_read / 1e9:.3g} GB/s read, {rates.cache_write / 1e9:.3g} GB/s written"
-        f"{copies if rates.to_gpu and rates.from_gpu else ''}, {rates.opening:.2g} s to open a further GPU."
-    )
-
-
-VIEWS = {
-    "gradients": gradients,
-    "designs": designs,
-    "list": as_list,
-    "versus": versus,
-    "brief": brief,
-    "energy": energy,
-    "programs": programs,
-    "sustained": sustained,
-    "masks": masks,
-    "exactness": exactness,
-}
-
-
-def _tuned(records: list[dict[str, Any]]) -> str:
-    return tuned(records, RUN_SPREAD)
 
 
 def filled(text: str) -> str:
     """A page's text with its marked tables made anew."""
 
     def table(match: re.Match[str]) -> str:
-        if not (HERE / match[2]).exists():
-            return f"{match[1]}{NOT_MEASURED}{match[4]}"
-        if match[3] in (of_text := {"counters": counters, "tuned": _tuned, "builds": builds}):
-            found = json.loads((HERE / match[2]).read_text(encoding="utf-8"))
-            shown = of_text[match[3]]
-            many = found if isinstance(found, list) else [found]
-            return f"{match[1]}{shown(found if shown is builds else many)}{match[4]}"
-        if match[3] in (by_gpus := {"scaling": scaling, "shards": in_shards, "foreseen": foreseen}):
-            path = HERE / match[2]
-            note = f"\n{scaling_caption(path)}\n" if match[3] == "scaling" else ""
-            return f"{match[1]}{by_gpus[match[3]](load_scaling(path))}{note}{match[4]}"
-        if match[3] == "nodes":
-            return f"{match[1]}{over_nodes(HERE / match[2])}{match[4]}"
-        if match[3] == "errors":
-            return f"{match[1]}{errors(json.loads((HERE / match[2]).read_text(encoding='utf-8')))}{match[4]}"
-        record = read_record(HERE / match[2])
-        text = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
-        gpu, rows = record["machine"].get("gpu") or "", record["rows"]
-        copy = record.get("copy_gb_per_s")
-        shown = arrays(rows, gpu, copy) if match[3] == "arrays" else VIEWS[match[3]](rows)
-        if shown.count("\n") <= 2:  # a header without a line
-            return f"{match[1]}{NOT_MEASURED}{match[4]}"
-        return f"{match[1]}{shown}\n{text}\n{match[4]}"
+        begin, record, view, end = match.groups()
+        path = HERE / record
+        return f"{begin}{VIEWS[view](path) if path.exists() else NOT_MEASURED}{end}"
 
     return MARKED.sub(table, text)
 
