@@ -1,10 +1,11 @@
 """The arithmetic of `split` and `exact` in NumPy, tensor cores included; and inputs made to do the worst."""
 
 import numpy as np
+from secondterms import corrections, fp16, two_terms
 
 from hw4cli.compute.bounds import longest_score
 from hw4cli.compute.tensor import V_FACTOR
-from hw4cli.problem.terms import INTEGER_FINE, INTEGER_ONE, QK_FACTOR
+from hw4cli.problem.terms import QK_FACTOR
 
 BIAS, GROWN = np.float32(7), 15
 LOG2E = np.float32(1.44269504088896341)
@@ -43,34 +44,6 @@ def mma(acc, a, b, cc):
         total = cut(addends, grain[:, :, None]).sum(axis=2)  # exact: 30 bits suffice
         acc = cut(total, power_of_two(total) * 2.0**-23)
     return acc
-
-
-def fp16(x):
-    return x.astype(np.float16).astype(np.float64)
-
-
-def two_terms(x):
-    """hi and lo: fp16 of a float32, and of what is left of it."""
-    hi = x.astype(np.float16)
-    lo = (x - hi.astype(np.float32)).astype(np.float16)
-    return hi.astype(np.float64), lo.astype(np.float64)
-
-
-def integers(x, one):
-    """x·one to the nearest integers of 8 bits."""
-    return np.clip(np.rint(x.astype(np.float64) * one), -INTEGER_ONE, INTEGER_ONE)
-
-
-def corrections(q, k):
-    """The sums of products with a second term, by integers of 8 bits, as float32; Q and K are below 1."""
-    fine = INTEGER_ONE * INTEGER_FINE
-    (q_lo, k_lo), (q_all, k_all) = (
-        [integers(x - fp16(x), fine) for x in (q, k)],
-        [integers(x, INTEGER_ONE) for x in (q, k)],
-    )
-    total = q_lo @ k_all.T + q_all @ k_lo.T
-    assert np.abs(total).max() < 2**22  # so an int32, and the bits of a float beside 1.5 * 2^23, hold it
-    return (total / (INTEGER_ONE * fine)).astype(np.float32)
 
 
 def split_attention(q, k, v, adds, cc=90, exact=False):

@@ -5,8 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from emulation import adversaries, corrections, fp16, split_attention, uniform
+from emulation import adversaries, split_attention, uniform
 from helpers import ROOT
+from secondterms import corrections, fp16
 
 from hw4cli.compute.bounds import SAFE, bound, shares
 from hw4cli.compute.plan import DEVICES
@@ -97,6 +98,6 @@ def test_where_it_does_as_split_does_it_is_as_exact(d, keys, cc):
 
 def test_the_page_says_how_wrong_a_score_can_be():
     page = (ROOT / "docs/accuracy.md").read_text()
-    (told,) = re.findall(r"(\d\.\d+e-\d)\s+in\s+a\s+score\s+at\s+d\s+=\s+64", page)
-    assert float(told) == pytest.approx(by_integers(TYPICAL, 64).left_out * math.log(2), rel=0.01)
+    (stated,) = re.findall(r"(\d\.\d+e-\d)\s+in\s+a\s+score\s+at\s+d\s+=\s+64", page)
+    assert float(stated) == pytest.approx(by_integers(TYPICAL, 64).left_out * math.log(2), rel=0.01)
     assert shares("split8", TYPICAL, 64, 32768).total() <= SAFE
