@@ -1,6 +1,7 @@
 """What the tests share: the command as a real process, small cases, and attention by the definition."""
 
 import fcntl
+import json
 import os
 import pty
 import struct
@@ -54,6 +55,25 @@ def start_hw4(*args, env=None):
         text=True,
         start_new_session=True,
     )
+
+
+RECORDER = """#!{python}
+import json, os, sys
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(json.dumps(sys.argv[1:]) + "\\n")
+"""
+
+
+def run_script(script, folder, gpu, **env):
+    """Run benchmarks/SCRIPT for records in a folder, with a Python that runs nothing; the result, and the arguments of
+    each call of Python."""
+    python, calls = folder / "python", folder / "calls"
+    python.write_text(RECORDER.format(python=sys.executable))
+    python.chmod(0o755)
+    calls.write_text("")
+    command = [ROOT / "benchmarks" / script, folder, gpu, python]
+    result = subprocess.run(command, env={**os.environ, "CALLS": str(calls), **env}, capture_output=True, text=True)
+    return result, [json.loads(line) for line in calls.read_text().splitlines()]
 
 
 def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli")):

@@ -1,22 +1,13 @@
 """The script that makes the records of arrays, and the pages' tables of them."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, run_script
 
 from benchmarks import results
 from hw4cli.arraylab.named import workload
 from hw4cli.cli.bench import bench
-
-NOTES = """#!{python}
-import json, os, sys
-with open(os.environ["CALLS"], "a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + "\\n")
-"""
 
 
 def cells(text):
@@ -28,14 +19,10 @@ def cells(text):
 @pytest.fixture
 def calls(tmp_path):
     """Calls a script of benchmarks/; the commands that it asks Python for, by the records that they write."""
-    python = tmp_path / "python"
-    python.write_text(NOTES.format(python=sys.executable))
-    python.chmod(0o755)
 
     def run(script, **env):
-        env = {**os.environ, "CALLS": str(tmp_path / "calls"), **env}
-        subprocess.run([ROOT / f"benchmarks/{script}", tmp_path, "h100", python], env=env, check=True)
-        asked = map(json.loads, (tmp_path / "calls").read_text().splitlines())
+        result, asked = run_script(script, tmp_path, "h100", **env)
+        assert result.returncode == 0, result.stderr
         return {call[call.index("--output") + 1].removeprefix(f"{tmp_path}/h100-"): call for call in asked}
 
     return run
@@ -78,7 +65,6 @@ def test_the_script_of_gradients_makes_all_records_or_those_that_are_named(calls
     assert found["designs.json"]["kernels"] == ("backward_once", "backward_atomic", "backward_wgmma", "backward_mma")
     works = [workload(text).work for text in found["gradients.json"]["workloads"]]
     assert {work.heads // work.kv_heads for work in works} == {1, 4} and {work.d for work in works} == {64, 128}
-    (tmp_path / "calls").unlink()
     assert [*calls("gradients.sh", WHAT="designs sweep")] == ["designs.json", "gradients-sweep.json"]
 
 

@@ -1,13 +1,11 @@
 """The scripts that make the records of kernels of files, and of `split` without warpgroups."""
 
 import json
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import fakegpu
-from helpers import ROOT
+from helpers import run_script
 
 from benchmarks import without_warpgroups
 from benchmarks.rungs import with_measured
@@ -15,24 +13,6 @@ from hw4cli.cli.bench import bench
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
-
-PYTHON = """#!{python}
-import json, os, sys
-with open(os.environ["CALLS"], "a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + "\\n")
-"""
-
-
-def run(tmp_path, records=""):
-    """Run benchmarks/files.sh; its result, and the arguments of each call of Python."""
-    python, calls = tmp_path / "python", tmp_path / "calls"
-    python.write_text(PYTHON.format(python=sys.executable))
-    python.chmod(0o755)
-    calls.touch()
-    env = {**os.environ, "CALLS": str(calls), "WHAT": records}
-    command = [ROOT / "benchmarks/files.sh", tmp_path, "h200", python]
-    result = subprocess.run(command, env=env, capture_output=True, text=True)
-    return result, [json.loads(line) for line in calls.read_text().splitlines()]
 
 
 def records(tmp_path, calls):
@@ -43,7 +23,7 @@ def records(tmp_path, calls):
 
 
 def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(tmp_path):
-    result, calls = run(tmp_path)
+    result, calls = run_script("files.sh", tmp_path, "h200")
     assert result.returncode == 0, result.stderr
     asked = records(tmp_path, calls)
     assert {"h200-split", "h200-flash", "h200-ladder", "h200-tiles"} <= {*asked}
@@ -52,12 +32,12 @@ def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(
     assert asked["h200-ladder"]["kernels"] == ("all",)
     assert [call[1] for call in calls if call[1] != "hw4cli"] == ["benchmarks.without_warpgroups"]
     assert not {"h200-thirty", "h200-heads", "h200-end-to-end"} & {*asked}
-    (tmp_path / "calls").unlink()
-    assert {*records(tmp_path, run(tmp_path, "thirty heads")[1])} == {"h200-thirty", "h200-heads"}
+    _, calls = run_script("files.sh", tmp_path, "h200", WHAT="thirty heads")
+    assert {*records(tmp_path, calls)} == {"h200-thirty", "h200-heads"}
 
 
 def test_the_script_names_a_record_that_it_does_not_know(tmp_path):
-    result, calls = run(tmp_path, "laddder")
+    result, calls = run_script("files.sh", tmp_path, "h200", WHAT="laddder")
     assert (result.returncode, calls) == (2, [])
     assert "there is no record laddder" in result.stderr
 
