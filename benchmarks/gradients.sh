@@ -4,7 +4,7 @@
 #   gradients  FOLDER/GPU-gradients.json: the backward pass of seven workloads, two of them with shared heads
 #   training   FOLDER/GPU-training.json: both passes of the same
 #   designs    FOLDER/GPU-designs.json: the backward pass by each design of ours, of four workloads
-#   errors     FOLDER/errors/GPU.json: errors of gradients against float64, of hostile numbers, too
+#   errors     FOLDER/errors/GPU.json: errors of gradients against float64, also of ill-conditioned inputs
 #   sweep      FOLDER/GPU-gradients-sweep.json and .csv: N, d, element types, masks (some 60 s)
 # Where there is no git history, HW4_COMMIT names the commit.
 made="gradients training designs errors" more=sweep
