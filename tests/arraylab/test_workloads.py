@@ -55,12 +55,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("sentence", WRONG)
-def test_what_is_no_workload_is_told_in_a_sentence(sentence):
+def test_what_is_no_workload_is_reported_in_a_sentence(sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         workload(WRONG[sentence])
 
 
-def test_a_damaged_file_of_workloads_is_told(tmp_path):
+def test_a_damaged_file_of_workloads_is_reported(tmp_path):
     path = tmp_path / "workloads.toml"
     for text, words in (("[workloads", "is damaged"), ("[workloads]\na = 1", "must have a table"), ("", "must have")):
         path.write_text(text)

@@ -35,7 +35,7 @@ def test_half_short_is_right_and_free_of_races(way, causal):
 
 
 def test_other_orders_of_threads_give_the_same_bits():
-    work = Workload(BFLOAT16, 1, 9, 3, 100, 90, 64)  # more tiles than rooms
+    work = Workload(BFLOAT16, 1, 9, 3, 100, 90, 64)  # more tiles than stages
     q, k, v = random_words(work)
     orders = (FORWARDS, Schedule(REVERSE))
     first, second = (assert_right(work, q, k, v, schedule=schedule, kernel="half") for schedule in orders)

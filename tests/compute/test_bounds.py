@@ -315,9 +315,9 @@ def test_the_page_shows_the_bounds_that_the_program_uses():
         parts = shares("split", found, 64, 32768).parts()
         for name, size in (*parts.items(), ("**together**", sum(parts.values()))):
             assert float(rows[name][column]) == pytest.approx(size, rel=0.01), name
-    told = re.findall(r"^\| `(\w+)`( by norms)? \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
-    assert len(told) == 11
-    for kernel, by_norms, *cells in told:
+    stated = re.findall(r"^\| `(\w+)`( by norms)? \|" + r" ([\d.e-]+) \|" * 6, page, re.MULTILINE)
+    assert len(stated) == 11
+    for kernel, by_norms, *cells in stated:
         shown = [(d, N) for d in (32, 64, 128) for N in (128, 32768)]
         for (d, N), cell in zip(shown, cells, strict=True):
             found = bounds.uniform(d) if by_norms else (3, 3, 3)

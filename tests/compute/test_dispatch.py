@@ -146,9 +146,9 @@ def cases_kernels(gpu, d):
 def test_the_page_says_which_kernel_computes_the_cases_on_each_gpu():
     page = (ROOT / "docs/accuracy.md").read_text()
     table = page.split("| GPU | cases of d=32 | cases of d=64 |\n| --- | --- | --- |\n")[1].split("\n\n")[0]
-    told = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert sorted(gpu for gpus, *_ in told for gpu in gpus.split(", ")) == sorted(GPUS)
-    for gpus, *kernels in told:
+    stated = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert sorted(gpu for gpus, *_ in stated for gpu in gpus.split(", ")) == sorted(GPUS)
+    for gpus, *kernels in stated:
         for gpu in gpus.split(", "):
             assert kernels == [cases_kernels(gpu, 32), cases_kernels(gpu, 64)], gpu
 
@@ -187,14 +187,14 @@ def test_an_error_that_none_can_keep_is_refused_where_it_was_asked_for():
     assert choice().kernel_for((1e38, 1e38, 1e38)) == "float64"
 
 
-def test_timing_tells_the_kernels_their_bounds_and_why():
+def test_timing_states_the_kernels_with_their_bounds_and_why():
     this = choice()
     for found, batches in (((3, 3, 3), 12), ((2, 2, 2), 3), ((30, 30, 3), 2)):
         this.note(this.kernel_for(found), batches, found)
-    told = this.summary()
-    assert told.startswith("kernel: 15 batches by split, error at most 2.8e-03, ")
-    assert "2 batches by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in told
-    assert "norms" not in told
+    summary = this.summary()
+    assert summary.startswith("kernel: 15 batches by split, error at most 2.8e-03, ")
+    assert "2 batches by float64, error at most 1.8e-07; allowed 0.004; preferred split: measured fastest on" in summary
+    assert "norms" not in summary
     assert this.exceptions_sentence() == (
         "2 batches had values too large for split: computed more exactly, 2 in float64"
     )

@@ -88,7 +88,7 @@ def test_a_kernels_time_is_the_gpus_however_long_the_host_takes_to_launch_it(gpu
     assert not sample.late
 
 
-def test_a_host_that_is_slower_than_the_longest_flush_is_told(gpu):
+def test_a_host_that_is_slower_than_the_longest_flush_is_reported(gpu):
     timer = GpuTimer(gpu)
     work = launches(gpu, 2, 2 * FLUSH * MOST_FLUSHES)
     sample = timer.sample(work, cold=True)

@@ -230,7 +230,7 @@ def test_a_home_that_cannot_be_written_is_no_obstacle(hw4, tmp_path):
     assert not list(tmp_path.glob("hw4-doctor-*"))
 
 
-def test_a_cache_that_cannot_be_written_is_told(examined):
+def test_a_cache_that_cannot_be_written_is_reported(examined):
     line = examined(CUPY_CACHE_DIR="/proc/cache")["lines"]["kernel cache"]
     assert line["state"] == "warning"
     assert "CUPY_CACHE_DIR=/proc/cache cannot be written: using " in line["found"]
@@ -261,7 +261,7 @@ def test_the_counters_permission_is_read_from_the_driver(tmp_path):
     assert (line.state, "ERR_NVGPUCTRPERM" in line.found) in {("warning", True), ("ok", False)}
 
 
-def test_amd_gpus_are_told_by_their_architecture(tmp_path):
+def test_amd_gpus_are_identified_by_their_architecture(tmp_path):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/kfd").touch()
     for node, version in enumerate((0, 90010, 110501)):

@@ -184,7 +184,7 @@ TENSOR_FAULTS = [
         says="mbarrier",
     ),
     COPIES(
-        "bulk: the copy engine is not told of the barriers",
+        "bulk: the barriers are not made visible to the copy engine",
         old="            barriers_made();\n",
         new="",
         kind="mbarrier",

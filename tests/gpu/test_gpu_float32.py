@@ -95,12 +95,12 @@ def test_another_scale_counts_in_the_choice_of_the_kernel(torch):
         hw4cli.attention(q, k, v, scale=5.0, max_error=1e-6)
 
 
-def test_a_range_that_was_read_gives_the_same_kernel_as_one_that_is_told(torch):
+def test_a_range_that_was_read_gives_the_same_kernel_as_one_that_is_stated(torch):
     q, k, v = inputs(torch, Workload(FLOAT32, 2, 3, 3, 300, 300, 64))
     for factor, allowed in ((1, None), (1, 1e-4), (40, None)):
-        told = [float((factor * x).abs().max()) for x in (q, k, v)]
+        stated = [float((factor * x).abs().max()) for x in (q, k, v)]
         read = hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed)
-        assert torch.equal(hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed, bounds=told), read)
+        assert torch.equal(hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed, bounds=stated), read)
 
 
 def captured(torch, **options):

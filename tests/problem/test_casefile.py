@@ -38,7 +38,7 @@ def test_a_file_reads_back_as_it_was_written(shape, tmp_path_factory):
 
 
 @given(index=st.integers(0, 5 * 7 * 12 - 1))
-def test_a_place_is_told_as_batch_row_and_column(index):
+def test_a_place_is_stated_as_batch_row_and_column(index):
     batch, row, column = np.unravel_index(index, (5, 7, 12))
     assert Shape(5, 7, 12).place(index) == f"batch {batch}, row {row}, column {column}"
 
@@ -90,7 +90,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_noticed(tmp_path):
             list(inputs.blocks(1 << 20))
 
 
-def test_a_file_whose_size_is_not_what_can_be_read_is_told():
+def test_a_file_whose_size_is_not_what_can_be_read_is_reported():
     """Files of /sys say that they have 4096 bytes, and give a few."""
     with pytest.raises(InputError, match=r"^/sys/class/net/lo/mtu ends after \d of its 4,096 bytes"):
         InputFile(Path("/sys/class/net/lo/mtu"))

@@ -71,7 +71,7 @@ TILES = {
 
 
 @pytest.mark.parametrize("words", TILES)
-def test_the_same_rows_of_every_tile_are_told(words):
+def test_the_same_rows_of_every_tile_are_reported(words):
     rows = (np.arange(256) % 32)[:, None] == list(TILES[words])
     assert where((ALL, rows.any(axis=1)), (2, 256, 8)) == words
 
@@ -113,7 +113,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("words", LIMITS)
-def test_a_limit_of_offsets_or_grids_is_told_where_errors_begin_at_it(words):
+def test_a_limit_of_offsets_or_grids_is_reported_where_errors_begin_at_it(words):
     *shape, first = LIMITS[words]
     errors = ErrorMap(Shape(*shape))
     errors.marks[first:] = WRONG

@@ -95,7 +95,7 @@ def test_a_kernel_without_a_bound_has_no_tick(tmp_path):
     assert shown == [("flash", False), ("flash", True), ("mine.cu", False)]
 
 
-def test_programs_are_told_with_their_sum():
+def test_programs_are_shown_with_their_sum():
     picture = programs([kept("h200-end-to-end")])
     assert len(picture.panels[0].rows) == 30
     assert "sum of the cases: ./hw4 12.43 s, hw4 14.30 s" in picture.notes
@@ -130,7 +130,7 @@ def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_pat
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"traffic", "scaling"}))  # which have records of their own
-def test_a_record_without_the_data_is_told(tmp_path, kind):
+def test_a_record_without_the_data_is_reported(tmp_path, kind):
     empty = load(written(tmp_path / "a.json"))
     with pytest.raises(InputError, match="no record here holds"):
         KINDS[kind]([empty], *(["naive"] if kind == "speedup" else []))

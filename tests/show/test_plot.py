@@ -54,7 +54,7 @@ def test_a_name_is_shown_as_it_is_whatever_it_holds(hw4_here, tmp_path):
         (["rate", "-o", "a.svg"], "Missing argument 'RECORDS...'"),
     ],
 )
-def test_a_mistake_is_told_and_nothing_is_written(hw4_here, tmp_path, args, words):
+def test_a_mistake_is_reported_and_nothing_is_written(hw4_here, tmp_path, args, words):
     fails(hw4_here("plot", *args), 2, words)
     folder_is_clean(tmp_path)
 
@@ -65,7 +65,7 @@ def test_without_matplotlib_the_command_tells_how_to_get_it(hw4_here, tmp_path, 
     folder_is_clean(tmp_path)
 
 
-def test_a_matplotlib_that_does_not_load_is_told(hw4, tmp_path):
+def test_a_matplotlib_that_does_not_load_is_reported(hw4, tmp_path):
     result = hw4("plot", "rate", LADDER, "-o", tmp_path / "a.svg", env={"MPLBACKEND": "nonsense"})
     fails(result, 3, "pictures need matplotlib, which does not load: ", "'nonsense'")
     folder_is_clean(tmp_path)

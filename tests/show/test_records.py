@@ -55,14 +55,14 @@ def test_of_two_records_of_a_day_the_one_with_more_kernels_on_the_workload_count
         ({"max_error": "much"}, "row 2 holds could not convert"),
     ],
 )
-def test_a_damaged_row_is_told(tmp_path, changes, words):
+def test_a_damaged_row_is_reported(tmp_path, changes, words):
     path = written(tmp_path / "bad.json", row(), {**row(), **changes})
     with pytest.raises(InputError, match=words) as raised:
         load(path)
     assert str(raised.value).startswith(f"{path} is a damaged record")
 
 
-def test_a_row_without_a_field_is_told_with_its_name(tmp_path):
+def test_a_row_without_a_field_is_reported_with_its_name(tmp_path):
     lacking = row()
     del lacking["tflops"]
     with pytest.raises(InputError, match="row 1 has no 'tflops'"):
@@ -72,12 +72,12 @@ def test_a_row_without_a_field_is_told_with_its_name(tmp_path):
 @pytest.mark.parametrize(
     "changes", [{"machine": []}, {"method": {}}, {"sgemm_tflops": float("nan")}, {"copy_gb_per_s": -1}]
 )
-def test_a_damaged_record_is_told(tmp_path, changes):
+def test_a_damaged_record_is_reported(tmp_path, changes):
     with pytest.raises(InputError, match="damaged record"):
         load(written(tmp_path / "bad.json", row(), **changes))
 
 
-def test_a_timeline_is_read_and_a_span_that_cannot_be_is_told(tmp_path):
+def test_a_timeline_is_read_and_a_span_that_cannot_be_is_reported(tmp_path):
     record = load(blocks(tmp_path / "a.json", ("flash", (4, 256, 64), [[0, 1, 2, 10, 25]])))
     assert record.points == ()
     (one,) = record.timelines

@@ -70,7 +70,7 @@ def test_without_a_gpu_cuda_is_refused(hw4, case, tmp_path):
     folder_is_clean(tmp_path, "case")
 
 
-def test_scores_beyond_float32_are_computed_in_float64_and_told(hw4, tmp_path):
+def test_scores_beyond_float32_are_computed_in_float64_and_reported(hw4, tmp_path):
     block = random_block(2, 40, 8) * np.float32(1e25)
     source = write_case(tmp_path / "in", block)
     result = hw4("--device", "cpu", source, tmp_path / "out")

@@ -134,7 +134,7 @@ def test_pipes_and_sockets_are_no_output(tmp_path):
                 NewFile(tmp_path / name)
 
 
-def test_a_folder_without_room_is_told(tmp_path):
+def test_a_folder_without_room_is_reported(tmp_path):
     with pytest.raises((InputError, MachineError), match="folder"), NewFile(tmp_path / "none" / "out"):
         pass
 
