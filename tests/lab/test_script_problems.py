@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from helpers import ROOT
@@ -11,7 +12,7 @@ TABLE = "kernel,ms\nflash,1\n"
 
 
 def call(*words, **env):
-    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin", **env}
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", **env}
     return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
 
 
