@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ from hw4cli.system.files import HEAD_BYTES, NULL, PART_SUFFIX, NewFile, write_er
 
 LIST, BEFORE = "written-", "before-"  # the first letters of a list's name
 LINE = re.compile(r"^(\d+) (\d+);$", re.MULTILINE)
+# Seconds before each try to open the part: other processes may make it and remove it in the same moment, and NFS keeps
+# a removed file under another name until the last process has closed it.
+PAUSES = (0.0, 0.0, *[0.05] * 60)
 Range = tuple[int, int]  # bytes of the output: from, and up to before
 
 
@@ -122,13 +126,7 @@ class JointFile:
         at first, and later writes all of it, over what another node has written there meanwhile.
         """
         try:
-            while True:
-                known = self._lists()
-                with suppress(FileNotFoundError):
-                    file = os.open(self.part, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                    break
-                self._remove(known)
-                self._make()
+            file = self._opened_or_made()
         except OSError as error:
             raise write_error(error, self.path) from None
         status = os.fstat(file)
@@ -136,6 +134,20 @@ class JointFile:
             os.close(file)
             raise MachineError(f"{self.part} is in the way: it is not this user's file")
         return file
+
+    def _opened_or_made(self) -> int:
+        for pause in PAUSES:
+            time.sleep(pause)
+            known = self._lists()
+            with suppress(FileNotFoundError):
+                return os.open(self.part, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            self._remove(known)
+            self._make()
+        others = ", ".join(sorted(path.name for path in self.folder.iterdir()))
+        raise MachineError(
+            f"{self.folder} holds {others}, and hw4 removes only its own files: remove the folder when no other run is "
+            f"writing {self.path}, then try again"
+        )
 
     def _make(self) -> None:
         """Make the folder with an empty part in it, unless another process has."""
@@ -180,13 +192,14 @@ class JointFile:
 
     def complete(self) -> None:
         """Bring the part to the output's place, and remove the lists. MachineError if that cannot be."""
+        lists = self._lists()  # later, a run that begins behind this one may have lists of its own there
         try:
             with suppress(FileNotFoundError):
                 self.part.chmod(stat.S_IMODE(self.target.stat().st_mode))
             self.part.replace(self.target)
         except OSError as error:
             raise write_error(error, self.path) from None
-        self._remove(self._lists())
+        self._remove(lists)
 
     def remove(self) -> None:
         """Remove the part and the lists."""

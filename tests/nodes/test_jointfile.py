@@ -2,8 +2,10 @@
 
 import fcntl
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from helpers import folder_is_clean, random_block, write_case
@@ -125,6 +127,43 @@ def test_a_part_that_is_another_thing_is_not_touched(joint, tmp_path):
     with pytest.raises(MachineError):
         Writer(joint)
     assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
+def test_a_folder_without_a_part_that_holds_another_file_is_an_error_soon_and_keeps_the_file(joint):
+    """NFS leaves such a file as long as some process has a removed one open."""
+    joint.folder.mkdir()
+    foreign = joint.folder / ".nfs1"
+    foreign.write_bytes(b"precious")
+    with pytest.raises(MachineError, match=re.escape(f"{joint.folder} holds .nfs1")):
+        joint.opened()
+    assert foreign.read_bytes() == b"precious"
+    assert [*joint.folder.parent.iterdir()] == [joint.folder]
+
+
+def test_a_file_that_goes_away_soon_is_waited_for(joint):
+    joint.folder.mkdir()
+    foreign = joint.folder / ".nfs1"
+    foreign.touch()
+    timer = threading.Timer(0.3, foreign.unlink)
+    timer.start()
+    os.close(joint.opened())
+    timer.join()
+    assert joint.part.exists()
+
+
+def test_a_run_that_begins_while_another_completes_keeps_its_list(joint, monkeypatch):
+    replace = Path.replace
+
+    def replace_and_begin(part, target):
+        replace(part, target)
+        with Writer(joint) as writer:
+            writer.note(0, 60)
+
+    with Writer(joint) as writer:
+        writer.note(0, 100)
+    monkeypatch.setattr(Path, "replace", replace_and_begin)
+    joint.complete()
+    assert joint.written() == [(0, 60)]
 
 
 def test_the_key_changes_with_the_input_and_the_options(tmp_path):
