@@ -10,7 +10,7 @@ from hw4cli.arraylab.measure import ArrayResult, measure
 from hw4cli.arraylab.named import NamedWorkload
 from hw4cli.arraylab.ours import Implementation, check_type, implementation
 from hw4cli.arrays import half, halfmma
-from hw4cli.arrays.kernels16 import plan16
+from hw4cli.arrays.kernels16 import half_tiling, plan16
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.device.kernelcheck import compiled
@@ -50,9 +50,9 @@ class Candidate(NamedTuple):
 def candidates(kernel: str, work: Workload, props: DeviceProperties) -> Iterator[Candidate]:
     """The kernel's own tiling, then those of its space. Raises MachineError for another element type."""
     check_type(kernel, work)
-    own = (half.tiling if kernel == half.NAME else halfmma.mma_tiling)(work, props)
+    own = (half_tiling if kernel == half.NAME else halfmma.mma_tiling)(work, props)
     for tiling in dict.fromkeys((own, *SPACES[kernel])):
-        if kernel == half.NAME and tiling.ones and not 32 < work.d <= 64:  # 64 columns alone: kernels/half.cuh
+        if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: kernels/half.cuh
             continue
         yield Candidate(kernel, tiling, tiling == own)
 
@@ -79,7 +79,7 @@ def filtered(kernel: str, work: Workload, props: DeviceProperties, compiler: Any
     """Without a GPU: which tilings could start there, and why the others could not."""
     plans, refused = planned([*candidates(kernel, work, props)], work, props)
     with ThreadPoolExecutor(workers()) as pool:
-        built = list(pool.map(lambda plan: compiled(kernel, plan, props, compiler), plans.values()))
+        built = list(pool.map(lambda plan: compiled(plan.variant, plan, props, compiler), plans.values()))
     rows = []
     for (one, plan), made in zip(plans.items(), built, strict=True):
         launch = plan.launches[plan.main]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hw4cli.arrays.half import ATOM, Arrays, Box, boxes, check_runs, columns, tensor_box, work_arguments
+from hw4cli.arrays.half import ATOM, REGISTERS, Arrays, Box, boxes, check_runs, columns, tensor_box, work_arguments
 from hw4cli.arrays.half import NAME as HALF
 from hw4cli.arrays.workload import BFLOAT16, Workload
 from hw4cli.compute.formulas import ceil_div
@@ -12,8 +12,6 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 NAME = "half_short"
 MOST_KEYS = 128
 GROUP_ROWS = 64
-# For so many groups that multiply: the registers of a thread of theirs, and of one of the group that copies.
-REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
 
 
 class ShortTiling(NamedTuple):
@@ -25,6 +23,11 @@ class ShortTiling(NamedTuple):
     keys: int
     stages: int
     ones: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return GROUP_ROWS * self.groups
 
 
 def fits(work: Workload) -> bool:
@@ -44,7 +47,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: ShortTiling | None = N
     """The launch for a workload. Raises MachineError where the kernel does not run."""
     check_runs(HALF, props)
     how = chosen or tiling(work)
-    rows, multiply = GROUP_ROWS * how.groups, how.teams * how.groups
+    rows, multiply = how.rows, how.teams * how.groups
     registers, copying = REGISTERS[multiply]
     threads = 128 * (multiply + 1)
     macros = {
@@ -74,4 +77,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encod
     o = tensor_box(work, arrays.o, work.heads, work.Nq, GROUP_ROWS)
     maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), o))
     passed = maps + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
-    return passed.ljust(-(-len(passed) // 64) * 64, b"\0")
+    return passed.ljust(64 * ceil_div(len(passed), 64), b"\0")

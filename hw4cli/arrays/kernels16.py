@@ -62,8 +62,15 @@ def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: An
 
 def _half_plan(work: Workload, props: DeviceProperties, tiling: Any) -> Plan:
     """half's launches, or for short rows half_short's."""
-    short = isinstance(tiling, halfshort.ShortTiling) or (tiling is None and halfshort.fits(work))
-    return halfshort.plan(work, props, tiling) if short else half.plan(work, props, tiling)
+    how = tiling or half_tiling(work, props)
+    if isinstance(how, halfshort.ShortTiling):
+        return halfshort.plan(work, props, how)
+    return half.plan(work, props, how)
+
+
+def half_tiling(work: Workload, props: DeviceProperties) -> half.Tiling | halfshort.ShortTiling:
+    """The tiling that half takes by itself; for short rows, half_short's."""
+    return halfshort.tiling(work) if halfshort.fits(work) else half.tiling(work, props)
 
 
 def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:

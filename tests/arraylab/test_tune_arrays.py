@@ -14,6 +14,7 @@ from test_measure import answering
 import hw4cli.arraylab.tune as tuning
 from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.tune import SPACES, candidates, planned, tune
+from hw4cli.arrays.kernels16 import plan16
 from hw4cli.cli.tune import OF_ARRAYS
 from hw4cli.compute.plan import DEVICES
 from hw4cli.device.timing import Sample
@@ -60,7 +61,7 @@ def test_the_command_takes_the_kernels_that_have_a_space():
 
 def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
     rows = tune(timer, "half", CASE)
-    assert len(rows) == len({row.name for row in rows}) == len({*SPACES["half"]})
+    assert len(rows) == len({row.name for row in rows}) == 1 + len({*SPACES["half"]})
     status = {(dict(row.knobs)["groups"], row.tile[1], dict(row.knobs)["stages"]): row.status for row in rows}
     assert status[4, 64, 2] == "dropped"
     assert status[4, 80, 4] == "refused"
@@ -70,6 +71,16 @@ def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
     assert sum(row.own for row in rows) == 1
     reasons = {row.reason for row in rows if row.status == "refused"}
     assert reasons == {"half.cuh:20: too much"}
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize("N", [64, 128, 129])
+def test_the_tiling_that_is_called_a_kernels_own_is_the_one_that_it_takes_by_itself(N, d):
+    work = workload(f"B=1 H=4 N={N} d={d} dtype=fp16").work
+    for kernel in SPACES:
+        [own] = [one for one in candidates(kernel, work, DEVICES[90]) if one.own]
+        assert plan16(work, DEVICES[90], kernel, own.tiling) == plan16(work, DEVICES[90], kernel)
+        assert planned([own], work, DEVICES[90])[1] == []
 
 
 def test_quick_takes_five_samples_of_each(timer):
@@ -93,10 +104,12 @@ from hw4cli.cli import run_command
 sys.exit(run_command())
 """
 ARGUMENTS = ("tune", "half_mma", "--workload", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4")
+SHORT_ROWS = ("tune", "half", "--workload", "B=1 H=1 N=64 d=64 dtype=fp16", "--gpu", "H100")
 
 
-def test_without_a_gpu_what_could_start_is_listed():
-    command = [sys.executable, "-c", FEW, *ARGUMENTS, "--format", "csv"]
+@pytest.mark.parametrize("arguments", [ARGUMENTS, SHORT_ROWS])
+def test_without_a_gpu_what_could_start_is_listed(arguments):
+    command = [sys.executable, "-c", FEW, *arguments, "--format", "csv"]
     result = subprocess.run(command, capture_output=True, text=True, env=hw4_env())
     rows = [*csv.DictReader(result.stdout.splitlines())]
     assert result.returncode == 0, result.stderr
