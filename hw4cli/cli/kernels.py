@@ -33,7 +33,7 @@ def kernels(d: int, form: str) -> None:
     occupancy there.
     """
     with Importing():
-        from hw4cli.compute.dispatch import AUTO, candidates
+        from hw4cli.compute.dispatch import auto_by_length
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.timing import GpuTimer
         from hw4cli.text import tables
@@ -47,8 +47,9 @@ def kernels(d: int, form: str) -> None:
     except MachineError as reason:
         timer, props, name = None, DEVICES[90], ""
         _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
-    order, why = candidates(AUTO, props, name, d)
-    _note(f"auto takes the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
+    for least, order, why in auto_by_length(props, name, d):
+        rows_of = f", for rows of at least {least} keys without a mask," if least > 1 else ""
+        _note(f"auto takes{rows_of} the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
     rows = [entry(variant, d, props, timer) for variant in VARIANTS.values()]
     if form == "json":
         click.echo(json.dumps(rows, indent=1))

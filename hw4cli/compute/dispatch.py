@@ -28,7 +28,7 @@ ASKED = "asked for"
 LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 2048)}
 
 
-def ranking(props: DeviceProperties, gpu: str, d: int, N: int = 0, causal: bool = False) -> tuple[tuple[str, ...], str]:
+def ranking(props: DeviceProperties, gpu: str, d: int, N: int, causal: bool = False) -> tuple[tuple[str, ...], str]:
     """The kernels that are worth trying, from fast to slow, for rows of N keys, and how that is known: measured,
     predicted by a rule for GPUs that nobody measured, or unknown where not even the architecture is
     (docs/performance.md).
@@ -64,7 +64,7 @@ def candidates(
     props: DeviceProperties,
     gpu: str,
     d: int,
-    N: int = 0,
+    N: int,
     causal: bool = False,
     tuned: tuple[tuple[str, ...], str] | None = None,
 ) -> tuple[tuple[str, ...], str]:
@@ -85,6 +85,14 @@ def candidates(
         more_exact = [name for name in kernels if name not in less_exact] if kernel in ON_TENSOR_CORES else []
         kernels, why = (kernel, *more_exact), ASKED
     return tuple(dict.fromkeys((*kernels, FALLBACK))), why
+
+
+def auto_by_length(props: DeviceProperties, gpu: str, d: int) -> list[tuple[int, tuple[str, ...], str]]:
+    """What auto chooses from for rows without a mask: from how many keys on, the kernels, and why. The fewest keys come
+    first."""
+    _, least = LONG_ROWS.get((props.cc, padded_d(d)), ("", 1))
+    few, many = (candidates(AUTO, props, gpu, d, N) for N in (1, least))
+    return [(1, *few), *([(least, *many)] if many != few else [])]
 
 
 class Used(NamedTuple):

@@ -93,7 +93,7 @@ def _copies(gpu: Gpu) -> tuple[float, float]:
 def _flops(gpu: Gpu) -> tuple[float, str]:
     """Operations a second of the kernel that answers long files, and its name. With the numbers that files have: the
     same kernel is faster where all are 0, because the GPU then needs less power."""
-    kernels, why = candidates(AUTO, gpu.props, gpu.name, SAMPLE.d)
+    kernels, why = candidates(AUTO, gpu.props, gpu.name, SAMPLE.d, LONG)
     kernel = Choice(kernels, why, SAMPLE.d, LONG, gpu.props).first
     return rate_of(gpu, kernel), kernel
 

@@ -13,7 +13,7 @@ from hw4cli.errors import MachineError
 def probe() -> dict[str, Any]:
     """The facts by name; a step that fails leaves its reason under "no cupy", "no NVRTC", "no GPU" or "no kernel"."""
     os.environ["CUPY_CACHE_IN_MEMORY"] = "1"  # the kernel is compiled, not taken from the cache
-    from hw4cli.compute.dispatch import AUTO, candidates
+    from hw4cli.compute.dispatch import auto_by_length
     from hw4cli.device.gpu import Gpu, import_cupy
 
     facts: dict[str, Any] = {}
@@ -30,8 +30,8 @@ def probe() -> dict[str, Any]:
         gpu = Gpu()
     except MachineError as error:
         return {**facts, "no GPU": str(error)}
-    kernels, why = candidates(AUTO, gpu.props, gpu.name, 64)
-    facts.update(gpu=gpu.name, architecture=gpu.props.architecture, choice=f"{kernels[0]}, {why}")
+    choice = "; ".join(f"{kernels[0]}, {why}" for _, kernels, why in auto_by_length(gpu.props, gpu.name, 64))
+    facts.update(gpu=gpu.name, architecture=gpu.props.architecture, choice=choice)
     try:
         return {**facts, "kernel error": _kernel_error(gpu)}
     except (MachineError, RuntimeError) as error:

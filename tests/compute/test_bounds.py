@@ -193,8 +193,8 @@ def test_of_a_kernel_whose_sums_are_not_known_there_is_no_bound(monkeypatch):
     monkeypatch.setitem(VARIANTS, "unknown", unknown)
     for kernel in ("unknown", "./mine.cu"):
         assert bound(kernel, (1e-3, 1e-3, 1e-3), 64, 128) == math.inf
-        assert candidates(kernel, DEVICES[90], "", 64) == ((kernel,), "asked for")  # nothing answers in its place
-    assert candidates("naive", DEVICES[90], "", 64)[0] == ("naive", "float64")
+        assert candidates(kernel, DEVICES[90], "", 64, 1024) == ((kernel,), "asked for")  # nothing answers in its place
+    assert candidates("naive", DEVICES[90], "", 64, 1024)[0] == ("naive", "float64")
 
 
 @pytest.mark.parametrize("kernel", [*filter(has_bound, VARIANTS), "float32"])

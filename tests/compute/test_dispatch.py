@@ -7,7 +7,7 @@ from helpers import ROOT
 
 import hw4cli.compute.dispatch
 from hw4cli.compute.bounds import SAFE, TYPICAL, bound, suffices, uniform
-from hw4cli.compute.dispatch import AUTO, Choice, candidates, on_cpu
+from hw4cli.compute.dispatch import AUTO, Choice, auto_by_length, candidates, on_cpu
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
@@ -54,6 +54,20 @@ def test_long_rows_whose_elements_are_too_large_for_integers_are_computed_by_spl
     assert choice(gpu=(DEVICES[80], "NVIDIA A100"), N=8192).kernels == choice(gpu=(DEVICES[80], "NVIDIA A100")).kernels
 
 
+def test_what_auto_takes_is_listed_for_rows_of_few_keys_and_of_many_where_that_differs():
+    listed = {d: [(least, kernels[0]) for least, kernels, _ in auto_by_length(*H200, d)] for d in (32, 64, 128)}
+    assert listed == {32: [(1, "split")], 64: [(1, "split"), (2048, "split8")], 128: [(1, "split")]}
+    assert [kernels for _, kernels, _ in auto_by_length(DEVICES[61], "", 64)] == [("flash", "float64")]
+    for least, kernels, why in auto_by_length(*H200, 64):
+        assert (kernels, why) == candidates(AUTO, *H200, 64, least)
+
+
+@pytest.mark.parametrize(("d", "named"), [(32, False), (64, True)])
+def test_the_ladder_names_the_kernel_of_long_rows_where_it_is_another(hw4, d, named):
+    said = hw4("kernels", "--d", d, env={"CUDA_VISIBLE_DEVICES": "-1"}).stderr
+    assert ("the first of split8" in " ".join(said.split())) == named
+
+
 @pytest.mark.parametrize(
     ("cc", "name", "first"),
     [
@@ -69,7 +83,7 @@ def test_long_rows_whose_elements_are_too_large_for_integers_are_computed_by_spl
     ],
 )
 def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
-    kernels, why = candidates(AUTO, DEVICES[cc], name, 64)
+    kernels, why = candidates(AUTO, DEVICES[cc], name, 64, 1024)
     assert kernels[0] == first
     assert kernels[-1] == "float64"
     assert why
@@ -77,13 +91,13 @@ def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
 
 def test_an_h100_is_ranked_as_an_h200_is():
     """The records are of a compute capability, not of a product's name."""
-    assert candidates(AUTO, DEVICES[90], "NVIDIA H100 80GB HBM3", 64) == candidates(AUTO, *H200, 64)
-    assert candidates(AUTO, *H200, 64)[1] == "measured fastest on compute capability 9.0 at d=64"
+    assert candidates(AUTO, DEVICES[90], "NVIDIA H100 80GB HBM3", 64, 1024) == candidates(AUTO, *H200, 64, 1024)
+    assert candidates(AUTO, *H200, 64, 1024)[1] == "measured fastest on compute capability 9.0 at d=64"
 
 
 def test_a_head_size_beyond_the_records_is_not_called_measured(monkeypatch):
     monkeypatch.setattr(hw4cli.compute.dispatch, "FASTEST", {90: {32: ("split", "flash"), 64: ("exact", "flash")}})
-    whys = {d: candidates(AUTO, *H200, d) for d in (20, 32, 36, 64, 96, 128)}
+    whys = {d: candidates(AUTO, *H200, d, 1024) for d in (20, 32, 36, 64, 96, 128)}
     assert [kernels[0] for kernels, _ in whys.values()] == ["split", "split", *["exact"] * 4]
     assert [d for d, (_, why) in whys.items() if f"not measured at d={d}" in why] == [96, 128]
     assert whys[20][1] == "measured fastest on compute capability 9.0 at d=32"

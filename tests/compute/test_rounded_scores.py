@@ -40,15 +40,15 @@ def test_it_may_not_answer_the_assignments_data_however_it_is_asked_for(d):
     for props in ALL_DEVICES:
         assert bound(NAME, uniform(d), d, 128, props) > SAFE
         assert not suffices(NAME, uniform(d), d, 32768, props, SAFE)
-        kernels, _ = candidates(NAME, props, "", d)
+        kernels, _ = candidates(NAME, props, "", d, 1024)
         assert kernels[0] == NAME
         assert len(kernels) > 2, "only float64 is left to answer"
 
 
 def test_auto_never_prefers_it():
     for props in ALL_DEVICES:
-        assert NAME not in ranking(props, "", 64)[0]
-        assert NAME not in candidates(AUTO, props, "", 64)[0]
+        assert NAME not in ranking(props, "", 64, 1024)[0]
+        assert NAME not in candidates(AUTO, props, "", 64, 1024)[0]
     choice = on_cpu(64, 4096, None)
     choice.kernels = (NAME, *choice.kernels)  # as if somebody had measured it to be the fastest
     assert choice.first != NAME

@@ -33,7 +33,7 @@ def largest(*parts):
 def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why(gpu, hw4, tmp_path):
     for d in (32, 64):
         block = random_block(20, 512, d)
-        kernels, why = candidates(AUTO, gpu.props, gpu.name, d)
+        kernels, why = candidates(AUTO, gpu.props, gpu.name, d, 512)
         got, said = run(hw4, tmp_path, block, "--timing")
         assert np.abs(got - exact_attention(block)).max() <= SAFE
         expected = next(name for name in kernels if bound(name, uniform(d), d, 512, gpu.props) <= SAFE)

@@ -80,11 +80,11 @@ def test_a_damaged_file_is_as_if_there_were_none(text):
 
 
 def test_auto_prefers_what_was_tuned_and_says_so():
-    order, why = candidates(AUTO, DEVICES[90], "", 64, tuned=(FINDING.kernels, FINDING.why))
+    order, why = candidates(AUTO, DEVICES[90], "", 64, 1024, tuned=(FINDING.kernels, FINDING.why))
     assert order == ("flash", "split", "exact", "float64")
     assert why == "tuned on this GPU for this workload on 2026-11-22"
-    assert candidates("exact", DEVICES[90], "", 64, tuned=(FINDING.kernels, FINDING.why))[0][0] == "exact"
-    odd = candidates(AUTO, DEVICES[90], "", 64, tuned=(("gone", "./mine.cu"), "tuned"))[0]
+    assert candidates("exact", DEVICES[90], "", 64, 1024, tuned=(FINDING.kernels, FINDING.why))[0][0] == "exact"
+    odd = candidates(AUTO, DEVICES[90], "", 64, 1024, tuned=(("gone", "./mine.cu"), "tuned"))[0]
     assert odd == ("split", "exact", "flash", "float64")
 
 
