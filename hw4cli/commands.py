@@ -41,11 +41,21 @@ def wants_gpu(arguments: list[str]) -> bool:
     return not {*without, "-h", "--help", "--ranks"} & set(arguments)  # which GPU is a rank's shows later
 
 
-def first_gpu(arguments: list[str]) -> int:
-    """The number of the GPU that begins: the first one, unless --gpus ids:2,0 names another."""
-    for option, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        words = value if option == "--gpus" else option.removeprefix("--gpus=")
-        number = words.removeprefix("ids:").partition(",")[0]
-        if words.startswith("ids:") and number.isdecimal():
-            return int(number)
-    return 0
+def gpus_option(arguments: list[str]) -> str | None:
+    """The value of --gpus in a command line, the last one as click takes it; None where it is not given."""
+    found = None
+    for word, following in zip(arguments, [*arguments[1:], None], strict=True):
+        if word == "--":  # files follow
+            break
+        if word == "--gpus":
+            found = following
+        elif word.startswith("--gpus="):
+            found = word.removeprefix("--gpus=")
+    return found
+
+
+def first_gpu(gpus: str | None) -> int:
+    """The number of the GPU that begins, by the value of --gpus: the first one, unless ids:2,0 names another."""
+    kind, _, numbers = (gpus or "").partition(":")
+    number = numbers.partition(",")[0]
+    return int(number) if kind == "ids" and number.isdecimal() else 0

@@ -9,14 +9,14 @@ from hw4cli.system import interrupts
 def main() -> None:
     """Run the command line and exit."""
     interrupts.exit_on_signals()
-    from hw4cli.commands import first_gpu, wants_gpu
+    from hw4cli.commands import first_gpu, gpus_option, wants_gpu
     from hw4cli.errors import resource_shortage
 
     try:
         if wants_gpu(sys.argv[1:]):
             from hw4cli.device.context import make_context
 
-            make_context(first_gpu(sys.argv[1:]))  # only ctypes is imported before
+            make_context(first_gpu(gpus_option(sys.argv[1:])))  # only ctypes is imported before
         from hw4cli.cli import run_command
 
         interrupts.raise_on_signals()

@@ -93,7 +93,7 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
         if device not in WITHOUT_GPU and not options["ranks"] and not options["srun"]:
             from hw4cli.device.context import make_context, make_other_contexts
 
-            make_context(first_gpu(["--gpus", options["gpus"] or ""]))
+            make_context(first_gpu(options["gpus"]))
             if options["gpus"]:
                 make_other_contexts(options["gpus"], inputfile)
         from hw4cli.problem.cpu import workers
