@@ -43,7 +43,7 @@ from hw4cli.show.scaling import foreseen_of, rates_in  # noqa: E402
 STRONG = {"large": (8, 1 << 20, 64), "t22": (500, 2048, 64), "t12": (9600, 128, 64), "one batch": (1, 1 << 21, 64)}
 WEAK = (1, 1 << 20, 64)  # a GPU
 ALLOWED = ("--max-error", "0.005")
-KERNELS = "split", "exact"  # that answer these files; the rate of each is measured
+KERNELS = "split8", "split", "exact"  # that answer these files, from fast to slow; the rate of each is measured
 ONCE = 1.5  # seconds: a longer run is not repeated, as its spread is 1 %
 START = 2.0  # seconds of a process before and behind its stream, and of checking its output
 WARM_ROWS, FEW_ROWS = 1 << 17, 1 << 16  # of a warm-up; of a file that stays as it is, whatever is tried
