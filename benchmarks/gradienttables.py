@@ -4,10 +4,13 @@ from typing import Any
 
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
+from hw4cli.arraymodel.counts import HALF
+from hw4cli.arraymodel.gradients import ONE_PASS, tile
 from hw4cli.arrays.workload import Workload
+from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.plan import DEVICES
 from hw4cli.gradients import choice, hopper
-from hw4cli.gradients.once import ATOMIC, KEYS, ONCE
+from hw4cli.gradients.once import KEYS
 from hw4cli.text.tables import markdown
 
 GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
@@ -45,8 +48,7 @@ def _gradient_error(row: dict[str, Any]) -> str:
     return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
 
 
-PRODUCTS = {ONCE.name: 5, ATOMIC.name: 5}  # others have two passes, of 7
-ELEMENT, FLOAT = 2, 4  # bytes
+PRODUCTS = dict.fromkeys(ONE_PASS, 5)  # others have two passes, of 7
 
 
 def designs(rows: list[dict[str, Any]]) -> str:
@@ -74,21 +76,14 @@ def designs(rows: list[dict[str, Any]]) -> str:
 
 def moved(work: Workload, name: str) -> tuple[float, float]:
     """Bytes that blocks of a design by tensor cores stream past the rows that they own; and bytes added to dQ."""
-    row = 2 * ELEMENT * work.d
+    row = 2 * HALF * work.d
     of_queries = row + hopper.STATS_BYTES
     if name in PRODUCTS:
         rows = work.computed_pairs(1, KEYS) / KEYS
         return rows * of_queries, rows * FLOAT * hopper.columns(work)
-    macros = choice.plan(work, DEVICES[90], name).macros
-    dq, dkdv = (_owned(macros, which) for which in ("DQ", "DKDV"))
+    plan = choice.plan(work, DEVICES[90], name)
+    dq, dkdv = (tile(plan, which)[0] for which in ("DQ", "DKDV"))
     return work.computed_pairs(dq, 1) / dq * row + work.computed_pairs(1, dkdv) / dkdv * of_queries, 0.0
-
-
-def _owned(macros: dict[str, int], which: str) -> int:
-    """Rows that a block of a pass owns."""
-    if f"{which}_GROUPS" in macros:
-        return hopper.OWNED * macros[f"{which}_GROUPS"]
-    return 16 * macros[f"{which}_MI"] * macros[f"{which}_WARPS"]
 
 
 def errors(record: dict[str, Any]) -> str:

@@ -34,13 +34,7 @@ ARRAYS = {
     "chunk": ("half_mma", "half_split"),
     "B=1 H=16 N=4096 d=64 dtype=fp16": ("backward", "backward_mma"),
 }
-GRADIENTS = {
-    "lm8k": ("backward_once", "backward_wgmma"),
-    "lm8k-causal": ("backward_once", "backward_wgmma"),
-    "heads64": ("backward_once", "backward_wgmma"),
-    "lm16k": ("backward_once", "backward_wgmma"),
-    "gqa": ("backward_once", "backward_wgmma"),
-}
+GRADIENTS = dict.fromkeys(("lm8k", "lm8k-causal", "heads64", "lm16k", "gqa"), ("backward_once", "backward_wgmma"))
 GROUPS = ("flash", "split", "arrays", "gradients")
 COLUMNS = (
     *("kernel", "workload", "causal", "splits", "launch", "grid"),
@@ -124,13 +118,13 @@ def main() -> None:
     """Count, and write the lines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=new_file, required="--target" not in sys.argv)
-    parser.add_argument("--target")
-    parser.add_argument("--groups", default=",".join(GROUPS), help="of %(default)s")
+    parser.add_argument("--target", choices=GROUPS)
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS)
     options = parser.parse_args()
     if options.target:
         return target(options.target)
     lines: list[Iterable[object]] = [COLUMNS]
-    for group in options.groups.split(","):
+    for group in options.groups:
         for line in measured(group):
             lines.append(line)
             print(*line, flush=True)

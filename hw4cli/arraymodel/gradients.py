@@ -84,7 +84,7 @@ def _sums(plan: Plan, work: Workload) -> int:
 # ---- The passes
 
 
-def _tile(plan: Plan, which: str) -> tuple[int, int]:
+def tile(plan: Plan, which: str) -> tuple[int, int]:
     """Rows that a block of a pass owns, and rows that pass at a time."""
     m = plan.macros
     if plan.variant == mma.NAME:
@@ -108,7 +108,7 @@ def _queries_begin(plan: Plan, work: Workload, first_key: Any, streamed: int) ->
 
 def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
     """A block keeps rows of Q and dO, and lets K and V pass: S, dP and dQ are products."""
-    rows, streamed = _tile(plan, "DQ")
+    rows, streamed = tile(plan, "DQ")
     first = np.arange(0, work.Nq, rows, dtype=np.int64)
     tiles = _keys_end(plan, work, first + rows - 1, streamed)
     heads = work.batch * work.heads
@@ -127,7 +127,7 @@ def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel
 
 def _dkdv(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
     """A block keeps keys of K and V, and lets rows of Q and dO pass: S, dP, dK and dV are products."""
-    rows, streamed = _tile(plan, "DKDV")
+    rows, streamed = tile(plan, "DKDV")
     heads, all_tiles = work.batch * work.heads, ceil_div(work.Nq, streamed)
     key0 = np.arange(0, work.Nk, rows, dtype=np.int64)
     begin = _queries_begin(plan, work, key0, streamed)
@@ -166,7 +166,7 @@ def _once(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
 
 def _products(plan: Plan, work: Workload, count: int, tiles: int) -> dict[str, int]:
     """So many products of each pair, by FFMA or on tensor cores (not known of float32, whose pieces are multiplied)."""
-    rows, streamed = _tile(plan, "DQ" if count == 3 else "DKDV")
+    rows, streamed = tile(plan, "DQ" if count == 3 else "DKDV")
     pairs = tiles * rows * streamed
     flops = count * 2 * padded_d(work.d) * pairs
     if plan.variant != mma.NAME:
@@ -249,7 +249,7 @@ def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
 
 
 def _dq_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
-    rows, streamed = _tile(plan, "DQ")
+    rows, streamed = tile(plan, "DQ")
     first = np.arange(0, work.Nq, rows, dtype=np.int64)
     end = np.minimum(work.Nk, _keys_end(plan, work, first + rows - 1, streamed) * streamed).tolist()
     for head in range(work.batch * work.heads):
@@ -260,7 +260,7 @@ def _dq_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
 
 def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
     """backward_once begins at the end of the queries."""
-    rows, streamed = _tile(plan, "DKDV")
+    rows, streamed = tile(plan, "DKDV")
     begin = _queries_begin(plan, work, np.arange(0, work.Nk, rows, dtype=np.int64), streamed) * streamed
     for head in range(work.batch * work.heads):
         for n, first in enumerate(begin.tolist()):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hw4cli.arrays import half, halfmma, halfshort
 from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
 from hw4cli.arrays.workload import BFLOAT16, Workload
-from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, U32, Shares
+from hw4cli.compute.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.compute.common import power_below
 from hw4cli.compute.dispatch import AUTO, rounded_up
 from hw4cli.compute.formulas import ceil_div
@@ -18,7 +18,7 @@ from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import truncation
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import AbsMax
-from hw4cli.problem.terms import ALIGNED, half_ulp16
+from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
 
 KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT, halfmma.CORES)
 ROWS = 128  # of a tile, about, where the keys are not split

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS
 from hw4cli.terminal.options import FILE, causal_option, folder_option, format_option, shapes_option
 from hw4cli.terminal.params import KernelName, Number, Whole, complete_cases, complete_command, complete_workloads
 from hw4cli.terminal.sections import Sections
@@ -32,8 +33,6 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 ALL = "all"
-OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
-OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "backward_atomic")
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
 KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error", "against", "processes"}
 # The options of each of the three benchmarks, and the option that asks for it.

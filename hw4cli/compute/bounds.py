@@ -15,11 +15,11 @@ from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import AbsMax, Magnitudes
-from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, Terms, by_halves, by_integers, half_ulp16
+from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
-U32, U64 = 2.0**-24, 2.0**-53
+U64 = 2.0**-53
 ROUNDED = 1 + 2.0**-16  # a sum of products of up to 128 columns, by how much roundings of 2^-24 can make it larger
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight

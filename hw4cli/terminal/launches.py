@@ -14,17 +14,9 @@ if TYPE_CHECKING:
     from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.measure.explanation import LaunchFacts
 
-ARRAY_KERNELS = (
-    "half",
-    "half_mma",
-    "half_split",
-    "half_cores",
-    "backward",
-    "backward_mma",
-    "backward_wgmma",
-    "backward_once",
-    "backward_atomic",
-)  # hw4cli.arraymodel.launches.NAMES
+OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
+OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "backward_atomic")
+ARRAY_KERNELS = (*OF_ARRAYS, *OF_GRADIENTS)  # those of hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 Table = tuple[list[str], list[list[str]]]  # header and lines
 

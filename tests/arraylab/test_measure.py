@@ -20,10 +20,10 @@ from hw4cli.arraylab.oracle import BUDGET, exact_rows
 from hw4cli.arraylab.ours import Implementation
 from hw4cli.arraylab.tables import table
 from hw4cli.arrays.kernels16 import KERNELS16
-from hw4cli.cli.bench import OF_ARRAYS
 from hw4cli.errors import MachineError
 from hw4cli.lab.changes import compare
 from hw4cli.show.records import load
+from hw4cli.terminal.launches import OF_ARRAYS
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 CASE = "B=1 H=4 KVH=2 N=33 Nk=40 d=16 causal"

@@ -24,10 +24,10 @@ from hw4cli.arraylab.measure import measure
 from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.ours import Implementation
 from hw4cli.arraylab.passes import BACKWARD, BOTH, FORWARD
-from hw4cli.cli.bench import OF_GRADIENTS
 from hw4cli.compute.plan import DEVICES
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.lab.changes import compare
+from hw4cli.terminal.launches import OF_GRADIENTS
 
 
 @pytest.fixture
