@@ -113,7 +113,7 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
-        if adds.integers:  # Q's take the room of what would be converted ahead
+        if adds.integers:  # Q's integers take the space of what would be converted ahead
             turns = {**turns, "AHEAD": 0}
         return {
             "THREADS": threads,
@@ -263,5 +263,5 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
 
 
 SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
-SPLIT8 = _variant("split8", "split, but above N = 512 and d = 32 by int8 what has second terms", error_bound=3.6e-3)
+SPLIT8 = _variant("split8", "split, but for N > 512, d = 33 to 64 by int8 what has second terms", error_bound=3.6e-3)
 EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)

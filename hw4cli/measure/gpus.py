@@ -21,8 +21,8 @@ OTHER_AMD_LANES = (64, 16)
 # Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
 SHARED_BYTES, L2_BYTES = 128, 32
 # Of an L2 cache, the share that holds what is read again: on an H200, whose driver says 60 MB, one half of a buffer of
-# 43 MB came again (benchmarks/h200-cache.csv); what comes from the cache's far half lies in the near one, too. So of
-# others, it is assumed.
+# 43 MB came again (benchmarks/h200-cache.csv). A line read from the far half is copied to the near one, which costs
+# capacity; of other GPUs the same share is assumed.
 HOLDS = 0.72
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"

@@ -56,11 +56,17 @@ def evicted(ratio: int) -> float:
 
 
 def read_again(
-    visits: Sequence[Visit], slots: int, key_bytes: int, size: int, order: str = AS_THEY_END, room: float | None = None
+    visits: Sequence[Visit],
+    slots: int,
+    key_bytes: int,
+    size: int,
+    order: str = AS_THEY_END,
+    footprint: float | None = None,
 ) -> int:
     """The bytes of keys, each of `key_bytes`, and of rows of several visits that come from DRAM again in a cache of
-    `size`, where so many blocks run at once. `room`: what a key takes there, if not COPIES times its bytes."""
-    factor = COPIES if room is None else room / key_bytes
+    `size`, where so many blocks run at once. `footprint`: the bytes that a key takes there, if not COPIES times its
+    own."""
+    factor = COPIES if footprint is None else footprint / key_bytes
     readers = Counter(visit.keys_of for visit in visits)
     once = len(readers) == len(visits) and all(visit.rows is None for visit in visits)
     if once or len(visits) > MOST_VISITS or slots < 1:
@@ -69,22 +75,22 @@ def read_again(
     chunk = max(LEAST_CHUNK, -(-total // MOST_ACCESSES))
     accesses = sorted(_accesses(visits, slots, chunk, key_bytes, order), key=lambda one: one.time)
     newest = _Newest(len(accesses))
-    touched = dict[Line, tuple[int, int, int]]()  # each line's last access, its time, and the room that it takes
+    touched = dict[Line, tuple[int, int, int]]()  # each line's last access, its time, and the bytes that it takes
     again = 0.0
     for place, one in enumerate(accesses):
         if one.line is None:
             newest.add(place, one.amount)
             continue
-        room = int(one.amount * (factor if one.line[0] == KEYS and readers[one.line[1]] > 1 else 1))
+        taken = int(one.amount * (factor if one.line[0] == KEYS and readers[one.line[1]] > 1 else 1))
         if one.line in touched:
-            before, then, taken = touched[one.line]
+            before, then, freed = touched[one.line]
             if then == one.time and one.line[0] == KEYS:  # blocks side by side ask together
                 continue
             if one.reads:
                 again += one.amount * evicted(min(100 * FINE, newest.since(before) * FINE // size))
-            newest.add(before, -taken)
-        newest.add(place, room)
-        touched[one.line] = place, one.time, room
+            newest.add(before, -freed)
+        newest.add(place, taken)
+        touched[one.line] = place, one.time, taken
     return int(again)
 
 
