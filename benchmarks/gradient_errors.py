@@ -7,7 +7,6 @@ numbers, and of such as cost digits. `make results` makes the table.
 """
 
 import argparse
-import datetime
 import json
 import sys
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import hw4cli.torch
 from benchmarks.scripts import end_with, new_file
 from hw4cli.lab.endtoend import machine
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.system.files import write_text
 
@@ -105,8 +104,7 @@ def main() -> None:
     record = {
         "schema": SCHEMA,
         "kind": "gradient-errors",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **provenance(),
         "machine": facts,
         "shape": [BATCH, HEADS, given.rows, D],
         "rows": rows,

@@ -7,7 +7,6 @@ machine's memory, and whatever else runs there. Of each, the least of some runs 
 """
 
 import argparse
-import datetime
 import json
 import os
 import sys
@@ -26,7 +25,7 @@ from benchmarks.randomfiles import File, Sizes, digest  # noqa: E402
 from benchmarks.scripts import end_with, new_file  # noqa: E402
 from hw4cli.errors import MachineError  # noqa: E402
 from hw4cli.lab.endtoend import machine  # noqa: E402
-from hw4cli.lab.record import commit  # noqa: E402
+from hw4cli.lab.record import provenance  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
 
 STRONG: Sizes = (64, 2560, 128)  # eight parts
@@ -75,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hw4-nodes-") as name, Cluster(Path(name), nodes=2) as cluster:
         load = os.getloadavg()[0]
         rows = measured(Path(name), cluster, options.runs)
-    here = {"commit": commit(), "machine": machine(), "load": load, "date": datetime.date.today().isoformat()}
+    here = {**provenance(), "machine": machine(), "load": load}
     options.output.write_text(json.dumps({"schema": SCHEMA, "kind": "nodes", **here, "rows": rows}, indent=1) + "\n")
 
 

@@ -13,7 +13,6 @@ of this machine lacks. Two GPUs need 100 s for all of it.
 """
 
 import argparse
-import datetime
 import json
 import re
 import statistics
@@ -39,6 +38,7 @@ from hw4cli.lab.record import commit  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
 from hw4cli.problem.shape import Shape  # noqa: E402
 from hw4cli.show.scaling import foreseen_of, rates_in  # noqa: E402
+from hw4cli.text.dates import today  # noqa: E402
 
 STRONG = {"large": (8, 1 << 20, 64), "t22": (500, 2048, 64), "t12": (9600, 128, 64), "one batch": (1, 1 << 21, 64)}
 WEAK = (1, 1 << 20, 64)  # a GPU
@@ -95,7 +95,7 @@ class Journal:
             if any(found.get(key) != here[key] for key in here):
                 raise SystemExit(f"{path} is a record of another machine or commit: name another file by --output")
             self.record = found
-        self.record["date"] = datetime.datetime.now(datetime.UTC).date().isoformat()
+        self.record["date"] = today()
 
     def lacks(self, **row: Any) -> bool:
         """Whether a row with these values is to be measured: there is none, and there is time."""

@@ -4,7 +4,6 @@ Times of one process differ less than those of several: memory lies elsewhere, c
 said to be one only if every pair of neighbouring processes shows it.
 """
 
-import datetime
 import io
 import json
 import os
@@ -26,6 +25,7 @@ from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.lab.record import commit
 from hw4cli.lab.tables import BUILDS, SCHEMA
 from hw4cli.resources import IMPORT_PATH, data_path
+from hw4cli.text.dates import today
 from hw4cli.text.words import printable
 
 OTHER, THIS = "A", "B"
@@ -59,7 +59,7 @@ def bench_builds(arguments: Sequence[str], other: str | None, processes: int, fo
         result: dict[str, Any] = {
             "schema": SCHEMA,
             "kind": BUILDS,
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "date": today(),
             "machine": machine,
             "command": ["hw4", "bench", *arguments],
             "builds": {build.letter: build.source for build in builds},

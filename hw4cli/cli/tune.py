@@ -1,6 +1,5 @@
 """`hw4 tune`: the fastest kernel and tile for a workload on this GPU."""
 
-import datetime
 import json
 import re
 import sys
@@ -117,9 +116,9 @@ def _result(case: tuple[str, Shape, int], rows: "list[TunedRow]") -> Result:
 
 def _document(results: Sequence[Result], machine: dict[str, Any]) -> str:
     """The record: where and when candidates were timed, and what became of them."""
-    from hw4cli.lab.record import commit
+    from hw4cli.lab.record import provenance
 
-    timed = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "commit": commit(), "machine": machine}
+    timed = {**provenance(), "machine": machine}
     workloads = [{**facts, "rows": [row.record() for row in rows]} for *_, facts, rows in results]
     document = {"schema": 1, "kind": "tune", **(timed if machine else {}), "workloads": workloads}
     return json.dumps(document, indent=1) + "\n"

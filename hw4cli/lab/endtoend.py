@@ -7,7 +7,6 @@ or, with cold runs, it is not. Each run's output goes to a new folder of its own
 """
 
 import ctypes
-import datetime
 import mmap
 import os
 import platform
@@ -24,7 +23,7 @@ import numpy as np
 from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.judge.runcase import check_case, output_problem, size_problem
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.suite import Case
@@ -262,9 +261,8 @@ def program_record(programs: Sequence[Program], rows: Sequence[ProgramResult], r
     return {
         "schema": SCHEMA,
         "kind": KIND,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **provenance(),
         "hw4": __version__,
-        "commit": commit(),
         "machine": machine(),
         "method": {
             "timer": "wall time of the whole process, programs in turn",

@@ -1,6 +1,5 @@
 """The record of a benchmark: machine, software, commit, date, clocks, method, results."""
 
-import datetime
 import os
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.sampling import WARM_UP
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.resources import data_path
+from hw4cli.text.dates import today
 
 CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
 
@@ -28,9 +28,8 @@ def benchmark_record(
     """The record of rows, which are dataclasses; `method`: what differs from the method of kernels on files' cases."""
     return {
         "schema": SCHEMA,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **provenance(),
         "hw4": import_module("hw4cli").__version__,  # which names what imports this module
-        "commit": commit(),
         "machine": timer.machine(),
         "clocks": {"before": before, "after": timer.clocks()},
         "sgemm_tflops": sgemm,
@@ -48,6 +47,11 @@ def benchmark_record(
         },
         "rows": [asdict(row) for row in rows],
     }
+
+
+def provenance() -> dict[str, str | None]:
+    """When a record is made, and of which commit."""
+    return {"date": today(), "commit": commit()}
 
 
 def commit() -> str | None:

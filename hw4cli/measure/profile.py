@@ -1,11 +1,10 @@
 """What a profile says: metrics of each launch, beside the model of the kernel's plan, and the nearest limit."""
 
-import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import provenance
 from hw4cli.measure.counters import Launch
 from hw4cli.measure.metrics import (
     BUSY,
@@ -119,8 +118,7 @@ def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -
     return {
         "schema": SCHEMA,
         "kind": "profile",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
+        **provenance(),
         "tool": tool,
         "gpu": gpu,
         "of": what,

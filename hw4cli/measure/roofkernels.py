@@ -1,6 +1,5 @@
 """The rates of the GPU here, measured by kernels that do one thing (kernels/roofs/roofs.cu)."""
 
-import datetime
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from hw4cli.compute.plan import DeviceProperties
 from hw4cli.device.gpu import Gpu, as_file
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import CompileError, MachineError
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import provenance
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SCALES, SHARED, TENSOR
 from hw4cli.measure.roofs import SCHEMA, unit_of
 
@@ -123,9 +122,8 @@ def roofs_record(timer: GpuTimer, rates: dict[str, float], before: dict[str, Any
     return {
         "schema": SCHEMA,
         "kind": "roofs",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **provenance(),
         "hw4": __version__,
-        "commit": commit(),
         "machine": timer.machine(),
         "clocks": {"before": before, "after": timer.clocks()},
         "method": f"CUDA events, medians of {SAMPLES} runs of {LEAST_MS:g} ms or more; DRAM: a copy, read and written",

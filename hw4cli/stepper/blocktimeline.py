@@ -1,6 +1,5 @@
 """When one block copies, multiplies and takes exponentials: the stamps of kernels/stamps.cuh, as a record."""
 
-import datetime
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,7 @@ from hw4cli.compute.plan import Plan
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA, TIMELINE
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.shape import Shape
@@ -96,9 +95,8 @@ def record(timer: GpuTimer, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "kind": TIMELINE,
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        **provenance(),
         "hw4": __version__,
-        "commit": commit(),
         "machine": timer.machine(),
         "clocks": timer.clocks(),
         "activities": ACTIVITIES,

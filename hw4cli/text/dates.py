@@ -3,6 +3,11 @@
 from datetime import UTC, datetime, time
 
 
+def today() -> str:
+    """The date in UTC, as records have it: 2026-05-01."""
+    return datetime.now(UTC).date().isoformat()
+
+
 def due_date(text: str) -> datetime:
     """A time such as 2026-05-01T18:00, in this machine's time zone unless it names one; a day alone means its end.
 

@@ -4,7 +4,6 @@ A finding counts for its GPU, driver and compiler alone: with another one, it is
 nothing was, what was found on a GPU of the same name for the records in benchmarks/tuned counts.
 """
 
-import datetime
 import json
 import os
 import re
@@ -18,6 +17,7 @@ from hw4cli.compute.plan import Tile
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import Shape
 from hw4cli.system.files import write_text
+from hw4cli.text.dates import today
 from hw4cli.tuning.measured import TUNED
 
 SCHEMA = 1
@@ -92,7 +92,7 @@ def keep(machine: Machine, shape: Shape, finding: Finding) -> Path:
     entries[workload(shape)] = {
         "kernels": [*finding.kernels],
         "tiles": {name: dict(tile) for name, tile in finding.tiles.items()},
-        "date": finding.date or datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "date": finding.date or today(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {"schema": SCHEMA, "machine": machine.record(), "workloads": entries}
