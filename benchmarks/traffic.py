@@ -22,6 +22,9 @@ from benchmarks.scripts import end_with, new_file, write_lines  # noqa: E402
 
 SHAPES = "4,16384,64", "16,4096,64", "8,16384,64", "100,4096,64", "500,2048,64", "9600,128,64", "4,32768,32"
 SPLITS = {"4,16384,64": (1, 2, 8), "16,4096,64": (1, 4)}  # of flash, beside its own
+RUNG_SHAPES = "8,2048,64", "8,2048,32"
+OTHER_SHAPES = {"split8": ("16,4096,64",)}  # of a kernel that is for long rows
+PAPER_SHAPES = "4,4096,64", "8,4096,64", "16,4096,64", "24,4096,64", "64,1024,64"  # its matrices against the L2 cache
 ARRAYS = {
     "lm8k": ("half", "half_mma"),
     "lm8k-causal": ("half", "half_mma"),
@@ -35,7 +38,7 @@ ARRAYS = {
     "B=1 H=16 N=4096 d=64 dtype=fp16": ("backward", "backward_mma"),
 }
 GRADIENTS = dict.fromkeys(("lm8k", "lm8k-causal", "heads64", "lm16k", "gqa"), ("backward_once", "backward_wgmma"))
-GROUPS = ("flash", "split", "arrays", "gradients")
+GROUPS = ("flash", "split", "arrays", "gradients", "rungs", "paper")
 COLUMNS = (
     *("kernel", "workload", "causal", "splits", "launch", "grid"),
     *("dram_read", "dram_written", "l2_to_l1", "l1_to_l2", "shared_traffic", "ms"),
@@ -64,6 +67,29 @@ def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
                 yield first, plan, partial(gpu.compute, plan, inputs, outputs)
 
 
+def of_rungs(gpu: Any) -> Iterator[Job]:
+    """All other kernels of files, compiled side by side."""
+    from hw4cli.compute.variants import VARIANTS
+
+    names = [name for name in VARIANTS if name not in ("flash", "split", "paper")]
+    yield from of_plain(gpu, [(name, text) for name in names for text in OTHER_SHAPES.get(name, RUNG_SHAPES)])
+
+
+def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
+    """Kernels on shapes, without a mask."""
+    from hw4cli.compute.variants import VARIANTS
+    from hw4cli.lab.bench import compile_side_by_side, upload_case
+    from hw4cli.problem.shape import Shape
+
+    shapes = {text: Shape(*map(int, text.split(","))) for _, text in chosen}
+    plans = {(name, text): VARIANTS[name].plan(shapes[text], gpu.props) for name, text in chosen}
+    compile_side_by_side(gpu, plans.values())
+    for (name, text), plan in plans.items():
+        shape = shapes[text]
+        inputs, outputs = upload_case(gpu, shape, 0), gpu.empty((shape.B, shape.N, shape.d))
+        yield [name, text, "0", str(plan.splits)], plan, partial(gpu.compute, plan, inputs, outputs)
+
+
 def of_arrays(gpu: Any, chosen: dict[str, tuple[str, ...]]) -> Iterator[Job]:
     """Kernels of arrays."""
     from hw4cli.arraylab.inputs import on_device
@@ -86,7 +112,14 @@ def target(group: str) -> None:
     gpu = Gpu()
     runtime = gpu.cupy.cuda.runtime
     arrays = {"arrays": ARRAYS, "gradients": GRADIENTS}
-    jobs = of_arrays(gpu, arrays[group]) if group in arrays else of_shapes(gpu, (group,))
+    if group in arrays:
+        jobs = of_arrays(gpu, arrays[group])
+    elif group == "rungs":
+        jobs = of_rungs(gpu)
+    elif group == "paper":
+        jobs = of_plain(gpu, [("paper", text) for text in PAPER_SHAPES])
+    else:
+        jobs = of_shapes(gpu, (group,))
     for first, plan, go in jobs:
         go()
         gpu.wait()
