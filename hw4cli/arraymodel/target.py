@@ -9,12 +9,14 @@ import numpy as np
 from hw4cli.arraylab.inputs import WORDS, DeviceArrays, matrix, on_device
 from hw4cli.arraylab.named import NamedWorkload, workload
 from hw4cli.arraymodel.gradients import BACKWARD
+from hw4cli.arraymodel.launches import plan_of
 from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.gradients.ongpu import BackwardOnGpu
 from hw4cli.gradients.plan import Arrays as BackwardArrays
+from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.system.importing import Importing
 
 
@@ -39,6 +41,7 @@ def run(gpu: Gpu, kernels: list[str], case: NamedWorkload) -> None:
     """Run kernels on a workload's random values, the second time with the profiler on."""
     runtime, memory = gpu.cupy.cuda.runtime, gpu.cupy.cuda.memory
     try:
+        compile_side_by_side(gpu, [plan_of(name, case.work, gpu.props) for name in kernels])
         arrays = on_device(case, gpu.cupy)
         for name in kernels:
             go = runner(gpu, name, case, arrays)

@@ -4,8 +4,9 @@ import json
 import sys
 
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import Hw4Error
-from hw4cli.lab.bench import upload_case
+from hw4cli.lab.bench import compile_side_by_side, upload_case
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 
@@ -31,6 +32,7 @@ def main() -> None:
 def run(gpu: Gpu, kernels: list[str], shape: Shape, seed: int, tile: dict[str, int] | None) -> None:
     """Run kernels on a shape's random values, the second time with the profiler on."""
     runtime = gpu.cupy.cuda.runtime
+    compile_side_by_side(gpu, [kernel_named(name).plan(shape, gpu.props, tile) for name in kernels])
     plans = [gpu.plan(name, shape, tile) for name in kernels]
     with gpu.translated_errors(plans[0], shape):
         inputs, outputs = upload_case(gpu, shape, seed), gpu.empty((shape.B, shape.N, shape.d))

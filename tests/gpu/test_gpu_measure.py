@@ -23,6 +23,7 @@ from hw4cli.measure.roofkernels import measured_rates
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 
+OF_ARRAYS = ("half", "half_mma", "backward", "backward_mma", "backward_wgmma", "backward_once")
 ON_HOPPER = {"half", "backward_wgmma", "backward_once"}
 
 
@@ -32,36 +33,40 @@ def test_no_roof_is_far_above_the_data_sheet_or_far_below(gpu):
         assert 0.5 < rates[name] / rate < 1.2, (name, rates[name], rate)
 
 
-@pytest.mark.parametrize("kernel", ["flash", "split"])
-def test_a_profile_has_the_bytes_of_the_model(hw4, gpu, kernel):
-    if shutil.which("ncu") is None or gpu.props.cc < 75:
-        pytest.skip("there is no ncu for this GPU")
-    result = hw4("profile", kernel, "--case", "t28", "--set", "memory", "--format", "json", timeout=300)
+def profiled(hw4, gpu, *arguments):
+    """The launches of a profile, each as its kernel's name and the ratios of its bytes to the model's."""
+    if shutil.which("ncu") is None or gpu.props.cc < 80:
+        pytest.skip("there is no ncu for this GPU, or it lacks kernels")
+    result = hw4("profile", *arguments, "--set", "memory", "--format", "json", timeout=120)
     if "ERR_NVGPUCTRPERM" in result.stderr:
         pytest.skip("counters are closed")
     assert result.returncode == 0, result.stderr
     for launch in json.loads(result.stdout)["launches"]:
-        ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
-        assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), launch["kernel"]
+        yield launch["kernel"], {one["name"]: one["ratio"] for one in launch["metrics"]}
+
+
+def test_a_profile_has_the_bytes_of_the_model(hw4, gpu):
+    seen = set()
+    for kernel, ratios in profiled(hw4, gpu, "flash", "split", "--case", "t28"):
+        seen.add(kernel)
+        assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), kernel
         # Of K and V, split reads again what blocks that run apart find no more: three profiles have 46 to 50 MB.
-        assert ratios["dram_read"] == pytest.approx(1, abs=0.1 if kernel == "split" else 0.05), launch["kernel"]
+        assert ratios["dram_read"] == pytest.approx(1, abs=0.1 if kernel == "split" else 0.05), kernel
+    assert seen >= {"flash", "flash_combine", "split_convert", "split"}
 
 
-@pytest.mark.parametrize("kernel", ["half", "half_mma", "backward", "backward_mma", "backward_wgmma", "backward_once"])
-def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu, kernel):
-    if shutil.which("ncu") is None or gpu.props.cc < 80 or (kernel in ON_HOPPER and not gpu.props.warpgroups):
-        pytest.skip("there is no ncu for this GPU, or no such kernel")
-    options = ("--workload", "B=1 H=16 N=4096 d=64 dtype=fp16", "--set", "memory", "--format", "json")
-    result = hw4("profile", kernel, *options, timeout=300)
-    if "ERR_NVGPUCTRPERM" in result.stderr:
-        pytest.skip("counters are closed")
-    assert result.returncode == 0, result.stderr
-    for launch in json.loads(result.stdout)["launches"]:
-        ratios = {one["name"]: one["ratio"] for one in launch["metrics"]}
-        if ratios["l2_to_l1"] is not None:  # a launch that has a model
-            own_cache = kernel == "backward"  # whose blocks share a multiprocessor, and tiles in its own cache
-            assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.08 if own_cache else 0.05), launch["kernel"]
-            assert ratios["dram_read"] == pytest.approx(1, abs=0.05), launch["kernel"]
+def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu):
+    kernels = [name for name in OF_ARRAYS if gpu.props.warpgroups or name not in ON_HOPPER]
+    seen = set()
+    for kernel, ratios in profiled(hw4, gpu, *kernels, "--workload", "B=1 H=16 N=4096 d=64 dtype=fp16"):
+        seen.add(kernel)
+        if ratios["l2_to_l1"] is None:  # a launch that has no model
+            continue
+        # Blocks of `backward` share a multiprocessor, and tiles in its own cache.
+        within = 0.08 if kernel in ("backward_dq", "backward_dkdv") else 0.05
+        assert ratios["l2_to_l1"] == pytest.approx(1, abs=within), kernel
+        assert ratios["dram_read"] == pytest.approx(1, abs=0.05), kernel
+    assert seen >= {"half_mma", "backward_dq", "backward_dkdv", "backward_mma_dq"}
 
 
 def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
@@ -76,7 +81,7 @@ def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
     rows = workload["rows"]
     own = {row["kernel"]: row["median"] for row in rows if row["own"]}
     assert {*own} >= {"flash"}
-    assert min(row["median"] for row in rows if row["median"]) <= 1.05 * min(own.values())
+    assert len([row for row in rows if row["median"]]) > len(own)
     assert all(row["reason"] for row in rows if row["status"] == "refused")
     after = hw4("--device", "cuda", source, tmp_path / "after", "--timing", env=env)
     assert "tuned on this GPU for this workload" in after.stderr, after.stderr
@@ -97,7 +102,7 @@ def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name)
     inputs, outputs = upload_case(gpu, shape, case.seed), gpu.empty((shape.B, shape.N, shape.d))
     plans = [gpu.plan(before, shape), gpu.plan(after, shape, found.tiles.get(after))]
     times = [[], []]
-    for _ in range(15):
+    for _ in range(33):
         for plan, seen in zip(plans, times, strict=True):
             seen.append(timer.milliseconds(lambda plan=plan: gpu.compute(plan, inputs, outputs), cold=True))
     old, new = (statistics.median(seen[3:]) for seen in times)
