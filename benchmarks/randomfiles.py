@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.scripts import say
+
 Sizes = tuple[int, int, int]
 CHUNK = 1 << 24  # elements
 SAMPLES = 2, 6  # batches, and rows of each, that are compared with float64
@@ -63,7 +65,7 @@ class File:
         began = time.perf_counter()
         make(self._path, self._shape)
         if self._words:
-            print(f"{self._words}, {self._shape}: made in {time.perf_counter() - began:.1f} s", flush=True)
+            say(f"{self._words}, {self._shape}: made in {time.perf_counter() - began:.1f} s")
         return self._path
 
     def __exit__(self, *_: object) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.scripts import say
 from hw4cli.shards.order import from_zigzag, zigzag_shards
 
 SIZES = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
@@ -27,7 +28,7 @@ def sequences(journal: Any, counts: list[int], runs: int, shrink: int = 1) -> No
     sizes = (*SIZES[:2], SIZES[2] // shrink, SIZES[3])
     torch.manual_seed(1)
     whole = [torch.randn(sizes, device="cuda:0", dtype=torch.bfloat16) for _ in range(4)]  # q, k, v, do
-    print(f"sequence in shards, {sizes} bfloat16", flush=True)
+    say(f"sequence in shards, {sizes} bfloat16")
     for direction, causal in (("forward", False), ("forward", True), ("backward", False), ("backward", True)):
         journal.attempt(_pass, journal, whole, sizes, direction, causal, counts, runs)
 
@@ -80,10 +81,9 @@ def _note(journal: Any, row: dict[str, Any], seconds: list[float], error: float)
     _, heads, rows, d = row["shape"]
     flops = 4 * heads * rows * rows * d * (2.5 if row["direction"] == "backward" else 1) / (2 if row["causal"] else 1)
     mask = ", causal" if row["causal"] else ""
-    print(
+    say(
         f"  {row['gpus']} GPUs, {row['direction']}{mask}: {median:.4f} s, {flops / median / 1e12:.0f} TFLOP/s, "
-        f"relative error {error:.1e}",
-        flush=True,
+        f"relative error {error:.1e}"
     )
     journal.add(**row, name="sequence", seconds=seconds, median=median, relative_error=error)
     return median

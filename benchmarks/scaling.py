@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.randomfiles import File, Sizes, digest, worst_error  # noqa: E402
-from benchmarks.scripts import end_with, new_file  # noqa: E402
+from benchmarks.scripts import end_with, new_file, say  # noqa: E402
 from hw4cli.device.gpu import Gpu  # noqa: E402
 from hw4cli.doctor.measure import measured as measured_rates  # noqa: E402
 from hw4cli.doctor.measure import rate_of  # noqa: E402
@@ -130,11 +131,6 @@ class Journal:
         new.replace(self._path)
 
 
-def say(words: str) -> None:
-    """Print what was found, at once."""
-    print(words, flush=True)
-
-
 def run(source: Path, target: Path, *options: str) -> tuple[float, float, str, list[float]]:
     """One process: seconds of its stream, of all of it, the kernel that computed, and when further GPUs began."""
     command = [sys.executable, "-m", "hw4cli", str(source), str(target), "--timing", *options]
@@ -217,9 +213,9 @@ class Scaling:
         if N <= WARM_ROWS:
             run(source, self.folder / "out", *self._gpus(1))
             return
-        with File(self.folder / "warm", few) as small:
-            for kernel in ((), *(("--kernel", name) for name in KERNELS if not self.cpu)):
-                run(small, self.folder / "out", *self._gpus(1), *kernel)
+        kernels = [["--kernel", name] for name in KERNELS if not self.cpu] or [[]]
+        with File(self.folder / "warm", few) as small, ThreadPoolExecutor() as pool:
+            list(pool.map(lambda options: run(small, Path("/dev/null"), *self._gpus(1), *options), kernels))
 
     def _longest(self, shape: Sizes, count: int) -> float:
         """Seconds that a run and its check take at most, by the slowest of the kernels."""
@@ -261,7 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.sequence:
         from benchmarks.rings import sequences
 
-        sequences(journal, counts, options.runs, options.shrink)
+        journal.attempt(sequences, journal, counts, options.runs, options.shrink)
     if journal.failed or not journal.record["rows"]:
         raise SystemExit("something was not measured: see above")
 

@@ -4,12 +4,20 @@ import argparse
 import csv
 import io
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
 from hw4cli.errors import Hw4Error
 from hw4cli.system.files import write_text
+
+BEGAN = time.monotonic()
+
+
+def say(words: str) -> None:
+    """Print what was found, at once, and how many seconds after the start."""
+    print(f"[{time.monotonic() - BEGAN:5.1f} s] {words}", flush=True)
 
 
 def new_file(text: str) -> Path:
