@@ -7,20 +7,17 @@ inputs' hashes; an answer's hash depends on the machine that computed it, so onl
 Whoever may write into the folder may write the checksum file, too. A judge that must not trust it calls `file_sha256`.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.problem.casefile import open_regular
-from hw4cli.system.files import write_text
+from hw4cli.system.files import locked, write_text
 from hw4cli.system.reading import read_json
 
 RECORD = ".hw4-sums.json"
@@ -113,7 +110,7 @@ def _note(path: Path, table: str, entry: dict[str, Any]) -> None:
     """Add an entry to the checksum file. If it cannot be written, the next process hashes the files again."""
     if table == "hashed":
         _in_memory[path.absolute()] = entry
-    with suppress(OSError, Hw4Error), _locked(path.parent):
+    with suppress(OSError, Hw4Error), locked(path.parent):
         tables = _read(path.parent)
         tables[table][path.name] = entry
         write_text(path.parent / RECORD, json.dumps({"schema": SCHEMA, **tables}, indent=1) + "\n")
@@ -142,15 +139,3 @@ def _is_answer(entry: Any) -> bool:
 
 def _is_sha256(value: Any) -> bool:
     return isinstance(value, str) and bool(SHA256.fullmatch(value))
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the checksum file, so that no entry is lost; without effect on file systems that have no locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

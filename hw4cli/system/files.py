@@ -1,10 +1,12 @@
 """Files that appear at their place only when they are complete."""
 
 import errno
+import fcntl
 import os
 import re
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -154,6 +156,19 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder} is no folder: it, or what it lies in, is a file") from None
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder while its files are read and written anew, so that no other process's change is lost; without
+    effect on file systems that have no locks. OSError if it cannot be opened."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_text(path: Path, text: str, mode: int | None = None) -> None:

@@ -1,6 +1,7 @@
 """What `hw4 tune` found, a file for each GPU: for a workload, kernels from fast to slow and their tiles.
 
-A finding counts for its GPU, driver and compiler alone: with another one, it is as if nothing had been tuned. Where
+A finding counts for its GPU, driver, compiler and version of hw4 alone: with another one, it is as if nothing had been
+tuned. Where
 nothing was, what was found on a GPU of the same name for the records in benchmarks/tuned counts.
 """
 
@@ -10,13 +11,15 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from hw4cli.compute.plan import Tile
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import Shape
-from hw4cli.system.files import write_text
+from hw4cli.system.files import locked, write_text
+from hw4cli.system.reading import read_json
 from hw4cli.text.dates import today
 from hw4cli.tuning.measured import TUNED
 
@@ -78,8 +81,9 @@ def found(machine: Machine, shape: Shape) -> Finding | None:
     """What was found for a workload here, or else on another GPU of this name; None if nothing was."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         entry = _entries(machine)[workload(shape)]
-        tiles = {name: {key: int(size) for key, size in tile.items()} for name, tile in entry["tiles"].items()}
-        return Finding(tuple(map(str, entry["kernels"])), tiles, str(entry["date"]))
+        if not isinstance(entry["kernels"], list) or not all(map(_is_tile, entry["tiles"].values())):
+            raise ValueError
+        return Finding(tuple(map(str, entry["kernels"])), entry["tiles"], str(entry["date"]))
     if known := TUNED.get(machine.gpu, {}).get(workload(shape)):
         return Finding(*known, where=f"an {machine.gpu}")
     return None
@@ -88,22 +92,33 @@ def found(machine: Machine, shape: Shape) -> Finding | None:
 def keep(machine: Machine, shape: Shape, finding: Finding) -> Path:
     """Add a finding to its GPU's file, and return that. Raises OSError and MachineError if it cannot be written."""
     path = path_of(machine.gpu)
-    entries = _entries(machine)
-    entries[workload(shape)] = {
+    entry = {
         "kernels": [*finding.kernels],
         "tiles": {name: dict(tile) for name, tile in finding.tiles.items()},
         "date": finding.date or today(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    document = {"schema": SCHEMA, "machine": machine.record(), "workloads": entries}
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    with locked(path.parent):
+        document = {**_head(machine), "workloads": {**_entries(machine), workload(shape): entry}}
+        write_text(path, json.dumps(document, indent=1) + "\n")
     return path
 
 
+def _head(machine: Machine) -> dict[str, Any]:
+    """What a file must begin with, to count."""
+    version = import_module("hw4cli").__version__  # which names what imports this module
+    return {"schema": SCHEMA, "hw4": version, "machine": machine.record()}
+
+
+def _is_tile(tile: Any) -> bool:
+    whole = all(type(size) is int and 0 < size < 2**31 for size in tile.values())
+    return whole and {"BR", "BC"} <= {*tile}
+
+
 def _entries(machine: Machine) -> dict[str, Any]:
-    """The workloads of a GPU's file; none if it is missing, damaged, or of another machine."""
+    """The workloads of a GPU's file; none if it is missing, damaged, or of another machine or version of hw4."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        document = json.loads(path_of(machine.gpu).read_text(encoding="utf-8"))
-        if document.get("schema") == SCHEMA and document.get("machine") == machine.record():
+        document = read_json(path_of(machine.gpu))
+        if _head(machine).items() <= document.items():
             return dict(document["workloads"]) if isinstance(document.get("workloads"), dict) else {}
     return {}

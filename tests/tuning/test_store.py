@@ -1,11 +1,16 @@
 """What was tuned: kept for a GPU, a driver, a compiler and a workload, and gone by for these alone."""
 
 import json
+import math
+import os
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+import hw4cli
 import hw4cli.stream.cudadevice
 import hw4cli.tuning.store
 from hw4cli.compute.dispatch import AUTO, candidates
@@ -60,20 +65,57 @@ def test_workloads_are_alike_by_length_head_size_mask_and_rows_within_a_power_of
     assert workload(SHAPE) not in {workload(other) for other in others}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 1}', '{"schema": 1, "machine": null}'])
+KEEPS_FINDINGS = """
+import sys
+from hw4cli.problem.shape import Shape
+from hw4cli.tuning.store import Finding, Machine, keep
+
+for N in range(int(sys.argv[1]), 60, 3):
+    keep(Machine("T4", 13000, "1 2"), Shape(1, 128 + N, 32), Finding(("flash",)))
+"""
+
+
+def test_what_processes_keep_at_the_same_time_is_all_there():
+    keepers = [subprocess.Popen([sys.executable, "-c", KEEPS_FINDINGS, str(n)]) for n in range(3)]
+    assert [keeper.wait(60) for keeper in keepers] == [0, 0, 0]
+    assert len(json.loads(path_of("T4").read_text())["workloads"]) == 60
+
+
+def test_what_another_version_of_hw4_found_does_not_count(monkeypatch):
+    keep(MACHINE, SHAPE, FINDING)
+    monkeypatch.setattr(hw4cli, "__version__", "99.0")
+    assert found(MACHINE, SHAPE) is None
+    keep(MACHINE, SHAPE, FINDING)
+    assert found(MACHINE, SHAPE) == FINDING
+
+
+def test_a_pipe_in_the_findings_place_is_as_if_there_were_none():
+    path_of(MACHINE.gpu).parent.mkdir(parents=True)
+    os.mkfifo(path_of(MACHINE.gpu))
+    assert found(MACHINE, SHAPE) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", "[" * 100_000, '{"schema": 1}', '{"schema": 1, "machine": null}']
+)
 def test_a_damaged_file_is_as_if_there_were_none(text):
     keep(MACHINE, SHAPE, FINDING)
     path = path_of(MACHINE.gpu)
     path.write_text(text)
     assert found(MACHINE, SHAPE) is None
+    keep(MACHINE, SHAPE, FINDING)
+    document = json.loads(path.read_text())
     for entry in (
         None,
         {},
         {"kernels": 3, "tiles": {}, "date": ""},
+        {"kernels": "flash", "tiles": {}, "date": ""},
         {"kernels": [], "tiles": {"flash": 7}, "date": ""},
+        {"kernels": ["flash"], "tiles": {"flash": {"BR": math.inf, "BC": 32}}, "date": ""},
+        {"kernels": ["flash"], "tiles": {"flash": {"BR": 0, "BC": 32}}, "date": ""},
+        {"kernels": ["flash"], "tiles": {"flash": {"BC": 32}}, "date": ""},
     ):
-        document = {"schema": 1, "machine": MACHINE.record(), "workloads": {workload(SHAPE): entry}}
-        path.write_text(json.dumps(document))
+        path.write_text(json.dumps({**document, "workloads": {workload(SHAPE): entry}}))
         assert found(MACHINE, SHAPE) is None
     keep(MACHINE, SHAPE, FINDING)
     assert found(MACHINE, SHAPE) == FINDING
