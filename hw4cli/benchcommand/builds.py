@@ -22,7 +22,7 @@ import click
 
 from hw4cli.benchcommand.shown import publish
 from hw4cli.errors import InputError, MachineError, os_error
-from hw4cli.lab.record import commit
+from hw4cli.lab.record import commit, git
 from hw4cli.lab.tables import BUILDS, SCHEMA
 from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.text.dates import today
@@ -160,19 +160,11 @@ def _unpacked(other: str | None, root: Path) -> Iterator[Build | None]:
 
 def _archived(revision: str, root: Path) -> tuple[bytes, str]:
     """A commit's files as a zip archive, and its short name."""
-
-    def git(*words: str) -> bytes | None:
-        try:
-            done = subprocess.run(["git", "-C", str(root), *words], stdin=subprocess.DEVNULL, capture_output=True)
-        except OSError:
-            return None
-        return None if done.returncode else done.stdout
-
-    named = git("rev-parse", "--short", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    named = git(root, "rev-parse", "--short", "--verify", "--end-of-options", f"{revision}^{{commit}}")
     if named is None:
         raise InputError(f"{revision} is neither a folder nor a commit of {root}: give one of the two to --against")
     name = named.decode().strip()
-    archive = git("archive", "--format=zip", name, "hw4cli", "kernels", "testcases")
+    archive = git(root, "archive", "--format=zip", name, "hw4cli", "kernels", "testcases")
     if archive is None:
         raise InputError(f"commit {name} has no build of hw4: hw4cli, kernels or testcases is missing in it")
     return archive, name

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from hw4cli.compute.measured import RUN_SPREAD
@@ -14,6 +15,7 @@ from hw4cli.lab.tables import SCHEMA
 from hw4cli.resources import data_path
 from hw4cli.text.dates import today
 
+OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}  # what git tells the hooks that it runs
 CACHE = {True: "L2 overwritten before each sample", False: "warm"}  # by whether a measurement is cold
 
 
@@ -55,16 +57,24 @@ def provenance() -> dict[str, str | None]:
 
 
 def commit() -> str | None:
-    """The commit that is measured: HW4_COMMIT if it is set, else what git describes in the source tree."""
+    """The commit that is measured: HW4_COMMIT if it is set, else what git describes in the source tree; None where hw4
+    is no part of a repository, though its folder may lie in somebody's."""
     if "HW4_COMMIT" in os.environ:
         return os.environ["HW4_COMMIT"]
-    folder = data_path("kernels").parent
-    try:
-        return subprocess.run(
-            ["git", "-C", str(folder), "describe", "--always", "--dirty"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
+    folder = data_path("entry.py").parent
+    if git(folder, "ls-files", "--error-unmatch", "entry.py") is None:
         return None
+    described = git(folder, "describe", "--always", "--dirty")
+    return described.decode().strip() if described else None
+
+
+def git(folder: Path, *words: str) -> bytes | None:
+    """What a command of git prints in a folder, whatever repository a hook that runs us works on; None if it fails."""
+    env = {name: value for name, value in os.environ.items() if name not in OF_A_HOOK}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], stdin=subprocess.DEVNULL, capture_output=True, env=env
+        )
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout
