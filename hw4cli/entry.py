@@ -5,10 +5,13 @@ import sys
 
 from hw4cli.system import interrupts
 
+LONGEST_WORD = 128 << 10  # bytes of an argument, or a variable of the environment, on Linux
+
 
 def main() -> None:
     """Run the command line and exit."""
     interrupts.exit_on_signals()
+    sys.set_int_max_str_digits(LONGEST_WORD)  # a number that is too large is refused as what it is
     from hw4cli.commands import first_gpu, gpus_option, wants_gpu
     from hw4cli.errors import resource_shortage
 

@@ -75,8 +75,8 @@ def _show(record: dict[str, Any], rates: dict[str, float], source: str, form: st
     from hw4cli.text import tables
 
     machine = record["machine"]
-    capability = machine.get("compute_capability", "0").replace(".", "")
-    sheet = model_for(machine["gpu"], int(capability)).rates
+    major, _, minor = str(machine.get("compute_capability", "")).partition(".")
+    sheet = model_for(machine["gpu"], int(major + minor) if (major + minor).isdecimal() else 0).rates
     if form == "csv":
         rows = [
             {"roof": name, "rate": rate, "unit": unit_of(name), "data_sheet": sheet.get(name)}

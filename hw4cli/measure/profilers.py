@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
 from hw4cli.measure.metrics import EVENTS, NCU, NVPROF, ROCPROF, TIME
+from hw4cli.system.nvidia import first_visible
 from hw4cli.text.words import printable
 
 EXECUTABLES = {NVPROF: "nvprof", NCU: "ncu", ROCPROF: "rocprofv3"}
@@ -52,8 +53,13 @@ class ProfiledGpu:
 
 
 def find_gpu(prefix: Sequence[str] = ()) -> ProfiledGpu:
-    """The first GPU where commands behind `prefix` (such as srun) run. Raises MachineError if there is none."""
-    command = [*prefix, "nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"]
+    """The GPU that a program takes here, or the first one where commands behind `prefix` (such as srun) run.
+
+    Raises MachineError if there is none.
+    """
+    visible = None if prefix else first_visible(os.environ)
+    chosen = ["-i", visible.whole or visible.uuid] if visible else []
+    command = [*prefix, "nvidia-smi", *chosen, "--query-gpu=name,compute_cap", "--format=csv,noheader"]
     try:
         asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except OSError:

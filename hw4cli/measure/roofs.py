@@ -14,6 +14,7 @@ from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
 
 SCHEMA = 1
+LEAST, MOST = 1e-9, 1e12  # that can be a rate, in any unit
 MEASURED, DATA_SHEET = "measured", "data sheet"
 
 
@@ -66,7 +67,8 @@ def checked(record: Any, where: str) -> dict[str, Any]:
     if (
         not named
         or not isinstance(rates, dict)
-        or not all(isinstance(rate, (int, float)) and rate > 0 for rate in rates.values())
+        or not rates
+        or not all(type(rate) in (int, float) and LEAST < rate < MOST for rate in rates.values())
     ):
         raise InputError(f"{where} is no record of roofs: make one with `hw4 roofs --output`")
     return dict(record)

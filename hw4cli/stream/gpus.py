@@ -16,9 +16,9 @@ def chosen(words: str, here: int) -> list[int]:
     [2, 0]
     """
     kind, _, listed = words.partition(":")
-    numbers = list(range(here)) if kind == "all" else [int(number) for number in listed.split(",")]
-    if kind == "count":
-        numbers = list(range(numbers[0]))
+    numbers = [*range(here)] if kind == "all" else [int(number) for number in listed.split(",")]
+    if kind == "count" and numbers[0] <= here:
+        numbers = [*range(numbers[0])]
     if max(numbers) >= here:
         are = "is 1 GPU, number 0" if here == 1 else f"are {counted(here, 'GPU')}, numbers 0 to {here - 1}"
         raise MachineError(f"--gpus {words}: here {are} (CUDA_VISIBLE_DEVICES decides which are seen)")

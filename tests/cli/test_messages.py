@@ -56,6 +56,19 @@ def test_a_wrong_word_is_told_with_what_was_meant(hw4_here, args, words):
     fails(hw4_here(*args), 2, words)
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["in", "out", "--gpus", "count:{}"], "in does not exist"),
+        (["in", "out", "--gpus", "ids:{}"], "in does not exist"),
+        (["gen", "t{}"], "there is no case"),
+        (["profile", "flash", "--case", "t28", "--sweep", "{}"], "is no list of N"),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused_for_what_it_is(hw4, args, words):
+    fails(hw4(*(arg.format("9" * 5000) for arg in args)), 2, words)
+
+
 @pytest.mark.parametrize("name", ["none/record.json", "."])
 def test_bench_tells_of_a_bad_output_before_it_asks_for_a_gpu(hw4_here, tmp_path, name):
     fails(hw4_here("bench", "--cases", "t01", "--output", tmp_path / name), 2, str(tmp_path))

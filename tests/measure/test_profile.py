@@ -160,6 +160,23 @@ def test_a_gtx_1080_is_profiled_by_nvprof(hw4, tools, folder):
     assert "84.691MB/s" in shown
 
 
+def test_the_profiler_is_that_of_the_gpu_which_a_program_takes_here(hw4, tools, folder, monkeypatch):
+    place = tools(nvprof=NVPROF) / "bin/nvidia-smi"
+    old, new = (f"GPU-{head}00000-0000-0000-0000-000000000000" for head in ("aaa", "abb"))
+    smi = f"""#!/bin/sh
+case "$*" in
+-L) echo "GPU 0: NVIDIA H100 (UUID: {new})"; echo "GPU 1: NVIDIA GeForce GTX 1080 (UUID: {old})";;
+"-i {old} "*) echo "NVIDIA GeForce GTX 1080, 6.1";;
+*) echo "NVIDIA H100, 9.0"; echo "NVIDIA GeForce GTX 1080, 6.1";;
+esac
+"""
+    place.write_text(smi)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", old)
+    result = hw4("profile", "--program", "/bin/true", "--case", "t01", "--dir", folder)
+    assert result.returncode == 0, result.stderr
+    assert "NVIDIA GeForce GTX 1080, nvprof" in result.stdout
+
+
 def test_an_amd_gpu_is_profiled_by_rocprofv3(hw4, tools, folder):
     place = tools(rocprofv3=ROCPROF)
     options = ("--program", "/bin/true", "--case", "t01", "--dir", folder, "--tool", "rocprofv3", "--format", "json")

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -89,7 +91,10 @@ def test_a_kept_record_is_found_again_by_its_gpus_name_and_a_damaged_one_is_none
     assert keep(record) == path_of(gpu)
     rates, source = rates_of(model_for(gpu, 90), gpu)
     assert (rates["FFMA"], source) == (record["rates"]["FFMA"], "measured")
-    path_of(gpu).write_text(json.dumps({**record, "rates": {"FFMA": -1}}))
+    for rate in (-1, True, math.inf, math.nan, 1e-320, 10**400, "1"):
+        path_of(gpu).write_text(json.dumps({**record, "rates": {"FFMA": rate}}))
+        assert kept(gpu) is None, rate
+    path_of(gpu).write_text(json.dumps({**record, "rates": {}}))
     assert kept(gpu) is None
     with pytest.raises(InputError, match="is no record of roofs"):
         checked([], "it")
@@ -102,6 +107,15 @@ def test_what_is_known_of_a_gpu_is_shown_without_one(hw4):
     rows = [*csv.DictReader(hw4("roofs", "--gpu", "T4", "--format", "csv").stdout.splitlines())]
     assert {row["roof"]: (row["rate"], row["unit"]) for row in rows}["DRAM"] == ("320", "GB/s")
     assert json.loads(hw4("roofs", "--gpu", "7.5", "--format", "json").stdout)["rates"]["tensor cores"] == 65
+
+
+@pytest.mark.parametrize("capability", [None, 7.5, "x.y", "", "9" * 9])
+def test_a_record_with_an_odd_compute_capability_is_shown(hw4, capability):
+    machine = {"gpu": "T4"} if capability is None else {"gpu": "T4", "compute_capability": capability}
+    keep({"kind": "roofs", "machine": machine, "rates": {"FFMA": 8.0}})
+    result = hw4("roofs", "--gpu", "T4")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.search(r"^FFMA +8 +TFLOP/s +98%$", result.stdout, re.MULTILINE)
 
 
 def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(hw4, tmp_path):

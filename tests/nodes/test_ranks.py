@@ -63,6 +63,8 @@ def test_processes_of_a_node_divide_its_gpus():
         chosen("count:2", 1)
     with pytest.raises(MachineError, match="here are 2 GPUs, numbers 0 to 1"):
         chosen("ids:0,2", 2)
+    with pytest.raises(MachineError, match="here are 2 GPUs"):
+        chosen("count:100000000000000000000", 2)
 
 
 def ranks(source, target, size, *numbers):
