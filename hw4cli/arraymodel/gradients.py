@@ -19,12 +19,14 @@ from hw4cli.gradients import plan as cores
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
+from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
 
 ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
 HOPPER = (hopper.NAME, *ONE_PASS)
 BACKWARD = (cores.NAME, mma.NAME, *HOPPER)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta
 COUNT = 4  # bytes
+WARPS = 4  # of a warpgroup
 
 
 def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchModel]:
@@ -49,6 +51,7 @@ def _delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
         launch.symbol,
         (2 * sizes.q, FLOAT * sizes.rows),
         (2 * sizes.q, SECTOR * sizes.rows),
+        0,
         ffma_flops=2 * work.d * sizes.rows,
     )
 
@@ -66,6 +69,7 @@ def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
         launch.symbol,
         (read, STATS * rows + counts),
         (read, STATS * rows + counts),
+        0,
         ffma_flops=2 * work.d * sizes.rows,
     )
 
@@ -73,7 +77,7 @@ def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
 def _round(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
     """The sums of whole tiles become rows of dQ."""
     read = _sums(plan, work)
-    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q))
+    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q), 0)
 
 
 def _sums(plan: Plan, work: Workload) -> int:
@@ -120,7 +124,7 @@ def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel
         launch.symbol,
         (2 * sizes.q + 2 * sizes.k + stats, sizes.q),
         (2 * sizes.q + head_bytes(work, keys) + stats, sizes.q),
-        **(_by_groups(plan, 3, own, streamed) if plan.variant in HOPPER else _products(plan, work, 3, count)),
+        **(_by_groups(plan, 3, own, streamed) if plan.variant in HOPPER else _products(plan, launch, work, 3, count)),
         tiles=count,
     )
 
@@ -138,7 +142,7 @@ def _dkdv(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
         own = heads * int((all_tiles - _queries_begin(plan, work, groups, streamed)).sum())
         computed, passed = _by_groups(plan, 4, own, streamed), count * streamed
     else:
-        computed, passed = _products(plan, work, 4, count), queries
+        computed, passed = _products(plan, launch, work, 4, count), queries
     return LaunchModel(
         launch.symbol,
         (2 * sizes.q + 2 * sizes.k + STATS * sizes.rows, 2 * sizes.k),
@@ -164,27 +168,54 @@ def _once(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
     )
 
 
-def _products(plan: Plan, work: Workload, count: int, tiles: int) -> dict[str, int]:
+def _products(plan: Plan, launch: Launch, work: Workload, count: int, tiles: int) -> dict[str, Any]:
     """So many products of each pair, by FFMA or on tensor cores (not known of float32, whose pieces are multiplied)."""
     rows, streamed = tile(plan, "DQ" if count == 3 else "DKDV")
     pairs = tiles * rows * streamed
     flops = count * 2 * padded_d(work.d) * pairs
     if plan.variant != mma.NAME:
-        return {"ffma_flops": flops, "exponentials": pairs}
-    return {"tensor_flops": 0 if work.dtype == FLOAT32 else flops, "exponentials": pairs}
+        own = 2 * FLOAT * launch.grid * rows * plan.macros["WIDTH"]
+        shared = WAVEFRONT * tiles * _accesses_of_cores(plan, count) + own
+        return {"shared": shared, "ffma_flops": flops, "exponentials": pairs}
+    if work.dtype == FLOAT32:
+        return {"tensor_flops": 0, "exponentials": pairs}
+    return {"shared": tiles * _by_fragments(plan, work, count), "tensor_flops": flops, "exponentials": pairs}
+
+
+def _accesses_of_cores(plan: Plan, count: int) -> int:
+    """Accesses of shared memory for a tile: two products of OWN x STREAMED rows a thread, whose neighbours read the
+    same; others, of what is shown before, are sums in which a thread has chunks of four columns of some rows."""
+    m = plan.macros
+    chunks, warps = m["WIDTH"] // 4, m["THREADS"] // LANES
+    across = min(m["BC"] // m["STREAMED"], chunks)
+    rows, own_chunks = m["BR"] * across // m["THREADS"], chunks // across
+    scores = 2 * chunks * (m["OWN"] + m["STREAMED"]) * ALIKE
+    sums = m["OWN"] * m["STREAMED"] + m["BC"] // 4 * (rows * ALIKE + 4 * own_chunks * FOURS)
+    return warps * (scores + (count - 2) * sums) + 2 * m["BC"] * m["WIDTH"] // LANES
+
+
+def _by_fragments(plan: Plan, work: Workload, count: int) -> int:
+    """Bytes of shared memory that warps read for a tile: what passes, once for each product; and their own rows, where
+    these are not kept in registers, twice for each SUB rows."""
+    m, which, columns = plan.macros, "DQ" if count == 3 else "DKDV", 16 * ceil_div(work.d, 16)
+    own = 0 if m[f"{which}_KEPT"] else 2 * m[f"{which}_BC"] // m[f"{which}_SUB"] * 16 * m[f"{which}_MI"]
+    return m[f"{which}_WARPS"] * HALF * columns * (count * m[f"{which}_BC"] + own)
 
 
 def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False) -> dict[str, int]:
     """What groups of 64 owned rows compute of so many tiles: S and dP from shared memory alone, sums with P and dS in
-    registers; `adds`: dQ too, 64 x 64 numbers of it. What threads read and write themselves would have to be
-    counted."""
+    registers; `adds`: dQ too, 64 x 64 numbers of it. Of a tile of queries, each warp's threads read two numbers of each
+    row; where dQ is added, they leave dS and their part of dQ."""
     columns = plan.macros["COLUMNS"]
     operands = HALF * columns * (2 * (hopper.OWNED + streamed) + (count - 2) * streamed)
     flops = count * 2 * columns * hopper.OWNED * streamed
+    accesses = 0 if count == 3 else WARPS * streamed // 2
     if adds:
         operands += HALF * 2 * hopper.OWNED * once.KEYS
         flops += 2 * hopper.OWNED * hopper.OWNED * once.KEYS
+        accesses += (HALF * hopper.OWNED * streamed + FLOAT * hopper.OWNED * hopper.OWNED) // WAVEFRONT
     return {
+        "shared": tiles * accesses * WAVEFRONT,
         "tensor_flops": tiles * flops,
         "operands": tiles * operands,
         "exponentials": tiles * hopper.OWNED * streamed,

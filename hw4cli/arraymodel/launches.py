@@ -4,7 +4,7 @@ arraymodel.gradients.
 A row tile of a head visits tiles of keys: all, or with a mask those that some row sees. Counted are whole tiles.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from hw4cli.gradients import choice
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
+from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
 
 NAMES = (*KERNELS16, *BACKWARD)
 
@@ -88,7 +89,8 @@ def _half(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
         launch.symbol,
         (sizes.q + 2 * sizes.k, sizes.q),
         (sizes.q + head_bytes(work, keys), sizes.q),
-        operands=own * operands,
+        0 if plan.variant == half.NAME else None,  # half_short's threads leave O there
+        own * operands,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
         exponentials=own * 64 * m["BC"],
         tiles=tiles,
@@ -136,11 +138,15 @@ def _half_split(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> Lau
     keys, done = units * int(np.minimum(work.Nk, parts * m["SUB"]).sum()), units * int(parts.sum())
     partial = plan.scratch if plan.splits > 1 else sizes.q
     sectors = sizes.rows * plan.splits * (SECTOR - FLOAT) if plan.splits > 1 else 0
+    computed = _by_warps(plan, work, done)
+    # At the end each warp leaves its part of O, which others add up; at first it reads Q.
+    ends = 2 * FLOAT * work.d + (HALF * 16 * ceil_div(work.d, 16) if m["Q_REGISTERS"] else 0)
+    computed["shared"] += launch.grid * m["THREADS"] // LANES * m["BR"] * ends
     return LaunchModel(
         launch.symbol,
         (sizes.q + 2 * sizes.k, partial),
         (plan.splits * sizes.q + head_bytes(work, keys), partial + sectors),
-        **{**_by_warps(plan, work, done), "shared": None},
+        **computed,
         tiles=done,
     )
 
@@ -158,10 +164,20 @@ def _half_cores(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> Lau
         launch.symbol,
         (sizes.q + 2 * sizes.k, sizes.q),
         (sizes.q + head_bytes(work, keys), sizes.q),
+        WAVEFRONT * tiles * _accesses_of_cores(m) + FLOAT * launch.grid * m["BR"] * m["D"],
         ffma_flops=4 * work.d * pairs,
         exponentials=pairs + 8 * tiles * m["BR"],
         tiles=tiles,
     )
+
+
+def _accesses_of_cores(m: Mapping[str, int]) -> int:
+    """Of a tile: a thread has 4 rows and BC/8 keys, eight threads side by side the same rows; of a row of Q and of P
+    they read the same 16 bytes."""
+    rows, keys = 4, m["BC"] // 8
+    scores = m["D"] // 4 * (rows * ALIKE + keys * FOURS) + rows * keys
+    values = m["BC"] // 4 * (rows * ALIKE + 4 * ceil_div(m["D"], LANES) * FOURS)
+    return m["THREADS"] // LANES * (scores + values) + 2 * m["BC"] * m["D"] // LANES
 
 
 def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:

@@ -22,6 +22,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.stepper.blocks import BlockKeys, blocks_of, parts_of, plan_again, shares, tiles_of
 from hw4cli.stepper.cache import FINE, evicted
 from hw4cli.stepper.plans import helper_bytes
+from hw4cli.stepper.wavefronts import WAVEFRONT, paper_wavefronts, wavefronts
 from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
 
 Bytes = tuple[int, int]  # read, written
@@ -81,7 +82,8 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
             models.append(_main(launch.symbol, plan, shape, done, props, cache))
         else:
             moved = helper_bytes(launch.symbol, plan, shape)
-            models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None))
+            shared = 0 if launch.symbol.endswith("_combine") else None
+            models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None, shared))
     return _with_first(models, plan, shape)
 
 
@@ -109,7 +111,9 @@ def _by_batches(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[Lau
     behind = _share(convert, shape.B - first, shape.B)
     parts = {
         convert.symbol: _share(convert, first, shape.B),
-        f"{plan.variant}_first": _handing_over(_share(main, first, shape.B, behind), plan, shape, first),
+        f"{plan.variant}_first": replace(
+            _handing_over(_share(main, first, shape.B, behind), plan, shape, first), shared=None
+        ),  # whose threads also convert in shared memory
         main.symbol: _handing_over(_share(main, shape.B - first, shape.B), plan, shape, shape.B - first),
     }
     return [replace(parts.get(symbol, model), symbol=symbol) for symbol, model in zip(symbols, models, strict=True)]
@@ -181,27 +185,23 @@ def _exponentials(plan: Plan) -> float:
 
 
 def _shared(plan: Plan, blocks: BlockKeys, shape: Shape, props: DeviceProperties) -> int | None:
-    """Bytes of shared memory that flash's threads read and write, in whole accesses of 128 bytes, beside what
-    asynchronous copies bring; None for other kernels, whose instructions would have to be counted. On AMD's GPUs no two
-    lanes share an access, where on NVIDIA's neighbours do."""
-    if plan.variant != "flash":
+    """Bytes of shared memory that threads read and write; None where they are not known. On AMD's GPUs, of which only
+    flash's are, no two lanes share an access."""
+    if props.gfx and plan.variant != "flash":
         return None
-    m = plan.macros
-    keys, outs = m["BC"] // 8, m["WIDTH"] // 8
-    scores = m["WIDTH"] * (4 + keys // 2)  # accesses of a warp: a column of Q, and of keys a quarter of a float4
-    values = m["BC"] * (4 + outs // 2) + 8 * keys  # P and V, and P's stores
-    queries = len(blocks.rows) * m["BR"] * m["WIDTH"] * FLOAT
-    access = 256 if props.gfx else 128
-    return shape.B * (blocks.tiles(m["BC"]) * (m["BR"] // WARP) * (scores + values) * access + queries)
+    accesses = wavefronts(plan, blocks)
+    return None if accesses is None else shape.B * accesses * WAVEFRONT * (2 if props.gfx else 1)
 
 
 def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
-    """Bytes of shared memory that the products of warpgroups read: K hi twice, K lo and V, by each group of 64 rows."""
+    """Bytes of shared memory that the products of warpgroups read: K hi twice, K lo and V, by each group of 64 rows;
+    where blocks convert, as often pieces of Q, for each SUB keys."""
     m = plan.macros
-    if not m.get("WARPGROUPS") or m["INBLOCK"]:
+    if not m.get("WARPGROUPS"):
         return 0
-    keys = blocks.tiles(m["SUB"]) * m["SUB"]
-    return shape.B * 4 * HALF * m["WIDTH"] * keys * m["BR"] // 64
+    subs = blocks.tiles(m["SUB"])
+    queries = 3 * 64 if m["INBLOCK"] else 0
+    return shape.B * HALF * m["WIDTH"] * subs * (4 * m["SUB"] + queries) * m["BR"] // 64
 
 
 def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:
@@ -252,10 +252,12 @@ def _paper(plan: Plan, shape: Shape) -> LaunchModel:
     rows = shape.B * int((np.minimum(BR, N - row0) * seen).sum())
     tiles, state = shape.B * int(seen.sum()), shape.d + 2  # of a row: O, m and l
     pairs, once = tiles * BR * BC, shape.B * N
+    of_keys, of_both = paper_wavefronts(plan.macros)
     return LaunchModel(
         "paper",
         (3 * FLOAT * shape.elements, FLOAT * state * once),
         (FLOAT * (2 * shape.elements + rows * (shape.d + state)), FLOAT * state * (rows + once)),
+        WAVEFRONT * (shape.B * len(key0) * of_keys + tiles * of_both),
         ffma_flops=4 * shape.d * pairs,
         exponentials=pairs + 2 * tiles * BR,
         tiles=tiles,

@@ -152,5 +152,5 @@ def test_amds_gpus_are_explained_too(hw4, no_gpu):
 
 def test_few_blocks_reach_the_rates_of_as_many_multiprocessors(hw4):
     text = hw4("explain", "paper", "--case", "t28", "--gpu", "H200").stdout
-    assert "nearest limit: FFMA, at least 135.8 ms" in text  # 33 times as long as on all of them
+    assert "nearest limit: shared memory, at least 996.2 ms" in text  # 33 times as long as on all of them
     assert text.rstrip().endswith("paper has blocks for 4 of 132 multiprocessors alone")

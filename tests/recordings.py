@@ -1,0 +1,68 @@
+"""What Nsight Compute counted on an H100 and an H200, launch by launch, beside the models of today's plans."""
+
+import csv
+import json
+from dataclasses import replace
+from functools import cache
+
+from helpers import ROOT
+
+from hw4cli.arraylab.named import workload
+from hw4cli.arraymodel.launches import array_models, plan_of
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.measure.counters import read_launches
+from hw4cli.measure.gpus import model_named
+from hw4cli.measure.metrics import MOVED, value_of
+from hw4cli.measure.model import launch_models
+from hw4cli.problem.shape import Shape
+
+H200 = DEVICES[90]
+PROFILED = Shape(16, 4096, 64)
+TRAFFIC = [*csv.DictReader((ROOT / "benchmarks/h200-traffic.csv").open())]  # benchmarks/traffic.py
+L2_BYTES = model_named("H200").cache
+
+
+def models(kernel, shape, props=H200):
+    plan = VARIANTS[kernel].plan(shape, props)
+    return {model.symbol: model for model in launch_models(plan, shape, props)}
+
+
+def counted(name):
+    """Of each launch of a recording, MB by what moved them, and how many blocks it had."""
+    tool, launches = read_launches((ROOT / f"benchmarks/{name}.csv").read_text())
+    found = {one.kernel: {metric.name: value_of(metric, tool, one.values) for metric in MOVED} for one in launches}
+    return found, {one.kernel: int(one.grid.strip("(").partition(",")[0]) for one in launches}
+
+
+@cache
+def modelled(kernel, workload_text, causal, splits):
+    """The models of a kernel's launches, with their grids and the splits of the keys, by symbol."""
+    if kernel in VARIANTS:
+        shape = Shape(*map(int, workload_text.split(",")), causal=causal == "1")
+        plan = replace(VARIANTS[kernel], splits=lambda *_: int(splits)).plan(shape, H200)
+        found = launch_models(plan, shape, H200, L2_BYTES)
+    else:
+        work = workload(workload_text).work
+        plan = plan_of(kernel, work, H200)
+        found = array_models(plan, work, H200, L2_BYTES)
+    sizes = {launch.symbol: (str(launch.grid), str(plan.splits)) for launch in plan.launches}
+    return {model.symbol: (model, sizes[model.symbol]) for model in found}
+
+
+def counted_on_an_h200(*kernels):
+    """The recorded launches that are of today's plan, each with its model."""
+    for line in TRAFFIC:
+        found = modelled(*(line[name] for name in ("kernel", "workload", "causal", "splits")))
+        model, size = found.get(line["launch"], (None, None))
+        if line["kernel"] in kernels and size == (line["grid"], line["splits"]):
+            yield line, model
+
+
+def profiled_rungs():
+    """Of each launch of the profile of all rungs on PROFILED, the value of each metric by its name."""
+    (record, *_) = json.loads((ROOT / "benchmarks/figures/h200-rungs-profile.json").read_text())
+    return {
+        launch["kernel"]: {metric["name"]: metric["value"] for metric in launch["metrics"]}
+        for launch in record["launches"]
+    }
