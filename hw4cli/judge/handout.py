@@ -13,7 +13,7 @@ from hw4cli.problem import suite
 from hw4cli.problem.verdict import TOLERANCE, Verdict
 from hw4cli.scoring import scoreboard
 from hw4cli.scoring.figures import Private
-from hw4cli.scoring.reasons import groups
+from hw4cli.scoring.reasons import case_names, groups, score_words
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.system.files import write_text
@@ -82,10 +82,9 @@ class Handout:
         """Score, rank, hand-in and machine, a sentence each."""
         standing = self.standing
         rank = f"rank {standing.rank} of {self.ranked}" if standing.rank else "no rank yet"
-        score = "score open" if standing.score is None else f"score {standing.score}"
         seconds = standing.time + standing.penalty
         total = f"Time {standing.time:.2f} s + Penalty {standing.penalty:g} s = {seconds:.2f} s"
-        sentences = [f"{standing.passed} of {len(standing.cases)} cases AC, {score}, {rank}. {total}."]
+        sentences = [f"{standing.passed} of {len(standing.cases)} cases AC, {rank}, {score_words(standing)}. {total}."]
         if standing.handed_in:
             late = f", {duration(standing.late)} late" if standing.late else ""
             sentences.append(f"Handed in {standing.handed_in.astimezone():%Y-%m-%d %H:%M %Z}{late}.")
@@ -116,7 +115,7 @@ class Handout:
         for result in results:
             if result.limit != known[result.case].limit:
                 by_limit.setdefault(result.limit, []).append(result.case)
-        judge += [f"--limit {','.join(cases)}={seconds:g}" for seconds, cases in by_limit.items()]
+        judge += [f"--limit {case_names(cases).replace(' ', ',')}={seconds:g}" for seconds, cases in by_limit.items()]
         judge += [f"--tolerance {self.rules.tolerance:g}"] if self.rules.tolerance != TOLERANCE else []
         judge += [f"--repeat {self.repeat}"] if self.repeat > 1 else []
         return [f"hw4 gen {names}", " ".join(judge)]

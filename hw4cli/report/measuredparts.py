@@ -7,8 +7,8 @@ from hw4cli.report.document import missing, table
 from hw4cli.report.material import Material, comparable, function_of
 from hw4cli.report.profile import DRAM, METRICS, NVPROF, ROCPROF, Counters
 from hw4cli.report.steps import factor
+from hw4cli.scoring.reasons import score_words
 from hw4cli.scoring.record import Standing
-from hw4cli.scoring.results import suite_share
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import Point, Record
@@ -111,11 +111,8 @@ def judged(material: Material, drawn: bool) -> str:
     standing = material.judged
     if not standing:
         return missing("no judging is here: `hw4 judge --program ./hw4 --output` into this folder makes a journal")
-    score = "open" if standing.score is None else str(standing.score)
-    part = suite_share(standing.cases)
-    upper = f", at most, since only {part} were judged" if part else ""
     said = (
-        f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, score {score}{upper}. Time "
+        f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {score_words(standing)}. Time "
         f"{standing.time:.2f} s + Penalty {standing.penalty:g} s = {standing.time + standing.penalty:.2f} s."
     )
     gpu = (standing.session.get("gpu") or {}).get("name")

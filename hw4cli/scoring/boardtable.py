@@ -6,7 +6,7 @@ from statistics import median
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.boardcharts import against_best, strip, style
 from hw4cli.scoring.figures import Board, CaseFigures, Private, geometric_mean, total
-from hw4cli.scoring.reasons import case_names, groups, suspicion
+from hw4cli.scoring.reasons import case_names, groups, score_words, suspicion
 from hw4cli.scoring.record import Result, Standing
 from hw4cli.text.dates import duration
 from hw4cli.text.page import escaped
@@ -161,9 +161,8 @@ def panel(board: Board, place: int) -> str:
 
 
 def _facts(board: Board, one: Standing) -> str:
-    score = "score open" if one.score is None else f"score {one.score}"
     rank = f"rank {one.rank} of {len(board.ranked)}" if one.rank else "no rank yet"
-    facts = [rank, f"{one.passed} of {len(one.cases)} cases", score, f"total {total(one):.2f}\u00a0s"]
+    facts = [rank, f"{one.passed} of {len(one.cases)} cases", score_words(one), f"total {total(one):.2f}\u00a0s"]
     return " · ".join([*facts, *([f"{duration(one.late)} late"] if one.late else [])])
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hw4cli.problem import suite
-from hw4cli.problem.verdict import Verdict
+from hw4cli.problem.verdict import POINTS, Verdict
 from hw4cli.scoring.record import Result, Standing
+from hw4cli.text.words import counted
 
 NUMBER = re.compile(r"\d+(,\d{3})*")
 BY_SEVERITY = (Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.JE)
@@ -65,6 +66,29 @@ def reasons_line(standing: Standing) -> str:
 def _shortened(reason: str) -> str:
     short = reason if len(reason) <= LONGEST else f"{reason[: LONGEST - 1]}…"
     return f": {short}" if reason else ""
+
+
+def score_words(standing: Standing) -> str:
+    """The score in words: an upper bound, with the reason, where not all cases of the suite are judged."""
+    if standing.score is None:
+        return "score not known"
+    part = suite_share(standing.cases)
+    return (
+        f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
+    )
+
+
+def upper_bounds(standings: Sequence[Standing]) -> list[str]:
+    """A sentence that all scores are upper bounds, where not all cases of the suite are judged; else none."""
+    part = suite_share(standings[0].cases) if standings else ""
+    return [f"Scores are upper bounds: {part} judged."] if part else []
+
+
+def suite_share(cases: Sequence[str]) -> str:
+    """How many of the suite's cases are judged, as text; "" if all are."""
+    whole = suite.cases()
+    some = sum(case in whole for case in cases)
+    return "" if some == len(whole) else f"{some} of the suite's {counted(len(whole), 'case')}"
 
 
 def suspicion(standing: Standing) -> str:

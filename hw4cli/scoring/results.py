@@ -14,15 +14,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 from hw4cli import __version__
-from hw4cli.problem import suite
 from hw4cli.problem.verdict import Verdict
-from hw4cli.scoring.reasons import damage
+from hw4cli.scoring.reasons import damage, upper_bounds
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, STANDING_COLUMNS, result_cells, standing_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
 from hw4cli.text.dates import duration
-from hw4cli.text.words import counted
 
 SCHEMA = 1
 SESSION = ("program", "program_sha256", "host", "gpu", "started", "version", "settings")
@@ -82,13 +80,6 @@ def _standing_fields(standing: Standing) -> dict[str, Any]:
 def missing_cases(standing: Standing) -> list[str]:
     """The cases that count and have no result."""
     return [case for case in standing.cases if case not in standing.results]
-
-
-def suite_share(cases: Sequence[str]) -> str:
-    """How many of the suite's cases are judged, as text; "" if all are."""
-    whole = suite.cases()
-    some = sum(case in whole for case in cases)
-    return "" if some == len(whole) else f"{some} of the suite's {counted(len(whole), 'case')}"
 
 
 def missing_reason(standing: Standing) -> str:
@@ -201,8 +192,7 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
     rows = [list(map(tables.escaped, standing_cells(standing))) for standing in standings]
     text = "# Results\n\n" + tables.markdown(STANDING_COLUMNS, rows)
     text += f"\nRanked by {'the cases passed, then Time' if rules.rank_by == 'passed' else 'Time + Penalty'}.\n"
-    if standings and (part := suite_share(standings[0].cases)):
-        text += f"Scores are upper bounds: only {part} were judged.\n"
+    text += "".join(f"{sentence}\n" for sentence in upper_bounds(standings))
     for standing in standings:
         shown = [
             result

@@ -14,6 +14,7 @@ from hw4cli.problem.verdict import KILL_AFTER
 from hw4cli.scoring.boardcharts import times_chart
 from hw4cli.scoring.boardtable import foot, head, panel, row
 from hw4cli.scoring.figures import Board, Private, total
+from hw4cli.scoring.reasons import upper_bounds
 from hw4cli.scoring.record import Rules, Standing
 from hw4cli.scoring.standings import in_public
 from hw4cli.text.page import escaped, filled
@@ -50,7 +51,7 @@ def page(
         rows="".join(row(board, place) for place in places),
         foot=foot(board),
         panels="".join(panel(board, place) for place in places),
-        rules="".join(f"<p>{sentence}</p>\n" for sentence in _rules(rules)),
+        rules="".join(f"<p>{sentence}</p>\n" for sentence in _rules(board)),
     )
 
 
@@ -123,8 +124,9 @@ CAPTION = {
 CAPTION_OF_ONE = {"dot": "time", "dot late": "too late", "limit": "limit"}
 
 
-def _rules(rules: Rules) -> list[str]:
+def _rules(board: Board) -> list[str]:
     """The rules of the ranking, a sentence each."""
+    rules = board.rules
     by = {"time": "Total", "passed": "the number of passed cases, then by Time"}[rules.rank_by]
     sentences = [
         f"Ranked by {by}. Time is the sum over accepted cases, in seconds; Penalty is {rules.penalty:g} s for each "
@@ -132,6 +134,7 @@ def _rules(rules: Rules) -> list[str]:
         "score and rank open.",
         f"An output is right if every element is within {rules.tolerance:g} of the answer. "
         "Limits are of wall time; a case's shape (B, N, d) and limit are shown on its heading.",
+        *upper_bounds(board.standings),
     ]
     if rules.due:
         sentences.append(f"What was handed in after {rules.due:%Y-%m-%d %H:%M %Z} is marked as late.")

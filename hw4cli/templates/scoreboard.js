@@ -141,7 +141,7 @@ function follow() {
     const low = matchMedia("(max-width: 40rem)").matches; // where the panel rises from below
     row.cells[0].scrollIntoView({ block: low ? "start" : "nearest", inline: "nearest" });
     hide();
-    panel.focus({ preventScroll: true });
+    if (!panel.contains(document.activeElement)) panel.focus({ preventScroll: true }); // the reader may have gone on
   }
   mark(row);
   measure();

@@ -14,9 +14,9 @@ from rich.text import Text
 from hw4cli.judge.classroom import ClassListener
 from hw4cli.judge.session import Listener
 from hw4cli.problem.suite import Case
-from hw4cli.problem.verdict import POINTS, Verdict
+from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import results
-from hw4cli.scoring.reasons import damage, reasons_line, suspicion
+from hw4cli.scoring.reasons import damage, reasons_line, score_words, suspicion
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.terminal.console import stdout_console
@@ -207,7 +207,7 @@ def print_summary(standing: Standing) -> None:
     faults = sum(result.verdict is Verdict.JE for result in standing.results.values())
     total = standing.time + standing.penalty
     lines = [
-        f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {_score(standing)}",
+        f"{standing.passed} of {counted(len(standing.cases), 'case')} AC, {score_words(standing)}",
         f"Time {standing.time:.2f} s + Penalty {standing.penalty:.2f} s = {total:.2f} s",
     ]
     if faults:
@@ -222,13 +222,3 @@ def print_summary(standing: Standing) -> None:
     click.echo()
     for line in lines:
         click.echo(wrapped(printable(line), columns(sys.stdout)))
-
-
-def _score(standing: Standing) -> str:
-    """The score as text: an upper bound if not all cases of the suite are judged."""
-    if standing.score is None:
-        return "score not known"
-    part = results.suite_share(standing.cases)
-    return (
-        f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
-    )

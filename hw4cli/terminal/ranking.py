@@ -7,10 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from hw4cli.errors import MachineError
-from hw4cli.problem.verdict import POINTS
-from hw4cli.scoring.reasons import damage, suspicion
+from hw4cli.scoring.reasons import damage, suspicion, upper_bounds
 from hw4cli.scoring.record import Rules, Standing
-from hw4cli.scoring.results import suite_share
 from hw4cli.terminal.console import stdout_console
 from hw4cli.text.dates import duration
 from hw4cli.text.words import counted, print_message, printable, wrapped
@@ -90,8 +88,8 @@ def _print_below(console: Console, width: int | None, standings: Sequence[Standi
         legend.append(sign, style).append(f" {word}   ")
     by = {"time": "Time + Penalty", "passed": "Passed, then Time"}[rules.rank_by]
     console.print(legend.append(f"ranked by {by}"), soft_wrap=width is None)
-    if part := suite_share(standings[0].cases):
-        console.print(wrapped(f"Score: of {POINTS}, at most; {part} judged", width))
+    for sentence in upper_bounds(standings):
+        console.print(wrapped(sentence, width))
     for standing in standings:
         close = [case for case, result in standing.results.items() if result.borderline]
         first = standing.note.strip().partition("\n")[0]

@@ -14,10 +14,12 @@ from helpers import fails, run_hw4
 
 from hw4cli.judge import handout
 from hw4cli.judge.handout import Handout
-from hw4cli.scoring import pseudonyms
+from hw4cli.problem import suite
+from hw4cli.scoring import pseudonyms, results, scoreboard
 from hw4cli.scoring.record import Rules, combine, make_standing
 from hw4cli.text.dates import duration, from_timestamp
 
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
 NASTY = "<script>alert(1)</script> | `` ``` *x* \x1b[31m"
 
 
@@ -46,7 +48,7 @@ def test_a_handout_groups_failures_and_has_the_commands_that_reproduce_them():
     assert "exit code 1: row 3: oh" in text
     assert commands(text) == [
         "hw4 gen t03-t05",
-        "hw4 judge t03-t05 --program ./hw4 --limit t03,t04,t05=6 --repeat 3",
+        "hw4 judge t03-t05 --program ./hw4 --limit t03-t05=6 --repeat 3",
         "hw4 gen t06",
         "hw4 judge t06 --program ./hw4 --limit t06=3 --repeat 3",
     ]
@@ -56,6 +58,16 @@ def test_a_handout_groups_failures_and_has_the_commands_that_reproduce_them():
         f"{line}</pre>" for line in commands(text) if "judge" in line
     ]
     assert page.count("<tr>") == 1 + 6
+
+
+def test_where_part_of_the_suite_is_judged_every_view_calls_the_score_an_upper_bound():
+    one = handout_of(*attempts())
+    judged = "6 of the suite's 30 cases judged"
+    assert f"score at most 45 of 60: {judged}" in one.markdown()
+    for view in (results.markdown([one.standing], one.rules), scoreboard.page([one.standing], one.rules, "x", NOW)):
+        assert f"Scores are upper bounds: {judged}." in view
+    whole = make_standing("ann", [], list(suite.cases()))
+    assert "upper bound" not in scoreboard.page([whole], Rules(), "x", NOW)
 
 
 def test_the_commands_of_a_handout_reproduce_the_failure(workdir, folder):
