@@ -30,7 +30,7 @@ TEST_PROCESSES ?= 2
 HIP_ARCH ?= gfx90a
 
 help:  ## show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(python_for_run)  ## install, make cases, compute them, judge them
 	$(hw4) gen t01 t10
@@ -68,7 +68,7 @@ seq: seq-attention seq-flashattention  ## build ./seq-attention and ./seq-flasha
 seq-attention seq-flashattention: %: kernels/host/%.c kernels/host/seq.h
 	$(CC) -O3 -std=c11 -D_POSIX_C_SOURCE=200809L -o $@ $< -lm
 
-cuda-extra:  ## tell which cuda extra fits this machine's driver (none without one)
+cuda-extra:  ## show which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
 
 results: $(python_for_dev)  ## make the tables and pictures in README.md and docs/ from the records in benchmarks/

@@ -46,13 +46,14 @@ def caption(record: dict[str, Any]) -> str:
     machine, method = record["machine"], record["method"]
     sgemm = f", cuBLAS SGEMM {record['sgemm_tflops']:.1f} TFLOP/s" if record["sgemm_tflops"] else ""
     copy = f", copy {record['copy_gb_per_s']:,.0f} GB/s" if record.get("copy_gb_per_s") else ""
-    samples = [row["samples"] for row in record["rows"] if row["samples"]]
+    samples = sorted({row["samples"] for row in record["rows"] if row["samples"]})
+    number = f"{samples[0]} to {samples[-1]}" if len(samples) > 1 else f"{samples[0]}"
     rest = f", {method['pause']}" if "pause" in method else ""
     known = all(row.get("host_ms") is not None for row in record["rows"] if row["samples"])
     late = "" if known else "; the host's times are not recorded: less than 1 ms may include launches"
     return (
         f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}{copy}; "
-        f"commit {record['commit']}, {record['date']}; medians of {min(samples)} to {max(samples)} samples, "
+        f"commit {record['commit']}, {record['date']}; medians of {number} samples, "
         f"{method['timer']}, {method['cache']}{rest}{late}; FLOPs = {method['flops']}."
     )
 

@@ -17,7 +17,7 @@ COMMANDS = {
     "profile": "Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.",
     "roofs": "Measure what this GPU reaches: copy, L2 cache, shared memory, FFMA, exp2, tensor cores.",
     "tune": "Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).",
-    "new-kernel": "Begin a kernel of one's own: NAME.cu, from one of the ladder.",
+    "new-kernel": "Begin a kernel of your own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
     "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",
     "report": "Write the report of DIR, a folder with your records: tables, charts, and blanks for your words.",

@@ -97,14 +97,14 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 @click.option(
     "--processes", type=Whole(1, 100), metavar="N", help="Processes of each build.  [default: 6 with --against]"
 )
-@click.option("--samples", type=Whole(1, 1000), default=100, show_default=True, help="Of each kernel, at most.")
+@click.option("--samples", type=Whole(1, 1000), default=100, show_default=True, help="The most samples of each kernel.")
 @click.option(
     "--error",
     type=Number(0.0001, 1),
     default=0.005,
     show_default=True,
     metavar="SHARE",
-    help="Until each median is sure to so much of it.",
+    help="Sample until the interval of each median is this share of it, to either side.",
 )
 @click.option("--pause", type=Number(0, 10), default=0, metavar="SECONDS", help="Let the GPU rest before each sample.")
 @click.option("--sustained", is_flag=True, help="Also run each for 0.9 s without rest: power and energy.")

@@ -153,9 +153,9 @@ def _text(
     width = columns(sys.stdout)
     longest, needed, total = nearest(facts)
     limits = [[name, f"{_rate(rates[name])} {UNITS[name]}/s", _ms(total[name])] for name in total]
-    own, whole = formula_tile(d), formula_tile(d, props.shared_limit)
+    own, whole, own_tile = formula_tile(d), formula_tile(d, props.shared_limit), _tile(plan)
     tile = (
-        f"tile {_tile(plan) or 'of each pass its own'} (rows x keys), keys in {plan.splits} "
+        f"{f'tile {own_tile} (rows x keys)' if own_tile else 'tiles that differ by pass'}, keys in {plan.splits} "
         f"part{'s' * (plan.splits > 1)}; the assignment's formula Bc = ceil(M/4d), Br = min(Bc, d) gives "
         f"{own[0]}x{own[1]} for M = 48 KB of floats"
     )

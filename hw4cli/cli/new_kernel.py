@@ -42,7 +42,7 @@ Where it differs from {base} in tiles, threads, shared memory or launches, give 
 )
 @click.option("--dir", "folder", type=FOLDER, default=Path(), help="Where to write the file.  [default: here]")
 def new_kernel(name: str, base: str, folder: Path) -> None:
-    """Begin a kernel of one's own: NAME.cu, from one of the ladder.
+    """Begin a kernel of your own: NAME.cu, from one of the ladder.
 
     The file is the other kernel's code with its functions renamed, and with the header lines to fill in.
     It runs as it is: see hw4 check, and --kernel of hw4 run. A file that is there already is left alone.

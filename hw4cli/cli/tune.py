@@ -18,7 +18,7 @@ from hw4cli.terminal.bar import LiveTable
 from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu, chosen_workload
 from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option, workload_option
 from hw4cli.terminal.params import KernelName, OneOf, complete_cases
-from hw4cli.text.words import columns, print_message, printable, wrapped
+from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.arraylab.named import NamedWorkload
@@ -271,8 +271,12 @@ def _show(name: str, words: str, rows: "Sequence[TunedRow]") -> None:
     header = ["candidate", *(["median ms", "±", "x best"] * timed), "registers", "shared KB", "occupancy", "tile"]
     if lines:
         click.echo(tables.plain(header, lines, width))
+    alike: dict[str, list[str]] = {}
     for row in rows:
         if row.status == "refused":
-            click.echo(wrapped(f"{row.name}: {row.reason}", width, "    ", first=""))
+            alike.setdefault(row.reason, []).append(row.name)
+    for reason, (first, *others) in alike.items():
+        names = f"{first} and {counted(len(others), 'other')}" if others else first
+        click.echo(wrapped(f"{names}: {reason}", width, "    ", first=""))
     if timed:
         click.echo(wrapped(gain(rows), width))

@@ -62,7 +62,7 @@ def _read(name: str) -> Variant:
     rest = {key: value for key, value in macros.items() if key not in tile}
     return base.like(
         name,
-        f"a kernel of one's own, launched as {base.name} is",
+        f"a kernel of your own, launched as {base.name} is",
         symbol,
         tile=lambda shape, props: {**base.tile(shape, props), **tile},
         derived=lambda shape, tile, props: {**base.derived(shape, tile, props), **rest},

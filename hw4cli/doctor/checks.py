@@ -170,7 +170,10 @@ def compiler(facts: Mapping[str, Any]) -> list[Finding]:
     if "failed" in facts:
         return [Finding("kernel", "warning", f"cupy and the GPU could not be asked: {facts['failed']}", NO_GPU_HERE)]
     if "no cupy" in facts:
-        return [Finding("NVRTC", "missing", "no cupy to reach it"), Finding("kernel", "missing", facts["no cupy"])]
+        nvrtc = Finding("NVRTC", "missing", "needed to check and explain kernels", "pip install nvidia-cuda-nvrtc")
+        if "nvrtc" in facts:
+            nvrtc = Finding("NVRTC", "ok", f"{facts['nvrtc']}, to check and explain kernels")
+        return [nvrtc, Finding("kernel", "missing", facts["no cupy"])]
     name, wanted = ("hiprtc", "'.[rocm7]'") if facts["hip"] else ("NVRTC", "'.[cuda13]'   # or '.[cuda12]'")
     reinstall = f"pip install --force-reinstall {wanted}"
     if "no NVRTC" in facts:

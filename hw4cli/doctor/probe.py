@@ -20,7 +20,7 @@ def probe() -> dict[str, Any]:
     try:
         cupy = import_cupy()
     except MachineError as error:
-        return {"no cupy": str(error)}
+        return {"no cupy": str(error), **_nvrtc()}
     facts.update(cupy=cupy.__version__, headers=_headers(cupy), hip=bool(cupy.cuda.runtime.is_hip))
     try:
         facts["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
@@ -36,6 +36,17 @@ def probe() -> dict[str, Any]:
         return {**facts, "kernel error": _kernel_error(gpu)}
     except (MachineError, RuntimeError) as error:
         return {**facts, "no kernel": _first_line(error)}
+
+
+def _nvrtc() -> dict[str, str]:
+    """The NVRTC by which `hw4 check` compiles without cupy and without a GPU, if there is one."""
+    from hw4cli.compute.plan import DEVICES
+    from hw4cli.device.kernelcheck import compiler_for
+
+    try:
+        return {"nvrtc": compiler_for(DEVICES[90]).version}
+    except MachineError:
+        return {}
 
 
 def _kernel_error(gpu: Any) -> float:

@@ -177,7 +177,7 @@ def rules_options(tolerance: float | None, penalty: float | None, rank_by: str |
         )(command)
         for name, default, kind, help in (
             ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
-            ("--penalty", penalty, Number(0, 10**9), "Seconds a case that is not AC."),
+            ("--penalty", penalty, Number(0, 10**9), "Seconds for each case that is not AC."),
             ("--tolerance", tolerance, Number(0, 1e30), "The largest error of a right element."),
         ):
             shown = default is not None

@@ -1,6 +1,7 @@
 """`hw4 tune half`: tilings of arrays' kernels, on a GPU that is made up and without any."""
 
 import csv
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -115,6 +116,12 @@ def test_without_a_gpu_what_could_start_is_listed(arguments):
     assert result.returncode == 0, result.stderr
     assert [(row["own"], row["status"]) for row in rows] == [("True", "fits"), ("False", "fits"), ("False", "fits")]
     assert all(int(row["registers"]) > 0 for row in rows)
+
+
+def test_candidates_that_cannot_start_for_one_reason_share_a_line(hw4):
+    text = hw4("tune", "half", "--workload", "lm8k", "--gpu", "8.0").stdout
+    [line] = [line for line in text.splitlines() if "needs compute capability 9.0" in line]
+    assert re.match(r"half 192x80 groups=3 stages=2 ones=0 and \d\d others: needs", line)
 
 
 def test_a_table_fits_the_terminal():

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, fails, on_a_terminal
 
+from hw4cli.device import gpu, nvrtc
 from hw4cli.doctor.checks import compiler
 from hw4cli.doctor.drivers import NvidiaGpu, amd, counters, cupy_fit
 from hw4cli.doctor.finding import UnansweredError, output_of
+from hw4cli.doctor.probe import probe
+from hw4cli.errors import MachineError
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 GTX_1080 = NvidiaGpu("NVIDIA GeForce GTX 1080", "535.183.01", "8192", 6.1)
@@ -327,6 +330,19 @@ def test_the_kernel_is_ok_only_when_its_answer_is_right(facts, state, words):
     line = compiler(facts)[-1]
     assert (line.name, line.state) == ("kernel", state)
     assert words in line.found
+
+
+def test_without_cupy_the_line_on_nvrtc_is_that_of_the_library_by_which_kernels_are_checked(monkeypatch):
+    def missing(*arguments):
+        raise MachineError("not found")
+
+    monkeypatch.setattr(gpu, "import_cupy", missing)
+    monkeypatch.setenv("CUPY_CACHE_IN_MEMORY", "1")  # which probe sets
+    line = compiler(probe())[0]
+    assert (line.name, line.state) == ("NVRTC", "ok")
+    monkeypatch.setattr(nvrtc, "_loaded", missing)
+    line = compiler(probe())[0]
+    assert (line.name, line.state, line.advice) == ("NVRTC", "missing", "pip install nvidia-cuda-nvrtc")
 
 
 def test_ctrl_c_ends_what_was_asked_and_leaves_no_file(bin_folder, tmp_path):

@@ -130,7 +130,7 @@ def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
     result = on_a_fake_gpu(tmp_path, "tune", "--shape", "1,16,8", "--output", tmp_path / "a.json")
     assert result.returncode == 0, result.stderr
     assert "split 128x128" in result.stdout
-    assert "flash 256x16: does not compile: flash.cu:1: too large" in result.stdout
+    assert "flash 256x16 and 2 others: does not compile: flash.cu:1: too large" in result.stdout
     assert re.search(r"^fastest: split's own 128x128, 0\.2\d+ ms; no other tile is surely faster$", result.stdout, re.M)
     (kept,) = Path(tmp_path, "hw4/tuned").glob("*.json")
     (entry,) = json.loads(kept.read_text())["workloads"].values()
