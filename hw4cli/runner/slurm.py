@@ -137,7 +137,7 @@ def _slurm(*command: str, script: str | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise MachineError(f"{command[0]} does not answer for a minute: is Slurm running?") from None
     if result.returncode:
-        raise MachineError(f"{command[0]}: {error_lines(result.stderr.decode(errors='replace').splitlines())}")
+        raise MachineError(f"{command[0]} failed: {error_lines(result.stderr.decode(errors='replace').splitlines())}")
     return result.stdout.decode(errors="replace")
 
 

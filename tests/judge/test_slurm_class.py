@@ -118,4 +118,4 @@ def test_a_student_whose_task_slurm_ends_is_reported_and_has_no_score(cluster, f
 def test_an_array_that_slurm_refuses_is_reported_with_slurms_message(cluster, folder, submissions, tmp_path):
     args = [*class_args(folder, submissions, ()), *CASES]
     args[args.index("--slurm") + 1] = "-p nowhere"
-    fails(run_hw4(*args, env=cluster.settings), 3, "sbatch: invalid partition specified: nowhere")
+    fails(run_hw4(*args, env=cluster.settings), 3, "sbatch failed: invalid partition specified: nowhere")
