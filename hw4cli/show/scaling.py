@@ -17,6 +17,7 @@ from hw4cli.text.words import printable
 STRONG, WEAK, SEQUENCE = "strong", "weak", "sequence"
 IDEAL = "as many GPUs"  # dashed, as what others measured is: nobody measured it
 FORESEEN = (1, 2, 4, 8)  # numbers of GPUs for which a prediction is drawn
+MOST_GPUS, MOST_ELEMENTS, LEAST_RATE, MOST_RATE = 1 << 20, 1 << 40, 1.0, 1e30  # beyond which a record is damaged
 LONG = 1.0  # seconds on the fewest GPUs: a shorter file is computed by one GPU, and nothing is predicted
 
 
@@ -71,7 +72,7 @@ def load_scaling(path: Path) -> Scaling:
         raise InputError(f"{path} is not a record of several GPUs: make one with benchmarks/scaling.py")
     try:
         return _checked(raw, path)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, InputError):
         raise InputError(f"{path} is a damaged record of benchmarks/scaling.py") from None
 
 
@@ -82,8 +83,8 @@ def _checked(raw: dict[str, Any], path: Path) -> Scaling:
     first: dict[tuple[str, str], tuple[int, float]] = {}
     for row in raw["rows"]:
         key, here = (row["what"], _name(row)), (int(row["gpus"]), _seconds(row))
-        if not (here[0] > 0 and 0 < here[1] < inf):
-            raise ValueError("times that cannot be")
+        if not (0 < here[0] < MOST_GPUS and 0 < here[1] < inf):
+            raise ValueError("GPUs or times that cannot be")
         first[key] = min(here, first.get(key, here))
     steps = (_step(row, first[row["what"], _name(row)], rates) for row in raw["rows"])
     return Scaling(gpu, printable(facts), rates, tuple(steps))
@@ -92,7 +93,12 @@ def _checked(raw: dict[str, Any], path: Path) -> Scaling:
 def rates_in(raw: dict[str, Any]) -> Callable[[str], Rates]:
     """A record's rates of the machine where a kernel computes, given its name."""
     kernels = raw["rates"].get("kernels", {})
-    rates = Rates(**{key: value for key, value in raw["rates"].items() if key not in ("by", "kernels")})
+    found = {key: value for key, value in raw["rates"].items() if key not in ("by", "kernels")}
+    known = [*found.items(), *kernels.items()]
+    least = {"opening": 0.0}  # seconds, of which there may be none
+    if not all(v is None or (type(v) in (int, float) and least.get(k, LEAST_RATE) <= v < MOST_RATE) for k, v in known):
+        raise ValueError("rates that cannot be")
+    rates = Rates(**found)
     return lambda kernel: replace(rates, flops=float(kernels.get(kernel, rates.flops)))
 
 
@@ -111,7 +117,11 @@ def foreseen_of(shape: Shape, rates: Rates, gpus: int) -> Prediction:
 
 def _shape(row: dict[str, Any]) -> Shape:
     B, N, d = map(int, row["shape"])
-    return Shape(B, N, d)
+    shape = Shape(B, N, d)
+    shape.check("shape")
+    if shape.elements > MOST_ELEMENTS:
+        raise ValueError("a shape of which nobody measured a file")
+    return shape
 
 
 def _seconds(row: dict[str, Any]) -> float:
