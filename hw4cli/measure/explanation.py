@@ -63,6 +63,7 @@ class LaunchFacts:
             "shared_bytes_of_tensor_cores": model.operands,
             "ffma_flops": model.ffma_flops,
             "tensor_flops": model.tensor_flops,
+            "int8_operations": model.int8_operations,
             "exponentials": model.exponentials,
             "tiles": model.tiles,
             "roof": self.roof,

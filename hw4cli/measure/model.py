@@ -49,6 +49,7 @@ class LaunchModel:
     tensor_flops: int = 0
     exponentials: int = 0
     tiles: int = 0
+    int8_operations: int = 0  # of tensor cores, on integers of 8 bits: twice as fast as FLOPs of fp16
 
     @property
     def amounts(self) -> dict[str, float | None]:
@@ -58,7 +59,7 @@ class LaunchModel:
             L2: sum(self.l2) if self.l2 else None,
             SHARED: (self.shared or 0) + self.operands,
             FFMA: self.ffma_flops,
-            TENSOR: self.tensor_flops,
+            TENSOR: self.tensor_flops + self.int8_operations / 2,
             EXP2: self.exponentials,
         }
 
@@ -142,7 +143,7 @@ def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None
         more = other or (0, 0)
         return mine and (part(mine[0]) + more[0], part(mine[1]) + more[1])
 
-    numbers = ("shared", "operands", "ffma_flops", "tensor_flops", "exponentials", "tiles")
+    numbers = ("shared", "operands", "ffma_flops", "tensor_flops", "exponentials", "tiles", "int8_operations")
     scaled: dict[str, Any] = {name: part(getattr(model, name)) for name in numbers}
     dram = moved(model.dram, beside.dram if beside else None)
     return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
@@ -159,7 +160,9 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     width = macros.get("WIDTH", shape.d)
     tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
     again = plan_again(plan, shape, done.section, keys_read // (B * shape.N), props, cache) if cache and done else 0
-    flops = (2 * width * (3 + 2 * macros["PV_PIECES"] - 1) if tensor else 0 if doubles else 4 * width) * pairs
+    columns = _tensor_columns(macros, width) if tensor else 0 if doubles else 2 * width  # of all products
+    integers = 2 * width * macros.get("INT8", 0)
+    flops = 2 * columns * pairs
     by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
     return LaunchModel(
         symbol,
@@ -171,7 +174,15 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
         by_tensor_cores,
         0 if doubles else int(pairs * _exponentials(plan)),
         B * blocks.tiles(BC),
+        2 * integers * pairs,
     )
+
+
+def _tensor_columns(macros: Mapping[str, int], width: int) -> int:
+    """Columns of all products of fp16 for a score: of two terms of Q and K without the product of the lesser ones, but
+    where integers are in their place the first alone; of P and V."""
+    scores = 1 if macros["INT8"] else 3
+    return width * (scores + 2 * macros["PV_PIECES"] - 1)
 
 
 def _exponentials(plan: Plan) -> float:
@@ -195,13 +206,14 @@ def _shared(plan: Plan, blocks: BlockKeys, shape: Shape, props: DeviceProperties
 
 def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
     """Bytes of shared memory that the products of warpgroups read: K hi twice, K lo and V, by each group of 64 rows;
-    where blocks convert, as often pieces of Q, for each SUB keys."""
+    where blocks convert, as often pieces of Q, for each SUB keys. With integers: K hi, V, and both kinds of K's and Q's
+    integers, which together are as long as a piece."""
     m = plan.macros
     if not m.get("WARPGROUPS"):
         return 0
     subs = blocks.tiles(m["SUB"])
-    queries = 3 * 64 if m["INBLOCK"] else 0
-    return shape.B * HALF * m["WIDTH"] * subs * (4 * m["SUB"] + queries) * m["BR"] // 64
+    queries = 64 * (1 if m["INT8"] else 3 if m["INBLOCK"] else 0)
+    return shape.B * HALF * m["WIDTH"] * subs * ((3 if m["INT8"] else 4) * m["SUB"] + queries) * m["BR"] // 64
 
 
 def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:

@@ -105,14 +105,15 @@ def traffic_table(facts: "Sequence[LaunchFacts]") -> Table:
 
     def line(fact: "LaunchFacts") -> list[str]:
         model = fact.model
-        flops, by = (model.tensor_flops, "tensor") if model.tensor_flops else (model.ffma_flops, "FFMA")
+        by = {"tensor": model.tensor_flops, "int8": model.int8_operations, "FFMA": model.ffma_flops}
+        flops = sum(by.values())
         return [
             fact.symbol,
             *(f"{moved / 1e6:,.1f}" if any(model.dram) else "-" for moved in model.dram),
             *(["-", "-"] if model.l2 is None else [f"{moved / 1e6:,.1f}" for moved in model.l2]),
             _gb(model.shared, model.operands),
             f"{flops / 1e9:,.1f}" if flops else "-",
-            by if flops else "-",
+            ", ".join(name for name, number in by.items() if number) or "-",
             f"{model.exponentials / 1e9:,.3f}" if model.exponentials else "-",
             f"{model.tiles:,}" if model.tiles else "-",
         ]

@@ -70,6 +70,14 @@ def test_csv_has_a_line_for_each_launch(hw4):
     ]
 
 
+def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
+    shown = hw4("explain", "flash", "fp16qk", "split8", "--shape", "4,12288,64", "--gpu", "H200").stdout
+    lines = [line for line in shown.splitlines() if re.match(r"(flash|fp16qk|split8) .* (FFMA|tensor)", line)]
+    gflop = 4 * 4 * 12288**2 * 64 / 1e9
+    assert [f" {gflop:.1f}  FFMA " in lines[0], f" {gflop:.1f}  tensor, FFMA " in lines[1]] == [True, True], lines
+    assert f" {2 * gflop:.1f}  tensor, int8 " in lines[2], lines
+
+
 def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path):
     source = hw4("new-kernel", "mine", "--from", "shared", "--dir", tmp_path)
     assert source.returncode == 0, source.stderr

@@ -1,10 +1,13 @@
 """The model of what a kernel moves and computes, against counting."""
 
+from dataclasses import replace
+
 import pytest
 from recordings import H200, models
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.measure.gpus import TENSOR
 from hw4cli.measure.model import launch_models
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.blocks import blocks_of
@@ -43,6 +46,21 @@ def test_flops_are_those_of_the_definition_where_tiles_are_whole_and_tensor_core
     assert models("exact", shape)["exact"].tensor_flops == 3 * shape.flops
     naive = models("naive", shape)
     assert naive["naive_scores"].ffma_flops + naive["naive_values"].ffma_flops == shape.flops
+
+
+def test_two_of_split8s_products_are_of_integers_which_tensor_cores_multiply_in_half_the_time():
+    whole = Shape(4, 192 * 64, 64)
+    pairs, group_steps = whole.B * whole.N**2, whole.B * whole.N**2 // (64 * 64)
+    found, split = models("split8", whole)["split8"], models("split", whole)["split"]
+    assert found.tensor_flops == 2 * pairs * (64 + 64)
+    assert found.int8_operations == 2 * pairs * 128
+    assert found.amounts[TENSOR] == found.tensor_flops + found.int8_operations / 2
+    assert found.amounts[TENSOR] / split.amounts[TENSOR] == pytest.approx(3 / 4, abs=0.01)
+    # For 64 rows and 64 keys: rows of 128 bytes of K's halves, its integers and V; and of Q's integers.
+    assert found.operands == group_steps * 128 * (3 * 64 + 64)
+    assert models("split8", Shape(4, 512, 64))["split8"] == replace(
+        models("split", Shape(4, 512, 64))["split"], symbol="split8"
+    )
 
 
 def test_every_kernel_has_a_model_on_every_gpu_that_starts_it():
