@@ -108,10 +108,13 @@ def source(records: list[dict[str, Any]]) -> str:
 
 def tuned_source(records: Records, spread: float) -> str:
     """The text of hw4cli/tuning/measured.py, from records of `hw4 tune`. A tile counts if it is faster than its
-    kernel's own by more than medians differ from run to run. Of a workload, the first record counts."""
+    kernel's own by more than medians differ from run to run. Of a workload, the first record counts that has more than
+    one kernel."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     for record in records:
         for one in record["workloads"]:
+            if len({row["kernel"] for row in one["rows"]}) < 2:
+                continue
             name = workload(Shape(*one["shape"], causal=one["causal"]))
             best = finding([TunedRow.of(row) for row in one["rows"]], spread)
             found[record["machine"]["gpu"]].setdefault(name, _entry(name, best, record["date"]))

@@ -1,57 +1,45 @@
 #!/bin/sh
-# The records behind figures over N, by tile, and of energy: benchmarks/figures.sh DIR PREFIX [PARTS]
-# DIR/PREFIX-sweep-d64.json and three more, PREFIX-rows.json, PREFIX-tiles.json, PREFIX-energy.json, PREFIX-energy-half.json.
-# PARTS: of sweep64, sweep32, tiles, energy; all by default. Each takes 20 to 70 seconds on an H200.
-set -u
-failed=0
-if [ $# -lt 2 ]; then
-    echo "usage: $0 DIR PREFIX [PARTS], as in: $0 benchmarks/figures h200" >&2
-    exit 2
-fi
-folder=$1 prefix=$2
-shift 2
-[ $# -gt 0 ] || set -- sweep64 sweep32 tiles energy
-root=$(dirname "$(dirname "$(realpath "$0")")")
-mkdir -p "$folder" && folder=$(realpath "$folder") || exit
-# What the machine lacks, no other record will find: that is the end.
-hw4() {
-    (cd "$root" && ${PYTHON:-python3} -m hw4cli "$@" >&2)
-    case $? in
-    0) ;;
-    3) exit 3 ;;
-    *) failed=1 ;;
-    esac
+# Records behind figures over N and of energy on the GPU that is here, each answer checked against float64.
+# Usage: benchmarks/figures.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-RECORD.json for each RECORD: sweep-d64, sweep-d32 and
+# the same with -causal behind (kernels on the way up, N = 128 to 32768), rungs-d64 and so on (the other rungs), paper
+# (up to N = 8192: it takes seconds beyond), energy, energy-half, rungs-profile. Each takes 15 to 40 s on an H200. Only WHAT
+# asks for program-profile, of ./hw4 on t28. WHAT="sweep-d32 energy" makes those two.
+# Where there is no git history, HW4_COMMIT names the commit.
+made="sweep-d64 sweep-d64-causal sweep-d32 sweep-d32-causal rungs-d64 rungs-d64-causal rungs-d32 rungs-d32-causal paper"
+made="$made energy energy-half rungs-profile" more=program-profile
+. "$(dirname "$(realpath "$0")")/records.sh"
+
+bench() {
+    run -m hw4cli bench "$@" --samples 5 --output "$folder/$gpu-$record.json"
 }
-# 32768 rows in all: as many bytes for each N.
-sweep() {
-    shapes=
-    for N in 128 256 512 1024 2048 4096 8192 16384 32768; do
-        shapes="$shapes --shape $((32768 / N)),$N,$1"
-    done
-    ladder="naive smallbr shared warp float4 flash exact split float64"
-    hw4 bench $ladder $shapes --samples 5 --output "$folder/$prefix-sweep-d$1.json"
-    hw4 bench $ladder $shapes --causal --samples 5 --output "$folder/$prefix-sweep-d$1-causal.json"
+profile() {
+    run -m hw4cli profile "$@" --set assignment --set memory --output "$folder/$gpu-$record.json"
 }
-for part in "$@"; do
-    case $part in
-    sweep64) sweep 64 ;;
-    sweep32) sweep 32 ;;
-    tiles)
-        hw4 bench smallbr --cases t28 --tile 1x32 --tile 2x32 --tile 4x32 --tile 8x32 --tile 16x32 --tile 32x32 \
-            --samples 5 --output "$folder/$prefix-rows.json"
-        hw4 bench float4 flash --cases t28,t29 --tile 64x64 --tile 32x32 --tile 64x32 --tile 32x64 --tile 128x32 \
-            --tile 128x64 --tile 128x16 --samples 10 --output "$folder/$prefix-tiles.json"
+# over D KERNELS...: on 32768 rows in all, as many bytes for each N
+over() {
+    d=$1 shapes=
+    shift
+    for N in 128 256 512 1024 2048 4096 8192 $longest; do shapes="$shapes --shape $((32768 / N)),$N,$d"; done
+    bench "$@" $shapes $mask
+}
+
+for record in $what; do
+    longest="16384 32768" mask=
+    case $record in *-causal) mask=--causal ;; esac
+    case $record in *d32*) size=32 ;; *) size=64 ;; esac
+    case $record in
+    rungs-profile)
+        profile naive paper global rowthread smallbr shared fp16qk warp halfwarp halfwarp_strided halfwarp_local \
+            halfwarp_keys halfwarp_unpadded float4 flash split split8 exact --shape 16,4096,64
         ;;
-    energy)
-        hw4 bench naive smallbr shared warp float4 flash exact split --cases t28 --sustained --samples 5 \
-            --output "$folder/$prefix-energy.json"
-        hw4 bench half half_mma --workload heads64 --workload lm8k --sustained --samples 10 --peers cudnn,fa2 \
-            --output "$folder/$prefix-energy-half.json"
+    program-profile) make hw4 && run -m hw4cli gen t28 --no-answers && profile --program ./hw4 --case t28 || failed=1 ;;
+    sweep-*) over $size naive smallbr shared warp float4 flash exact split split8 float64 ;;
+    rungs-*)
+        over $size global rowthread fp16qk halfwarp halfwarp_strided halfwarp_local halfwarp_keys halfwarp_unpadded
         ;;
-    *)
-        echo "$0: $part is none of sweep64, sweep32, tiles, energy" >&2
-        exit 2
-        ;;
+    paper) longest= && over $size paper ;;
+    energy) bench naive smallbr shared warp float4 flash exact split split8 --cases t28 --sustained ;;
+    energy-half) bench half half_mma --workload heads64 --workload lm8k --sustained --peers cudnn,fa2 ;;
     esac
 done
 exit $failed

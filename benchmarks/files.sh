@@ -2,9 +2,12 @@
 # Records of kernels of files on the GPU that is here, each answer checked against float64.
 # Usage: benchmarks/files.sh FOLDER GPU [PYTHON] writes FOLDER/GPU-RECORD.json for each RECORD of split flash split-mma
 # ladder rows threads halfwarp tiles, each in 15 to 40 s on an H200. WHAT="split ladder" makes those two. Only WHAT asks
-# for heads, thirty (every case) and end-to-end (whole programs: the cases' 5 GB in testcases/, and some 5 min).
+# for heads, thirty (every case), end-to-end (whole programs: the cases' 5 GB in testcases/, and some 5 min) and seq (the
+# programs that compute on one core); and for tuning, of which FOLDER/tuned gets GPU.json (tuned: every case, quick),
+# GPU-full.json (tuned-full: every tile for the cases that count; what was cut off has the first of them) and
+# GPU-flash.json (tuned-flash: of flash alone).
 # Where there is no git history, HW4_COMMIT names the commit.
-made="split flash split-mma ladder rows threads halfwarp tiles" more="heads thirty end-to-end"
+made="split flash split-mma ladder rows threads halfwarp tiles" more="heads thirty end-to-end seq tuned tuned-full tuned-flash"
 . "$(dirname "$(realpath "$0")")/records.sh"
 large="--cases t11,t12,t21,t22,t24,t25,t27,t28,t29,t30 --shape 1,8192,64 --shape 1,8192,32"
 heads=
@@ -14,6 +17,11 @@ done
 
 bench() {
     run -m hw4cli bench "$@" --output "$folder/$gpu-$record.json"
+}
+
+tune() {
+    mkdir -p "$folder/tuned"
+    run -m hw4cli tune "$@" --no-keep --output "$folder/tuned/$gpu${record#tuned}.json"
 }
 
 for record in $what; do
@@ -36,7 +44,14 @@ for record in $what; do
             --tile 128x64 --tile 128x16 --samples 10
         ;;
     heads) bench split exact flash $heads ;;
-    thirty) bench split exact flash --cases t01-t30 ;;
+    thirty) bench split split8 exact flash --cases t01-t30 ;;
+    tuned) tune --quick --cases t01-t30 ;;
+    tuned-full) tune --cases t12,t24,t28,t29,t30 ;;
+    tuned-flash) tune flash --cases t28 ;;
+    seq)
+        make seq && run -m hw4cli gen t01,t02,t04 && bench --end-to-end --cases t01,t02,t04 --runs 3 \
+            --program ./seq-attention --program ./seq-flashattention || failed=1
+        ;;
     end-to-end)
         make hw4 && run -m hw4cli gen t01-t30 && bench --end-to-end --cases t01-t30 --program ./hw4 || failed=1
         ;;

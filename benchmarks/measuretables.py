@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from hw4cli.compute.dispatch import ranking
+from hw4cli.compute.plan import DEVICES
 from hw4cli.lab.tune import AUTOMATIC, TunedRow, finding
 from hw4cli.text.tables import markdown
 from hw4cli.text.words import counted
@@ -18,7 +20,11 @@ COUNTED = {  # metrics of hw4.measure.metrics, and what their columns are called
     "gld_throughput": "global load, GB/s",
     "gst_throughput": "store",
 }
-MOVED = {"dram_read": "DRAM read, MB (of the model's)", "l2_to_l1": "L2 to SM, MB (of the model's)"}
+MOVED = {  # each with measured / model
+    "dram_read": "DRAM read, MB (of the model's)",
+    "l2_to_l1": "L2 to SM, MB (of the model's)",
+    "shared_traffic": "shared memory, MB (of the model's)",
+}
 
 
 def counters(records: list[Record]) -> str:
@@ -45,34 +51,87 @@ def _number(value: float | None) -> str:
 def tuned(records: list[Record], spread: float) -> str:
     """A line for each workload: what `auto` takes by itself and what it takes after tuning, with their times."""
     lines, slower = [], 0
-    for one in (one for record in records for one in record["workloads"]):
-        rows = [TunedRow.of(row) for row in one["rows"]]
-        timed = [row for row in rows if row.median is not None]
-        before = next(row for name in AUTOMATIC for row in timed if row.own and row.kernel == name)
-        best = finding(rows, spread)
-        kernel = best.kernels[0]
-        after = next(
-            row
-            for row in timed
-            if row.kernel == kernel and (row.own if kernel not in best.tiles else row.sizes == best.tiles[kernel])
-        )
-        fastest = timed[0]
+    for source, one in ((record, one) for record in records for one in record["workloads"]):
+        timed = _timed(one)
+        before, after = _before(source, one, timed), _after(timed, spread)
         gain = (before.median or 0.0) / (after.median or 1.0)
         slower += gain < 1
         lines.append(
             [
-                one["case"],
-                "({}, {}, {})".format(*one["shape"]),
+                *_workload(one),
                 *(text for row in (before, after) for text in (row.name, f"{row.median:.4g}")),
                 f"{gain:.3f}",
-                f"{fastest.name}, {fastest.median:.4g}",
-                f"{len(timed)} of {len(rows)}",
+                f"{timed[0].name}, {timed[0].median:.4g}",
+                f"{len(timed)} of {len(one['rows'])}",
             ]
         )
-    first = records[0]
     header = ["case", "(B, N, d)", "before", "ms", "tuned", "ms", "× faster", "fastest of all, ms", "timed"]
-    facts = f"{first['machine']['gpu']}, driver {first['machine']['driver']}; commit {first['commit']}, {first['date']}"
-    return f"{markdown(header, lines)}\n{facts}. Slower than before: {slower} of {counted(len(lines), 'workload')}.\n"
+    counts = f"Slower than before: {slower} of {counted(len(lines), 'workload')}."
+    return f"{markdown(header, lines)}\n{_tuned_on(records[0])}. {counts}\n"
+
+
+def quickly(full: Record, quick: Record) -> str:
+    """A line for each workload of which every tile was timed: the kernel that `hw4 tune --quick` takes, by its own
+    tile, beside the fastest of all; both times are of the former record."""
+    taken = {_key(one): _after(_timed(one), 0.0).kernel for one in quick["workloads"]}
+    lines, worst = [], 0.0
+    for one in full["workloads"]:
+        timed = _timed(one)
+        best, mine = timed[0], next((row for row in timed if row.own and row.kernel == taken.get(_key(one))), None)
+        if mine is None:
+            continue
+        over = (mine.median or 0.0) / (best.median or 1.0) - 1
+        worst = max(worst, over)
+        shown = (text for row in (mine, best) for text in (row.name, f"{row.median:.4g}"))
+        lines.append([*_workload(one), *shown, f"{over:.1%}", str(len(timed))])
+    header = ["case", "(B, N, d)", "quick takes", "ms", "fastest of all", "ms", "slower by", "candidates timed"]
+    return f"{markdown(header, lines)}\n{_tuned_on(full)}. Slower than the fastest by at most {worst:.1%}.\n"
+
+
+def _key(workload: Record) -> tuple[int | bool, ...]:
+    return (*workload["shape"], workload["causal"])
+
+
+def _timed(workload: Record) -> list[TunedRow]:
+    """The candidates of a workload that were timed, the fastest first."""
+    return [row for row in map(TunedRow.of, workload["rows"]) if row.median is not None]
+
+
+def _before(record: Record, workload: Record, timed: list[TunedRow]) -> TunedRow:
+    """What `auto` takes by itself, of the kernels that were timed."""
+    major, minor = record["machine"].get("compute_capability", "9.0").split(".")
+    _, N, d = workload["shape"]
+    order = ranking(DEVICES[10 * int(major) + int(minor)], record["machine"]["gpu"], d, N, workload["causal"])[0]
+    return next(row for name in (*order, *AUTOMATIC) for row in timed if row.own and row.kernel == name)
+
+
+def _after(timed: list[TunedRow], spread: float) -> TunedRow:
+    """What `auto` takes once it was tuned."""
+    best = finding(timed, spread)
+    kernel = best.kernels[0]
+    tile = best.tiles.get(kernel)
+    return next(row for row in timed if row.kernel == kernel and (row.own if tile is None else row.sizes == tile))
+
+
+def _workload(one: Record) -> list[str]:
+    return [one["case"], "({}, {}, {})".format(*one["shape"])]
+
+
+def _tuned_on(record: Record) -> str:
+    machine = record["machine"]
+    return f"{machine['gpu']}, driver {machine['driver']}; commit {record['commit']}, {record['date']}"
+
+
+def over_lengths(rows: list[Record]) -> str:
+    """A line for each kernel, a column for each N: TFLOP/s."""
+    timed = [row for row in rows if row["status"] == "ok"]
+    lengths = sorted({row["shape"][1] for row in timed})
+    rates = {(row["kernel"], row["shape"][1]): row["tflops"] for row in timed}
+    lines = [
+        [name, *(f"{rates[name, N]:.3g}" if (name, N) in rates else "-" for N in lengths)]
+        for name in dict.fromkeys(row["kernel"] for row in timed)
+    ]
+    return markdown(["TFLOP/s at N =", *(f"{N:,}" for N in lengths)], lines)
 
 
 def energy(rows: list[Record]) -> str:

@@ -8,10 +8,11 @@ for each workload of arrays: the first kernel, the peers, and what others publis
 run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
 `gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
 `errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without rest),
-`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `builds` (two
-builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays), `foreseen`
-(what a model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record
-that is not made yet, or has no line for a view, there is a sentence.
+`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `quickly` (what
+quick tuning takes, beside the fastest of every tile), `lengths` (a line for each kernel, a column for each N), `builds`
+(two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays),
+`foreseen` (what a model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead
+of a record that is not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -25,7 +26,7 @@ from benchmarks import pictures
 from benchmarks.arraytables import arrays, exactness, masks, sustained
 from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
-from benchmarks.measuretables import builds, counters, energy, tuned
+from benchmarks.measuretables import builds, counters, energy, over_lengths, quickly, tuned
 from benchmarks.rungs import ladder
 from benchmarks.scalingtables import foreseen, in_shards, over_nodes, scaling, scaling_caption
 from hw4cli.compute.dispatch import ranking
@@ -165,6 +166,17 @@ def of_scaling(view: Callable[[Scaling], str]) -> View:
     return lambda path: view(load_scaling(path))
 
 
+def beside_quick(path: Path) -> str:
+    """The view `quickly` of GPU-full.json, beside GPU.json."""
+    full, quick = (json.loads(one.read_text(encoding="utf-8")) for one in (path, quick_record(path)))
+    return quickly(full, quick)
+
+
+def quick_record(path: Path) -> Path:
+    """The record of quick tuning of the same GPU."""
+    return path.with_name(path.name.replace("-full", ""))
+
+
 VIEWS: dict[str, View] = {
     "list": of_rows(as_list),
     "versus": of_rows(versus),
@@ -180,6 +192,8 @@ VIEWS: dict[str, View] = {
     "energy": of_rows(energy),
     "counters": of_list(counters),
     "tuned": of_list(lambda records: tuned(records, RUN_SPREAD)),
+    "quickly": beside_quick,
+    "lengths": of_rows(over_lengths),
     "builds": of_json(builds),
     "scaling": lambda path: f"{of_scaling(scaling)(path)}\n{scaling_caption(path)}\n",
     "shards": of_scaling(in_shards),

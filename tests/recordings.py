@@ -61,7 +61,7 @@ def counted_on_an_h200(*kernels):
 
 def profiled_rungs():
     """Of each launch of the profile of all rungs on PROFILED, the value of each metric by its name."""
-    (record, *_) = json.loads((ROOT / "benchmarks/figures/h200-rungs-profile.json").read_text())
+    record = json.loads((ROOT / "benchmarks/figures/h200-rungs-profile.json").read_text())
     return {
         launch["kernel"]: {metric["name"]: metric["value"] for metric in launch["metrics"]}
         for launch in record["launches"]

@@ -20,7 +20,7 @@ from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.blocks import BlockKeys, blocks_of, parts_of, plan_again, shares, tiles_of
-from hw4cli.stepper.cache import FINE, evicted
+from hw4cli.stepper.cache import SCATTERED_WAYS, left
 from hw4cli.stepper.plans import helper_bytes
 from hw4cli.stepper.wavefronts import WAVEFRONT, paper_wavefronts, wavefronts
 from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
@@ -76,7 +76,7 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
     if done and not done.fused:
         return _unfused(plan, shape, done, props, cache)
     if plan.variant == "paper":
-        return [_paper(plan, shape)]
+        return [_paper(plan, shape, cache)]
     models = []
     for index, launch in enumerate(plan.launches):
         if index == plan.main:
@@ -256,18 +256,22 @@ def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int]
     return sum(of_unit[unit] * size for unit, size in move.amount.items())
 
 
-def _paper(plan: Plan, shape: Shape) -> LaunchModel:
-    """The loop over K and V is outside: for each tile, all rows that see it come, with O, m and l, which go back."""
+def _paper(plan: Plan, shape: Shape, cache: int) -> LaunchModel:
+    """The loop over K and V is outside: for each tile, all rows that see it come, with O, m and l, which go back. All
+    blocks do so side by side: from one tile of keys to the next, they touch that of all batches."""
     BR, BC, N = plan.macros["BR"], plan.macros["BC"], shape.N
     key0, row0 = np.mgrid[0:N:BC, 0:N:BR]
     seen = row0 + BR > key0 if shape.causal else np.ones_like(row0, bool)
-    rows = shape.B * int((np.minimum(BR, N - row0) * seen).sum())
-    tiles, state = shape.B * int(seen.sum()), shape.d + 2  # of a row: O, m and l
-    pairs, once = tiles * BR * BC, shape.B * N
+    passes = (np.minimum(BR, N - row0) * seen).sum(axis=1)  # rows of a batch, for each tile of keys
+    rows, state = shape.B * int(passes.sum()), shape.d + 2  # of a row: O, m and l
+    tiles, once = shape.B * int(seen.sum()), shape.B * N
+    pairs = tiles * BR * BC
+    touched = FLOAT * shape.B * (shape.d + state) * passes[1:]
+    again = sum(int(n * left(n, cache, SCATTERED_WAYS)) for n in touched.tolist()) if cache else 0
     of_keys, of_both = paper_wavefronts(plan.macros)
     return LaunchModel(
         "paper",
-        (3 * FLOAT * shape.elements, FLOAT * state * once),
+        (3 * FLOAT * shape.elements + again, FLOAT * state * once + again * state // (shape.d + state)),
         (FLOAT * (2 * shape.elements + rows * (shape.d + state)), FLOAT * state * (rows + once)),
         WAVEFRONT * (shape.B * len(key0) * of_keys + tiles * of_both),
         ffma_flops=4 * shape.d * pairs,
@@ -287,7 +291,7 @@ def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cach
     flops = 2 * shape.d * pairs
     held = occupancy(props, 1, 0, plan.launches[1].block)
     running = min(shape.B * shape.N, held.blocks * props.sms * plan.launches[1].block // props.lanes)
-    again = int(2 * S * evicted(min(100 * FINE, FLOAT * shape.N * running * FINE // cache))) if cache else 0
+    again = int(2 * S * left(FLOAT * shape.N * running, cache)) if cache else 0
     return [
         LaunchModel(scores, (2 * E, S), moved[0], 0, ffma_flops=flops, tiles=tiles),
         LaunchModel(softmax, (S + again, S), moved[1], 0, exponentials=2 * pairs),

@@ -12,7 +12,7 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
-from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
+from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, SCATTERED_WAYS, Visit, read_again
 
 MOST_BLOCKS = 1 << 20  # of a batch, that are counted
 SHORTEST = 4  # tiles of a part
@@ -137,7 +137,7 @@ def plan_again(plan: Plan, shape: Shape, section: int, key_bytes: int, props: De
         batches = range(start_batch, min(shape.B, start_batch + section))
         for start in range(len(rows) - splits, -1, -splits):
             visits += [visit(batch, n) for batch in batches for n in range(start, start + splits)]
-    return read_again(visits, slots, key_bytes, cache, order)
+    return read_again(visits, slots, key_bytes, cache, order, ways=SCATTERED_WAYS)
 
 
 def _visit_of(part: TaskPart | None, tasks: int, row_bytes: Sequence[int], BC: int, N: int) -> Visit:

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-WAYS = 128  # lines of a set: so sharp is the knee of a buffer that is read twice (benchmarks/h200-cache.csv)
+# Lines of a set. So sharp is the knee of one buffer that is read twice, which fills sets evenly (h200-cache.csv in
+# benchmarks/); and so sharp, where blocks at a time are at many places of several matrices: with a mask, and in paper.
+WAYS, SCATTERED_WAYS = 128, 16
 COPIES = (
     1.4  # there, a buffer that all blocks read is held up to a size so much smaller than one of which each has a part
 )
@@ -42,17 +44,24 @@ class Visit:
 
 
 @cache
-def evicted(ratio: int) -> float:
+def evicted(ratio: int, ways: int = WAYS) -> float:
     """The probability that a line has left the cache, after bytes of ratio / FINE times its size were touched.
 
     >>> evicted(FINE // 4) < 1e-5, round(evicted(FINE), 2), evicted(3 * FINE) > 0.99
     (True, 0.51, True)
+    >>> [round(evicted(ratio * FINE // 4, SCATTERED_WAYS), 2) for ratio in (2, 3, 4, 5)]
+    [0.01, 0.14, 0.53, 0.84]
     """
-    mean = WAYS * ratio / FINE
-    if not mean or mean > 10 * WAYS:
+    mean = ways * ratio / FINE
+    if not mean or mean > 10 * ways:
         return float(mean > 0)
-    held = math.fsum(math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(WAYS))
+    held = math.fsum(math.exp(n * math.log(mean) - mean - math.lgamma(n + 1)) for n in range(ways))
     return max(0.0, 1 - held)
+
+
+def left(touched: int, size: int, ways: int = WAYS) -> float:
+    """The same, after so many bytes were touched, of a cache of a size in bytes."""
+    return evicted(min(100 * FINE, touched * FINE // size), ways)
 
 
 def read_again(
@@ -62,6 +71,7 @@ def read_again(
     size: int,
     order: str = AS_THEY_END,
     footprint: float | None = None,
+    ways: int = WAYS,
 ) -> int:
     """The bytes of keys, each of `key_bytes`, and of rows of several visits that come from DRAM again in a cache of
     `size`, where so many blocks run at once. `footprint`: the bytes that a key takes there, if not COPIES times its
@@ -87,7 +97,7 @@ def read_again(
             if then == one.time and one.line[0] == KEYS:  # blocks side by side ask together
                 continue
             if one.reads:
-                again += one.amount * evicted(min(100 * FINE, newest.since(before) * FINE // size))
+                again += one.amount * left(newest.since(before), size, ways)
             newest.add(before, -freed)
         newest.add(place, taken)
         touched[one.line] = place, one.time, taken

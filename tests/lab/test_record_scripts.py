@@ -10,6 +10,7 @@ from helpers import run_script
 from benchmarks import without_warpgroups
 from benchmarks.rungs import with_measured
 from hw4cli.cli.bench import bench
+from hw4cli.cli.tune import tune
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
@@ -34,6 +35,30 @@ def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(
     assert not {"h200-thirty", "h200-heads", "h200-end-to-end"} & {*asked}
     _, calls = run_script("files.sh", tmp_path, "h200", WHAT="thirty heads")
     assert {*records(tmp_path, calls)} == {"h200-thirty", "h200-heads"}
+
+
+def test_the_scripts_ask_for_tuning_and_for_every_kernel_over_n(tmp_path):
+    _, calls = run_script("files.sh", tmp_path, "h100", WHAT="tuned tuned-full tuned-flash")
+    asked = [tune.make_context("tune", call[3:]).params for call in calls]
+    outputs = [options["output"].relative_to(tmp_path).as_posix() for options in asked]
+    assert outputs == ["tuned/h100.json", "tuned/h100-full.json", "tuned/h100-flash.json"]
+    assert (tmp_path / "tuned").is_dir()
+    assert all(options["no_keep"] for options in asked)
+    quick, full, flash = asked
+    assert (quick["quick"], quick["kernels"], len(suite.select([quick["cases"]]))) == (True, (), 30)
+    assert (full["quick"], flash["kernels"], flash["cases"]) == (False, ("flash",), "t28")
+    result, calls = run_script("figures.sh", tmp_path, "h100")
+    assert result.returncode == 0, result.stderr
+    asked = records(tmp_path, calls)
+    for d in (32, 64):
+        both = [options for name, options in asked.items() if name.endswith((f"d{d}", f"d{d}-causal", "paper"))]
+        assert {kernel for options in both for kernel in options["kernels"]} == {*VARIANTS}
+    lengths = {shape.N for options in asked.values() for shape in options["shapes"]}
+    assert lengths == {128 << n for n in range(9)}
+    assert all(options["causal"] == name.endswith("-causal") for name, options in asked.items())
+    assert asked["h100-energy"]["sustained"]
+    (profiled,) = (call for call in calls if "profile" in call)
+    assert {*VARIANTS} - {"float64"} <= {*profiled}
 
 
 def test_the_script_names_a_record_that_it_does_not_know(tmp_path):

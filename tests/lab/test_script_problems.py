@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT
 
+SCRIPTS = ["arrays.sh", "files.sh", "figures.sh", "gradients.sh"]
 TABLE = "kernel,ms\nflash,1\n"
 
 
@@ -16,7 +17,7 @@ def call(*words, **env):
     return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("script", ["arrays.sh", "files.sh", "gradients.sh"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_names_what_is_wrong_with_its_arguments_and_makes_nothing(script, tmp_path):
     name, folder = f"benchmarks/{script}", tmp_path / "records"
     cases = {
@@ -30,10 +31,9 @@ def test_a_script_names_what_is_wrong_with_its_arguments_and_makes_nothing(scrip
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("script", ["arrays.sh", "files.sh", "gradients.sh", "figures.sh"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_ends_where_the_machine_lacks_what_every_record_needs(script, tmp_path):
-    python = [sys.executable] * (script != "figures.sh")  # which takes it from the environment
-    result = call("sh", f"benchmarks/{script}", tmp_path / "records", "h100", *python, PYTHON=sys.executable)
+    result = call("sh", f"benchmarks/{script}", tmp_path / "records", "h100", sys.executable)
     assert result.returncode == 3
     assert [line.partition(":")[0] for line in result.stderr.splitlines()] == ["hw4"]
 

@@ -12,7 +12,7 @@ from hw4cli.problem.shape import Shape
 # apart; rows of K without padding; numbers that lie 16 bytes apart, one by one; rows that begin within a warp.
 CONFLICTS = {"float4": 1.33, "halfwarp_unpadded": 4.45, "halfwarp_local": 2.14, "paper": 1.19}
 BY_THREADS = ("flash", "half_mma", "half_split", "half_cores", "backward", "backward_mma")
-BY_WARPGROUPS = ("split", "backward_once", "backward_wgmma")
+BY_WARPGROUPS = ("split", "split8", "backward_once", "backward_wgmma")
 
 
 def of_rungs():
@@ -34,6 +34,17 @@ def test_rungs_access_shared_memory_as_often_as_the_model_has_it_but_for_bank_co
         *seen
     }
     assert seen["naive"] == seen["global"] == 0
+
+
+def test_head_sizes_and_lengths_change_nothing_in_that():
+    conflicts, seen = {**CONFLICTS, "halfwarp_local d=32": 1.06}, set()
+    for line, model in counted_on_an_h200(*(name for name in VARIANTS if name not in ("flash", "split", "split8"))):
+        if model.shared:
+            d = int(line["workload"].rpartition(",")[2])
+            seen |= {(line["kernel"], d)}
+            factor = conflicts.get(f"{line['kernel']} d={d}", conflicts.get(line["kernel"], 1))
+            assert 1e6 * float(line["shared_traffic"]) == pytest.approx(factor * model.shared, rel=0.05), line
+    assert len(seen) > 20
 
 
 def test_kernels_whose_threads_multiply_read_from_shared_memory_what_the_model_has():

@@ -1,6 +1,7 @@
 """Tables that pages show of profiles, of tuning, of energy and of two builds."""
 
-from benchmarks.measuretables import builds, counters, energy, tuned
+from benchmarks.facts import tuned_source
+from benchmarks.measuretables import builds, counters, energy, over_lengths, quickly, tuned
 from hw4cli.lab.tune import TunedRow
 
 
@@ -32,6 +33,7 @@ def test_a_profile_shows_metrics_beside_the_models_ratio_and_the_limit():
         "-",
         "50.25 (1.00)",
         "-",
+        "-",
         "the issue slots, 84 %",
     ]
     assert "(B, N, d) = (4, 16384, 64); commit abc" in text
@@ -42,20 +44,60 @@ def row(kernel, tile, median, own=False, status="ok"):
     return TunedRow(kernel, tile, own, status, reason, median, median, median, 5).record()
 
 
+def tuning(*rows, shape=(4, 16384, 64), **machine):
+    machine = {"gpu": "NVIDIA H200", "driver": "580", "compute_capability": "9.0", **machine}
+    one = {"case": "t28", "shape": [*shape], "causal": False, "rows": [*rows]}
+    return {"date": "2026-11-22", "commit": "abc", "machine": machine, "workloads": [one]}
+
+
 def test_tuning_shows_what_is_taken_before_and_after_and_whether_a_workload_became_slower():
-    rows = [
+    record = tuning(
         row("split", (128, 64), 0.8),
         row("flash", (128, 32), 0.9, own=True),
         row("split", (192, 64), 1.0, own=True),
         row("split", (256, 128), None, status="refused"),
-    ]
-    record = {
-        **{"date": "2026-11-22", "commit": "abc", "machine": {"gpu": "NVIDIA H200", "driver": "580"}},
-        "workloads": [{"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": rows}],
-    }
+    )
     text = tuned([record], 0.03)
     assert cells(text)[1][2:] == ["split 192x64", "1", "split 128x64", "0.8", "1.250", "split 128x64, 0.8", "3 of 4"]
     assert "Slower than before: 0 of 1 workload." in text
+
+
+def test_before_tuning_long_rows_take_the_kernel_that_is_for_them():
+    rows = row("split", (192, 64), 0.9, own=True), row("split8", (192, 64), 1.0, own=True)
+    assert cells(tuned([tuning(*rows)], 0.0))[1][2:5] == ["split8 192x64", "1", "split 192x64"]
+    short = tuning(rows[0], row("exact", (256, 64), 2.0, own=True), shape=(4, 1024, 64))
+    assert cells(tuned([short], 0.0))[1][2:5] == ["split 192x64", "0.9", "split 192x64"]
+
+
+def test_of_one_kernel_tuning_shows_how_much_faster_another_tile_is():
+    record = tuning(row("flash", (128, 64), 5.0), row("flash", (128, 32), 5.5, own=True))
+    assert cells(tuned([record], 0.03))[1][2:7] == ["flash 128x32", "5.5", "flash 128x64", "5", "1.100"]
+    assert "flash" not in tuned_source([record], 0.03), "auto does not go by what has one kernel alone"
+
+
+def test_quick_tuning_is_shown_beside_the_fastest_of_every_tile():
+    quick = tuning(row("split8", (192, 64), 0.99, own=True), row("split", (192, 64), 1.0, own=True))
+    full = tuning(
+        row("split", (128, 64), 0.8),
+        row("split", (192, 64), 0.82, own=True),
+        row("split8", (192, 64), 0.824, own=True),
+    )
+    text = quickly(full, quick)
+    assert cells(text)[1][2:] == ["split8 192x64", "0.824", "split 128x64", "0.8", "3.0%", "3"]
+    assert "Slower than the fastest by at most 3.0%." in text
+    assert len(cells(quickly(full, tuning(*quick["workloads"][0]["rows"], shape=(1, 128, 64))))) == 1
+
+
+def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
+    def rate(kernel, N, tflops):
+        return {"kernel": kernel, "shape": [1, N, 64], "status": "ok" if tflops else "failed", "tflops": tflops}
+
+    rows = [rate("warp", 256, 9.876), rate("paper", 128, 0.5), rate("warp", 128, 3.0), rate("paper", 256, None)]
+    assert cells(over_lengths(rows)) == [
+        ["TFLOP/s at N =", "128", "256"],
+        ["warp", "3", "9.88"],
+        ["paper", "0.5", "-"],
+    ]
 
 
 def test_energy_is_shown_of_what_ran_without_rest():

@@ -107,7 +107,44 @@ def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_rea
         (line["kernel"], line["workload"]): 1e6 * float(line["dram_read"]) / model.dram[0] for line, model in lines
     }
     assert len(ratios) > 8
-    assert {key: ratio for key, ratio in ratios.items() if not 0.98 < ratio < 1.12} == {}
+    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.12} == {}
+
+
+def test_short_blocks_of_flash_with_a_mask_read_again_up_to_two_fifths_more_than_the_model_has():
+    ratios = {
+        (line["workload"], line["splits"]): 1e6 * float(line["dram_read"]) / model.dram[0]
+        for line, model in counted_on_an_h200("flash")
+        if line["causal"] == "1" and model.tiles
+    }
+    assert len(ratios) > 6
+    assert {key: ratio for key, ratio in ratios.items() if not 0.97 < ratio < 1.41} == {}
+
+
+def test_paper_reads_all_of_q_and_o_again_for_each_tile_of_keys_once_they_outgrow_the_cache():
+    """17 MB of them stay, of 34 a part goes, and of 51 the most: the bytes differ from run to run by a half."""
+    seen = {}
+    for line, model in counted_on_an_h200("paper"):
+        counted, batches = 1e6 * float(line["dram_read"]), line["workload"]
+        seen[batches] = counted
+        assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.001)
+        assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.001)
+        if batches != "64,1024,64":  # few tiles of keys, of which half as much comes again
+            assert counted == pytest.approx(model.dram[0], rel=0.25), batches
+    assert seen["24,4096,64"] > 100 * seen["8,4096,64"]
+
+
+def test_the_other_rungs_move_the_bytes_of_the_model():
+    """Of naive's and smallbr's tiles, blocks side by side share a part in their own cache."""
+    seen, shared, missing = set(), ("naive", "smallbr"), ("halfwarp_local", "halfwarp_strided")  # local, strided: more
+    for line, model in counted_on_an_h200(*(name for name in VARIANTS if name not in ("flash", "split", "paper"))):
+        kernel, measured = line["kernel"], 1e6 * float(line["l2_to_l1"])
+        seen.add(kernel)
+        assert 1e6 * float(line["dram_read"]) == pytest.approx(model.dram[0], rel=0.05), line
+        if kernel in shared:
+            assert 0.7 < measured / model.l2[0] < 1.001, line
+        elif kernel not in missing:
+            assert measured == pytest.approx(model.l2[0], rel=0.005), line
+    assert len(seen) == len(VARIANTS) - 3
 
 
 def test_gradients_on_hopper_move_the_bytes_of_the_model():
