@@ -49,7 +49,7 @@ for record in $what; do
     tuned-full) tune --cases t12,t24,t28,t29,t30 ;;
     tuned-flash) tune flash --cases t28 ;;
     seq)
-        make seq && run -m hw4cli gen t01,t02,t04 && bench --end-to-end --cases t01,t02,t04 --runs 3 \
+        make seq && run -m hw4cli gen t02,t06,t10 && bench --end-to-end --cases t02,t06,t10 --runs 3 \
             --program ./seq-attention --program ./seq-flashattention || failed=1
         ;;
     end-to-end)
