@@ -28,6 +28,7 @@ COMMANDS = {
     "completion": "Print the script by which a shell completes hw4's arguments on the Tab key.",
 }
 WITHOUT_GPU = ("cpu", "emulate")  # values of --device
+DIGITS = 9  # of a number in --gpus, at most: one with thousands is no int
 OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
 
 
@@ -58,4 +59,4 @@ def first_gpu(gpus: str | None) -> int:
     """The number of the GPU that begins, by the value of --gpus: the first one, unless ids:2,0 names another."""
     kind, _, numbers = (gpus or "").partition(":")
     number = numbers.partition(",")[0]
-    return int(number) if kind == "ids" and number.isdecimal() else 0
+    return int(number) if kind == "ids" and number.isdecimal() and len(number) <= DIGITS else 0

@@ -172,6 +172,13 @@ def shell_program(path, body):
     return path
 
 
+def fake_srun(folder, *lines, code=0):
+    """The environment with a srun that starts nothing and says this."""
+    path = folder / "bin" / "srun"
+    shell_program(path, "\n".join([*(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
 def answering_program(path, folder, first=":"):
     """A program that runs `first`, then copies the stored answer of its input."""
     body = f'{first}\nfor case in {folder}/*.out; do cmp -s "$1" "${{case%.out}}" && cp "$case" "$2"; done; true'

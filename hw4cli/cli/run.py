@@ -119,7 +119,7 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
         return
     if options["srun"]:
         with bar:
-            shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, {**options, "quiet": quiet})
+            shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, notify, {**options, "quiet": quiet})
     else:
         job = _job(options, workers(), notify)
         with bar:
@@ -197,7 +197,7 @@ def _compute_share(
 
 
 def _compute_by_slurm(
-    ctx: click.Context, source: Path, target: Path, timeline: Timeline, options: dict[str, Any]
+    ctx: click.Context, source: Path, target: Path, timeline: Timeline, notify: "Notify", options: dict[str, Any]
 ) -> "Shape":
     """Have srun's processes compute the file."""
     with Importing():
@@ -208,4 +208,4 @@ def _compute_by_slurm(
     passed = [f"{name}={value}" for name, value in given.items() if value is not None]
     passed += ["--causal"] * options["causal"] + ["--quiet"] * options["quiet"]
     go_on, progress = options["resume"], timeline.progress
-    return compute_by_slurm(source, target, words, passed, _deciding(options), go_on, progress)
+    return compute_by_slurm(source, target, words, passed, _deciding(options), go_on, progress, notify)

@@ -25,8 +25,10 @@ def make_other_contexts(words: str, source: Path) -> None:
     from hw4cli.problem.shape import Shape, most_gpus
 
     most = 1
-    with suppress(OSError, struct.error), source.open("rb") as file:  # the command reports what is wrong
-        most = most_gpus(words, Shape(*struct.unpack("<iii", file.read(12))))
+    with suppress(OSError, struct.error):  # the command reports what is wrong, as with a pipe, which might never open
+        if source.is_file():
+            with source.open("rb") as file:
+                most = most_gpus(words, Shape(*struct.unpack("<iii", file.read(12))))
     kind, _, listed = words.partition(":")
     numbers = [int(number) for number in listed.split(",")] if listed else [most]
     wanted = numbers if kind == "ids" else list(range(min(most, numbers[0])))

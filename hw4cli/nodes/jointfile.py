@@ -43,11 +43,12 @@ def key_of(source: Path, target: Path, options: Sequence[object]) -> str:
 class JointFile:
     """An output of so many bytes, as all of its writers and the one that completes it see it.
 
+    `begun_elsewhere`: another process has made the part, maybe on another node; this one waits until it sees it.
     Raises InputError where a NewFile does.
     """
 
-    def __init__(self, path: Path, size: int, key: str) -> None:
-        self.path, self.size = path, size
+    def __init__(self, path: Path, size: int, key: str, begun_elsewhere: bool = False) -> None:
+        self.path, self.size, self._begun_elsewhere = path, size, begun_elsewhere
         self.target = NewFile(path).target
         if self.target == NULL:
             raise InputError(f"several processes write a file together, but {path} is none")
@@ -66,6 +67,12 @@ class JointFile:
     def written(self) -> list[Range]:
         """The ranges that are written by now."""
         return self._in(self._lists())
+
+    def left(self) -> list[Range]:
+        """The ranges that an earlier run has left written: none if the part has lost bytes since."""
+        with suppress(FileNotFoundError):
+            return self.written() if self.part.stat().st_size == self.size else []
+        return []
 
     def _in(self, lists: Iterable[Path]) -> list[Range]:
         return _merged(line for path in lists for line in _read(path)) if self.part.exists() else []
@@ -90,7 +97,7 @@ class JointFile:
         """The same, in which other processes write: before it, what was written is kept, if they are to go on with it,
         or else thrown away."""
         with self.held() as file:
-            known, old = self.written() if go_on else [], self._lists()
+            known, old = self.left() if go_on else [], self._lists()
             if not known:
                 os.ftruncate(file, 0)
             with NewFile(self._new_list(BEFORE)) as before:
@@ -141,8 +148,14 @@ class JointFile:
             known = self._lists()
             with suppress(FileNotFoundError):
                 return os.open(self.part, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            self._remove(known)
-            self._make()
+            if not self._begun_elsewhere:
+                self._remove(known)
+                self._make()
+        if self._begun_elsewhere:
+            raise MachineError(
+                f"{self.folder}, where the run began, is not on this node: the output must lie on a file system that "
+                "all nodes share"
+            )
         others = ", ".join(sorted(path.name for path in self.folder.iterdir()))
         raise MachineError(
             f"{self.folder} holds {others}, and hw4 removes only its own files: remove the folder when no other run is "

@@ -44,7 +44,7 @@ def compute_share(
         key, completes = key_of(source, target, options), expected is None and place.rank == 0
         if expected not in (None, key):
             raise InputError(f"{source} has changed since the run began, or is another file here")
-        joint = JointFile(target, shape.output_bytes, key)
+        joint = JointFile(target, shape.output_bytes, key, begun_elsewhere=expected is not None)
         with joint.held() if completes else nullcontext():
             if mine := share(parts, shape, joint, place):
                 with Writer(joint) as writer:
@@ -55,12 +55,14 @@ def compute_share(
                     files = Files(inputs.read, writer.write_at, written)
                     compute(inputs, mine, files, job, timeline, notify).finish()
             if completes:
-                _complete_when_whole(joint, notify)
+                _wait_until_whole(joint, notify)
+                inputs.check_unchanged()
+                joint.complete()
 
 
 def share(parts: Sequence[Part], shape: Shape, joint: JointFile, place: Place) -> list[Part]:
     """The parts that a place computes: of those that were not written before, a stretch; less what is written now."""
-    before, now = joint.written_before(), joint.written()
+    before, now = joint.written_before(), joint.left()
     missing = [part for part in parts if not covers(before, *bytes_of(part, shape))]
     mine = stretches(missing, shape, [1.0] * place.size)[place.rank]
     return [part for part in mine if not covers(now, *bytes_of(part, shape))]
@@ -73,8 +75,8 @@ def bytes_of(part: Part, shape: Shape) -> Range:
     return begin, begin + part.batches * part.rows * row
 
 
-def _complete_when_whole(joint: JointFile, notify: Notify) -> None:
-    """Wait until all ranks have written their shares, and bring the output to its place.
+def _wait_until_whole(joint: JointFile, notify: Notify) -> None:
+    """Wait until all ranks have written their shares.
 
     A launcher ends this process if another one fails. MachineError if the part disappears.
     """
@@ -86,4 +88,3 @@ def _complete_when_whole(joint: JointFile, notify: Notify) -> None:
             notified = True
             notify(f"waiting for the other ranks: {done:.0%} of the output is written")
         time.sleep(PERIOD)
-    joint.complete()

@@ -67,11 +67,21 @@ class InputFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = open_regular(path)
+        self._state = self._size_and_time()
         try:
             self.shape = self._checked_shape()
         except BaseException:
             self._file.close()
             raise
+
+    def _size_and_time(self) -> tuple[int, int]:
+        status = os.fstat(self._file.fileno())
+        return status.st_size, status.st_mtime_ns
+
+    def check_unchanged(self) -> None:
+        """Raise InputError if the file has been written to since it was opened here."""
+        if self._size_and_time() != self._state:
+            raise InputError(f"{self.path} has changed while it was read: run hw4 again")
 
     def _checked_shape(self) -> Shape:
         size = os.fstat(self._file.fileno()).st_size

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.commands import DIGITS
 from hw4cli.resources import data_path, is_own_kernel
 
 if TYPE_CHECKING:
@@ -107,10 +108,10 @@ class Gpus(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The words. BadParameter if they are no such choice."""
         kind, _, numbers = str(value).partition(":")
-        known = [int(number) for number in numbers.split(",") if number.isdecimal()]
+        known = [int(number) for number in numbers.split(",") if number.isdecimal() and len(number) <= DIGITS]
         right = {
             "all": value == "all",
-            "count": numbers.isdecimal() and known[0] > 0,
+            "count": numbers.isdecimal() and known > [0],
             "ids": bool(known) and numbers == ",".join(map(str, dict.fromkeys(known))),
         }
         if not right.get(kind):

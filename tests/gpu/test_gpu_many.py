@@ -21,13 +21,13 @@ LARGE = Shape(2, 98304, 64)  # 75 MB a batch: two ranges of rows
 
 # `hw4 ARGS`, where a GPU fails. GPU 0 waits for GPU 1, which would be late on a busy machine.
 FAULTY = """
-import sys, threading
+import os, threading
 from hw4cli.cli import run_command
 from hw4cli.device.gpu import Gpu
 from hw4cli.stream.cudadevice import CudaSlot
 from hw4cli.stream.team import Team
 
-failed = threading.Event()
+failed, first = threading.Event(), threading.Lock()
 
 def start(slot, part, kernel, keys, whole=CudaSlot.start):
     device = slot._device
@@ -45,13 +45,14 @@ def go_on_without(team, number, error, whole=Team._go_on_without):
     failed.set()
 
 CudaSlot.start, Gpu.empty, Team._go_on_without = start, empty, go_on_without
-sys.exit(run_command())
+os._exit(run_command())
 """
 # A kernel that fails: after it, CUDA refuses all work on this GPU.
-LOSE = """if device._number == 1:
-        trap = device.gpu.cupy.RawModule(code='extern "C" __global__ void trap() { __trap(); }').get_function("trap")
+LOSE = """if device._number == 1 and first.acquire(blocking=False):
+        module = device.gpu.cupy.RawModule(code='extern "C" __global__ void trap() { __trap(); }')
         with slot._stream:
-            trap((1,), (1,), ())"""
+            module.get_function("trap")((1,), (1,), ())
+        device.trap = module  # kept: it can no longer be unloaded"""
 # More memory than a GPU has is asked for: to fill its memory would let other tests fail.
 FILL = """if gpu.cupy.cuda.Device().id == FULL:
         shape = (1 << 44,)"""

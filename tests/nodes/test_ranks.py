@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from cluster import shell_program
+from cluster import fake_srun, shell_program
 from helpers import fails, folder_is_clean, random_block, run_hw4, start_hw4, write_case
 
 from hw4cli.errors import InputError, MachineError
@@ -211,13 +211,6 @@ def test_without_slurm_srun_is_refused_and_nothing_stays(hw4, case, tmp_path):
 
 def test_a_place_reads_as_a_sentence_part():
     assert str(Place(2, 4, 0, 2, "n1")) == "rank 2 on n1"
-
-
-def fake_srun(folder, *lines, code=0):
-    """The environment with a srun that starts nothing and says this."""
-    path = folder / "bin" / "srun"
-    shell_program(path, "\n".join([*(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
-    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
 
 
 def test_a_node_that_was_lost_is_named_though_srun_ended_well(case, tmp_path):

@@ -1,8 +1,10 @@
 """Files with large batches, which the CPU, too, computes by ranges of rows; and the options for several GPUs."""
 
+import os
+
 import numpy as np
 import pytest
-from helpers import definition, fails, random_block, read_output, write_case
+from helpers import definition, fails, random_block, read_output, run_hw4, write_case
 
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
@@ -63,9 +65,28 @@ def test_a_nan_in_any_range_is_reported_with_its_place(tmp_path, place, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("words", ["none", "count:0", "ids:", "ids:1,1"])
+HUGE = "9" * 5000  # too many digits for Python's int
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "none",
+        "count:0",
+        "ids:",
+        "ids:1,1",
+        pytest.param(f"count:{HUGE}", id="count"),
+        pytest.param(f"ids:{HUGE}", id="ids"),
+    ],
+)
 def test_words_that_choose_no_gpus_are_refused(hw4, tmp_path, words):
     fails(hw4("in", "out", "--gpus", words), 2, "--gpus", "all, count:N such as count:2, or ids:LIST such as ids:0,2")
+
+
+@pytest.mark.parametrize("gpus", ["all", "count:2", "ids:0,1"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, gpus):
+    os.mkfifo(tmp_path / "in")
+    fails(run_hw4(tmp_path / "in", tmp_path / "out", "--gpus", gpus, timeout=30), 2, "in is not a regular file")
 
 
 def test_gpus_and_a_device_that_is_none_do_not_go_together(hw4, tmp_path):

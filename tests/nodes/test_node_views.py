@@ -1,0 +1,63 @@
+"""What nodes see of a file: a folder that is not shared, parts and inputs that change beside the run, a busy Slurm."""
+
+import os
+import time
+
+import pytest
+from cluster import fake_srun, shell_program
+from helpers import fails, folder_is_clean, random_block, run_hw4, write_case
+
+# A srun that starts one process, as rank 0 of 1, and says how it ended.
+RANK = 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 "$@"; code=$?'
+END = '[ $code = 0 ] || echo "srun: error: n1: task 0: Exited with exit code $code" >&2; exit $code'
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_case(tmp_path / "in", random_block(3, 64, 32))
+
+
+def run_by_srun(tmp_path, before, after=":", options=()):
+    """`hw4 in out --srun`, where srun does something before and after its process."""
+    env = fake_srun(tmp_path)
+    shell_program(tmp_path / "bin" / "srun", "\n".join([f"cd {tmp_path}", before, RANK, after, END]))
+    return run_hw4(tmp_path / "in", tmp_path / "out", "--device", "cpu", "--srun", "-N2", *options, env=env)
+
+
+def test_a_node_that_does_not_see_the_outputs_folder_is_named_at_once_and_keeps_nothing(source, tmp_path):
+    (tmp_path / "other").mkdir()
+    began = time.monotonic()
+    result = run_by_srun(tmp_path, "mv .out.* other", "ls -A > left; mv other/.out.* .")
+    fails(result, 3, "rank 0 on ", " failed: ", "is not on this node", "a file system that all nodes share")
+    assert time.monotonic() - began < 30
+    assert (tmp_path / "left").read_text().split() == ["bin", "in", "left", "other"]
+    folder_is_clean(tmp_path, "bin", "in", "left", "other")
+
+
+def test_an_input_that_is_written_to_during_the_run_is_no_input(source, tmp_path):
+    (tmp_path / "out").write_bytes(b"old")
+    fails(run_by_srun(tmp_path, ":", "touch -d 2001-01-01 in"), 2, f"{source} has changed while it was read")
+    assert (tmp_path / "out").read_bytes() == b"old"
+
+
+def test_what_slurm_says_of_waiting_is_shown_and_the_job_has_hw4s_name(source, tmp_path):
+    waiting = "srun: job 7 queued and waiting for resources"
+    for options, shown in (((), f"hw4: {waiting}\n"), (("--quiet",), "")):
+        result = run_by_srun(tmp_path, f'echo "$1" > name; echo "{waiting}" >&2', options=options)
+        assert (result.returncode, result.stderr) == (0, shown)
+    assert (tmp_path / "name").read_text() == "--job-name=hw4\n"
+
+
+def test_a_list_that_cannot_be_read_for_a_moment_is_no_failure(source, tmp_path):
+    result = run_by_srun(tmp_path, "x=$(echo .out.*)/written-x; mkdir $x; sleep 1.5; rmdir $x")
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_part_that_lost_its_bytes_is_computed_anew(source, tmp_path):
+    assert run_hw4(source, tmp_path / "one", "--device", "cpu").returncode == 0
+    result = run_by_srun(tmp_path, ":", "code=1")  # all is written, and srun fails
+    assert "100% of the output is written" in result.stderr
+    [part] = tmp_path.glob(".out.*/output")
+    os.truncate(part, 0)
+    assert run_by_srun(tmp_path, ":", options=("--resume",)).returncode == 0
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
