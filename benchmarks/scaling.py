@@ -39,6 +39,7 @@ from hw4cli.lab.record import commit  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
 from hw4cli.problem.shape import Shape  # noqa: E402
 from hw4cli.show.scaling import foreseen_of, rates_in  # noqa: E402
+from hw4cli.system.files import NULL  # noqa: E402
 from hw4cli.text.dates import today  # noqa: E402
 
 STRONG = {"large": (8, 1 << 20, 64), "t22": (500, 2048, 64), "t12": (9600, 128, 64), "one batch": (1, 1 << 21, 64)}
@@ -155,6 +156,7 @@ class Scaling:
     def rates(self) -> None:
         """The machine's rates, from which the model predicts."""
         if not self.journal.record["rates"]:
+            self._warm_up(self.folder / "in", (1, WARM_ROWS, WEAK[2]))
             rates, by = measured_rates(self.folder)
             kernels = {} if self.cpu or not rates.to_gpu else {name: rate_of(Gpu(), name) for name in KERNELS}
             self.journal.record["rates"] = {**asdict(rates), "by": by, "kernels": kernels}
@@ -203,19 +205,19 @@ class Scaling:
         target.unlink(missing_ok=True)
 
     def _warm_up(self, source: Path, shape: Sizes) -> None:
-        """Have this workload's kernels compiled: by itself, or, of a long file, by one with as few rows as are still
-        computed in ranges."""
-        _, N, d = shape
-        few = 1, min(N, WARM_ROWS), d
+        """Have a file's kernels compiled: by itself, or, all that long files take, side by side, by a file with as few
+        rows as are still computed in ranges."""
+        few = 1, min(shape[1], WARM_ROWS), shape[2]
         if few in self._warm:
             return
         self._warm.add(few)
-        if N <= WARM_ROWS:
+        if shape[1] < WARM_ROWS:
             run(source, self.folder / "out", *self._gpus(1))
-            return
-        kernels = [["--kernel", name] for name in KERNELS if not self.cpu] or [[]]
-        with File(self.folder / "warm", few) as small, ThreadPoolExecutor() as pool:
-            list(pool.map(lambda options: run(small, Path("/dev/null"), *self._gpus(1), *options), kernels))
+        elif not self.cpu:
+            with File(self.folder / "warm", few) as small, ThreadPoolExecutor() as pool:
+                each = (pool.submit(run, small, NULL, *self._gpus(1), "--kernel", name) for name in KERNELS)
+                for one in list(each):
+                    one.result()
 
     def _longest(self, shape: Sizes, count: int) -> float:
         """Seconds that a run and its check take at most, by the slowest of the kernels."""

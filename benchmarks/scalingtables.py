@@ -44,11 +44,10 @@ def in_shards(record: Scaling) -> str:
             causal, backward = step.row["causal"], step.row["direction"] == "backward"
             flops = 4 * heads * rows * rows * d * (2.5 if backward else 1) / (2 if causal else 1)
             name = f"{step.row['direction']}{', causal' if causal else ''}"
-            figures = f"{step.seconds:.4f}", f"{flops / step.seconds / 1e12:.0f}", f"{step.speedup:.2f}"
-            lines.append(
-                [name, str(step.gpus), *figures, f"{step.efficiency:.2f}", f"{step.row['relative_error']:.1e}"]
-            )
-    header = ["pass", "GPUs", "s", "TFLOP/s", "× one GPU", "efficiency", "relative error"]
+            times = f"{step.seconds:.4f}", f"{steps[0].seconds * steps[0].gpus / step.gpus:.4f}"
+            figures = f"{flops / step.seconds / 1e12:.0f}", f"{step.speedup:.2f}", f"{step.efficiency:.2f}"
+            lines.append([name, str(step.gpus), *times, *figures, f"{step.row['relative_error']:.1e}"])
+    header = ["pass", "GPUs", "s", "predicted s", "TFLOP/s", "× one GPU", "efficiency", "relative error"]
     return markdown(header, lines) if lines else "Not measured.\n"
 
 

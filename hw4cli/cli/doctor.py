@@ -27,6 +27,7 @@ WORDS = {
     "from_gpu": "copied from a GPU",
     "flops": "computed",
     "opening": "opening a further GPU",
+    "starting": "stream of a small file",
 }
 
 
@@ -82,7 +83,7 @@ def show_measurements(found: dict[str, Any]) -> None:
     if not found:
         return
     rates = {name: value for name, value in found["measured"].items() if isinstance(value, float) and value}
-    units = {"flops": (1e12, "TFLOP/s"), "opening": (1, "s")}
+    units = {"flops": (1e12, "TFLOP/s"), "opening": (1, "s"), "starting": (1, "s")}
     click.echo("\nMeasured")
     for name, value in rates.items():
         scale, unit = units.get(name, (1e9, "GB/s"))

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,13 +19,16 @@ from hw4cli.errors import MachineError, os_error
 from hw4cli.lab.endtoend import cached_share, evict
 from hw4cli.nodes.model import Rates
 from hw4cli.problem.arrays import random_input
+from hw4cli.problem.casefile import HEADER
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import python_command
 from hw4cli.stream.layout import PIECE_BYTES, READERS, WRITERS
 from hw4cli.stream.tiled import tiled_attention
 
 FILE_BYTES, BUFFER_BYTES, COPIES = 512 << 20, 64 << 20, 8
 LONG, SAMPLE, CPU_SAMPLE = 1 << 20, Shape(4, 32768, 64), Shape(2, 2048, 64)  # keys of a long file; what is computed
-STEADY = 0.5  # seconds of computing, in which the clock becomes what it is in a long file
+STEADY = 1.0  # seconds of computing, in which the clock becomes what it is in a long file
+SMALL, STARTS = Shape(1, 128, 64), 3  # a file that is computed at once, and how often
 CACHED = 0.01  # of a file, above which it was not read from a disk
 
 
@@ -36,7 +41,8 @@ def measured(folder: Path) -> tuple[Rates, str]:
         return Rates(reading, writing, disk, _cpu_flops()), f"the CPU, because {reason}"
     to_gpu, from_gpu = _copies(gpu)
     flops, kernel = _flops(gpu)
-    return Rates(reading, writing, disk, flops, to_gpu, from_gpu, _opening(gpu)), f"{gpu.name}, kernel {kernel}"
+    rates = Rates(reading, writing, disk, flops, to_gpu, from_gpu, _opening(gpu), _starting(folder))
+    return rates, f"{gpu.name}, kernel {kernel}"
 
 
 def _files(folder: Path) -> tuple[float, float, float | None]:
@@ -125,6 +131,24 @@ def _opening(gpu: Gpu) -> float:
     with cuda.Device(1):
         cuda.runtime.free(0)
     return time.perf_counter() - began
+
+
+def _starting(folder: Path) -> float:
+    """Seconds of the stream of a small file: memory is pinned, kernels are loaded. The least of some processes'."""
+    with tempfile.TemporaryDirectory(prefix=".hw4-rates-", dir=folder) as name:
+        source = Path(name, "in")
+        source.write_bytes(HEADER.pack(*SMALL.sizes) + random_input(SMALL, seed=1).tobytes())
+        options = (str(source), str(source.with_name("out")), "--device", "cuda", "--timing")
+        return min(_stream_seconds([*python_command("entry", "-P"), "run", *options]) for _ in range(STARTS))
+
+
+def _stream_seconds(command: list[str]) -> float:
+    """From the first GPU's opening on. MachineError if the command fails."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise MachineError(done.stderr.strip().removeprefix("hw4: "))
+    found = dict(re.findall(r"^(start|total) +([\d.]+) s", done.stderr, re.MULTILINE))
+    return float(found["total"]) - float(found["start"])
 
 
 def _cpu_flops() -> float:

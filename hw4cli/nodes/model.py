@@ -12,7 +12,7 @@ from hw4cli.stream.work import pairs, parts_of, rows_of_a_part
 class Rates:
     """What a node does in a second: bytes that are read and written (in the page cache, and read from the disk), bytes
     that go to and from one GPU, floating-point operations of one GPU, or of the CPU where there is none; and the time
-    that opening a further GPU takes, in seconds."""
+    that opening a further GPU takes, and that the smallest file's stream takes, in seconds."""
 
     cache_read: float
     cache_write: float
@@ -21,6 +21,7 @@ class Rates:
     to_gpu: float | None = None
     from_gpu: float | None = None
     opening: float = 0.0
+    starting: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Prediction:
 def predicted(shape: Shape, rates: Rates, gpus: int, nodes: int = 1, cached: bool = True) -> Prediction:
     """A file on so many GPUs of each of so many nodes. `cached`: it lies in the page cache of each node.
 
-    Stages work at the same time: reading, copying, computing, writing. The slowest decides; before it stands what
-    is read until all GPUs compute, and behind it what the last part writes. The second GPU is open as soon as the first
-    begins, because modules are imported meanwhile; further ones join one after the other.
+    Stages work at the same time: reading, copying, computing, writing. The slowest decides; before it stands what every
+    file takes, and what is read until all GPUs compute, and behind it what the last part writes. The second GPU is open
+    as soon as the first begins, because modules are imported meanwhile; further ones join one after the other.
     """
     one = _seconds(shape, rates, 1, 1, cached)[0]
     seconds, limit = _seconds(shape, rates, gpus, nodes, cached)
@@ -74,4 +75,4 @@ def _seconds(shape: Shape, rates: Rates, gpus: int, nodes: int, cached: bool) ->
     last = max(written * min(gpus, busy) / rates.cache_write, written / from_gpu)
     here = min(gpus, busy)
     joining = sum(range(here - 1)) / here * rates.opening  # the mean of 0, 0, 1, 2, ... times that
-    return first + stages[limit] + last + joining, limit
+    return rates.starting + first + stages[limit] + last + joining, limit

@@ -17,6 +17,7 @@ def test_rates_are_measured_and_predict_files_on_more_gpus(hw4, gpu, tmp_path):
     assert rates["by"].startswith(f"{gpu.name}, kernel ")
     assert min(rates[name] for name in ("cache_read", "cache_write", "to_gpu", "from_gpu", "flops")) > 1e8
     assert (rates["opening"] > 0) == (count_here() > 1)
+    assert 0 < rates["starting"] < 1
     assert [(row["gpus"], row["nodes"]) for row in rows] == [(1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)]
     assert min(row["seconds"] for row in rows) > 0
     assert list(tmp_path.iterdir()) == []

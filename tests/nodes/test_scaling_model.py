@@ -24,6 +24,11 @@ def test_long_files_were_measured_as_the_machines_rates_predict_them():
         assert step.predicted == pytest.approx(step.seconds, rel=0.1), f"{step.name} on {step.gpus} GPUs"
 
 
+def test_what_the_smallest_file_takes_every_file_takes():
+    times = [predicted(LARGE, replace(RATES, starting=starting), 2).seconds for starting in (0.0, 0.1)]
+    assert times[1] - times[0] == pytest.approx(0.1)
+
+
 def test_the_second_gpu_is_open_when_the_first_begins_and_others_follow():
     times = [predicted(Shape(128, 1 << 20, 64), replace(RATES, opening=opening), 4).seconds for opening in (0.0, 0.4)]
     assert times[1] - times[0] == pytest.approx((0 + 0 + 1 + 2) / 4 * 0.4)

@@ -8,6 +8,7 @@ from helpers import ROOT, folder_is_clean, read_output, run_hw4
 
 from hw4cli.doctor import measure
 from hw4cli.problem.shape import Shape
+from hw4cli.show.scaling import load_scaling
 
 SPEC = importlib.util.spec_from_file_location("scaling", ROOT / "benchmarks/scaling.py")
 scaling = importlib.util.module_from_spec(SPEC)
@@ -88,3 +89,16 @@ def test_a_damaged_record_is_one_sentence_and_stays_as_it_is(tmp_path, content):
     with pytest.raises(SystemExit, match="name another file by --output"):
         scaling.main(["--output", str(path), "--gpus", "1"])
     assert path.read_text() == content
+
+
+def test_a_sequence_in_shards_is_foreseen_to_take_its_share_of_one_gpus_time(tmp_path):
+    tables = importlib.import_module("benchmarks.scalingtables")
+    record = json.loads((ROOT / "benchmarks/scaling/h200.json").read_text())
+    row = {"what": "sequence", "name": "sequence", "direction": "forward", "causal": False, "shape": [1, 16, 1024, 128]}
+    row |= {"seconds": [], "relative_error": 0.004}
+    record["rows"] = [{**row, "gpus": gpus, "median": seconds} for gpus, seconds in ((1, 1.0), (4, 0.3))]
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(record))
+    header, _, one, four = tables.in_shards(load_scaling(path)).splitlines()
+    column = header.split(" | ").index("predicted s")
+    assert [line.split(" | ")[column] for line in (one, four)] == ["1.0000", "0.2500"]
