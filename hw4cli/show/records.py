@@ -187,6 +187,8 @@ def _point(row: dict[str, Any]) -> Point:
         raise ValueError("times or sizes that cannot be")
     if not all(map(isfinite, (high, tflops, *(value for value in figures.values() if value is not None)))):
         raise ValueError("a figure that is no number")
+    if any(value is not None and value < 0 for value in figures.values()):
+        raise ValueError("a figure below 0")
     return Point(
         kernel=printable(match[1] if match else row["kernel"]),
         tile=(int(match[2]), int(match[3])) if match else None,

@@ -53,6 +53,8 @@ def test_of_two_records_of_a_day_the_one_with_more_kernels_on_the_workload_count
         ({"samples": float("inf")}, "row 2 holds cannot convert"),
         ({"kernel": None}, "row 2 holds"),
         ({"max_error": "much"}, "row 2 holds could not convert"),
+        ({"max_error": -1}, "row 2 holds a figure below 0"),
+        ({"gflop_per_joule": -1e-300}, "row 2 holds a figure below 0"),
     ],
 )
 def test_a_damaged_row_is_reported(tmp_path, changes, words):
