@@ -36,6 +36,18 @@ if TYPE_CHECKING:
     from hw4cli.measure.profilers import ProfiledGpu
 
 SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.measure.metrics, which completion need not import
+# Of a launch, what is known where counters are closed: fields of LaunchFacts.record.
+STATIC = (
+    "launch",
+    "grid",
+    "threads",
+    "registers",
+    "spilled_bytes",
+    "shared_bytes",
+    "blocks",
+    "occupancy",
+    "limited_by",
+)
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
@@ -157,7 +169,7 @@ def profile(
                 text = profile_text(name, found, counters, job.target, from_start=bool(program), prefix=prefix)
             except ClosedCountersError as reason:
                 print_message(reason)
-                _print_static(job, gpu)
+                _print_static(job, gpu, form)
                 return ClosedCountersError.exit_code
             if log:
                 write_text(log, text)
@@ -262,7 +274,7 @@ def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> N
         write_text(output, document)
 
 
-def _print_static(job: Job, gpu: "ProfiledGpu") -> None:
+def _print_static(job: Job, gpu: "ProfiledGpu", form: str) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
     from hw4cli.device.kernelcheck import compiler_for
     from hw4cli.measure.explanation import explain_plan
@@ -279,5 +291,10 @@ def _print_static(job: Job, gpu: "ProfiledGpu") -> None:
         for plan, models in job.planned
         for fact in explain_plan(plan.variant, plan, models, props, {}, compiler)[0]
     ]
-    if facts:
+    known = [{name: value for name, value in fact.record().items() if name in STATIC} for fact in facts]
+    if form == "json":
+        click.echo(json.dumps(known, indent=1))
+    elif form == "csv":
+        click.echo(tables.comma_separated(known), nl=False)
+    elif facts:
         click.echo(tables.plain(*launch_table(facts), columns(sys.stdout)), nl=False)

@@ -68,7 +68,8 @@ def _tables(lines: Sequence[str]) -> Iterator[tuple[list[str], list[list[str]]]]
             rows = list(csv.reader(line for line in lines[start:end] if line.strip() and not line.startswith("==")))
         except csv.Error:
             continue
-        yield [cell.strip() for cell in rows[0]], rows[1:]
+        if rows:
+            yield [cell.strip() for cell in rows[0]], rows[1:]
 
 
 def _is_header(line: str) -> bool:

@@ -6,6 +6,7 @@ have; they were taken from AMD's documentation and never tried on a GPU.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 NVPROF, NCU, ROCPROF = "nvprof", "Nsight Compute", "rocprofv3"
@@ -54,8 +55,11 @@ class Metric:
         wanted = self.counters(tool)
         if tool == ROCPROF:
             seconds = values.get(TIME)
-            complete = wanted and seconds and all(name in values for name in wanted)
-            return self.amd_value(values, seconds) if complete and seconds else None
+            if not (wanted and seconds and all(name in values for name in wanted)):
+                return None
+            with suppress(ZeroDivisionError):  # a share of no cycles
+                return self.amd_value(values, seconds)
+            return None
         if tool == NVPROF:
             scale = 1e-9 if self.unit == "GB/s" else 1e3 if self.unit == "ms" else self.nvprof_factor
             return _sum(values, wanted, scale)

@@ -190,6 +190,17 @@ def test_an_amd_gpu_is_profiled_by_rocprofv3(hw4, tools, folder):
     assert words[words.index("--") + 1] == "/bin/true"
 
 
+def test_counters_of_an_idle_gpu_and_headers_among_messages_are_no_metrics(hw4, tools, folder):
+    idle = {"SQ_BUSY_CU_CYCLES": 5, "GRBM_GUI_ACTIVE": 0, "CU_NUM": 104, "OccupancyPercent": 0}
+    text = "\n".join([ROCPROF_HEAD, *(ROCPROF_ROW.format(n=1, name=name, value=n) for name, n in idle.items()), ""])
+    tools(rocprofv3='==9== "Kernel","Metric Name", are the columns\n' + text)
+    options = ("--program", "/bin/true", "--case", "t01", "--dir", folder, "--tool", "rocprofv3", "--format", "json")
+    result = hw4("profile", *options)
+    assert result.returncode == 0, result.stderr
+    found = metrics(json.loads(result.stdout), "mine")
+    assert (found["sm_efficiency"]["value"], found["achieved_occupancy"]["value"]) == (None, 0)
+
+
 def test_closed_counters_are_explained_and_what_is_known_without_them_is_shown(hw4, tools):
     closed = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
     tools(ncu=closed, status=1)
@@ -198,6 +209,16 @@ def test_closed_counters_are_explained_and_what_is_known_without_them_is_shown(h
     assert "NVreg_RestrictProfilingToAdminUsers=0" in result.stderr
     assert "registers, shared memory" in result.stdout
     assert re.search(r"^flash +2,048 +128 +168", result.stdout, re.MULTILINE)
+
+
+def test_closed_counters_leave_a_programs_reader_of_json_and_csv_the_launches_in_that_form(hw4, tools):
+    tools(ncu="ERR_NVGPUCTRPERM", status=1)
+    result = hw4("profile", "flash", "--case", "t28", "--format", "json")
+    assert result.returncode == 3
+    facts = {one["launch"]: one for one in json.loads(result.stdout)}
+    assert (facts["flash"]["registers"], facts["flash"]["shared_bytes"]) == (168, 65536)
+    result = hw4("profile", "flash", "--case", "t28", "--format", "csv")
+    assert [row["launch"] for row in csv.DictReader(result.stdout.splitlines())] == ["flash", "flash_combine"]
 
 
 def test_a_metric_that_the_profiler_does_not_know_is_left_out_of_a_second_try(hw4, tools, tmp_path):
