@@ -3,7 +3,8 @@
 // Idea:     One warp asks for tiles of K and V; three or four groups of four warps multiply (wgmma) 64 rows each. A group asks
 //           for its next scores and for P V of the last ones, and takes exponentials of neither: while the tensor cores compute
 //           for it, it weighs the scores that have come. Groups take turns in asking, so that one's exponentials meet
-//           another's products. P never leaves the registers; m moves only when a score has grown by 2^8.
+//           another's products. P never leaves the registers; m moves only when a score has grown by 2^8. To compare: AHEAD
+//           0 waits for each product; TURNS 0 lets groups ask as they come.
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
 //           a tile's diagonal are not touched, the longest tiles come first, each for the block that is free (half_start begins
 //           to count them), and only tiles at the diagonal pay for a mask.
@@ -77,11 +78,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     more_registers<REGISTERS>();
     const int mine = group - 1, turn = 1 + mine, next_turn = 1 + (mine + 1) % GROUPS;
     unsigned used = 0;
-    if (mine == GROUPS - 1) give_turn(1);
+    auto take_turn = [&] { if (TURNS) wait_for_turn(turn); };
+    auto end_turn = [&] { if (TURNS) give_turn(next_turn); };
+    if (TURNS && mine == GROUPS - 1) give_turn(1);
     auto pass = [&](int j, int end) {  // tiles that only other groups see: pass on the turn
 #pragma unroll 1
         for (; j < end; j++) {
-            if (j > 0) wait_for_turn(turn), give_turn(next_turn);
+            if (j > 0) take_turn(), end_turn();
             K.wait(used + j), K.release(used + j);
             V.wait(used + j), V.release(used + j);
         }
@@ -115,13 +118,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         round_weights(S, P);
 #pragma unroll 1
         for (int j = 1; j < key_tiles; j++) {
+            if (!AHEAD) {
+                keep(r);
+                ask_values(r, P, V.wait(used + j - 1), base + ONES_AT);
+                group_wait<0>();
+            }
             const unsigned k_at = K.wait(used + j);
-            wait_for_turn(turn);
+            take_turn();
             keep(r);
             ask_scores(S, q_at, k_at);
-            ask_values(r, P, V.wait(used + j - 1), base + ONES_AT);
-            give_turn(next_turn);
-            group_wait<1>();
+            if (AHEAD) ask_values(r, P, V.wait(used + j - 1), base + ONES_AT);
+            end_turn();
+            group_wait<AHEAD>();
             keep(S);
             K.release(used + j);
             if ((j + 1) * BC > full_keys) mask(S, p, row0, j * BC);

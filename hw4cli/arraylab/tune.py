@@ -42,19 +42,33 @@ class Candidate(NamedTuple):
 
     def row(self, status: str, reason: str = "", **facts: Any) -> TunedRow:
         """What became of it."""
-        knobs = tuple((name, int(value)) for name, value in self.tiling._asdict().items() if name != "keys")
+        knobs = tuple(
+            (name, int(value))
+            for name, value in self.tiling._asdict().items()
+            if name != "keys" and not (name in ("ahead", "turns") and value)
+        )
         tile = self.tiling.rows, self.tiling.keys
         return TunedRow(self.kernel, tile, self.own, status, reason, **facts, knobs=knobs)
 
 
-def candidates(kernel: str, work: Workload, props: DeviceProperties) -> Iterator[Candidate]:
-    """The kernel's own tiling, then those of its space. Raises MachineError for another element type."""
+def candidates(kernel: str, work: Workload, props: DeviceProperties, quick: bool = False) -> Iterator[Candidate]:
+    """The kernel's own tiling, the same in half's other schedules, then, unless `quick`, those of its space.
+
+    Raises MachineError for another element type.
+    """
     check_type(kernel, work)
     own = (half_tiling if kernel == half.NAME else halfmma.mma_tiling)(work, props)
-    for tiling in dict.fromkeys((own, *SPACES[kernel])):
+    for tiling in dict.fromkeys((own, *other_schedules(own), *(() if quick else SPACES[kernel]))):
         if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: kernels/half.cuh
             continue
         yield Candidate(kernel, tiling, tiling == own)
+
+
+def other_schedules(own: Any) -> tuple[Any, ...]:
+    """half's tiling without turns, and without scores ahead."""
+    if not isinstance(own, half.Tiling):
+        return ()
+    return own._replace(turns=False), own._replace(ahead=False, turns=False)
 
 
 def planned(
@@ -100,10 +114,13 @@ def tune(
     quick: bool = False,
     notify: Callable[[Measurement], None] = lambda _: None,
 ) -> list[TunedRow]:
-    """Check and time a kernel's tilings on a workload, the fastest first, those that were refused last. `quick`: the
-    first samples are all. Raises MachineError where the kernel does not compute the workload."""
+    """Check and time a kernel's tilings on a workload, the fastest first, those that were refused last.
+
+    `quick`: its own in every schedule, and the first samples are all. Raises MachineError where the kernel does not
+    compute the workload.
+    """
     gpu, work = timer.gpu, case.work
-    plans, refused = planned([*candidates(kernel, work, gpu.props)], work, gpu.props)
+    plans, refused = planned([*candidates(kernel, work, gpu.props, quick)], work, gpu.props)
     compile_side_by_side(gpu, plans.values())
     found: dict[Candidate, Implementation] = {}
     for one, plan in plans.items():

@@ -31,12 +31,14 @@ _LAYOUT = struct.Struct("<Qqqq Q 10i 3f 4x")
 
 class Tiling(NamedTuple):
     """How a block works: `groups` of four warps with 64 rows each, keys of a tile, buffers for tiles of K and of V,
-    whether the tensor cores sum P."""
+    whether the tensor cores sum P; the schedule: scores one tile ahead, groups in turns."""
 
     groups: int
     keys: int
     stages: int
     ones: bool = False
+    ahead: bool = True
+    turns: bool = True
 
     @property
     def rows(self) -> int:
@@ -90,6 +92,8 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
+        "AHEAD": int(how.ahead),
+        "TURNS": int(how.turns),
         "DYNAMIC": int(dynamic),
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,
