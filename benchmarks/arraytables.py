@@ -1,6 +1,7 @@
-"""Tables of records of arrays, for benchmarks/results.py: beside peers, without rest, errors, with and without a
-mask."""
+"""Tables of records of arrays, for benchmarks/results.py: beside peers, without rest, decoding beside a copy, errors,
+with and without a mask, what limits kernels, schedules."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,59 @@ def sustained(rows: list[dict[str, Any]]) -> str:
                 line += ["-"] * 4
         lines.append(line)
     return markdown(header, lines)
+
+
+def decoding(record: dict[str, Any]) -> str:
+    """A line for each workload of benchmarks/decoding.py, in microseconds: ours, a kernel that only reads K and V, a
+    copy that moves as many bytes, and the peers."""
+    header = ["(B, H, N, d)", "kernel", "K and V", "µs", "only read", "copy", "of the copy's rate"]
+    header += [text for name in PEERS.values() for text in (name, f"× {name}")]
+    lines = []
+    for own, by_kernel in per_workload(record["rows"]):
+        memory = record["memory"][own["case"]]
+        line = [described(workload_of(own)), own["kernel"], f"{memory['bytes'] / 1e6:.0f} MB"]
+        line += [f"{1000 * ms:.1f}" for ms in (own["median"], memory["read"], memory["copy"])]
+        line.append(f"{memory['copy'] / own['median']:.0%}")
+        for name in PEERS:
+            other = by_kernel.get(name)
+            line += [f"{1000 * other['median']:.1f}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
+        lines.append(line)
+    return markdown(header, lines)
+
+
+LIMIT = re.compile(
+    r"nearest limit: (.*?) at (\d+ %) of the peak.*?; then (.*?) at (\d+ %); largest stall: (.*?), (\d+ %)"
+)
+
+
+def limits(profiles: list[dict[str, Any]]) -> str:
+    """A line for each profile of benchmarks/ofarrays.py: of its longest launch, what is busiest and why warps wait."""
+    lines = []
+    for profile in profiles:
+        found = {one["kernel"]: {x["name"]: x["value"] for x in one["metrics"]} for one in profile["launches"]}
+        longest = max(profile["launches"], key=lambda one: found[one["kernel"]]["duration"])
+        told = LIMIT.match(longest["sentence"])
+        busiest = [f"{told[n]}, {told[n + 1]}" for n in (1, 3, 5)] if told else [longest["sentence"], "-", "-"]
+        duration = found[longest["kernel"]]["duration"]
+        lines.append([f"`{profile['workload']}`", longest["kernel"], f"{duration:.4g}", *busiest])
+    first = profiles[0]
+    stated = f"{first['gpu']}, {first['tool']}, clocks as they were; commit {first['commit']}, {first['date']}."
+    return markdown(["workload", "launch", "ms", "busiest", "then", "largest stall"], lines) + f"\n{stated}\n"
+
+
+def schedules(records: list[dict[str, Any]]) -> str:
+    """A line for each workload: half's tiling, and its milliseconds in each schedule."""
+    lines = []
+    for record in records:
+        rows = record["workloads"][0]["rows"]
+        times = {(row["knobs"].get("ahead", 1), row["knobs"].get("turns", 1)): row["median"] for row in rows}
+        tile = next("{}x{}".format(*row["tile"]) for row in rows if row["own"])
+        line = [f"{times[way]:.4g}" if times.get(way) else "-" for way in ((0, 0), (1, 0), (1, 1))]
+        lines.append([f"`{record['workload']}`", tile, *line])
+    first = records[0]
+    stated = f"{first['machine']['gpu']}, driver {first['machine']['driver']}; medians of 5 samples; commit "
+    header = ["workload", "tile", "one product at a time, ms", "scores ahead", "scores ahead, in turns"]
+    return markdown(header, lines) + f"\n{stated}{first['commit']}, {first['date']}.\n"
 
 
 def _power(row: dict[str, Any]) -> list[str]:

@@ -5,14 +5,15 @@ A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. 
 and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (what `auto` takes on
 Hopper, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `masks` (a line for each workload with and without a mask), `exactness` (errors, and peers'),
-`gradients` (as `arrays`, of gradients, with the peers' errors), `designs` (gradients: a line for each of our designs),
-`errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without rest),
-`counters` (a line for each launch of a profile), `tuned` (a line for each workload of `hw4 tune`), `quickly` (what
-quick tuning takes, beside the fastest of every tile), `lengths` (a line for each kernel, a column for each N), `builds`
-(two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one sequence of arrays),
-`foreseen` (what a model makes of the machine's rates) or `nodes` (a line for each number of nodes and ranks). Instead
-of a record that is not made yet, or has no line for a view, there is a sentence.
+run without rest), `decoding` (a line for each workload of few rows, beside a copy), `limits` (a line for each profile:
+what is busiest), `schedules` (a line for each workload of half), `masks` (a line for each workload with and without a
+mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with the peers' errors), `designs`
+(gradients: a line for each of our designs), `errors` (gradients: a line for each kind of numbers), `energy` (a line for
+each kernel that ran without rest), `counters` (a line for each launch of a profile), `tuned` (a line for each workload
+of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `lengths` (a line for each
+kernel, a column for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs:
+files, or one sequence of arrays), `foreseen` (what a model makes of the machine's rates) or `nodes` (a line for each
+number of nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import pictures
-from benchmarks.arraytables import arrays, exactness, masks, sustained
+from benchmarks.arraytables import arrays, decoding, exactness, limits, masks, schedules, sustained
 from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, counters, energy, over_lengths, quickly, tuned
@@ -184,6 +185,9 @@ VIEWS: dict[str, View] = {
     "programs": of_rows(programs),
     "arrays": of_record(of_arrays),
     "sustained": of_rows(sustained),
+    "decoding": of_record(decoding),
+    "limits": of_list(limits),
+    "schedules": of_list(schedules),
     "masks": of_rows(masks),
     "exactness": of_rows(exactness),
     "gradients": of_rows(gradients),

@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers import ROOT, run_script
 
-from benchmarks import results
+from benchmarks import decoding, ofarrays, results
 from hw4cli.arraylab.named import workload
 from hw4cli.cli.bench import bench
 
@@ -35,9 +35,12 @@ def as_bench(call):
 
 
 def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls):
-    asked = {name: as_bench(call) for name, call in calls("arrays.sh").items()}
-    names = ("arrays", "mma", "masks", "decode", "exactness")
-    arrays, mma, masks, decode, exactness = (asked[f"{name}.json"] for name in names)
+    commands = calls("arrays.sh")
+    assert commands.pop("decode.json")[:2] == ["-m", "benchmarks.decoding"]
+    assert min(workload(text).work.Nk for text in decoding.WORKLOADS) > 4000
+    asked = {name: as_bench(call) for name, call in commands.items()}
+    names = ("arrays", "mma", "masks", "shared", "exactness")
+    arrays, mma, masks, shared, exactness = (asked[f"{name}.json"] for name in names)
     cases = {
         name: [workload(text) for text in call["workloads"]] for name, call in zip("abcde", asked.values(), strict=True)
     }
@@ -45,7 +48,7 @@ def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls):
     assert arrays["kernels"] == () and arrays["peers"] == ("cudnn", "fa2") and arrays["sustained"]
     assert mma["kernels"] == ("half_mma",) and {case.work.d for case in cases["b"]} == {32, 64, 128}
     assert masks["kernels"] == ("split", "exact", "flash")
-    assert decode["kernels"] == () and {case.work.Nq for case in cases["d"]} >= {1, 512}
+    assert shared["kernels"] == () and {case.work.Nq for case in cases["d"]} == {64, 128, 512, 8192}
     assert exactness["kernels"][:3] == ("half", "half_mma", "half_split") and exactness["peers"] == ("cudnn", "fa2")
     assert len({(case.work.dtype, case.work.d, case.distribution) for case in cases["e"]}) == 8
     works = [case.work for case in cases["c"]]
@@ -68,8 +71,12 @@ def test_the_script_of_gradients_makes_all_records_or_those_that_are_named(calls
     assert [*calls("gradients.sh", WHAT="designs sweep")] == ["designs.json", "gradients-sweep.json"]
 
 
-def test_the_script_of_arrays_can_make_some_of_its_records(calls):
+def test_the_script_of_arrays_can_make_some_of_its_records(calls, tmp_path):
     assert [*calls("arrays.sh", WHAT="decode mma")] == ["mma.json", "decode.json"]
+    for what, workloads in ofarrays.WORKLOADS.items():
+        [(name, call)] = calls("arrays.sh", WHAT=what).items()
+        assert name == f"{tmp_path}/figures/h100-{what}.json" and call[:3] == ["-m", "benchmarks.ofarrays", what]
+        assert [workload(text) for text in workloads]
 
 
 def row(case, kernel, median, **more):
@@ -103,6 +110,36 @@ def test_errors_of_ours_and_of_peers_stand_in_a_line_for_each_kind_of_numbers():
     name = "float16, d=64, uniform in [-3, 3)"
     assert uniform == {"numbers": name, "half": "1.2e-03, 3.5e-04", "cuDNN": "1.2e-03, 3.5e-04"}
     assert normal["numbers"] == "float16, d=64, normal" and normal["cuDNN"] == "-"
+
+
+def test_decoding_is_shown_beside_a_copy_in_microseconds():
+    facts = {"dtype": "bfloat16", "heads": 32, "kv_heads": 8, "Nk": 8192, "shape": [32, 1, 128]}
+    rows = [row("a", "half_split", 0.02, **facts, ours=True), row("a", "cuDNN", 0.03, **facts)]
+    memory = {"a": {"bytes": 33554432, "read": 0.015, "copy": 0.014}}
+    (line,) = cells(results.decoding({"rows": rows, "memory": memory}))
+    assert (line["K and V"], line["µs"], line["only read"], line["copy"]) == ("34 MB", "20.0", "15.0", "14.0")
+    assert (line["of the copy's rate"], line["cuDNN"], line["× cuDNN"], line["FA2"]) == ("70%", "30.0", "1.50", "-")
+
+
+def test_what_limits_a_kernel_is_that_of_its_longest_launch():
+    sentence = "nearest limit: the tensor cores at 81 % of the peak, 19 % away; then DRAM at 4 %; "
+    sentence += "largest stall: barrier, 30 % of all"
+    launches = [
+        {"kernel": kernel, "metrics": [{"name": "duration", "value": ms}], "sentence": text}
+        for kernel, ms, text in (("half_start", 0.002, "?"), ("half", 0.7, sentence))
+    ]
+    profile = {"workload": "lm8k", "launches": launches, "gpu": "H", "tool": "N", "commit": "c", "date": "d"}
+    (line,) = cells(results.limits([profile]))
+    assert line["launch"] == "half" and line["busiest"] == "the tensor cores, 81 %"
+    assert (line["then"], line["largest stall"]) == ("DRAM, 4 %", "barrier, 30 %")
+
+
+def test_schedules_of_a_workload_stand_side_by_side():
+    times = (({}, True, 1.0), ({"turns": 0}, False, 1.1), ({"ahead": 0, "turns": 0}, False, 1.2))
+    rows = [{"knobs": knobs, "own": own, "median": ms, "tile": [192, 80]} for knobs, own, ms in times]
+    facts = {"machine": {"gpu": "H", "driver": "5"}, "commit": "c", "date": "d"}
+    (line,) = cells(results.schedules([{"workload": "lm8k", "workloads": [{"rows": rows}], **facts}]))
+    assert [*line.values()] == ["`lm8k`", "192x80", "1.2", "1.1", "1"]
 
 
 def record_of(monkeypatch, tmp_path, *rows):

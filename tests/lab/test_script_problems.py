@@ -48,14 +48,16 @@ def test_a_profile_that_cannot_be_taken_leaves_the_record_that_there_is(module, 
     assert record.read_text() == TABLE
 
 
-@pytest.mark.parametrize("module", ["traffic", "cache", "nodes", "scaling", "without_warpgroups"])
+@pytest.mark.parametrize(
+    "module", ["traffic", "cache", "nodes", "scaling", "without_warpgroups", "decoding", "ofarrays limits"]
+)
 def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(module, tmp_path):
-    result = call(sys.executable, "-m", f"benchmarks.{module}", "--output", tmp_path / "gone" / "record")
+    result = call(sys.executable, "-m", *f"benchmarks.{module}".split(), "--output", tmp_path / "gone" / "record")
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].endswith(f"{tmp_path / 'gone'} is not a folder")
 
 
-@pytest.mark.parametrize("module", ["scaling", "without_warpgroups"])
+@pytest.mark.parametrize("module", ["scaling", "without_warpgroups", "decoding"])
 def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     result = call(sys.executable, "-m", f"benchmarks.{module}", "--output", tmp_path / "record")
     assert result.returncode == 3
