@@ -5,7 +5,12 @@ from typing import Any
 
 from hw4cli.compute.dispatch import ranking
 from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.lab.tune import AUTOMATIC, TunedRow, finding
+from hw4cli.measure.explanation import explain_plan, nearest
+from hw4cli.measure.gpus import model_for
+from hw4cli.measure.model import launch_models
+from hw4cli.problem.shape import Shape
 from hw4cli.text.tables import markdown
 from hw4cli.text.words import counted
 
@@ -132,6 +137,52 @@ def over_lengths(rows: list[Record]) -> str:
         for name in dict.fromkeys(row["kernel"] for row in timed)
     ]
     return markdown(["TFLOP/s at N =", *(f"{N:,}" for N in lengths)], lines)
+
+
+def candidates(records: list[Record]) -> str:
+    """Of the kernel that is the fastest on a workload, a line for each tile and knob that did not drop out."""
+    lines = []
+    for one in (one for record in records for one in record["workloads"]):
+        timed = _timed(one)
+        for row in (row for row in timed if row.kernel == timed[0].kernel and row.status == "ok"):
+            spread = ((row.high or 0.0) - (row.low or 0.0)) / 2 / (row.median or 1.0)
+            lines.append(
+                [
+                    *_workload(one),
+                    row.name + " (its own)" * row.own,
+                    f"{row.median:.4g}",
+                    f"{spread:.1%}",
+                    f"{(row.median or 0.0) / (timed[0].median or 1.0):.3f}",
+                    str(row.registers),
+                    f"{(row.shared_bytes or 0) / 1024:.1f}",
+                    f"{row.occupancy or 0:.0%}",
+                ]
+            )
+    header = ["case", "(B, N, d)", "candidate", "ms", "±", "x best", "registers", "shared KB", "occupancy"]
+    return f"{markdown(header, lines)}\n{_tuned_on(records[0])}.\n"
+
+
+def rung_limits(record: Record) -> str:
+    """A line for each kernel: how near it comes to the limit that `hw4 explain` finds, by the GPU's data sheet."""
+    major, minor = record["machine"]["compute_capability"].split(".")
+    model = model_for(record["machine"]["gpu"], 10 * int(major) + int(minor))
+    lines = []
+    for row in (row for row in record["rows"] if row["status"] == "ok" and row["kernel"] in VARIANTS):
+        shape = Shape(*row["shape"], causal=row.get("causal", False))
+        plan = VARIANTS[row["kernel"]].plan(shape, model.props)
+        models = launch_models(plan, shape, model.props, model.cache)
+        facts, _ = explain_plan(row["kernel"], plan, models, model.props, model.rates, None)
+        name, least, every = nearest(facts)
+        others = sorted(((seconds, other) for other, seconds in every.items() if other != name), reverse=True)
+        second = f"{others[0][1]}, {others[0][0] / least:.0%} of that" if others and least else "-"
+        share = 1e3 * least / row["median"]
+        figures = (
+            (f"{row['median']:.4g}", f"{1e3 * least:.4g}", f"{share:.0%}")
+            if least
+            else (f"{row['median']:.4g}", "-", "-")
+        )
+        lines.append([row["kernel"], row["case"], *figures, name or "-", second])
+    return markdown(["kernel", "case", "ms", "at least, ms", "reached", "nearest limit", "then"], lines)
 
 
 def energy(rows: list[Record]) -> str:

@@ -1,7 +1,7 @@
 """Tables that pages show of profiles, of tuning, of energy and of two builds."""
 
 from benchmarks.facts import tuned_source
-from benchmarks.measuretables import builds, counters, energy, over_lengths, quickly, tuned
+from benchmarks.measuretables import builds, candidates, counters, energy, limits, over_lengths, quickly, tuned
 from hw4cli.lab.tune import TunedRow
 
 
@@ -86,6 +86,26 @@ def test_quick_tuning_is_shown_beside_the_fastest_of_every_tile():
     assert cells(text)[1][2:] == ["split8 192x64", "0.824", "split 128x64", "0.8", "3.0%", "3"]
     assert "Slower than the fastest by at most 3.0%." in text
     assert len(cells(quickly(full, tuning(*quick["workloads"][0]["rows"], shape=(1, 128, 64))))) == 1
+
+
+def test_candidates_are_those_of_the_fastest_kernel_that_did_not_drop_out():
+    rows = [row("flash", (128, 64), 5.0), row("flash", (128, 32), 5.5, own=True), row("split", (128, 64), 6.0)]
+    text = candidates([tuning(*rows, row("flash", (32, 16), 7.0, status="dropped"))])
+    assert [line[2:6] for line in cells(text)[1:]] == [
+        ["flash 128x64", "5", "0.0%", "1.000"],
+        ["flash 128x32 (its own)", "5.5", "0.0%", "1.100"],
+    ]
+
+
+def test_a_ladder_shows_how_near_each_kernel_comes_to_its_limit():
+    machine = {"gpu": "NVIDIA H200", "compute_capability": "9.0"}
+    rows = [
+        {"kernel": name, "case": "t28", "shape": [4, 16384, 64], "status": status, "median": 10.0}
+        for name, status in (("flash", "ok"), ("warp", "ok"), ("shared", "wrong"), ("torch math", "ok"))
+    ]
+    flash, warp = cells(limits({"machine": machine, "rows": rows}))[1:]
+    assert flash == ["flash", "t28", "10", "4.108", "41%", "FFMA", "shared memory, 66% of that"]
+    assert warp[:2] + warp[5:6] == ["warp", "t28", "shared memory"]
 
 
 def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
