@@ -59,6 +59,10 @@ class Candidate(Tiled):
     own: bool
     knobs: tuple[tuple[str, int], ...] = ()
 
+    def row(self, status: str, reason: str = "", **facts: Any) -> "TunedRow":
+        """What became of it."""
+        return TunedRow(self.kernel, self.tile, self.own, status, reason, **facts, knobs=self.knobs)
+
 
 @dataclass(frozen=True)
 class TunedRow(Tiled):
@@ -138,7 +142,7 @@ def filtered(
         main = next((x for x in launches if x.symbol == (variant.main_symbol or variant.name)), launches[0])
         facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
         status, reason = ("refused", without_source(problem)) if problem else ("fits", "")
-        rows.append(TunedRow(one.kernel, one.tile, one.own, status, reason, **facts, knobs=one.knobs))
+        rows.append(one.row(status, reason, **facts))
     return rows
 
 
@@ -158,7 +162,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
         try:
             plans[one] = kernel_named(one.kernel).plan(shape, gpu.props, one.sizes)
         except (Hw4Error, ArithmeticError, StopIteration) as error:
-            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one), knobs=one.knobs))
+            refused.append(one.row("refused", _short(error, one)))
     compile_side_by_side(gpu, plans.values())
     fitting = []
     for one, plan in plans.items():
@@ -166,7 +170,7 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list
             gpu.functions(plan)
             fitting.append(one)
         except Hw4Error as error:
-            refused.append(TunedRow(one.kernel, one.tile, one.own, "refused", _short(error, one), knobs=one.knobs))
+            refused.append(one.row("refused", _short(error, one)))
     return fitting, refused
 
 
@@ -206,17 +210,14 @@ def tune(
     kept = {id(one) for one in prepared.measurements}
     rows = [_row(by_name[one.name], one, "ok" if id(one) in kept else "dropped") for one in everyone]
     rows.sort(key=lambda row: row.median or 0.0)
-    for name, row in prepared.rows.items():
-        bad = by_name[name]
-        refused.append(TunedRow(bad.kernel, bad.tile, bad.own, "refused", row.reason, knobs=bad.knobs))
+    refused += [by_name[name].row("refused", row.reason) for name, row in prepared.rows.items()]
     return [*rows, *refused]
 
 
 def _row(one: Candidate, measurement: Measurement, status: str) -> TunedRow:
     median, low, high = median_interval(measurement.times)
-    facts = {key: measurement.facts.get(key) for key in ("registers", "shared_bytes", "occupancy")}
-    count = len(measurement.times)
-    return TunedRow(one.kernel, one.tile, one.own, status, "", median, low, high, count, **facts, knobs=one.knobs)
+    facts: dict[str, Any] = {key: measurement.facts.get(key) for key in ("registers", "shared_bytes", "occupancy")}
+    return one.row(status, median=median, low=low, high=high, samples=len(measurement.times), **facts)
 
 
 def finding(rows: Sequence[TunedRow], margin: float = 0.0) -> Finding:

@@ -152,18 +152,19 @@ def test_of_tuning_that_is_cut_off_the_file_has_what_came_to_its_end(tmp_path):
 
 
 def test_a_committed_tile_is_faster_by_more_than_runs_differ():
-    def row(tile, median, own=False, knobs=()):
-        return TunedRow("split", tile, own, "ok", "", median, median, median, 5, 128, 1, 0.5, knobs).record()
+    def row(tile, median, own=False, knobs=(), kernel="split"):
+        return TunedRow(kernel, tile, own, "ok", "", median, median, median, 5, 128, 1, 0.5, knobs).record()
 
     def tuned(*rows):
-        one = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": [*rows]}
+        flash = row((128, 32), 5.0, own=True, kernel="flash")  # a record of one kernel alone does not count
+        one = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": [*rows, flash]}
         record = {"date": "2026-11-22", "machine": {"gpu": "NVIDIA H200"}, "workloads": [one]}
         scope = {}
         exec(tuned_source([record], 0.03), scope)
         return scope["TUNED"]["NVIDIA H200"]["N=16384 d=64 rows=2^16"]
 
     own = row((192, 64), 1.0, own=True)
-    assert tuned(row((128, 64), 0.98), own) == (("split",), {}, "2026-11-22")
+    assert tuned(row((128, 64), 0.98), own) == (("split", "flash"), {}, "2026-11-22")
     faster = row((192, 64), 0.95, knobs=(("STAGES", 4),))
     assert tuned(faster, own)[1] == {"split": {"BR": 192, "BC": 64, "STAGES": 4}}
 
