@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from hw4cli.errors import Hw4Error, InputError, MachineError
+from hw4cli.errors import Hw4Error, InputError, MachineError, os_error
 from hw4cli.judge.classroom import Classroom
 from hw4cli.judge.submission import Submission
 from hw4cli.problem.verdict import Verdict
@@ -55,7 +55,11 @@ class ClassArray(Classroom):
         waiting, tasks = tuple(left), min(len(left), slurm.max_array_tasks())
         make_folder(log)
         job = slurm.submit(options, _script(waiting, tasks, arguments), tasks, parallel, log)
-        job_file.write_text(job)
+        try:
+            job_file.write_text(job)
+        except OSError as error:  # nobody would wait for it
+            slurm.cancel(job)
+            raise os_error(error, f"write {job_file}") from None
         self.listener.say(f"Slurm's job {job}: {counted(len(waiting), 'submission')}, {parallel} at a time")
         self._watch(job, left)
         for member in left:

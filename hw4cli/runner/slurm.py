@@ -86,9 +86,9 @@ def submit(options: Sequence[str], script: str, tasks: int, parallel: int, log: 
 
 
 def max_array_tasks() -> int:
-    """How many tasks an array may have (MaxArraySize)."""
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _slurm("scontrol", "show", "config"))
-    return max(1, int(found.group(1))) if found else 1000
+    """How many tasks an array may have: MaxArraySize, or fewer, by SchedulerParameters=max_array_tasks."""
+    found = re.findall(r"\b(?:MaxArraySize\s*|max_array_tasks)=\s*(\d+)", _slurm("scontrol", "show", "config"))
+    return max(1, min(map(int, found))) if found else 1000
 
 
 def is_active(job: str) -> bool:
