@@ -23,6 +23,7 @@ from pathlib import Path
 
 from hw4cli.errors import BusyError, InputError, MachineError, os_error
 from hw4cli.system.files import HEAD_BYTES, NULL, PART_SUFFIX, NewFile, write_error
+from hw4cli.system.interrupts import SignalsDeferred
 
 LIST, BEFORE = "written-", "before-"  # the first letters of a list's name
 LINE = re.compile(r"^(\d+) (\d+);$", re.MULTILINE)
@@ -84,13 +85,22 @@ class JointFile:
 
         Where the file system knows no locks, nobody is kept out.
         """
-        file = self._locked()
+        try:
+            with SignalsDeferred():
+                file = self._locked()
+        except KeyboardInterrupt:  # which was deferred until the part was there
+            self._release(file)
+            raise
         try:
             yield file
         finally:
-            if self._is_part(file) and not self.written():
-                self.remove()
-            os.close(file)
+            self._release(file)
+
+    def _release(self, file: int) -> None:
+        """Close the part, and remove it if nothing is written."""
+        if self._is_part(file) and not self.written():
+            self.remove()
+        os.close(file)
 
     @contextmanager
     def begun(self, go_on: bool) -> Iterator[None]:
@@ -166,6 +176,10 @@ class JointFile:
         """Make the folder with an empty part in it, unless another process has."""
         mode = 0o600 if self.target.exists() else 0o666
         new = self.folder.with_name(f"{self.folder.name}.{os.urandom(4).hex()}")
+        with SignalsDeferred():
+            self._make_as(new, mode)
+
+    def _make_as(self, new: Path, mode: int) -> None:
         new.mkdir(mode=0o700)
         part = new / self.part.name
         try:

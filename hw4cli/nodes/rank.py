@@ -86,5 +86,5 @@ def _wait_until_whole(joint: JointFile, notify: Notify) -> None:
             raise MachineError(f"the part of {joint.path} has disappeared: another run has completed or removed it")
         if not notified and time.monotonic() - started > SILENT:
             notified = True
-            notify(f"waiting for the other ranks: {done:.0%} of the output is written")
+            notify(f"waiting for the other ranks: {done:.0%} of the output is written in {joint.folder}")
         time.sleep(PERIOD)

@@ -1,11 +1,13 @@
 """What nodes see of a file: a folder that is not shared, parts and inputs that change beside the run, a busy Slurm."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 from cluster import fake_srun, shell_program
-from helpers import fails, folder_is_clean, random_block, run_hw4, write_case
+from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, write_case
 
 # A srun that starts one process, as rank 0 of 1, and says how it ended.
 RANK = 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 "$@"; code=$?'
@@ -61,3 +63,28 @@ def test_a_part_that_lost_its_bytes_is_computed_anew(source, tmp_path):
     os.truncate(part, 0)
     assert run_by_srun(tmp_path, ":", options=("--resume",)).returncode == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+# `hw4 ARGS`, to which Ctrl-C comes when the part has just been made.
+INTERRUPTED = """
+import os, signal
+
+def opened(path, *args, whole=os.open, **more):
+    file = whole(path, *args, **more)
+    if str(path).endswith("/output"):
+        os.kill(os.getpid(), signal.SIGINT)
+    return file
+
+os.open = opened
+from hw4cli.entry import main
+main()
+"""
+
+
+@pytest.mark.parametrize("options", [("--srun", "-N2"), ("--ranks",)])
+def test_ctrl_c_while_the_part_is_made_leaves_nothing(source, tmp_path, options):
+    env = hw4_env(**fake_srun(tmp_path), RANK="0", WORLD_SIZE="2")
+    words = [sys.executable, "-c", INTERRUPTED, str(source), str(tmp_path / "out"), "--device", "cpu", *options]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.strip()) == (130, "hw4: interrupted")
+    folder_is_clean(tmp_path, "bin", "in")
