@@ -131,6 +131,19 @@ def test_several_gpus_write_the_bytes_of_one(hw4, tmp_path, shape, causal):
 
 
 @pytest.mark.usefixtures("two_gpus")
+def test_torchruns_ranks_take_a_gpu_each_and_write_the_bytes_of_one(hw4, large, tmp_path):
+    pytest.importorskip("torch")
+    assert hw4(large[0], tmp_path / "one", "--gpus", "ids:0").returncode == 0
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    rank = ["-m", "hw4cli", str(large[0]), str(tmp_path / "out"), "--ranks"]
+    words = [sys.executable, *launcher, sys.executable, *rank]
+    result = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
+    folder_is_clean(tmp_path, "one", "out")
+
+
+@pytest.mark.usefixtures("two_gpus")
 @pytest.mark.parametrize("full", [0, 1])
 def test_a_gpu_without_memory_leaves_its_share_to_the_others(large, tmp_path, full):
     result = run_faulty(large[0], tmp_path / "out", fill=FILL.replace("FULL", str(full)))

@@ -11,7 +11,10 @@ from helpers import fails, folder_is_clean, random_block, run_hw4, start_hw4, wr
 from hw4cli.errors import InputError, MachineError
 from hw4cli.nodes.launch import LAG
 from hw4cli.nodes.place import Place, place
+from hw4cli.nodes.rank import compute_share
+from hw4cli.stream import pipeline, work
 from hw4cli.stream.gpus import chosen, of_process
+from hw4cli.stream.timeline import Timeline
 
 SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
@@ -105,6 +108,23 @@ def test_more_ranks_than_parts_and_odd_sizes_write_the_bytes_of_one_process(tmp_
     assert (tmp_path / "out").is_symlink()
     assert (tmp_path / "real").read_bytes() == (tmp_path / "one").read_bytes()
     folder_is_clean(tmp_path, "in", "one", "out", "real")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("sizes", "count"), [((1, 2601, 8), 2), ((1, 2601, 8), 5), ((3, 2077, 8), 4)])
+def test_ranks_share_out_the_rows_of_a_large_batch_also_where_nothing_divides_them(
+    tmp_path, monkeypatch, sizes, count, causal
+):
+    monkeypatch.setattr(work, "WHOLE_BYTES", 100_000)  # ranges of 1024 rows
+    monkeypatch.setattr(work, "ROW_BYTES", 32 * 1024)
+    source, one, target = write_case(tmp_path / "in", random_block(*sizes)), tmp_path / "one", tmp_path / "out"
+    job = pipeline.Job(pipeline.alone(pipeline.cpu(None)), 1, causal)
+    pipeline.run(source, one, job, Timeline(), pytest.fail)
+    for rank in reversed(range(count)):
+        here = Place(rank, count, rank, count, "n1")
+        compute_share(source, target, job, [causal], Timeline(), pytest.fail, here, None)
+    assert target.read_bytes() == one.read_bytes()
+    folder_is_clean(tmp_path, "in", "one", "out")
 
 
 def test_an_output_that_leads_to_the_input_or_into_a_folder_that_is_no_place_is_refused(case, tmp_path):
