@@ -213,6 +213,11 @@ class JointFile:
         return self.folder / f"{kind}{os.urandom(8).hex()}"
 
     @property
+    def has_writers(self) -> bool:
+        """Whether any process has begun to write."""
+        return bool(self._lists(LIST))
+
+    @property
     def share(self) -> float:
         """How much of the output is written, from 0 to 1."""
         return sum(end - begin for begin, end in self.written()) / self.size

@@ -1,5 +1,6 @@
 """Several nodes by one call of srun: each of its processes computes a share, and this one completes the output."""
 
+import math
 import os
 import re
 import threading
@@ -23,6 +24,7 @@ LABEL = re.compile(r"^ *\d+: ")  # of srun --label
 FAILED = re.compile(rf"{OWN}(rank (\d+) on \S+ failed: .*)")
 EXIT = re.compile(r"task (\d+): Exited with exit code (\d+)")
 PERIOD = 1.0  # seconds between two looks at how much is written
+SILENT = 15.0  # seconds after which it is said that in an allocation no process has begun
 # Seconds after which a file system shows on one node what was written on another: NFS keeps a folder's list for 60.
 LAG, SHORT_LAG = 75.0, 5.0
 
@@ -60,7 +62,7 @@ def compute_by_slurm(
 
 def _compute(command: Sequence[str], joint: JointFile, progress: Progress, notify: Notify) -> None:
     """Run srun until the output is whole."""
-    with _Watch(joint, progress):
+    with _Watch(joint, progress, notify):
         try:
             problems = _run(command, notify)
         except MachineError as error:
@@ -108,16 +110,23 @@ def _wait_until_whole(joint: JointFile, problems: Sequence[str]) -> None:
 
 
 class _Watch:
-    """A block during which the progress shows how much is written."""
+    """A block during which the progress shows how much is written, and that srun waits where it does not say so
+    itself: inside an allocation."""
 
-    def __init__(self, joint: JointFile, progress: Progress) -> None:
+    def __init__(self, joint: JointFile, progress: Progress, notify: Notify) -> None:
         self._joint, self._progress, self._ended = joint, progress, threading.Event()
+        self._silent_until = time.monotonic() + SILENT if "SLURM_JOB_ID" in os.environ else math.inf
+        self._notify = notify
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def _look(self) -> None:
         while not self._ended.wait(PERIOD):
             with suppress(MachineError):  # a list that cannot be read now, maybe later
                 self._progress.done = int(self._joint.share * self._joint.size)
+            if time.monotonic() > self._silent_until:
+                self._silent_until = math.inf
+                if not self._joint.has_writers:
+                    self._notify("no process has begun: job steps may hold the allocation (then srun needs --overlap)")
 
     def __enter__(self) -> None:
         self._thread.start()

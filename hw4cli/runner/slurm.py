@@ -30,7 +30,7 @@ END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes 
 SRUN_EXIT_CODES = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}
 HW4_EXIT_CODES = {0, 1, 2, 3, 130}
 HW4_EXIT = re.compile(r"task \d+: Exited with exit code")  # srun's message about hw4's own exit: no failure of Slurm
-WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated")
+WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated|step creation .*disabled")
 LEVEL = re.compile(r"^([\w.-]+: )?(fatal|error): ")  # srun's, and slurmstepd-NODE's
 MAX_LINES = 3  # lines of Slurm's that a message quotes
 

@@ -9,6 +9,10 @@ import pytest
 from cluster import fake_srun, shell_program
 from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, write_case
 
+import hw4cli
+from hw4cli.nodes import launch
+from hw4cli.text.progress import Progress
+
 # A srun that starts one process, as rank 0 of 1, and says how it ended.
 RANK = 'while [ "${1#-}" != "$1" ]; do shift; done; SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 "$@"; code=$?'
 END = '[ $code = 0 ] || echo "srun: error: n1: task 0: Exited with exit code $code" >&2; exit $code'
@@ -42,8 +46,9 @@ def test_an_input_that_is_written_to_during_the_run_is_no_input(source, tmp_path
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
-def test_what_slurm_says_of_waiting_is_shown_and_the_job_has_hw4s_name(source, tmp_path):
-    waiting = "srun: job 7 queued and waiting for resources"
+@pytest.mark.parametrize("words", ["queued and waiting for resources", "step creation temporarily disabled, retrying"])
+def test_what_slurm_says_of_waiting_is_shown_and_the_job_has_hw4s_name(source, tmp_path, words):
+    waiting = f"srun: job 7 {words}"
     for options, shown in (((), f"hw4: {waiting}\n"), (("--quiet",), "")):
         result = run_by_srun(tmp_path, f'echo "$1" > name; echo "{waiting}" >&2', options=options)
         assert (result.returncode, result.stderr) == (0, shown)
@@ -63,6 +68,23 @@ def test_a_part_that_lost_its_bytes_is_computed_anew(source, tmp_path):
     os.truncate(part, 0)
     assert run_by_srun(tmp_path, ":", options=("--resume",)).returncode == 0
     assert (tmp_path / "out").read_bytes() == (tmp_path / "one").read_bytes()
+
+
+@pytest.mark.parametrize("allocated", [True, False])
+def test_in_an_allocation_it_is_said_that_no_process_has_begun(source, tmp_path, monkeypatch, allocated):
+    """There srun waits for other steps to end, and does not say so."""
+    monkeypatch.setenv("PATH", fake_srun(tmp_path)["PATH"])
+    monkeypatch.setattr(launch, "SILENT", 0.3)
+    monkeypatch.setattr(launch, "PERIOD", 0.1)
+    if allocated:
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+    else:
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    shell_program(tmp_path / "bin" / "srun", "\n".join(["sleep 1", RANK, END]))
+    said = []
+    options = (["-N2"], ["--device=cpu"], [hw4cli.__version__, "", "cpu", "auto", None, False], False)
+    launch.compute_by_slurm(source, tmp_path / "out", *options, Progress(), said.append)
+    assert ["--overlap" in sentence for sentence in said] == [True] * allocated
 
 
 # `hw4 ARGS`, to which Ctrl-C comes when the part has just been made.
