@@ -142,9 +142,9 @@ class GpuTimer:
             occupancy=blocks * (step.block // 32) / warps,
         )
 
-    def sgemm_tflops(self, size: int = 8192) -> float | None:
+    def sgemm_tflops(self) -> float | None:
         """cuBLAS's float32 rate on square matrices (TF32 off), median of seven; None where cuBLAS is not installed."""
-        cupy = self.cupy
+        cupy, size = self.cupy, 8192
         try:
             a, b = (cupy.asarray(self._random(size)) for _ in range(2))
             out = cupy.empty((size, size), cupy.float32)
@@ -153,8 +153,9 @@ class GpuTimer:
             return None
         return 2 * size**3 / statistics.median(times) / 1e9
 
-    def copy_gb_per_s(self, size: int = 1 << 30) -> float | None:
+    def copy_gb_per_s(self) -> float | None:
         """The rate at which the GPU's memory is read and written, together, by a copy within it; median of ten."""
+        size = 1 << 30
         try:
             source, target = (self.cupy.empty(size, self.cupy.uint8) for _ in range(2))
         except self.cupy.cuda.memory.OutOfMemoryError:

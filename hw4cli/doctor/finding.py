@@ -97,10 +97,10 @@ def _end(process: "subprocess.Popen[str]") -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def tool(name: str, purpose: str, get: str, flag: str = "--version") -> Finding:
+def tool(name: str, purpose: str, get: str) -> Finding:
     """A program: its version, or that it does not work, or that it is missing, with its purpose and how to get it."""
     try:
-        printed = output_of([name, flag])
+        printed = output_of([name, "--version"])
     except UnansweredError as reason:
         return Finding(name, "warning", str(reason), get)
     if printed is None:

@@ -19,7 +19,6 @@ REASONS = (
     *("math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "not_selected", "short_scoreboard"),
     *("sleeping", "tex_throttle", "wait"),
 )
-ONLY_ON_HOPPER = {"gmma"}
 
 
 def stall_counter(reason: str) -> str:

@@ -13,8 +13,6 @@ from hw4cli.runner.gpulock import gpu_lock, gpu_name
 from hw4cli.runner.gpuwatch import watch_gpu
 from hw4cli.system import nvidia
 
-UUIDS = ("GPU-a1", "GPU-b2")
-
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from leaderboards import ARABIC, ATTACK
 
 from hw4cli.leaderboard.page import user_id
 
-HEADINGS = "return [...document.querySelectorAll('.board h2')].map(one => one.textContent)"
 RANKS = """
 const board = document.querySelectorAll('.board')[arguments[0]];
 return [...board.querySelectorAll('tbody tr')].filter(row => row.checkVisibility())
