@@ -144,7 +144,7 @@ def check_kernels(names: Iterable[str], direction: str) -> None:
     for name in names:
         if name not in known:
             raise InputError(
-                f"{name} is no kernel for the {direction} pass of arrays: give {', '.join(known)}, or none"
+                f"{name} is not a kernel for the {direction} pass of arrays: give {', '.join(known)}, or none"
             )
 
 

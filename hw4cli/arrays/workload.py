@@ -78,7 +78,7 @@ class Workload:
 def size_problem(work: Workload) -> str | None:
     """What is wrong with a workload's sizes, as a sentence without its subject; None if they can be computed."""
     if work.heads % work.kv_heads:
-        return f"q has {work.heads} heads, which is no multiple of the {work.kv_heads} of k and v"
+        return f"q has {work.heads} heads, which is not a multiple of the {work.kv_heads} of k and v"
     unit = 4 if work.dtype == FLOAT32 else 8
     if work.d > MAX_D or work.d % unit:
         return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"

@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def _refuse_misspelled_command(self, args: list[str], ctx: click.Context) -> None:
-        """Raise UsageError if the first argument is no file and resembles a command's name, or is the only one."""
+        """Raise UsageError if the first argument is not a file and resembles a command's name, or is the only one."""
         from difflib import get_close_matches
 
         close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)

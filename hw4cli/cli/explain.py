@@ -106,7 +106,7 @@ def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload |
     """What makes the plan of a kernel for a GPU with an L2 cache of so many bytes, the models of its launches, the
     workload in words, and d.
 
-    Raises InputError for a file that is no kernel.
+    Raises InputError for a file that is not a kernel.
     """
     if arrays:
         from hw4cli.arraylab.named import described

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hw4cli.leaderboard.ranking import Board
     from hw4cli.problem.suite import Case
 
-SECONDS = 60.0  # that a run of a program may take on a shape that is no case's
+SECONDS = 60.0  # that a run of a program may take on a shape that is not a case's
 DIR = click.option(
     "--dir", "folder", type=FOLDER, default=Path("leaderboard"), show_default=True, help="The leaderboard's folder."
 )
@@ -122,7 +122,7 @@ def _name(text: str, option: str) -> str:
 
     name = " ".join(printable(text).split())
     if not 0 < len(name) <= LONGEST_NAME:
-        raise InputError(f"{option} is no name of 1 to {LONGEST_NAME} letters")
+        raise InputError(f"{option} is not a name of 1 to {LONGEST_NAME} letters")
     return name
 
 

@@ -80,7 +80,7 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
 
     form = output.suffix.removeprefix(".").lower()
     if form not in FORMATS:
-        raise click.UsageError(f"{output} is no picture's name: let it end in .svg, .png or .pdf", ctx)
+        raise click.UsageError(f"{output} is not the name of a picture: let it end in .svg, .png or .pdf", ctx)
     check_place(output, *records, *filter(None, (options["roofs"],)))
     chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
     if path := chosen.get("roofs"):

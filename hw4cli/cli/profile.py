@@ -68,7 +68,7 @@ class Job:
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
     words = value.split(",") if value else []
     if not all(word.strip().isdecimal() and 0 < int(word) < 2**31 for word in words):
-        raise click.BadParameter(f"{value!r} is no list of N, as in 512,1024,2048", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a list of N, as in 512,1024,2048", ctx, param)
     return [int(word) for word in words]
 
 

@@ -102,7 +102,7 @@ def _verified(
     if shape and shape.output_bytes != sizes[1]:
         raise InputError(f"{answer} has {sizes[1]:,} bytes, but an answer of shape {shape} has {shape.output_bytes:,}")
     if sizes[1] == 0 or sizes[1] % 4:
-        raise InputError(f"{answer} has {sizes[1]:,} bytes, which is no answer: it must be float32 numbers")
+        raise InputError(f"{answer} has {sizes[1]:,} bytes, which is not an answer: it must be float32 numbers")
     if sizes[0] != sizes[1]:
         reason = f"{output} has {sizes[0]:,} bytes, the answer {sizes[1]:,}"
         if shape:

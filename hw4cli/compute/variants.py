@@ -11,5 +11,5 @@ DEFAULT = "flash"
 FALLBACK = "float64"
 FAMILIES = (scalar, flash, tensor)  # each rung's file says what it changes against the one before
 ENTRIES = [entry for family in FAMILIES for entry in vars(family).values() if isinstance(entry, Variant)]
-# FALLBACK, which is no rung but the way out, comes last.
+# FALLBACK, which is not a rung but the way out, comes last.
 VARIANTS = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name == FALLBACK)}

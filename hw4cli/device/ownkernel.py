@@ -45,7 +45,7 @@ def _read(name: str) -> Variant:
     except FileNotFoundError:
         raise InputError(f"there is no file {name}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}, or a header of it, is no text in UTF-8: byte {error.start} is none of it") from None
+        raise InputError(f"{name}, or a header of it, is not UTF-8 text at byte {error.start}") from None
     except OSError as error:
         raise InputError(str(os_error(error, f"read {name}"))) from None
     base = _base(name, text)

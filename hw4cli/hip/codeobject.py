@@ -43,7 +43,7 @@ def kernels_of(code: bytes) -> dict[str, CodeResources]:
             for kernel in kernels
         }
     except (struct.error, LookupError, TypeError, ValueError):
-        raise MachineError("what the compiler made is no code object of AMD's, or is damaged") from None
+        raise MachineError("what the compiler made is not a code object of AMD's, or is damaged") from None
 
 
 def _metadata(code: bytes) -> Any:

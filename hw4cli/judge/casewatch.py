@@ -178,7 +178,7 @@ def _file_state(path: Path) -> tuple[Stamp, Access] | None:
 
 
 def _sha256(path: Path) -> str | None:
-    """A file's hash; None if it is no regular file, or cannot be read."""
+    """A file's hash; None if it is not a regular file, or cannot be read."""
     try:
         return file_sha256(path) if path.is_file() and os.access(path, os.R_OK) else None
     except OSError:

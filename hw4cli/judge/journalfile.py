@@ -21,7 +21,7 @@ def locked_journal(folder: Path, resume: bool = False, restart: bool = False) ->
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
-                raise InputError(f"{path} is no regular file: remove it")
+                raise InputError(f"{path} is not a regular file: remove it")
             _lock(held.enter_context(path.open("ab")), folder)
             if has_journal(folder) and not resume:
                 if not restart:
@@ -31,7 +31,7 @@ def locked_journal(folder: Path, resume: bool = False, restart: bool = False) ->
                 path.rename(next(name for name in _numbered_paths(path) if not name.exists()))
                 _lock(held.enter_context(path.open("ab")), folder)
         except (FileExistsError, NotADirectoryError, IsADirectoryError):
-            raise InputError(f"{folder} is no folder for results: it, or what it lies in, is a file") from None
+            raise InputError(f"{folder} is not a folder for results: it, or what it lies in, is a file") from None
         except OSError as error:
             raise os_error(error, f"write into {folder}") from None
         yield path

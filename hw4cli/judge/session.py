@@ -70,7 +70,7 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
     """Judge a program on the plan's cases; with `output`, write a journal and the results' files there.
 
     On Ctrl-C the results so far are reported and written, and KeyboardInterrupt is raised with the progress as its
-    message. InputError if `output` is no folder, or has a journal and the plan neither `resume` nor `restart`;
+    message. InputError if `output` is not a folder, or has a journal and the plan neither `resume` nor `restart`;
     MachineError if it cannot be written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:

@@ -209,7 +209,7 @@ def _check(program: Path, submission: Submission) -> None:
     if not target.is_relative_to(folder):
         raise BrokenError("hw4 is a link that leads elsewhere")
     if os.path.lexists(program) and not target.is_file():
-        raise BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else 'no regular file'}")
+        raise BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else 'not a regular file'}")
     if not target.is_file():
         found = ", ".join(sorted(path.name for path in program.parent.iterdir())[:5])
         if "hw4.cu" in found:

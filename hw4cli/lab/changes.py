@@ -22,7 +22,7 @@ class Change:
 
 
 def check_comparable(old: dict[str, Any], path: Path, cold: bool) -> None:
-    """Raise InputError if `old`, read from `path`, is no record of kernels, or was measured by another method."""
+    """Raise InputError if `old`, read from `path`, is not a record of kernels, or was measured by another method."""
     try:
         cache = old["method"]["cache"]
         timed = [row for row in old["rows"] if row["status"] == "ok"]

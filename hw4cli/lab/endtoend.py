@@ -154,7 +154,7 @@ def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool)
     except RunError as error:
         measurement.fail("failed", str(error))
     except ValueError as error:
-        raise InputError(f"{case.answer_path(folder)} is no answer: {error}") from None
+        raise InputError(f"{case.answer_path(folder)} is not an answer: {error}") from None
 
 
 def _finished(program: Program, case: Case, folder: Path, output: Path) -> Run:

@@ -32,9 +32,9 @@ LABELS = {
 def check_name(name: str) -> None:
     """Raise InputError unless a kernel can be called so: an identifier that neither C++ nor the ladder has taken."""
     if not NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name for a kernel: take letters, digits and _, a letter first")
+        raise InputError(f"{name!r} is not a name for a kernel: take letters, digits and _, a letter first")
     if name in WORDS.split() or VECTOR.fullmatch(name):
-        raise InputError(f"{name!r} is no name for a kernel: it is a word of CUDA C++, or of hw4")
+        raise InputError(f"{name!r} is not a name for a kernel: it is a word of CUDA C++, or of hw4")
     files = {path.stem for path in data_path("kernels").glob("*.cu")}
     if name in files or any(name.upper() in vars(family) for family in FAMILIES):
         raise InputError(f"{name!r} is taken: hw4 has a kernel, or a constant, of this name")

@@ -87,7 +87,7 @@ def read(folder: Path) -> Entries:
     try:
         lines = read_regular(path).split(b"\n")
     except NotADirectoryError:
-        raise InputError(f"{folder} is no folder: name the one with the leaderboard") from None
+        raise InputError(f"{folder} is not a folder: name the one with the leaderboard") from None
     except FileNotFoundError:
         raise InputError(f"{folder} holds no leaderboard: `hw4 leaderboard run` begins one") from None
     except OSError as error:
@@ -104,7 +104,7 @@ def read(folder: Path) -> Entries:
 def check_folder(folder: Path) -> None:
     """Make the folder of a leaderboard, and see that an entry can be written there: before anything is measured.
 
-    Raises InputError if it is no folder, or holds what this hw4 cannot read; MachineError if it cannot be written.
+    Raises InputError if it is not a folder, or holds what this hw4 cannot read; MachineError if it cannot be written.
     """
     make_folder(folder)
     path = folder / NAME
@@ -176,5 +176,5 @@ def _workload(fields: Mapping[str, Any]) -> Workload:
         and type(workload.causal) is bool
     )
     if not sound:
-        raise ValueError("a workload that cannot be")
+        raise ValueError("an impossible workload")
     return workload

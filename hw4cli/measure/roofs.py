@@ -56,7 +56,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"{path} is no JSON file") from None
+        raise InputError(f"{path} is not a JSON file") from None
 
 
 def checked(record: Any, where: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def checked(record: Any, where: str) -> dict[str, Any]:
         or not rates
         or not all(type(rate) in (int, float) and LEAST < rate < MOST for rate in rates.values())
     ):
-        raise InputError(f"{where} is no record of roofs: make one with `hw4 roofs --output`")
+        raise InputError(f"{where} is not a record of roofs: make one with `hw4 roofs --output`")
     return dict(record)
 
 

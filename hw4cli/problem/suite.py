@@ -90,7 +90,7 @@ def read(path: Path) -> dict[str, Case]:
 def _case(path: Path, name: str, row: Any) -> Case:
     """A case from its row in the suite. InputError if a field is missing, unknown, or not what it must be."""
     if not NAME.fullmatch(name) or name.endswith(".out"):
-        raise InputError(f"{path}: {name!r} is no name for a case: take letters, digits, _ and ., and no .out")
+        raise InputError(f"{path}: {name!r} is not a name for a case: take letters, digits, _ and ., and no .out")
     _check(isinstance(row, dict), path, f"{name} is {row!r}", "a table")
     for key in ("shape", "seed", "limit", "sha256"):
         if key not in row:

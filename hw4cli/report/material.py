@@ -180,7 +180,7 @@ def _file_in(folder: Path, kernel: str) -> str:
 def gathered(folder: Path, kernel: str = "", case: str = "") -> Material:
     """What a folder holds, and the folders in it. InputError if there is no such folder."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder: name the one with your records")
+        raise InputError(f"{folder} is not a folder: name the one with your records")
     problems: list[str] = []
     sources = [source for path in _files(folder, "json") if (source := _source(path, folder, problems))]
     sources.sort(key=lambda source: (source.record.date, source.record.name))

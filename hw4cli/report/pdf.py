@@ -38,7 +38,7 @@ def check_target(path: Path) -> None:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     if head and head != MAGIC:
-        raise InputError(f"{path} is no PDF, and would be replaced: choose another name")
+        raise InputError(f"{path} is not a PDF, and would be replaced: choose another name")
 
 
 def print_page(page: Path, target: Path) -> None:

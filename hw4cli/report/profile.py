@@ -31,8 +31,8 @@ class Counters:
 
 
 def read_profile(path: Path, name: str) -> list[Counters]:
-    """The kernels of a profiler's CSV file, called `name`; none if the file is no profiler's. InputError if it cannot
-    be read."""
+    """The kernels of a profiler's CSV file, called `name`; none if the file is not a profiler's. InputError if it
+    cannot be read."""
     try:
         text = read_regular(path).decode(errors="replace")
     except OSError as error:

@@ -80,15 +80,15 @@ def _step(step: Step) -> str:
 
 
 def read(path: Path) -> str | None:
-    """A report's text as its bytes are, line ends included; None if there is none. InputError if it is no text."""
+    """A report's text as its bytes are, line ends included; None if there is none. InputError if it is not text."""
     try:
         return read_regular(path).decode()
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        raise InputError(f"{path.parent} is no folder: name the one with your records") from None
+        raise InputError(f"{path.parent} is not a folder: name the one with your records") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no text in UTF-8: byte {error.start} is none of it") from None
+        raise InputError(f"{path} is not UTF-8 text at byte {error.start}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 

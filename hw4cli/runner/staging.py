@@ -102,8 +102,8 @@ def private_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_orphans(parent: Path) -> None:
-    """Remove the folders of judges that were killed. Such a folder has a name of this form, is no link, belongs to this
-    user, and holds the mark of a process of this machine that has ended; no other folder is removed."""
+    """Remove the folders of judges that were killed. Such a folder has a name of this form, is not a link, belongs to
+    this user, and holds the mark of a process of this machine that has ended; no other folder is removed."""
     for folder in parent.glob(f"{PREFIX}*"):
         with suppress(OSError, ValueError):
             if NAME.fullmatch(folder.name) and _is_orphan(folder):

@@ -39,7 +39,7 @@ def read(folder: Path) -> list[UserJournal]:
 def journal_paths(folder: Path) -> list[Path]:
     """The files of these journals. InputError if there is none."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is no folder: name the one that `hw4 judge --output` wrote")
+        raise InputError(f"{folder} is not a folder: name the one that `hw4 judge --output` wrote")
     paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if _may_exist(path)]
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")

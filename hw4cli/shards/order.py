@@ -34,7 +34,7 @@ def check_shards(q: Any, k: Any, causal: bool, zigzag: bool) -> None:
 def zigzag_shards(x: Any, count: int, axis: int = 2) -> list[Any]:
     """The shards of a whole array for `zigzag=True`: of 2·count equal parts, one from the front and one from the back.
 
-    They are on the array's device. Raises ValueError if its length is no multiple of 2·count.
+    They are on the array's device. Raises ValueError if its length is not a multiple of 2·count.
 
     >>> [shard.tolist() for shard in zigzag_shards(np.arange(8), 2, axis=0)]
     [[0, 1, 6, 7], [2, 3, 4, 5]]

@@ -184,9 +184,9 @@ def _point(row: dict[str, Any]) -> Point:
     ms, low, high, tflops = (float(row[key]) for key in ("median", "low", "high", "tflops"))
     figures = {key: None if row.get(key) is None else float(row[key]) for key in FIGURES}
     if not (0 < low <= ms <= high and tflops > 0):
-        raise ValueError("times or sizes that cannot be")
+        raise ValueError("impossible times or sizes")
     if not all(map(isfinite, (high, tflops, *(value for value in figures.values() if value is not None)))):
-        raise ValueError("a figure that is no number")
+        raise ValueError("a figure that is not a number")
     if any(value is not None and value < 0 for value in figures.values()):
         raise ValueError("a figure below 0")
     return Point(
@@ -219,7 +219,7 @@ def _run(row: dict[str, Any]) -> Run:
     shape = _shape(row) if row["shape"] else None
     seconds, fastest, slowest = (float(row[key]) for key in ("median", "fastest", "slowest"))
     if not (0 < fastest <= seconds <= slowest and isfinite(slowest)):
-        raise ValueError("times or sizes that cannot be")
+        raise ValueError("impossible times or sizes")
     return Run(printable(row["program"]), printable(row["case"]), shape, seconds, fastest, slowest)
 
 
@@ -228,7 +228,7 @@ def _timeline(activities: Sequence[Any], row: dict[str, Any]) -> Timeline:
     spans = tuple(tuple(int(number) for number in span) for span in row["spans"])
     for warp, tile, activity, begin, end in spans:
         if not (0 <= warp < 32 and tile >= 0 and 0 <= activity < len(names) and 0 <= begin < end):
-            raise ValueError("a span that cannot be")
+            raise ValueError("an impossible span")
     return Timeline(printable(row["kernel"]), _shape(row), int(row["block"]), int(row["keys"]), names, spans)
 
 
@@ -237,7 +237,7 @@ def _positive(value: Any) -> float | None:
     if value is None:
         return None
     if not 0 < (peak := float(value)) < inf:
-        raise ValueError("a peak that cannot be")
+        raise ValueError("an impossible peak")
     return peak
 
 

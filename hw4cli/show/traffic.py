@@ -58,13 +58,13 @@ def load_profile(path: Path) -> Profile:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         lacking = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
         if lacking:
-            raise InputError(f"{path} is no CSV file of counters: it has no column {lacking[0]}")
+            raise InputError(f"{path} is not a CSV file of counters: it has no column {lacking[0]}")
         for number, row in enumerate(reader, 2):
             launches[row["kernel"]] = _launch(row, f"{path}, line {number}")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path} is no CSV file of counters") from None
+        raise InputError(f"{path} is not a CSV file of counters") from None
     return Profile(printable(path.name), launches)
 
 

@@ -19,7 +19,7 @@ MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64
 
 INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
-NO_PROGRAM = "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)"
+NO_PROGRAM = "it is not a program for this machine (a script needs a first line such as #!/usr/bin/env python3)"
 
 # The searched text is untrusted: no expression here has two adjacent repetitions that match the same letters, which
 # would take quadratic time.
@@ -35,7 +35,7 @@ CUDA_ERROR = re.compile(
 # The driver's messages, or their names, and what they mean for the programmer.
 MEANINGS = {
     r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer shows where",
-    r"misaligned[ _]?address": "a float4 was loaded from an address that is no multiple of 16",
+    r"misaligned[ _]?address": "a float4 was loaded from an address that is not a multiple of 16",
     r"invalid ?configuration|InvalidConfiguration": "more than 1024 threads a block, or a grid or block of 0",
     r"too many resources|LaunchOutOfResources|LAUNCH_OUT_OF_RESOURCES": "threads a block times registers a thread "
     "is more than there are: fewer threads, or __launch_bounds__",
@@ -182,7 +182,7 @@ def _out_of_reach(program: str) -> str | None:
     if stat.S_ISDIR(mode):
         return "it is a folder"
     if not stat.S_ISREG(mode):
-        return "it is no regular file"
+        return "it is not a regular file"
     if not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
         return f"it is not executable ({_advice(path)})"
     if os.statvfs(path).f_flag & os.ST_NOEXEC:

@@ -31,7 +31,7 @@ class NewFile:
     Use it as a context manager. On any exception, Ctrl-C included, the part is removed and the file at `path` stays as
     it was. If the process is killed, its part stays, and the next run that writes into the folder removes it. Writes to
     /dev/null are discarded. The file gets the permissions `mode`, or else those of the file that it replaces, or the
-    usual ones. Raises MachineError if the file cannot be written, InputError if `path` is no place for a file.
+    usual ones. Raises MachineError if the file cannot be written, InputError if `path` is not a place for a file.
     """
 
     def __init__(self, path: Path, mode: int | None = None) -> None:
@@ -43,7 +43,7 @@ class NewFile:
         except FileNotFoundError:
             kind = stat.S_IFREG
         except OSError as error:
-            raise InputError(f"{path} is no place for a file: {error.strerror}") from None
+            raise InputError(f"{path} is not a place for a file: {error.strerror}") from None
         if stat.S_ISDIR(kind):
             raise InputError(f"{path} is a directory, but the output must be a file")
         if not stat.S_ISREG(kind) and self.target != NULL:
@@ -118,7 +118,7 @@ def _behind_links(path: Path) -> Path:
         if place == NULL:
             return place
         if re.match(r"/(dev/(?!shm/)|proc/)", str(place)):
-            raise InputError(f"{path} is no place for a file: name a regular one")
+            raise InputError(f"{path} is not a place for a file: name a regular one")
         if not place.is_symlink():
             return place
         place = place.parent / place.readlink()
@@ -153,7 +153,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{folder} is no folder: it, or what it lies in, is a file") from None
+        raise InputError(f"{folder} is not a folder: it, or what it lies in, is a file") from None
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
 

@@ -15,7 +15,7 @@ def read_regular(path: Path) -> bytes:
     could block for ever, and a device be endless."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         content = file.read(MOST + 1)
     if len(content) > MOST:
         raise OSError(errno.EFBIG, f"it is larger than {MOST >> 20} MB", str(path))

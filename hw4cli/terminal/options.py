@@ -161,7 +161,9 @@ def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datet
     try:
         return None if value is None else due_date(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param) from None
+        raise click.BadParameter(
+            f"{value!r} is not a date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param
+        ) from None
 
 
 def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:

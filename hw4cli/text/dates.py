@@ -11,7 +11,7 @@ def today() -> str:
 def due_date(text: str) -> datetime:
     """A time such as 2026-05-01T18:00, in this machine's time zone unless it names one; a day alone means its end.
 
-    ValueError if it is no date, or out of range.
+    ValueError if it is not a date, or out of range.
     """
     moment = datetime.fromisoformat(text)
     if len(text) <= len("2026-05-01"):

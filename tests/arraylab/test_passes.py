@@ -251,8 +251,11 @@ def test_a_kernel_of_gradients_computes_what_the_gpu_and_the_element_type_allow(
 
 def test_bad_requests_are_one_sentence(hw4):
     for args, words in (
-        (["half", "--workload", "N=8 d=8", "--pass", "bwd"], "half is no kernel for the backward pass of arrays: give"),
-        (["backward", "--workload", "N=8 d=8"], "backward is no kernel for the forward pass of arrays: give half"),
+        (
+            ["half", "--workload", "N=8 d=8", "--pass", "bwd"],
+            "half is not a kernel for the backward pass of arrays: give",
+        ),
+        (["backward", "--workload", "N=8 d=8"], "backward is not a kernel for the forward pass of arrays: give half"),
         (["backward", "--cases", "t01"], "backward computes gradients of arrays: give --workload and --pass bwd"),
         (["flash", "--cases", "t01", "--pass", "both"], "--pass goes only with --workload"),
         (["--workload", "N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),

@@ -48,7 +48,7 @@ WRONG = {
     "B is '0', but must be an integer from 1": "B=0 N=4 d=8",
     "dtype is 'int8', but must be one of fp16": "N=4 d=8 dtype=int8",
     "scale is '-1', but must be a positive number": "N=4 d=8 scale=-1",
-    "q has 6 heads, which is no multiple of the 4": "H=6 KVH=4 N=4 d=8",
+    "q has 6 heads, which is not a multiple of the 4": "H=6 KVH=4 N=4 d=8",
     "d is 12: for float16 it must be a multiple of 8": "N=4 d=12",
     "Q, K and V in one array need as many keys as rows": "N=4 Nk=5 d=8 layout=packed",
 }

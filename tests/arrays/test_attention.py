@@ -65,7 +65,7 @@ WRONG = {
     "q has 3 dimensions: give four": (ValueError, {"q": zeros(2, 5, 16)}),
     "k and v differ in shape": (ValueError, {"v": zeros(2, 2, 8, 16)}),
     "q and k differ in batch or d": (ValueError, {"q": zeros(2, 4, 5, 8)}),
-    "q has 5 heads, which is no multiple of the 2 of k and v": (ValueError, {"q": zeros(2, 5, 5, 16)}),
+    "q has 5 heads, which is not a multiple of the 2 of k and v": (ValueError, {"q": zeros(2, 5, 5, 16)}),
     "there is nothing to compute": (ValueError, {"q": zeros(2, 4, 0, 16)}),
     "d is 6: for float32 it must be a multiple of 4 up to 128": (
         ValueError,

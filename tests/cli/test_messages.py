@@ -62,7 +62,7 @@ def test_a_wrong_word_is_told_with_what_was_meant(hw4_here, args, words):
         (["in", "out", "--gpus", "count:{}"], "in does not exist"),
         (["in", "out", "--gpus", "ids:{}"], "in does not exist"),
         (["gen", "t{}"], "there is no case"),
-        (["profile", "flash", "--case", "t28", "--sweep", "{}"], "is no list of N"),
+        (["profile", "flash", "--case", "t28", "--sweep", "{}"], "is not a list of N"),
     ],
 )
 def test_a_number_of_thousands_of_digits_is_refused_for_what_it_is(hw4, args, words):

@@ -60,7 +60,7 @@ def test_a_file_that_is_there_is_left_alone(hw4_here, tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["2fast"], "'2fast' is no name for a kernel: take letters, digits and _"),
+        (["2fast"], "'2fast' is not a name for a kernel: take letters, digits and _"),
         (["my-own"], "take letters, digits and _"),
         (["été"], "take letters, digits and _"),
         (["float4x", "--from", "nave"], "Did you mean 'naive'?"),

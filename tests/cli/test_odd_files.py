@@ -74,13 +74,13 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, place):
     path.parent.mkdir(exist_ok=True)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    assert "it is no regular file" in fails_in_one_sentence(line, path)
+    assert "it is not a regular file" in fails_in_one_sentence(line, path)
 
 
 def test_an_endless_device_is_refused(tmp_path):
     path = tmp_path / "zero.json"
     path.symlink_to("/dev/zero")
-    assert "it is no regular file" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
+    assert "it is not a regular file" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
 
 
 def test_a_file_too_large_for_a_record_is_refused(tmp_path):
@@ -105,7 +105,7 @@ def test_a_journal_that_is_a_pipe_loses_nobody_elses_results(tmp_path):
     result = run_hw4("scoreboard", tmp_path, timeout=60)
     assert result.returncode == 3
     assert "ben" in result.stdout
-    assert "ann/journal.jsonl: it is no regular file" in result.stdout
+    assert "ann/journal.jsonl: it is not a regular file" in result.stdout
 
 
 def test_odd_files_in_a_reports_folder_are_named_and_passed_over(tmp_path):
@@ -151,7 +151,7 @@ def test_a_folder_is_no_answer(hw4_here, case, answer):
 @pytest.mark.parametrize("command", [("leaderboard", "show", "--dir"), ("report",)])
 def test_a_file_is_no_folder(hw4_here, tmp_path, command):
     (tmp_path / "file").touch()
-    fails(hw4_here(*command, "file"), 2, "file is no folder")
+    fails(hw4_here(*command, "file"), 2, "file is not a folder")
 
 
 @pytest.mark.parametrize("word", ["t01-", "-t03", "t01,t05-"])

@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path):
     with pytest.raises(InputError, match="the compiler takes no file called"):
         kernel_named('we"ird.cu')
     (tmp_path / "bytes.cu").write_bytes(b"// Like: naive\n\xff")
-    with pytest.raises(InputError, match=r"bytes\.cu, or a header of it, is no text in UTF-8"):
+    with pytest.raises(InputError, match=r"bytes\.cu, or a header of it, is not UTF-8 text"):
         kernel_named(str(tmp_path / "bytes.cu"))
 
 

@@ -155,7 +155,7 @@ def test_a_late_submission_is_marked_everywhere_without_a_penalty(workdir, folde
     for wrong in ("soon", "2026-13-01", "0001-01-01T00:00", "9999-12-31"):
         result = judge_class(folder, "--resume", "--due", wrong)
         assert result.returncode in (0, 2) and "Traceback" not in result.stderr, wrong
-    fails(judge_class(folder, "--resume", "--due", "soon"), 2, "'soon' is no date, such as 2026-05-01")
+    fails(judge_class(folder, "--resume", "--due", "soon"), 2, "'soon' is not a date, such as 2026-05-01")
 
 
 @pytest.mark.parametrize("stamp", [1e18, -1e18, float("inf"), float("nan")])

@@ -159,14 +159,14 @@ def test_mistakes_are_one_sentence_before_anything_runs(hw4_here, tmp_path):
     fails(hw4_here(*run, "flash", "--user", "ann"), 2, "--case t28", "--shape")
     fails(hw4_here(*run, "flash", "--case", "t01-t02", "--user", "ann"), 2, "names 2 cases")
     fails(hw4_here(*run, "flash", "--case", "t99", "--user", "ann"), 2, "no case 't99'")
-    fails(hw4_here(*run, "flash", *SHAPE, "--user", " "), 2, "--user is no name")
-    fails(hw4_here(*run, "flash", *SHAPE, "--user", "a" * 81), 2, "--user is no name")
+    fails(hw4_here(*run, "flash", *SHAPE, "--user", " "), 2, "--user is not a name")
+    fails(hw4_here(*run, "flash", *SHAPE, "--user", "a" * 81), 2, "--user is not a name")
     fails(hw4_here(*run, "flash", *SHAPE), 2, "--user")
     fails(hw4_here(*run, "flush", *SHAPE, "--user", "ann"), 2, "Did you mean 'flash'?")
     fails(hw4_here(*run, "--program", "./none", *SHAPE, "--user", "ann"), 2, "./none")
     fails(hw4_here(*run, "--program", "", *SHAPE, "--user", "ann"), 2, "--program is empty")
     (tmp_path / "file").write_text("")
-    fails(hw4_here(*run, "flash", *SHAPE, "--user", "ann", "--dir", "file"), 2, "file is no folder")
+    fails(hw4_here(*run, "flash", *SHAPE, "--user", "ann", "--dir", "file"), 2, "file is not a folder")
 
 
 def test_a_folder_of_a_newer_hw4_is_refused_before_anything_runs(gpu, hw4_here, tmp_path):

@@ -269,7 +269,7 @@ def test_what_is_wrong_is_said_in_a_sentence(hw4, tools, folder):
         "there is no file none.cu": ("none.cu", "--case", "t01"),
         "--srun is empty": ("flash", "--case", "t01", "--srun", ""),
         "--output and --log are one file": ("flash", "--case", "t01", "--output", "x", "--log", "./x"),
-        "is no list of N": ("flash", "--shape", "1,128,32", "--sweep", "a,b"),
+        "is not a list of N": ("flash", "--shape", "1,128,32", "--sweep", "a,b"),
     }
     for words, arguments in refused.items():
         result = hw4("profile", *arguments)

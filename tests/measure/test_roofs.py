@@ -96,7 +96,7 @@ def test_a_kept_record_is_found_again_by_its_gpus_name_and_a_damaged_one_is_none
         assert kept(gpu) is None, rate
     path_of(gpu).write_text(json.dumps({**record, "rates": {}}))
     assert kept(gpu) is None
-    with pytest.raises(InputError, match="is no record of roofs"):
+    with pytest.raises(InputError, match="is not a record of roofs"):
         checked([], "it")
 
 

@@ -123,7 +123,7 @@ def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
     fails(hw4_here("gen", "t01", "--shape", "3,4,8", "-o", tmp_path / "x"), 2, "either")
     fails(hw4_here("gen", "--shape", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
     (tmp_path / "file").write_text("")
-    fails(hw4_here("gen", "t01", "--dir", tmp_path / "file"), 2, "is no folder")
+    fails(hw4_here("gen", "t01", "--dir", tmp_path / "file"), 2, "is not a folder")
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(hw4, tmp_path):

@@ -201,7 +201,7 @@ def test_a_file_of_the_authors_in_the_place_of_one_of_ours_is_not_replaced(hw4_h
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["nowhere"], "nowhere is no folder"),
+        (["nowhere"], "nowhere is not a folder"),
         ([".", "--check", "--pdf", "a.pdf"], "--check writes nothing: leave out --pdf"),
         ([".", "--pdf", "none/a.pdf"], "the folder"),
         ([".", "--kernel", "flsh"], "Did you mean 'flash'?"),

@@ -27,8 +27,8 @@ BUILDS = {
         "hw4:\n\tln -s $$(head -c 300 /dev/zero | tr '\\0' a) hw4\n",
         "what it built cannot be read: File name too long",
     ),
-    "makes a pipe": ("hw4:\n\tmkfifo hw4\n", "hw4 is no regular file"),
-    "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is no regular file"),
+    "makes a pipe": ("hw4:\n\tmkfifo hw4\n", "hw4 is not a regular file"),
+    "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is not a regular file"),
     "shuts its folder": ("hw4:\n\ttouch hw4; chmod 0 .\n", "make hw4 made no hw4"),
     "digs deep": (
         'hw4:\n\tpython3 -c \'import os\\nfor _ in range(1500): os.mkdir("d"); os.chdir("d")\'; touch hw4\n',

@@ -47,7 +47,7 @@ def test_a_program_that_is_not_a_file_is_refused_with_the_cause(tmp_path, monkey
     (tmp_path / "mine").write_text("#!/bin/sh\n")
     (tmp_path / "mine").chmod(0o755)
     os.mkfifo("pipe.py")
-    assert program_problem("./pipe.py").endswith("it is no regular file")
+    assert program_problem("./pipe.py").endswith("it is not a regular file")
     Path("pipe.py").chmod(0o755)
     problem = start_problem("./pipe.py", PermissionError(errno.EACCES, "Permission denied"))
     assert problem == "./pipe.py cannot be started: Permission denied"

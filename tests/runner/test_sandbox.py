@@ -91,7 +91,7 @@ def test_a_program_that_cannot_be_started_in_the_sandbox_is_refused_with_the_cau
         ("#!/bin/sh\r\n", "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"),
         (
             "echo hello\n",
-            "it is no program of this machine (a script needs a first line such as #!/usr/bin/env python3)",
+            "it is not a program for this machine (a script needs a first line such as #!/usr/bin/env python3)",
         ),
     ):
         program.write_text(text)

@@ -88,7 +88,7 @@ def test_a_damaged_journal_does_not_hide_other_users(tmp_path, text):
 def test_a_folder_without_a_journal_is_refused(tmp_path):
     with pytest.raises(InputError, match="and its folders hold no"):
         load(tmp_path, RULES)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         load(tmp_path / "none", RULES)
 
 
@@ -236,7 +236,7 @@ def test_the_rules_are_options(tmp_path):
     assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()
     assert "within 0.2 of the answer" in page.read_text()
     assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout
-    fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is no folder")
+    fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is not a folder")
 
 
 def test_json_prints_the_document_of_results_json(tmp_path):

@@ -126,7 +126,7 @@ def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_pat
     options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg", "--roofs")
     assert hw4(*options, ROOT / "benchmarks/roofs/h100.json").returncode == 0
     result = hw4(*options, ROOT / "benchmarks/h100-flash.json")
-    assert (result.returncode, "is no record of roofs" in result.stderr) == (2, True)
+    assert (result.returncode, "is not a record of roofs" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"traffic", "scaling"}))  # which have records of their own

@@ -43,7 +43,7 @@ def test_a_name_is_shown_as_it_is_whatever_it_holds(hw4_here, tmp_path):
     ("args", "words"),
     [
         (["ratee", LADDER, "-o", "a.svg"], "Did you mean 'rate'?"),
-        (["rate", LADDER, "-o", "a.jpg"], "a.jpg is no picture's name: let it end in .svg, .png or .pdf"),
+        (["rate", LADDER, "-o", "a.jpg"], "a.jpg is not the name of a picture: let it end in .svg, .png or .pdf"),
         (["rate", LADDER, "-o", "none/a.svg"], "the folder"),
         (["rate", LADDER, "--base", "naive", "-o", "a.svg"], "--base does not go with rate"),
         (["speedup", LADDER, "-o", "a.svg"], "speedup needs --base KERNEL"),

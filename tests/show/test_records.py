@@ -44,9 +44,9 @@ def test_of_two_records_of_a_day_the_one_with_more_kernels_on_the_workload_count
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"median": float("nan")}, "row 2 holds times or sizes that cannot be"),
-        ({"high": float("inf")}, "row 2 holds a figure that is no number"),
-        ({"low": 5.0}, "row 2 holds times or sizes that cannot be"),
+        ({"median": float("nan")}, "row 2 holds impossible times or sizes"),
+        ({"high": float("inf")}, "row 2 holds a figure that is not a number"),
+        ({"low": 5.0}, "row 2 holds impossible times or sizes"),
         ({"shape": [1, 2]}, "row 2 holds not enough values"),
         ({"shape": [1, 64, 192]}, "row 2 holds a shape that hw4 does not compute: d is 192"),
         ({"shape": [1, 2**40, 64]}, "row 2 holds a shape that hw4 does not compute: N is"),
