@@ -13,7 +13,7 @@ each kernel that ran without rest), `counters` (a line for each launch of a prof
 of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `candidates` (tiles of the
 fastest kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths` (a line for each kernel, a
 column for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one
-sequence of arrays), `foreseen` (what a model makes of the machine's rates) or `nodes` (a line for each number of nodes
+sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of nodes
 and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
 """
 
@@ -30,7 +30,7 @@ from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients
 from benchmarks.measuretables import builds, candidates, counters, energy, over_lengths, quickly, rung_limits, tuned
 from benchmarks.rungs import ladder
-from benchmarks.scalingtables import foreseen, in_shards, over_nodes, scaling, scaling_caption
+from benchmarks.scalingtables import in_shards, over_nodes, predictions, scaling, scaling_caption
 from hw4cli.compute.dispatch import ranking
 from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.compute.plan import DEVICES
@@ -204,7 +204,7 @@ VIEWS: dict[str, View] = {
     "builds": of_json(builds),
     "scaling": lambda path: f"{of_scaling(scaling)(path)}\n{scaling_caption(path)}\n",
     "shards": of_scaling(in_shards),
-    "foreseen": of_scaling(foreseen),
+    "predictions": of_scaling(predictions),
     "nodes": over_nodes,
 }
 

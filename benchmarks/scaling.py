@@ -38,7 +38,7 @@ from hw4cli.lab.endtoend import machine  # noqa: E402
 from hw4cli.lab.record import commit  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
 from hw4cli.problem.shape import Shape  # noqa: E402
-from hw4cli.show.scaling import foreseen_of, rates_in  # noqa: E402
+from hw4cli.show.scaling import prediction_of, rates_in  # noqa: E402
 from hw4cli.system.files import NULL  # noqa: E402
 from hw4cli.text.dates import today  # noqa: E402
 
@@ -224,7 +224,7 @@ class Scaling:
         return START + 1.2 * self._predicted(shape, KERNELS[-1], count)
 
     def _predicted(self, sizes: Sizes, kernel: str, count: int) -> float:
-        return foreseen_of(Shape(*sizes), rates_in(self.journal.record)(kernel), count).seconds
+        return prediction_of(Shape(*sizes), rates_in(self.journal.record)(kernel), count).seconds
 
     def _gpus(self, count: int) -> tuple[str, ...]:
         return *ALLOWED, *(("--device", "cpu") if self.cpu else ("--gpus", f"count:{count}"))

@@ -51,19 +51,19 @@ def in_shards(record: Scaling) -> str:
     return markdown(header, lines) if lines else "Not measured.\n"
 
 
-FORESEEN = {  # files, and on how many GPUs of a node, and nodes
+PREDICTED_FOR = {  # files, and on how many GPUs of a node, and nodes
     (8, 1 << 20, 64): ((1, 1), (2, 1), (4, 1), (8, 1), (8, 4), (8, 16)),
     (128, 1 << 20, 64): ((8, 1), (8, 4), (8, 16)),
 }
 
 
-def foreseen(record: Scaling) -> str:
+def predictions(record: Scaling) -> str:
     """What the machine's rates predict for two files, on more GPUs and nodes; beside it what was measured."""
     steps = {(tuple(step.row["shape"]), step.gpus): step for step in record.steps if step.what == STRONG}
     measured = {place: f"{step.seconds:.2f}" for place, step in steps.items()}
-    rates = record.rates(next((step.kernel for (sizes, _), step in steps.items() if sizes in FORESEEN), ""))
+    rates = record.rates(next((step.kernel for (sizes, _), step in steps.items() if sizes in PREDICTED_FOR), ""))
     lines = []
-    for sizes, places in FORESEEN.items():
+    for sizes, places in PREDICTED_FOR.items():
         for gpus, nodes in places:
             one = predicted(Shape(*sizes), rates, gpus, nodes)
             place = f"{nodes} nodes of {gpus} GPUs" if nodes > 1 else counted(gpus, "GPU")

@@ -16,7 +16,7 @@ from hw4cli.text.words import printable
 
 STRONG, WEAK, SEQUENCE = "strong", "weak", "sequence"
 IDEAL = "as many GPUs"  # dashed, as what others measured is: nobody measured it
-FORESEEN = (1, 2, 4, 8)  # numbers of GPUs for which a prediction is drawn
+PREDICTED_FOR = (1, 2, 4, 8)  # numbers of GPUs for which a prediction is drawn
 MOST_GPUS, MOST_ELEMENTS, LEAST_RATE, MOST_RATE = 1 << 20, 1 << 40, 1.0, 1e30  # beyond which a record is damaged
 LONG = 1.0  # seconds on the fewest GPUs: a shorter file is computed by one GPU, and nothing is predicted
 
@@ -106,11 +106,12 @@ def _step(row: dict[str, Any], first: tuple[int, float], rates: Callable[[str], 
     what, gpus, seconds = row["what"], int(row["gpus"]), _seconds(row)
     fewest, slowest = first
     work = gpus if what == WEAK else fewest  # in shares of what one GPU does in the time of the fewest
-    foreseen = None if what == SEQUENCE else foreseen_of(_shape(row), rates(str(row.get("kernel", ""))), gpus).seconds
-    return Step(what, _name(row), gpus, seconds, work * slowest / seconds, foreseen, row)
+    known = rates(str(row.get("kernel", "")))
+    by_model = None if what == SEQUENCE else prediction_of(_shape(row), known, gpus).seconds
+    return Step(what, _name(row), gpus, seconds, work * slowest / seconds, by_model, row)
 
 
-def foreseen_of(shape: Shape, rates: Rates, gpus: int) -> Prediction:
+def prediction_of(shape: Shape, rates: Rates, gpus: int) -> Prediction:
     """What the model says, of as many GPUs as `hw4` takes for a file of this shape."""
     return predicted(shape, rates, min(gpus, most_gpus("all", shape)))
 
@@ -143,32 +144,32 @@ def scaling(records: Sequence[Scaling]) -> Picture:
         files, passes = record.of(STRONG), record.of(SEQUENCE)
         if max((len(steps) for steps in (*files.values(), *passes.values())), default=0) < 2:
             raise InputError("a record of one number of GPUs shows no scaling: run benchmarks/scaling.py --gpus 1,2")
-        foreseen = {
-            f"{name} predicted": _foreseen(steps, record.rates(steps[0].kernel)) for name, steps in files.items()
+        predictions = {
+            f"{name} predicted": _predicted(steps, record.rates(steps[0].kernel)) for name, steps in files.items()
         }
-        panels += _panels(f"{short_gpu(record.gpu)}, one file", files, {k: v for k, v in foreseen.items() if v})
+        panels += _panels(f"{short_gpu(record.gpu)}, one file", files, {k: v for k, v in predictions.items() if v})
         panels += _panels(f"{short_gpu(record.gpu)}, one sequence in shards", passes, {})
     note = "from the first GPU's opening to the last byte of a file in memory; of a sequence, from call to results"
     return Picture("More GPUs", tuple(panels), (note,), tuple(record.facts for record in records))
 
 
-def _panels(title: str, workloads: dict[str, list[Step]], foreseen: dict[str, tuple[Mark, ...]]) -> list[Panel]:
+def _panels(title: str, workloads: dict[str, list[Step]], predictions: dict[str, tuple[Mark, ...]]) -> list[Panel]:
     """A panel of speed-ups; none if nothing was measured."""
     if not workloads:
         return []
     series = [Series(name, tuple(_mark(s.gpus, s.speedup) for s in steps)) for name, steps in workloads.items()]
-    series += [Series(name, marks) for name, marks in foreseen.items()]
+    series += [Series(name, marks) for name, marks in predictions.items()]
     counts = sorted({int(float(mark.at)) for one in series for mark in one.marks})
     ideal = Series(IDEAL, tuple(_mark(count, count) for count in counts))
     return [Panel("lines", title, (*series, ideal), "speed-up, ×", "GPUs", True)]
 
 
-def _foreseen(steps: Sequence[Step], rates: Rates) -> tuple[Mark, ...]:
+def _predicted(steps: Sequence[Step], rates: Rates) -> tuple[Mark, ...]:
     """The predicted speed-up of a file that takes long."""
     if steps[0].seconds < LONG:
         return ()
-    times = {count: foreseen_of(_shape(steps[0].row), rates, count).seconds for count in FORESEEN}
-    return tuple(_mark(count, times[FORESEEN[0]] / seconds) for count, seconds in times.items())
+    times = {count: prediction_of(_shape(steps[0].row), rates, count).seconds for count in PREDICTED_FOR}
+    return tuple(_mark(count, times[PREDICTED_FOR[0]] / seconds) for count, seconds in times.items())
 
 
 def _mark(gpus: int, speedup: float) -> Mark:

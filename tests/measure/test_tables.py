@@ -1,7 +1,7 @@
 """Tables that pages show of profiles, of tuning, of energy and of two builds."""
 
 from benchmarks.facts import tuned_source
-from benchmarks.measuretables import builds, candidates, counters, energy, limits, over_lengths, quickly, tuned
+from benchmarks.measuretables import builds, candidates, counters, energy, over_lengths, quickly, rung_limits, tuned
 from hw4cli.lab.tune import TunedRow
 
 
@@ -103,7 +103,7 @@ def test_a_ladder_shows_how_near_each_kernel_comes_to_its_limit():
         {"kernel": name, "case": "t28", "shape": [4, 16384, 64], "status": status, "median": 10.0}
         for name, status in (("flash", "ok"), ("warp", "ok"), ("shared", "wrong"), ("torch math", "ok"))
     ]
-    flash, warp = cells(limits({"machine": machine, "rows": rows}))[1:]
+    flash, warp = cells(rung_limits({"machine": machine, "rows": rows}))[1:]
     assert flash == ["flash", "t28", "10", "4.108", "41%", "FFMA", "shared memory, 66% of that"]
     assert warp[:2] + warp[5:6] == ["warp", "t28", "shared memory"]
 
