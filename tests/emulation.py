@@ -47,7 +47,7 @@ def mma(acc, a, b, cc):
 
 
 def split_attention(q, k, v, adds, cc=90, exact=False):
-    """O (rows, d) of Q (rows, d) and K, V (N, d) float32; `adds` (Sums) tells the order of the additions."""
+    """O (rows, d) of Q (rows, d) and K, V (N, d) float32; `adds` (Sums) is the order of the additions."""
     d, part = q.shape[1], adds.promotion
     scale, pad = np.float32(np.float32(d**-0.5) * LOG2E), -d % 16
     q, k = (q * np.float32(QK_FACTOR), k * np.float32(QK_FACTOR)) if adds.integers else (q * scale, k)

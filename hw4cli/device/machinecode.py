@@ -115,7 +115,7 @@ class MachineCode:
 
     @property
     def compiler_id(self) -> str:
-        """What tells one compiler from another: its file, which need not be loaded for that, or else its version."""
+        """What distinguishes compilers: the file, which need not be loaded for that, or else the version."""
         if self._library:
             status = self._library.stat()
             return f"{status.st_size} {status.st_mtime_ns}"

@@ -33,7 +33,7 @@ class SessionPlan:
     """What to judge, and how. `cases` have their limits; without `output`, no file is written.
 
     `sources` are files that belong to the program though its command does not name them. `facts` are more that the
-    header's settings tell: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
+    header's settings say: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
     the folder of those that everyone has.
     """
 

@@ -1,6 +1,6 @@
 """Memory, clock and other users of the GPU while a program runs, as the driver (NVML, or AMD's in /sys) reports them.
 
-NVML needs the package nvidia-ml-py; without it, or without a GPU, all values are None. AMD's driver does not tell other
+NVML needs the package nvidia-ml-py; without it, or without a GPU, all values are None. AMD's driver does not name other
 users and throttling to everyone.
 """
 

@@ -15,7 +15,7 @@ COLUMN, HEIGHT = 100, 1000  # of a case in the chart of all times, in its own un
 FEW = 30  # users, whose dots can be larger
 JITTER = 0.7  # the part of a column that dots spread over, from the first rank to the last
 BAR, GAP, TALL = 5, 3, 14  # of a strip: a case's width, what is added between parts of the suite, its height
-HEIGHTS = {"ac": 14, "tle": 10, "plus": 8, "na": 5, "je": 5, "none": 1}  # so that colours are not all that tells
+HEIGHTS = {"ac": 14, "tle": 10, "plus": 8, "na": 5, "je": 5, "none": 1}  # so that colours are not the only sign
 STEPS = (1, 2, 5)
 
 
@@ -60,7 +60,7 @@ def times_chart(board: Board) -> str:
         '<div class="plot"><svg class="ys" aria-hidden="true">'
         + "".join(f'<text x="100%" y="{100 - 100 * axis(tick):.2f}%">{tick:g} s</text>' for tick in axis.ticks)
         + f'</svg><svg class="times" viewBox="0 0 {width} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        'aria-label="Times of each case; the rows at the bottom of the table tell the best and the median">'
+        'aria-label="Times of each case; the rows at the bottom of the table have the best and the median">'
         + "".join(f'<path class="{name}" d="{path}"/>' for name, path in lines.items() if path)
         + f'<g class="dots{few}">{dots}</g><path class="median" d="{medians}"/><g class="about">{about}</g></svg>'
         + f'<svg class="xs" aria-hidden="true">{_case_labels(board.cases)}</svg></div>'

@@ -127,8 +127,8 @@ def foot(board: Board) -> str:
 
 
 def _beside(board: Board, timed: Sequence[Standing], least: Middle, most: Middle) -> str:
-    """What the bottom tells of the columns beside the cases: the best of each, or the median. Times are compared of
-    those who are `timed`: who has passed less has taken less."""
+    """The bottom rows of the columns beside the cases: the best of each, or the median. Times are compared of those
+    who are `timed`: with fewer cases passed, the sum of times is smaller."""
     ranked = board.ranked
     if not ranked:
         return "<td></td>" * 5

@@ -1,5 +1,5 @@
-"""What a board tells of all its users together: of each case who solved it and how fast, and the class in four figures.
-No HTML here."""
+"""What a board shows of all its users together: of each case how many solved it and how fast, and the class in four
+figures. No HTML here."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,13 +83,13 @@ class Board:
 
     @cached_property
     def complete(self) -> list[Standing]:
-        """Who has passed every case, the shortest time first."""
+        """The users who passed every case, the shortest time first."""
         found = [one for one in self.standings if one.cases and one.passed == len(one.cases)]
         return sorted(found, key=lambda one: one.time)
 
     @cached_property
     def ranked(self) -> list[Standing]:
-        """Who has a rank."""
+        """The users with a rank."""
         return [one for one in self.standings if one.rank]
 
     def ratios(self, one: Standing) -> dict[str, float]:

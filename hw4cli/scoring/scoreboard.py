@@ -1,6 +1,6 @@
 """The scoreboard as a page: one file that asks for nothing else, opens anywhere and needs no script to be read.
 
-The public one tells verdicts and reasons in our words, and nothing that a program or a compiler said. The private one,
+The public one has verdicts and reasons in our words, and nothing that a program or a compiler said. The private one,
 for whoever judges, quotes both and links to the handouts.
 """
 
@@ -28,7 +28,7 @@ def page(
     now: datetime,
     private: Mapping[str, Private] | None = None,
 ) -> str:
-    """The whole page, for the public unless `private` tells by user what only whoever judges may see. `now` (with its
+    """The whole page, for the public unless `private` has, by user, what only the judge may see. `now` (with its
     time zone) is the date it shows."""
     board = Board(standings if private is not None else [in_public(one) for one in standings], rules, private)
     places = range(len(standings))

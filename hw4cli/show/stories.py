@@ -1,4 +1,4 @@
-"""What each kernel's own file tells of it: the labels of its header, its text, and the rung before it."""
+"""What each kernel's own file says of it: the labels of its header, its text, and the rung before it."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ INCLUDE = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 @dataclass(frozen=True)
 class Story:
-    """A kernel as its file tells it: the first line, each label's text, and the files that it is made of."""
+    """A kernel as its file describes it: the first line, each label's text, and the files that it is made of."""
 
     name: str
     headline: str

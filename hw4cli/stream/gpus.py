@@ -49,7 +49,7 @@ def count_here() -> int:
 
 
 def speed(number: int) -> float:
-    """A GPU's speed as far as its multiprocessors and its clock tell it: for a first share, which work corrects."""
+    """A GPU's speed, estimated from its multiprocessors and its clock: for a first share, which work corrects."""
     runtime = import_cupy().cuda.runtime
     try:
         multiprocessors, clock = (runtime.deviceGetAttribute(what, number) for what in (MULTIPROCESSORS, KILOHERTZ))

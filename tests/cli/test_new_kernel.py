@@ -1,4 +1,4 @@
-"""`hw4 new-kernel`: a file that runs as it is; and a kernel of one's own where a kernel of the ladder can be named."""
+"""`hw4 new-kernel`: a file that runs as it is; and a kernel of your own where a kernel of the ladder can be named."""
 
 import re
 
@@ -106,7 +106,7 @@ def test_a_wrong_kernel_of_ones_own_is_told_before_a_gpu_is_asked_for(mine, tmp_
 
 
 def test_no_answer_of_the_cpus_passes_for_that_of_a_kernel_of_ones_own(hw4, mine, tmp_path):
-    """Where there is no GPU, a kernel of the ladder may be answered for; but one's own is what is to be tried."""
+    """Where there is no GPU, a kernel of the ladder may be answered for; but your own is what is to be tried."""
     for device in ([], ["--device", "cuda"]):
         result = hw4("--kernel", "./mine.cu", *device, "in", "out", cwd=tmp_path, env=NO_GPU)
         fails(result, 3, "no GPU can be used")

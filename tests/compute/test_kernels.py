@@ -31,7 +31,7 @@ TWIN = 86  # of 89: the same plans, and machine code that takes as much
 
 
 def compiled(name, cc, macros):
-    """Per kernel of a file: registers and bytes spilled, as ptxas tells them; and the whole log."""
+    """Per kernel of a file: registers and bytes spilled, as ptxas prints them; and the whole log."""
     text = kernel_source(name).encode()
     error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
     options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros]

@@ -14,7 +14,7 @@ SMALL = ("--shape", "1,65,36")
 
 @pytest.fixture
 def mine(hw4, tmp_path):
-    """A kernel of one's own, ./mine.cu, as `hw4 new-kernel` begins it; `spoil` puts a mistake into it."""
+    """A kernel of your own, ./mine.cu, as `hw4 new-kernel` begins it; `spoil` puts a mistake into it."""
     assert hw4("new-kernel", "mine", "--from", "float4", cwd=tmp_path).returncode == 0
     path = tmp_path / "mine.cu"
 

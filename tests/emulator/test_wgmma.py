@@ -1,4 +1,4 @@
-"""Products of warp groups: matrices in shared memory as descriptors tell them, against NumPy.
+"""Products of warp groups: matrices in shared memory as descriptors describe them, against NumPy.
 
 Shared memory is filled by the canonical layouts of the PTX ISA (CuTe's notation), evaluated as they are written there.
 """

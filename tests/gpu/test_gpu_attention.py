@@ -27,7 +27,7 @@ SHAPES = [
     (1, 8192, 64),
     (1, 8190, 32),
     *((3, N, d) for N in (300, 385, 511, 577, 641) for d in (8, 32, 36, 64)),  # warp groups and their tails
-    *((1, N, d) for N in (2048, 2049, 4200, 6200) for d in (32, 64)),  # sums that are put away, and added later
+    *((1, N, d) for N in (2048, 2049, 4200, 6200) for d in (32, 64)),  # sums that are promoted, and added later
     (70_000, 1, 4),
 ]
 SHARED_TASKS = [(34, 600, 64), (45, 600, 32), (5, 6001, 64), (5, 8190, 32)]  # by split's blocks, on 132 multiprocessors

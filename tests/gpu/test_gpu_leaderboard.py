@@ -1,4 +1,4 @@
-"""`hw4 leaderboard run` on a GPU: three stages of kernels of the ladder and of one's own, with the true conditions."""
+"""`hw4 leaderboard run` on a GPU: three stages of kernels of the ladder and of your own, with the true conditions."""
 
 import json
 

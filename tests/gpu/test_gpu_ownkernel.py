@@ -1,4 +1,4 @@
-"""A kernel of one's own on a GPU: it answers, is timed, is refused where it is wrong; what is counted holds."""
+"""A kernel of your own on a GPU: it answers, is timed, is refused where it is wrong; what is counted holds."""
 
 import json
 

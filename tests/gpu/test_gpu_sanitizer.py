@@ -48,7 +48,7 @@ gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((5,)))
 for name in kernels:
     for shape in [(2, 129, 32), (1, 600 if name in shared_out else 200, 64)]:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name, causal=True))
-# Split's sums that are put away, and its tasks that blocks share.
+# Split's sums that are promoted, and its tasks that blocks share.
 for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)]:
     for name in {"split", "split8"} & {*kernels}:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name))

@@ -1,4 +1,4 @@
-"""Cases of one's own, `--suite FILE`, and those for AMD's GPUs; also in a Slurm allocation of another partition."""
+"""Cases of your own, `--suite FILE`, and those for AMD's GPUs; also in a Slurm allocation of another partition."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""The board of a class: what it tells of all together and of each, and what stays out of the public one."""
+"""The board of a class: what it shows of all together and of each, and what stays out of the public one."""
 
 import re
 import stat
