@@ -95,7 +95,7 @@ def rates_in(raw: dict[str, Any]) -> Callable[[str], Rates]:
     kernels = raw["rates"].get("kernels", {})
     found = {key: value for key, value in raw["rates"].items() if key not in ("by", "kernels")}
     known = [*found.items(), *kernels.items()]
-    least = {"opening": 0.0}  # seconds, of which there may be none
+    least = {"opening": 0.0, "starting": 0.0}  # seconds, of which there may be none
     if not all(v is None or (type(v) in (int, float) and least.get(k, LEAST_RATE) <= v < MOST_RATE) for k, v in known):
         raise ValueError("rates that cannot be")
     rates = Rates(**found)
