@@ -13,8 +13,8 @@ each kernel that ran without rest), `counters` (a line for each launch of a prof
 of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `candidates` (tiles of the
 fastest kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths` (a line for each kernel, a
 column for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one
-sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of nodes
-and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
+sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of
+nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
