@@ -49,6 +49,8 @@ def operand(name: str, array: Any, layout: str) -> Operand:
     a device that is no GPU, and for one that wants a gradient.
     """
     library = type(array).__module__.split(".")[0]
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} has a mask: give an array without one ({name}.filled(0))")
     if isinstance(array, np.ndarray):
         facts: Any = (NUMPY, array.dtype.name, array.strides, array.itemsize, array.ctypes.data, None)
     elif library == CUPY and hasattr(array, "data") and hasattr(array, "strides"):

@@ -50,6 +50,8 @@ def attention(
     if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind) and query.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(kind)
         query, key, value = (x.to(dtype) for x in (query, key, value))
+    if not query.numel() or not key.numel():
+        return _of_nothing(query, key, value)
     q, k, v = (_with_four_dimensions(x) for x in (query, key, value))
     if kernel is None:
         kernel = FLOAT32_FORWARD if kind == "cuda" and query.dtype == torch.float32 else AUTO
@@ -76,6 +78,12 @@ def _check(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, e
         raise ValueError(f"dropout_p is {dropout_p}: there is no dropout here, give 0")
     if not enable_gqa and query.dim() > 2 and query.shape[-3] != key.shape[-3]:
         raise ValueError(f"query has {query.shape[-3]} heads, key {key.shape[-3]}: give enable_gqa=True to share them")
+
+
+def _of_nothing(query: Any, key: Any, value: Any) -> Any:
+    """What there is without batches, heads, rows or keys: zeros like query, whose gradients are zeros, too."""
+    zeros = torch.where(torch.zeros_like(query, dtype=torch.bool), query, 0)
+    return zeros + key[..., :0].sum() + value[..., :0].sum()
 
 
 def _type(x: Any) -> str:

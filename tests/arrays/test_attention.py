@@ -60,6 +60,7 @@ def zeros(*shape, dtype=np.float32):
 
 WRONG = {
     "q is a list: give an array of NumPy, CuPy or torch": (TypeError, {"q": [1]}),
+    "k has a mask: give an array without one": (TypeError, {"k": np.ma.masked_array(zeros(2, 2, 7, 16))}),
     "q is int64: give float16, bfloat16 or float32": (TypeError, {"q": zeros(2, 4, 5, 16, dtype=np.int64)}),
     "q is float32, k float16: give one element type": (TypeError, {"k": zeros(2, 2, 7, 16, dtype=np.float16)}),
     "q has 3 dimensions: give four": (ValueError, {"q": zeros(2, 5, 16)}),

@@ -70,6 +70,19 @@ def test_tensors_of_two_to_five_dimensions_are_taken_as_torch_takes_them():
         torch.testing.assert_close(got, right)
 
 
+@pytest.mark.parametrize(
+    ("of_query", "of_keys"),
+    [((0, 4, 5, 8), (0, 4, 5, 8)), ((2, 4, 0, 8), (2, 4, 5, 8)), ((2, 4, 5, 8), (2, 4, 0, 8)), ((4, 0, 8), (4, 0, 8))],
+    ids=str,
+)
+def test_of_nothing_there_is_what_torch_gives_and_its_gradients(of_query, of_keys):
+    inputs = [torch.full(shape, torch.inf, dtype=torch.float16) for shape in (of_query, of_keys, of_keys)]
+    got, right = (gradients(function, inputs) for function in (hw4cli.torch.attention, scaled_dot_product_attention))
+    for one, expected in zip(got, right, strict=True):
+        assert one.dtype == torch.float16
+        assert torch.equal(one, torch.zeros_like(expected))
+
+
 def test_the_mask_can_be_aligned_at_the_bottom_right():
     q, k, v = tensors(Nq=5, Nk=12)
     mask = torch.ones(5, 12, dtype=torch.bool).tril(7)
