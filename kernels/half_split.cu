@@ -64,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     const unsigned base = shared_address(shared), ring = base + BR * ROW + warp * RING, stats = base + STATS_AT;
 
     const int least_keys = keys_of(p, row0 / p.group), keys = keys_of(p, (min(rows, row0 + BR) - 1) / p.group);
-    const long long parts = max(0, ceil_div(keys, SUB));
-    const int first_part = parts * split / p.splits + warp, last_part = parts * (split + 1) / p.splits;
+    const int parts = max(0, ceil_div(keys, SUB)), share = parts / p.splits, more = parts - share * p.splits;
+    const int first_part = share * split + min(split, more) + warp, last_part = share * (split + 1) + min(split + 1, more);
     const int mine = max(0, ceil_div(last_part - first_part, WARPS));
     const Rows<32, ONCE> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
     auto fetch = [&](int n) {
@@ -76,8 +76,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
             const int left = p.Nk - (first_part + n * WARPS) * SUB;
             k.copy<SUB>(to, p.k.row, left), v.copy<SUB>(to + TILE, p.v.row, left);
         }
-        group();
     };
+    fetch(0);  // before all else: the memory is what takes time
     for (int e = threadIdx.x; e < BR * SLOTS; e += THREADS) {
         const int r = e / SLOTS, chunk = e % SLOTS, row = row0 + r;
         const PackedRow from(p, kv_head, row);
@@ -86,9 +86,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
                    row < rows && chunk * 8 < D);
     }
     group();
-    UNROLL for (int n = 0; n < STAGES - 1; n++) fetch(n);
+    UNROLL for (int n = 1; n < STAGES - 1; n++) fetch(n), group();
     allow_next_launch();
-    arrived<STAGES - 1>();
+    arrived<STAGES - 2>();
     __syncthreads();
     Products b(base);
     b.load_q();
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     for (int n = 0; n < mine; n++) {
         arrived<STAGES - 2>();
         __syncwarp();  // all lanes' copies are there, and none reads the buffer that is filled next
-        fetch(n + STAGES - 1);
+        fetch(n + STAGES - 1), group();
         const unsigned at = ring + n % STAGES * 2 * TILE;
         const int first = (first_part + n * WARPS) * SUB;
         attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
@@ -146,35 +146,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     }
 }
 
-// A block puts the splits of a row together: each warp those of every WARPS-th split, then one warp what all have.
-extern "C" __global__ void __launch_bounds__(THREADS) half_split_combine(const HalfSplitParams p) {
+// A block puts the splits of a row together: each warp AHEAD of them, then one warp what all have.
+extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfSplitParams p) {
+    constexpr int AHEAD = 8, MOST = 128;  // splits of a warp, which it reads while it waits for the LSE; of a row
     const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int unit = blockIdx.x / rows, batch = unit / kv_heads;
-    const long long first = blockIdx.x * (long long)p.splits;
+    const int unit = blockIdx.x / rows, batch = unit / kv_heads, mine = warp * AHEAD;
     const unsigned sums = shared_address(shared);
-    const float* lse = p.partial_lse + first;
-    float top = MINUS_INFINITY, l = 0;
+    const float* lse = p.partial_lse + blockIdx.x * (long long)p.splits;
+    const float* part = p.partial_o + (blockIdx.x * (long long)p.splits + mine) * D + lane * 4;
+    float4 o[AHEAD];
+    float all[MOST / 32], top = MINUS_INFINITY, l = 0;
     await_launch();
-    for (int s = lane; s < p.splits; s += 32) top = fmaxf(top, lse[s]);
+    UNROLL for (int n = 0; n < MOST / 32; n++) all[n] = n * 32 + lane < p.splits ? lse[n * 32 + lane] : MINUS_INFINITY;
+    UNROLL for (int n = 0; n < AHEAD; n++) {
+        o[n] = float4{0, 0, 0, 0};
+        if (mine + n < p.splits && lane * 4 < D) o[n] = *(const float4*)(part + n * D);
+    }
+    UNROLL for (int n = 0; n < MOST / 32; n++) top = fmaxf(top, all[n]);
     top = lanes_max<32>(top);
-    for (int s = lane; s < p.splits && top != MINUS_INFINITY; s += 32) l += exp2_fast(lse[s] - top);
+    if (top != MINUS_INFINITY) UNROLL for (int n = 0; n < MOST / 32; n++) l += exp2_fast(all[n] - top);
     l = lanes_sum<32>(l);
     const float over = l == 0 ? 0 : __frcp_rn(l);
     float4 O{0, 0, 0, 0};
-    if (lane * 4 < D) {
-        const float* part = p.partial_o + first * D + lane * 4;
-#pragma unroll 8
-        for (int s = warp; s < p.splits; s += WARPS) {
-            const float weight = l == 0 ? 0 : exp2_fast(lse[s] - top) * over;
-            const float4 o = *(const float4*)(part + s * D);
-            O.x = fmaf(weight, o.x, O.x), O.y = fmaf(weight, o.y, O.y);
-            O.z = fmaf(weight, o.z, O.z), O.w = fmaf(weight, o.w, O.w);
-        }
-        store_shared(sums + warp * O_ROW + lane * 16, O);
+    UNROLL for (int n = 0; n < AHEAD; n++) {
+        const float weight = l == 0 || mine + n >= p.splits ? 0 : exp2_fast(lse[mine + n] - top) * over;
+        O.x = fmaf(weight, o[n].x, O.x), O.y = fmaf(weight, o[n].y, O.y);
+        O.z = fmaf(weight, o[n].z, O.z), O.w = fmaf(weight, o[n].w, O.w);
     }
+    if (lane * 4 < D) store_shared(sums + warp * O_ROW + lane * 16, O);
     __syncthreads();
     if (warp > 0 || lane * 4 >= D) return;
-    UNROLL for (int w = 1; w < WARPS; w++) {
+    for (int w = 1; w < blockDim.x / 32; w++) {
         const Four x = load_shared(sums + w * O_ROW + lane * 16);
         O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
     }

@@ -17,6 +17,7 @@ from hw4cli.errors import MachineError
 MMA, SPLIT, CORES = "half_mma", "half_split", "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
+COMBINED = 8  # splits of a row that a warp of half_split_combine takes
 _MATRIX = struct.Struct("<Qqqq")
 
 
@@ -184,13 +185,14 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     units = work.batch * work.kv_heads * ceil_div(packed_rows(work), rows)
     all_rows, resident = work.batch * work.heads * work.Nq, how.blocks * props.sms
     cost = 2 * all_rows / (work.Nk * resident)  # as much memory as so many keys, written and read
-    splits = how.splits or split_count(units, ceil_div(work.Nk, how.keys * how.warps), resident, cost)
+    splits = min(how.splits, MOST_SPLITS) or split_count(units, ceil_div(work.Nk, how.keys * how.warps), resident, cost)
     first = Launch(SPLIT, units * splits, threads, shared)
     if splits == 1:
         return Plan(SPLIT, macros, (first,))
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
-    combine = Launch(f"{SPLIT}_combine", all_rows, threads, how.warps * 4 * (work.d + 4), early=props.cc >= 90)
+    warps = ceil_div(splits, COMBINED)
+    combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=props.cc >= 90)
     return Plan(SPLIT, macros, (first, combine), scratch, splits)
 
 

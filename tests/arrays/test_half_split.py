@@ -38,6 +38,8 @@ WAYS = {
     "more rows than a tile": (how(4, 2, 16, 2, False, splits=2), 80, 4, 1, 11, 700, 80, BFLOAT16, 689),
     "T4, an odd head size": (how(2, 1, 32, 2, True, splits=5), 75, 2, 2, 9, 500, 40, FLOAT16, None),
     "splits without a key": (how(4, 1, 64, 2, True, splits=4), 89, 6, 2, 2, 70, 24, FLOAT16, 30),
+    "more splits than a warp puts together": (how(1, 1, 16, 2, True, splits=100), 90, 2, 1, 2, 1650, 40, BFLOAT16, 700),
+    "as many warps as memory has room for": (None, 90, 32, 1, 1, 900, 64, FLOAT16, None),
     "rows without a key, one split": (how(4, 1, 64, 2, True, splits=1), 86, 6, 2, 4, 70, 24, FLOAT16, -2),
 }
 
@@ -69,6 +71,13 @@ def test_splits_fill_the_multiprocessors_and_no_more():
     assert splits(1, 100) == 8
     assert split_count(600, 100, 264, 0) < 10
     assert split_count(8, 1000, 264, cost=1.0) == 1
+
+
+def test_each_warp_that_combines_has_at_most_eight_splits():
+    for splits in (2, 8, 9, 33, 128, 500):
+        work = Workload(BFLOAT16, 1, 32, 8, 1, 65536, 128)
+        _, combine = split_plan(work, DEVICES[90], how(4, 1, 16, 3, True, splits)).launches
+        assert 8 * (combine.block // 32 - 1) < min(splits, 128) <= 8 * (combine.block // 32)
 
 
 def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
