@@ -5,6 +5,8 @@ import math
 import threading
 from typing import Any, Never
 
+import numpy as np
+
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.kernels16 import KERNELS16, check_on_cpu, kernel_within
@@ -82,6 +84,8 @@ def attention(
         raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
+        if not result.flags.writeable:
+            raise ValueError("out is read-only: give an array that can be written")
         if work.dtype != FLOAT32 and max_error is not None:
             check_on_cpu(max_error, work, bounds or absmax(operands), factor)
         attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, max_error, bounds))
@@ -93,6 +97,8 @@ def attention(
 def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
     """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together."""
     q, k, v = operands
+    if not isinstance(causal, (bool, int, np.bool_)):
+        raise TypeError(f"causal is {causal!r}: give True or False")
     if q.dtype not in DTYPES:
         raise TypeError(f"q is {q.dtype}: give float16, bfloat16 or float32")
     for other in (k, v):
@@ -124,12 +130,19 @@ def check_like(other: Operand, first: Operand, name: str) -> None:
 
 
 def checked_scale(scale: float | None, work: Workload) -> float:
-    """The scores' factor. Raises ValueError unless it is a positive number."""
+    """The scores' factor. Raises TypeError or ValueError unless it is a positive number."""
     if scale is None:
         return work.scale
-    if not 0 < scale < math.inf:
+    if not 0 < (factor := _number("scale", scale)) < math.inf:
         raise ValueError(f"scale is {scale}: it must be a positive number")
-    return float(scale)
+    return factor
+
+
+def _number(name: str, value: Any) -> float:
+    """An option as a number. Raises TypeError for what is none."""
+    if isinstance(value, str) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name} is {value!r}: give a number")
+    return float(value)
 
 
 def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bounds: Any) -> None:
@@ -138,11 +151,14 @@ def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bound
     if kernel not in known:
         where = "on the CPU" if q.library == NUMPY else f"for {work.dtype}"
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
-    if bounds is not None and len(bounds) != 3:
-        raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
-    if bounds is not None and not all(x >= 0 for x in bounds):
-        raise ValueError(f"bounds is {tuple(bounds)}: the largest |element| of q, k and v is 0 or more")
-    if max_error is not None and not max_error > 0:
+    if bounds is not None:
+        if not hasattr(bounds, "__len__"):
+            raise TypeError(f"bounds is {bounds!r}: give three numbers, the largest |element| of q, k and v")
+        if len(bounds) != 3:
+            raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
+        if not all(_number("one of bounds", x) >= 0 for x in bounds):
+            raise ValueError(f"bounds is {tuple(bounds)}: the largest |element| of q, k and v is 0 or more")
+    if max_error is not None and not _number("max_error", max_error) > 0:
         raise ValueError(f"max_error is {max_error}: it must be a positive number")
 
 

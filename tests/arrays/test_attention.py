@@ -79,6 +79,15 @@ WRONG = {
     "bounds has 2 numbers: give three": (ValueError, {"bounds": (3, 3)}),
     "bounds is (3, -1, 3): the largest |element|": (ValueError, {"bounds": (3, -1, 3)}),
     "max_error is 0: it must be a positive number": (ValueError, {"max_error": 0}),
+    "scale is 'half': give a number": (TypeError, {"scale": "half"}),
+    "max_error is 'small': give a number": (TypeError, {"max_error": "small"}),
+    "bounds is 3: give three numbers": (TypeError, {"bounds": 3}),
+    "one of bounds is 'a': give a number": (TypeError, {"bounds": ("a", 3, 3)}),
+    "causal is 'no': give True or False": (TypeError, {"causal": "no"}),
+    "out is read-only: give an array that can be written": (
+        ValueError,
+        {"out": np.broadcast_to(np.float32(0), (2, 4, 5, 16))},
+    ),
     "out has shape (2, 4, 5, 8): give that of q": (ValueError, {"out": zeros(2, 4, 5, 8)}),
     "q is float32, out float16: give one element type": (TypeError, {"out": zeros(2, 4, 5, 16, dtype=np.float16)}),
 }
