@@ -36,10 +36,13 @@ def fits(work: Workload) -> bool:
 
 
 def tiling(work: Workload) -> ShortTiling:
-    """Two tiles of 128 rows at once where registers allow it."""
+    """Two tiles of 128 rows at once where registers allow it; of d = 64, four of 64 rows where these are whole tiles,
+    although each reads the keys: none of them waits for another."""
     groups, keys = min(2, ceil_div(work.Nq, GROUP_ROWS)), 64 if work.Nk <= 64 else MOST_KEYS
     if work.d > 64:
         return ShortTiling(2 // groups, groups, keys, 2)
+    if work.d > 32 and work.Nq == MOST_KEYS and not work.causal:
+        groups = 1
     return ShortTiling(4 // groups, groups, keys, 4, ones=True)
 
 

@@ -17,7 +17,8 @@ from hw4cli.resources import kernel_source
 
 # The tiling; the head size; the type; rows and keys. Each in two: causal and not.
 WAYS = {
-    "two teams, 128 rows": (None, 64, FLOAT16, 128, 128),
+    "two teams, 128 rows": (ShortTiling(2, 2, 128, 4, True), 64, FLOAT16, 128, 128),
+    "four teams, two tiles of a head": (ShortTiling(4, 1, 128, 4, True), 64, BFLOAT16, 128, 128),
     "two teams, the last group with few rows": (None, 32, BFLOAT16, 97, 128),
     "keys that are no whole tile": (None, 40, FLOAT16, 128, 77),
     "four teams of one group": (None, 64, FLOAT16, 50, 60),
@@ -41,6 +42,15 @@ def test_other_orders_of_threads_give_the_same_bits():
     first, second = (assert_right(work, q, k, v, schedule=schedule, kernel="half") for schedule in orders)
     assert np.array_equal(first.o, second.o)
     assert np.array_equal(first.lse, second.lse)
+
+
+def test_whole_tiles_of_64_rows_and_columns_are_computed_for_themselves():
+    def rows(d, Nq, causal=False):
+        work = Workload(FLOAT16, 1, 500, 500, Nq, 128, d, causal)
+        return plan16(work, DEVICES[90], "half").macros["BR"]
+
+    assert rows(64, 128) == rows(40, 128) == 64
+    assert rows(32, 128) == rows(128, 128) == rows(64, 100) == rows(64, 128, causal=True) == 128
 
 
 @pytest.mark.parametrize(("rows", "keys", "variant"), [(128, 128, "half_short"), (129, 128, "half"), (64, 129, "half")])
