@@ -66,4 +66,4 @@ def test_a_damaged_profile_is_one_sentence(hw4_here, tmp_path):
         path.write_text(text)
         fails(hw4_here(*args), 2, words)
     path.write_bytes(b"\xff\xfe\x00")
-    fails(hw4_here(*args), 2, "no CSV file")
+    fails(hw4_here(*args), 2, "is not a CSV file")
