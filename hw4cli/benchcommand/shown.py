@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.text.words import columns, printable, wrapped
+from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.text.tables import Bars
@@ -33,6 +33,9 @@ def publish(result: dict[str, Any], form: str, output: Path | None) -> None:
     from hw4cli.system.files import write_text
 
     click.echo(formatted(result, form), nl=False)
+    if form == HYPERFINE:  # which has no place for what failed
+        for reason in _reasons(result):
+            print_message(reason)
     if output:
         write_text(output, json.dumps(result, indent=1) + "\n")
 
@@ -50,17 +53,15 @@ def formatted(result: dict[str, Any], form: str) -> str:
         return json.dumps(hyperfine(result), indent=2) + "\n"
     if form == "csv":
         return tables.comma_separated(result["rows"])
-    who = "program" if result.get("kind") == "end-to-end" else "kernel"
+    programs = _of_programs(result)
     timed = [row for row in result["rows"] if row["status"] == "ok"]
     arrays = result.get("kind") == KIND
     builds = result.get("kind") == BUILDS
     if builds:
         header, lines = BUILD_COLUMNS, [build_cells(row) for row in timed]
     else:
-        header, lines = array_table(timed) if arrays else table(timed, programs=who == "program")
-    reasons = [
-        printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]
-    ]
+        header, lines = array_table(timed) if arrays else table(timed, programs=programs)
+    reasons = _reasons(result)
     if builds:
         reasons += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
     elif arrays:
@@ -72,6 +73,16 @@ def formatted(result: dict[str, Any], form: str) -> str:
     width = columns(sys.stdout)
     below = "".join(f"{wrapped(line, width)}\n" for line in reasons)
     return tables.plain(header, lines, width, None if builds else _bars(timed, len(header))) + below
+
+
+def _of_programs(result: dict[str, Any]) -> bool:
+    return result.get("kind") == "end-to-end"
+
+
+def _reasons(result: dict[str, Any]) -> list[str]:
+    """Why kernels or programs were not timed, a line each."""
+    who = "program" if _of_programs(result) else "kernel"
+    return [printable(f"{r[who]} on {r['case']} {r['status']}: {r['reason']}") for r in result["rows"] if r["reason"]]
 
 
 def hyperfine(result: dict[str, Any]) -> dict[str, Any]:

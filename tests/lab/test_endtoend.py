@@ -228,6 +228,14 @@ def test_a_wrong_program_makes_the_exit_status_1(hw4, real):
     assert "\nt01 " in result.stdout, "hw4's own line"
 
 
+def test_why_a_program_is_not_in_hyperfines_json_is_said_beside_it(hw4, real):
+    options = ("--cases", "t01", "--dir", real, "--runs", 1, "--program", "cp", "--format", "hyperfine")
+    result = hw4("bench", "--end-to-end", *options, env=CPU)
+    assert result.returncode == 1
+    assert [one["command"] for one in json.loads(result.stdout)["results"]] == ["hw4"]
+    assert "hw4: cp on t01 wrong: output is" in result.stderr
+
+
 def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
     fails(hw4_here("bench", "--end-to-end"), 2, "--cases")
     fails(hw4_here("bench", "--end-to-end", "--cases", "t99"), 2, "no case 't99'")
