@@ -21,6 +21,7 @@ LAUNCHERS = {
     "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     SLURM: ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }
+MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,10 @@ def place(env: Mapping[str, str] = os.environ, by_slurm: bool = False) -> Place:
         here, all_here = int(env.get(local, number)), _on_this_node(env, local_size, count)
     except ValueError:
         raise InputError(f"{', '.join(names)}: these variables do not hold a rank and numbers of ranks") from None
-    if not 0 <= number < count:
+    if not 0 <= number < count <= MOST_RANKS:
         raise InputError(f"{rank} is {number}, but {size} is {count}")
+    if not 0 <= here < count or all_here > count:
+        raise InputError(f"{local} is {here} of {all_here} on this node, but {size} is {count}")
     if launcher == SLURM and _shows_each_its_gpus(env):
         here, all_here = 0, 1
     return Place(number, count, here, max(all_here, here + 1), env.get("SLURMD_NODENAME") or os.uname().nodename)
@@ -73,8 +76,10 @@ def _shows_each_its_gpus(env: Mapping[str, str]) -> bool:
 def _on_this_node(env: Mapping[str, str], name: str, size: int) -> int:
     """A number, or Slurm's list of numbers by node, such as 2(x3),1; the number of all where there is none."""
     words = env.get(name, str(size))
-    counts = [int(count) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", words) for _ in range(int(times or 1))]
-    node = int(env.get("SLURM_NODEID", "0")) if len(counts) > 1 else 0
-    if node >= len(counts):
-        raise ValueError(words)
-    return counts[node]
+    listed = [(int(count), int(times or 1)) for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", words)]
+    node = int(env.get("SLURM_NODEID", "0")) if sum(times for _, times in listed) > 1 else 0
+    for count, times in listed if node >= 0 else ():
+        if node < times:
+            return count
+        node -= times
+    raise ValueError(words)

@@ -27,6 +27,7 @@ OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SI
         ({**SLURM, "SLURM_NODEID": "1", "SLURMD_NODENAME": "n2"}, (3, 4, 1, 2)),
         ({**SLURM, "SLURM_GPUS_PER_TASK": "1", "SLURMD_NODENAME": "n2"}, (3, 4, 0, 1)),
         ({**SLURM, **TORCHRUN}, (2, 3, 0, 1)),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x9999999999)"}, (3, 4, 1, 2)),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, (1, 3, 0, 2)),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, 2, 0, 2)),
         # srun gives each its GPUs; torchrun, in one process of srun's, does not.
@@ -52,7 +53,17 @@ def test_a_step_of_ours_has_slurms_place_whatever_was_around_it():
     assert place({**SLURM, **TORCHRUN}, by_slurm=True).rank == 3
 
 
-@pytest.mark.parametrize("env", [{}, {"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}])
+@pytest.mark.parametrize(
+    "env",
+    [
+        *({}, {"RANK": "1"}, {"RANK": "x", "WORLD_SIZE": "2"}, {"RANK": "2", "WORLD_SIZE": "2"}),
+        {"RANK": "0", "WORLD_SIZE": "9" * 30},
+        {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "-1"},
+        {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "1"},
+        {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "3"},
+        {**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x3),1", "SLURM_NODEID": "-9"},
+    ],
+)
 def test_an_environment_without_a_place_is_refused(env):
     with pytest.raises(InputError):
         place(env)
