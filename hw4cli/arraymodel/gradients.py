@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
-from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import Launch, Plan
@@ -70,6 +70,23 @@ def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
         (read, STATS * rows + counts),
         (read, STATS * rows + counts),
         0,
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def _pieces(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """From O, dO and the LSE two numbers a row, which leave as a sector; of V, but for bfloat16, the largest, and
+    scales of each tile; of float32 all four matrices in two pieces, as many bytes. What is left in shared memory is
+    next to nothing."""
+    matrices, scales = (2 * sizes.q, 0) if work.dtype == BFLOAT16 else (2 * sizes.q + sizes.k, launch.grid)
+    parts = 0
+    if work.dtype == FLOAT32:
+        matrices, parts = 3 * sizes.q + 2 * sizes.k, 2 * (sizes.q + sizes.k)
+    read = matrices + FLOAT * sizes.rows
+    return LaunchModel(
+        launch.symbol,
+        (read, parts + STATS * sizes.rows + 4 * FLOAT * scales),
+        (read, parts + SECTOR * (sizes.rows + scales)),
         ffma_flops=2 * work.d * sizes.rows,
     )
 
@@ -229,6 +246,7 @@ def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> Launch
 _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
     "backward_delta": _delta,
     "backward_stats": _stats,
+    "backward_pieces": _pieces,
     "backward_dq": _dq,
     "backward_dkdv": _dkdv,
     "backward_mma_dq": _dq,

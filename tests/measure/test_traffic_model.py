@@ -6,6 +6,8 @@ import pytest
 from helpers import ROOT
 from recordings import H200, PROFILED, counted, counted_on_an_h200, models
 
+from hw4cli.arraylab.named import workload
+from hw4cli.arraymodel.launches import array_models, plan_of
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.measure.gpus import model_named
 from hw4cli.measure.model import launch_models
@@ -145,6 +147,24 @@ def test_the_other_rungs_move_the_bytes_of_the_model():
         elif kernel not in missing:
             assert measured == pytest.approx(model.l2[0], rel=0.005), line
     assert len(seen) == len(VARIANTS) - 3
+
+
+def test_what_prepares_gradients_by_fragments_moves_the_bytes_of_the_model():
+    (found,) = (pair for pair in counted_on_an_h200("backward_mma") if pair[0]["launch"] == "backward_pieces")
+    line, model = found
+    for name, bytes_ in (("dram_read", model.dram[0]), ("l2_to_l1", model.l2[0])):
+        assert 1e6 * float(line[name]) == pytest.approx(bytes_, rel=0.01), name
+    assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.1)
+
+
+def test_what_prepares_float32_gradients_writes_pieces_of_all_four_matrices():
+    work = workload("B=1 H=4 N=1024 d=64 dtype=fp32").work
+    bfloat = workload("B=1 H=4 N=1024 d=64 dtype=bf16").work
+    pieces, short = (array_models(plan_of("backward_mma", one, H200), one, H200)[0] for one in (work, bfloat))
+    matrix = 4 * 4 * 1024 * 64
+    assert 4 * matrix < pieces.dram[1] - 8 * 4096 < 4.01 * matrix  # and scales of tiles
+    assert pieces.dram[0] - 4 * 4096 == 5 * matrix  # Q, K, V, O and dO
+    assert short.dram[0] - 4 * 4096 == matrix  # O and dO, of half the bytes
 
 
 def test_gradients_on_hopper_move_the_bytes_of_the_model():
