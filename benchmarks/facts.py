@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from hw4cli.compute.bounds import PROVEN
-from hw4cli.compute.dispatch import LONG_ROWS
+from hw4cli.compute.dispatch import LONG_ROWS, ranking
+from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.lab.tune import TunedRow, finding
 from hw4cli.problem.shape import Shape
@@ -116,7 +117,7 @@ def tuned_source(records: Records, spread: float) -> str:
             if len({row["kernel"] for row in one["rows"]}) < 2:
                 continue
             name = workload(Shape(*one["shape"], causal=one["causal"]))
-            best = finding([TunedRow.of(row) for row in one["rows"]], spread)
+            best = finding([TunedRow.of(row) for row in one["rows"]], spread, taken_first(record, one))
             found[record["machine"]["gpu"]].setdefault(name, _entry(name, best, record["date"]))
     lines = "".join(f'    "{gpu}": {{\n{"".join(entries.values())}    }},\n' for gpu, entries in sorted(found.items()))
     return (
@@ -128,6 +129,13 @@ def tuned_source(records: Records, spread: float) -> str:
         + (f"\n{lines}" if lines else "")
         + "}\n"
     )
+
+
+def taken_first(record: dict[str, Any], workload: dict[str, Any]) -> str:
+    """The kernel that `auto` takes first for a workload of a record of `hw4 tune`, if nothing was tuned."""
+    _, N, d = workload["shape"]
+    props = DEVICES[compute_capability(record)]
+    return ranking(props, record["machine"]["gpu"], d, N, workload["causal"])[0][0]
 
 
 def _entry(name: str, best: Finding, date: str) -> str:

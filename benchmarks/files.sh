@@ -46,7 +46,7 @@ for record in $what; do
     heads) bench split exact flash $heads ;;
     thirty) bench split split8 exact flash --cases t01-t30 ;;
     tuned) tune --quick --cases t01-t30 ;;
-    tuned-full) tune --cases t12,t24,t28,t29,t30 ;;
+    tuned-full) tune --cases t12,t28,t29,t30 ;;
     tuned-flash) tune flash --cases t28 ;;
     seq)
         make seq && run -m hw4cli gen t02,t06,t10 && bench --end-to-end --cases t02,t06,t10 --runs 3 \

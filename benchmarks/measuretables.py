@@ -3,8 +3,7 @@
 import re
 from typing import Any
 
-from hw4cli.compute.dispatch import ranking
-from hw4cli.compute.plan import DEVICES
+from benchmarks.facts import taken_first
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.lab.tune import AUTOMATIC, TunedRow, finding
 from hw4cli.measure.explanation import explain_plan, nearest
@@ -58,7 +57,8 @@ def tuned(records: list[Record], spread: float) -> str:
     lines, slower = [], 0
     for source, one in ((record, one) for record in records for one in record["workloads"]):
         timed = _timed(one)
-        before, after = _before(source, one, timed), _after(timed, spread)
+        before = _before(source, one, timed)
+        after = _after(timed, spread, before.kernel)
         gain = (before.median or 0.0) / (after.median or 1.0)
         slower += gain < 1
         lines.append(
@@ -78,7 +78,7 @@ def tuned(records: list[Record], spread: float) -> str:
 def quickly(full: Record, quick: Record) -> str:
     """A line for each workload of which every tile was timed: the kernel that `hw4 tune --quick` takes, by its own
     tile, beside the fastest of all; both times are of the former record."""
-    taken = {_key(one): _after(_timed(one), 0.0).kernel for one in quick["workloads"]}
+    taken = {_key(one): _after(_timed(one), 0.0, taken_first(quick, one)).kernel for one in quick["workloads"]}
     lines, worst = [], 0.0
     for one in full["workloads"]:
         timed = _timed(one)
@@ -104,15 +104,13 @@ def _timed(workload: Record) -> list[TunedRow]:
 
 def _before(record: Record, workload: Record, timed: list[TunedRow]) -> TunedRow:
     """What `auto` takes by itself, of the kernels that were timed."""
-    major, minor = record["machine"].get("compute_capability", "9.0").split(".")
-    _, N, d = workload["shape"]
-    order = ranking(DEVICES[10 * int(major) + int(minor)], record["machine"]["gpu"], d, N, workload["causal"])[0]
-    return next(row for name in (*order, *AUTOMATIC) for row in timed if row.own and row.kernel == name)
+    order = (taken_first(record, workload), *AUTOMATIC)
+    return next(row for name in order for row in timed if row.own and row.kernel == name)
 
 
-def _after(timed: list[TunedRow], spread: float) -> TunedRow:
-    """What `auto` takes once it was tuned."""
-    best = finding(timed, spread)
+def _after(timed: list[TunedRow], spread: float, first: str) -> TunedRow:
+    """What `auto` takes once it was tuned, in place of the kernel that it took first."""
+    best = finding(timed, spread, first)
     kernel = best.kernels[0]
     tile = best.tiles.get(kernel)
     return next(row for row in timed if row.kernel == kernel and (row.own if tile is None else row.sizes == tile))

@@ -9,23 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.arraymodel.around import ONE_PASS, STATS, delta, pieces, round_sums, stats, sums
 from hw4cli.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
-from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.gradients import hopper, mma, once
 from hw4cli.gradients import plan as cores
-from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
 from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
 
-ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
 HOPPER = (hopper.NAME, *ONE_PASS)
 BACKWARD = (cores.NAME, mma.NAME, *HOPPER)
-STATS = 2 * FLOAT  # bytes of a row's LSE and delta
-COUNT = 4  # bytes
 WARPS = 4  # of a warpgroup
 
 
@@ -40,66 +37,6 @@ def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchMo
     if not cache or plan.variant not in HOPPER:
         return models
     return [_with_again(model, plan, launch, work, cache) for model, launch in zip(models, plan.launches, strict=True)]
-
-
-# ---- What runs before and behind the passes
-
-
-def _delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """A warp a row: its one number leaves as a sector."""
-    return LaunchModel(
-        launch.symbol,
-        (2 * sizes.q, FLOAT * sizes.rows),
-        (2 * sizes.q, SECTOR * sizes.rows),
-        0,
-        ffma_flops=2 * work.d * sizes.rows,
-    )
-
-
-def _stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """From O, dO and the LSE two numbers a row, also of rows that fill a tile; one pass also clears its
-    counts, and backward_atomic its sums."""
-    streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
-    rows = hopper.stats_rows(work, streamed)
-    counts = COUNT * (rows // streamed + 1) if plan.variant in ONE_PASS else 0
-    if plan.variant == once.ATOMIC.name:
-        counts += _sums(plan, work)
-    read = 2 * sizes.q + FLOAT * sizes.rows
-    return LaunchModel(
-        launch.symbol,
-        (read, STATS * rows + counts),
-        (read, STATS * rows + counts),
-        0,
-        ffma_flops=2 * work.d * sizes.rows,
-    )
-
-
-def _pieces(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """From O, dO and the LSE two numbers a row, which leave as a sector; of V, but for bfloat16, the largest, and
-    scales of each tile; of float32 all four matrices in two pieces, as many bytes. What is left in shared memory is
-    next to nothing."""
-    matrices, scales = (2 * sizes.q, 0) if work.dtype == BFLOAT16 else (2 * sizes.q + sizes.k, launch.grid)
-    parts = 0
-    if work.dtype == FLOAT32:
-        matrices, parts = 3 * sizes.q + 2 * sizes.k, 2 * (sizes.q + sizes.k)
-    read = matrices + FLOAT * sizes.rows
-    return LaunchModel(
-        launch.symbol,
-        (read, parts + STATS * sizes.rows + 4 * FLOAT * scales),
-        (read, parts + SECTOR * (sizes.rows + scales)),
-        ffma_flops=2 * work.d * sizes.rows,
-    )
-
-
-def _round(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """The sums of whole tiles become rows of dQ."""
-    read = _sums(plan, work)
-    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q), 0)
-
-
-def _sums(plan: Plan, work: Workload) -> int:
-    """Bytes of dQ in float32, of whole tiles."""
-    return FLOAT * hopper.stats_rows(work, plan.macros["ONCE_TILE"]) * plan.macros["COLUMNS"]
 
 
 # ---- The passes
@@ -179,7 +116,7 @@ def _once(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
     computed: dict[str, Any] = _by_groups(plan, 4, 2 * passes.tiles, plan.macros["ONCE_TILE"], adds=True)
     return replace(
         passes,
-        dram=(read, written + _sums(plan, work)),
+        dram=(read, written + sums(plan, work)),
         l2=(passes.l2[0], passes.l2[1] + passes.tiles * part),
         **computed,
     )
@@ -244,15 +181,15 @@ def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> Launch
 
 
 _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
-    "backward_delta": _delta,
-    "backward_stats": _stats,
-    "backward_pieces": _pieces,
+    "backward_delta": delta,
+    "backward_stats": stats,
+    "backward_pieces": pieces,
     "backward_dq": _dq,
     "backward_dkdv": _dkdv,
     "backward_mma_dq": _dq,
     "backward_mma_dkdv": _dkdv,
     **dict.fromkeys(ONE_PASS, _once),
-    "backward_round": _round,
+    "backward_round": round_sums,
 }
 
 

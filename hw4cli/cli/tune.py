@@ -233,10 +233,12 @@ def _timed(
 
 def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
     """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
+    from hw4cli.compute.dispatch import ranking
     from hw4cli.lab.tune import automatic, finding
     from hw4cli.tuning.store import keep, machine_of
 
-    found = finding(rows)
+    own = ranking(gpu.props, gpu.name, shape.d, shape.N, shape.causal)[0][0]
+    found = finding(rows, first=own)
     choices = automatic(shape, gpu.props)
     able = {name for name in choices if gpu.props.cc >= VARIANTS[name].least_cc and not gpu.props.gfx}
     if not able <= {*found.kernels}:

@@ -220,9 +220,10 @@ def _row(one: Candidate, measurement: Measurement, status: str) -> TunedRow:
     return one.row(status, median=median, low=low, high=high, samples=len(measurement.times), **facts)
 
 
-def finding(rows: Sequence[TunedRow], margin: float = 0.0) -> Finding:
+def finding(rows: Sequence[TunedRow], margin: float = 0.0, first: str = "") -> Finding:
     """What `auto` may go by: its kernels from fast to slow, and a tile where one is surely faster than the kernel's
-    own: the intervals of the medians lie apart, by a margin (a share of the time) more than touching."""
+    own: the intervals of the medians lie apart, by a margin (a share of the time) more than touching. `first`: the
+    kernel that it takes by itself, which stays first unless another one is surely faster."""
     timed = [row for row in rows if row.median is not None and row.kernel in AUTOMATIC]
     best: dict[str, TunedRow] = {}
     for row in timed:  # the fastest come first
@@ -231,6 +232,9 @@ def finding(rows: Sequence[TunedRow], margin: float = 0.0) -> Finding:
         if surely and row.kernel not in best:
             best[row.kernel] = row
     order = sorted(best.values(), key=lambda row: row.median or 0.0)
+    stays = best.get(first)
+    if stays and (order[0].high or 0.0) * (1 + margin) >= (stays.low or 0.0):
+        order.sort(key=lambda row: row is not stays)
     tiles = {row.kernel: row.sizes for row in order if not row.own}
     return Finding(tuple(row.kernel for row in order), tiles)
 

@@ -45,7 +45,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=1024 d=64 rows=2^14": (
-            ("split", "exact", "flash"),
+            ("split", "split8", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -55,7 +55,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=2048 d=64 rows=2^14": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -90,7 +90,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=1024 d=64 rows=2^18": (
-            ("split", "exact", "flash"),
+            ("split", "split8", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -100,12 +100,12 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=2048 d=64 rows=2^17": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
         "N=2048 d=64 rows=2^19": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -115,7 +115,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=4096 d=64 rows=2^18": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -125,7 +125,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=8192 d=64 rows=2^16": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -135,7 +135,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=16384 d=64 rows=2^16": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),
@@ -145,7 +145,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             "2026-11-22",
         ),
         "N=32768 d=64 rows=2^16": (
-            ("split", "exact", "flash"),
+            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),

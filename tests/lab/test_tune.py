@@ -84,6 +84,15 @@ def test_a_tile_whose_interval_meets_that_of_the_kernels_own_is_not_kept():
     assert finding([row("flash", (128, 64), 0.9), rows[1]]).tiles == {"flash": {"BR": 128, "BC": 64}}
 
 
+def test_the_kernel_that_auto_takes_stays_first_unless_another_is_surely_faster():
+    rows = [row("split", (192, 64), 0.99, own=True), replace(row("split8", (192, 64), 1.0, own=True), low=0.97)]
+    assert finding(rows).kernels == ("split", "split8")
+    assert finding(rows, first="split8").kernels == ("split8", "split")
+    assert finding([replace(rows[0], high=0.96), rows[1]], first="split8").kernels == ("split", "split8")
+    assert finding([replace(rows[0], high=0.96), rows[1]], 0.03, first="split8").kernels == ("split8", "split")
+    assert finding(rows[:1], first="split8").kernels == ("split",)
+
+
 def test_knobs_of_the_own_tile_are_tried_one_at_a_time_and_kept_with_it():
     chosen = [*candidates([VARIANTS["flash"], VARIANTS["split"]], Shape(4, 4096, 64), DEVICES[90])]
     knobs = {one.name for one in chosen if one.knobs}
@@ -158,7 +167,8 @@ def test_a_committed_tile_is_faster_by_more_than_runs_differ():
     def tuned(*rows):
         flash = row((128, 32), 5.0, own=True, kernel="flash")  # a record of one kernel alone does not count
         one = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "rows": [*rows, flash]}
-        record = {"date": "2026-11-22", "machine": {"gpu": "NVIDIA H200"}, "workloads": [one]}
+        machine = {"gpu": "NVIDIA H200", "compute_capability": "9.0"}
+        record = {"date": "2026-11-22", "machine": machine, "workloads": [one]}
         scope = {}
         exec(tuned_source([record], 0.03), scope)
         return scope["TUNED"]["NVIDIA H200"]["N=16384 d=64 rows=2^16"]

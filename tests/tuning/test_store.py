@@ -189,7 +189,7 @@ def test_what_is_committed_can_be_planned_where_it_counts():
         for name, (kernels, tiles, _) in workloads.items():
             N, d, rows = (int(number) for number in re.fullmatch(r"N=(\d+) d=(\d+) rows=2\^(\d+).*", name).groups())
             shape = Shape(max(1, (1 << rows) // N), N, d, causal=name.endswith("causal"))
-            assert {"split", "exact", "flash"} == {*kernels}
+            assert {"split", "exact", "flash"} == {*kernels} - {"split8"}
             for kernel in kernels:
                 plan = VARIANTS[kernel].plan(shape, props, tiles.get(kernel))
                 assert all(launch.shared <= props.shared_limit for launch in plan.launches), (gpu, name, kernel)

@@ -1,0 +1,70 @@
+"""What launches before and behind the passes of gradients move: numbers of each row, pieces of matrices, sums of dQ."""
+
+from hw4cli.arraymodel.counts import Sizes
+from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.compute.formulas import FLOAT
+from hw4cli.compute.plan import Launch, Plan
+from hw4cli.gradients import hopper, once
+from hw4cli.measure.metrics import SECTOR
+from hw4cli.measure.model import LaunchModel
+
+ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
+STATS = 2 * FLOAT  # bytes of a row's LSE and delta
+COUNT = 4  # bytes
+
+
+def delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """A warp a row: its one number leaves as a sector."""
+    return LaunchModel(
+        launch.symbol,
+        (2 * sizes.q, FLOAT * sizes.rows),
+        (2 * sizes.q, SECTOR * sizes.rows),
+        0,
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """From O, dO and the LSE two numbers a row, also of rows that fill a tile; one pass also clears its
+    counts, and backward_atomic its sums."""
+    streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
+    rows = hopper.stats_rows(work, streamed)
+    counts = COUNT * (rows // streamed + 1) if plan.variant in ONE_PASS else 0
+    if plan.variant == once.ATOMIC.name:
+        counts += sums(plan, work)
+    read = 2 * sizes.q + FLOAT * sizes.rows
+    return LaunchModel(
+        launch.symbol,
+        (read, STATS * rows + counts),
+        (read, STATS * rows + counts),
+        0,
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def pieces(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """From O, dO and the LSE two numbers a row, which leave as a sector; of V, but for bfloat16, the largest, and
+    scales of each tile; of float32 all four matrices in two pieces, as many bytes. What is left in shared memory is
+    next to nothing."""
+    matrices, scales = (2 * sizes.q, 0) if work.dtype == BFLOAT16 else (2 * sizes.q + sizes.k, launch.grid)
+    parts = 0
+    if work.dtype == FLOAT32:
+        matrices, parts = 3 * sizes.q + 2 * sizes.k, 2 * (sizes.q + sizes.k)
+    read = matrices + FLOAT * sizes.rows
+    return LaunchModel(
+        launch.symbol,
+        (read, parts + STATS * sizes.rows + 4 * FLOAT * scales),
+        (read, parts + SECTOR * (sizes.rows + scales)),
+        ffma_flops=2 * work.d * sizes.rows,
+    )
+
+
+def round_sums(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
+    """The sums of whole tiles become rows of dQ."""
+    read = sums(plan, work)
+    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q), 0)
+
+
+def sums(plan: Plan, work: Workload) -> int:
+    """Bytes of dQ in float32, of whole tiles."""
+    return FLOAT * hopper.stats_rows(work, plan.macros["ONCE_TILE"]) * plan.macros["COLUMNS"]
