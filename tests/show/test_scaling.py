@@ -90,3 +90,11 @@ def test_a_damaged_record_is_refused(tmp_path, changed):
 def test_one_number_of_gpus_shows_no_scaling(tmp_path):
     with pytest.raises(InputError, match="one number of GPUs shows no scaling"):
         scaling([load_scaling(record(tmp_path, strong("large", LARGE, 2, 8.0)))])
+
+
+def test_seconds_of_a_machine_may_be_short_and_its_rates_not(tmp_path):
+    row = strong("large", LARGE, 1, 16.0)
+    for name in ("opening", "starting"):
+        assert load_scaling(record(tmp_path, row, rates={**RATES, name: 0.011})).steps
+    with pytest.raises(InputError, match="damaged"):
+        load_scaling(record(tmp_path, row, rates={**RATES, "flops": 0.011}))
