@@ -94,11 +94,12 @@ class ClassArray(Classroom):
 
     def _failure(self, member: Submission, log: Path) -> str:
         """Why a member's task did not finish its judging: the reason in the journal, or else the task's output."""
-        with suppress(Hw4Error):
-            standing = self._standing(member)
-            faults = [result.reason for result in standing.results.values() if result.verdict is Verdict.JE]
-            if standing.note or faults:
-                return standing.note or f"{counted(len(faults), 'case')} could not be judged: {faults[0]}"
+        if self._has_journal(member):
+            with suppress(Hw4Error):
+                standing = self._standing(member)
+                faults = [result.reason for result in standing.results.values() if result.verdict is Verdict.JE]
+                if standing.note or faults:
+                    return standing.note or f"{counted(len(faults), 'case')} could not be judged: {faults[0]}"
         lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
         return f"its task ended before all was judged: {slurm.error_lines(lines)}"
 

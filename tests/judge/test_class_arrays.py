@@ -43,6 +43,17 @@ def test_an_array_that_nobody_could_wait_for_is_cancelled(commands, two, tmp_pat
     assert (tmp_path / "cancelled").read_text() == "7\n"
 
 
+def test_a_student_whose_task_never_began_is_reported_with_what_the_task_printed(commands, two, tmp_path):
+    shell_program(commands / "scontrol", "echo MaxArraySize = 4")
+    answering_program(tmp_path / "class" / "ann" / "hw4", two)
+    (tmp_path / "out" / "slurm").mkdir(parents=True)
+    (tmp_path / "out" / "slurm" / "7_0.txt").write_text("slurmstepd: error: the node has no disk\n")
+    args = ("--class", tmp_path / "class", "--output", tmp_path / "out", "--dir", two, "--slurm", "-N1", *OPEN)
+    result = run_hw4("judge", *args, "t01")
+    assert result.returncode == 3, result.stderr
+    assert "ann: its task ended before all was judged: the node has no disk" in result.stderr
+
+
 def test_students_are_found_without_a_question_for_each(tmp_path, monkeypatch):
     for number in range(50):
         (tmp_path / f"s{number:02}").mkdir()
