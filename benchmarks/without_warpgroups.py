@@ -1,4 +1,4 @@
-"""`split` by mma.sync alone, as on tensor cores before Hopper's, beside what a Hopper GPU takes: a record of its own.
+"""`split` and `split8` by mma.sync alone, as on tensor cores before Hopper's, beside what a Hopper GPU takes.
 
 python -m benchmarks.without_warpgroups --cases t22,t30 --output benchmarks/h200-split-mma.json
 """
@@ -16,15 +16,16 @@ from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import Rule
 from hw4cli.problem import suite
 
-KERNEL = "split"
-NAME = f"{KERNEL}-mma"  # in records; no kernel's name, so that nothing chooses by these times
-CASES = "t12,t21,t22,t28,t29,t30"
+KERNELS = "split", "split8"
+CASES = "t12,t21,t22,t24,t25,t28,t29,t30"
 
 
-def by_warps(gpu: Gpu) -> Implementation:
-    """The kernel as a GPU takes it whose warpgroups do not multiply."""
+def by_warps(gpu: Gpu) -> list[Implementation]:
+    """The kernels as a GPU takes them whose warpgroups do not multiply. In records they have no kernel's name, so that
+    nothing chooses by these times."""
     gpu.props = replace(gpu.props, warpgroups=False)
-    return Implementation(NAME, kernel_implementation(gpu, GpuTimer(gpu), KERNEL).prepare)
+    timer = GpuTimer(gpu)
+    return [Implementation(f"{name}-mma", kernel_implementation(gpu, timer, name).prepare) for name in KERNELS]
 
 
 def main() -> int:
@@ -37,9 +38,10 @@ def main() -> int:
     cases = [(case.name, case.shape, case.seed) for case in suite.select([options.cases])]
     gpu, other = Gpu(), Gpu()
     timer, warps = GpuTimer(gpu), by_warps(other)
-    implementations = [warps, kernel_implementation(gpu, timer, KERNEL)]
+    implementations = [*warps, *(kernel_implementation(gpu, timer, name) for name in KERNELS)]
     for one in (gpu, other):
-        compile_side_by_side(one, (VARIANTS[KERNEL].plan(shape, one.props) for _, shape, _ in cases))
+        plans = (VARIANTS[name].plan(shape, one.props) for _, shape, _ in cases for name in KERNELS)
+        compile_side_by_side(one, plans)
     before, sgemm = timer.clocks(), timer.sgemm_tflops()
     rows = []
     for case in cases:

@@ -27,6 +27,10 @@ template <unsigned BYTES> __device__ __forceinline__ void copy_bulk(unsigned to,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "n"(BYTES), "r"(barrier) : "memory");
 }
+// Asks for whole 16-byte chunks of global memory to be brought to the L2 cache.
+__device__ __forceinline__ void prefetch_bulk(const void* from, unsigned bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 // Copies whole 16-byte chunks from shared to global memory; add_bulk: adds float32 to those that are there. A thread's
 // copies since the last call of end_stores are a group; wait until all have read shared memory, or have taken place.
 template <unsigned BYTES> __device__ __forceinline__ void store_bulk(void* to, unsigned from) {

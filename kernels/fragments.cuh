@@ -4,6 +4,7 @@
 
 #include "absmax.cuh"
 #include "epilogue.cuh"
+#include "integers.cuh"
 #include "softmax.cuh"
 #include "tiles.cuh"
 
@@ -45,6 +46,20 @@ __device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int
         r.Q[0][i][step][e] = pair.hi, r.Q[1][i][step][e] = pair.lo;
     });
 }
+#if INT8
+// Q: hi, and in place of lo its integers.
+__device__ __forceinline__ Largest load_integers(RowState& r, const float* q, int rows_left) {
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int step = 0; step < STEPS; step++) UNROLL for (int e = 0; e < 4; e++) {
+        const int row = i * 16 + threadIdx.x % 32 / 4 + e % 2 * 8, c = step % (STEPS / 2) * 32 + threadIdx.x % 4 * 4 + e / 2 * 16;
+        const float4 x = row < rows_left && c < D ? *(const float4*)(q + row * D + c) : float4{0, 0, 0, 0};
+        const HiIntegers a = split_integers(x.x, x.y), b = split_integers(x.z, x.w);
+        r.Q[1][i][step][e] = step < STEPS / 2 ? __byte_perm(a.lo, b.lo, 0x5410) : __byte_perm(a.whole, b.whole, 0x5410);
+    }
+    return each_query(q, rows_left, [&](int i, int step, int e, float2 x) {
+        r.Q[0][i][step][e] = halves(x.x * QK_FACTOR, x.y * QK_FACTOR);
+    });
+}
+#endif
 
 __device__ __forceinline__ void zero(RowState& r) {
     UNROLL for (int i = 0; i < MI; i++) {

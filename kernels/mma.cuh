@@ -18,6 +18,20 @@ __device__ __forceinline__ void mma(float* c, const unsigned* a, const unsigned*
                      : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
 #endif
 }
+#if ARCH >= 800
+// c = a b + from, or c += a b, of integers of 8 bits: 16x32 times 32x8. A register holds four neighbours where those of fp16 hold
+// two, so that matrices of bytes are loaded as halves are.
+__device__ __forceinline__ void mma(int* c, const unsigned* a, const unsigned* b, int from) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+                 : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(from));
+}
+__device__ __forceinline__ void mma(int* c, const unsigned* a, const unsigned* b) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
 // Four 8x8 matrices; lane l gives the address of row l%8 of matrix l/8.
 __device__ __forceinline__ void load_matrices(unsigned* r, unsigned at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -23,6 +23,10 @@ struct Part { int task, first, last; };  // of a task, tiles `first` to `last`
 // Part n of this block, of the first batches or of the others; false if there is none. A block takes its share from the end
 // on: it begins with what the next block ends with, so that nobody waits long.
 template <bool FIRST> __device__ __forceinline__ bool part_of(const Params& p, unsigned n, Part& part) {
+    if (MOST_BLOCKS == 0) {  // a block for each task
+        part = {int(blockIdx.x), 0, int(ceil_div(p.Nk, BC))};
+        return n == 0;
+    }
     const int from = FIRST ? 0 : first_batches(p), to = FIRST ? first_batches(p) : p.batches;
     const unsigned tasks = ceil_div(p.Nq, BR) * p.splits, all = tasks * (to - from), tiles = ceil_div(p.Nk, BC);
     const unsigned block = block_number(), blocks = gridDim.x;

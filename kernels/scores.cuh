@@ -39,10 +39,9 @@ __device__ __forceinline__ void ask_corrections(Corrections& X, unsigned k_at, u
 }
 // The sums of hi hi begin with them.
 __device__ __forceinline__ void take_corrections(Scores S, Corrections& X) {
-    constexpr float FINE = 1 / (ONE8 * LO_ONE8);
     keep(X.of);
     UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
-        S[0][n][e] = fmaf(__int_as_float(X.of[n][e]), FINE, -INTEGERS * FINE);
+        S[0][n][e] = of_integers(X.of[n][e]);
     keep(S[0]);
 }
 __device__ __forceinline__ void ask_scores(const RowState& r, Scores S, unsigned k_at) {
@@ -76,10 +75,6 @@ __device__ __forceinline__ void ask_values(RowState& r, const Probabilities& P, 
     group_end();
 }
 
-// What makes scores, in units of log2, of the sums of products.
-__device__ __forceinline__ float unit_of(const Params& p) {
-    return INT8 ? p.scale * (LOG2E / (QK_FACTOR * QK_FACTOR)) : 1;
-}
 __device__ __forceinline__ void multiply(Scores S, float unit) {
     UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) S[0][n][e] *= unit;
 }

@@ -2,9 +2,10 @@
 //
 // Idea:     Q lo K hi and Q hi K lo are 2^-11 of a score, so 8 bits of either factor are enough, and tensor cores multiply
 //           those twice as fast, with exact sums. They are asked for one tile ahead, and the sum of hi hi begins with them.
-// Geometry: As split, but that K and V are always converted before. Up to 512 keys, up to d = 32 and beyond 64, and without
-//           warp groups, it is split.
-// Shared:   As split for GROUPS; 2 * BR * p bytes of Q in integers in place of what converts.
+// Geometry: As split, but that K and V are always converted before. It is split beyond d = 64 and where split converts in the
+//           block, up to 256 keys; with warp groups up to 512, and up to d = 32, too.
+// Shared:   As split; for GROUPS 2 * BR * p bytes of Q in integers in place of what converts; without warp groups, where there
+//           is room (SHARED_SUMS), 4 * BR * (p + 8) for O of the keys before, which else passes through global memory.
 // Limits:   As split. |Elements| of Q and K up to 3.0029; larger ones are less exact than is proven (docs/accuracy.md).
 // Source:   Integer sums that become floats by their bits: Warren, Hacker's Delight (2nd edition), chapter 17.
 // Before:   split. Two of the four fp16 products become one of integers, twice as deep, in half the time.

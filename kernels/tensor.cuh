@@ -3,10 +3,11 @@
 //
 // A block's warps own MI x 16 rows each. Q's pieces and O stay in registers. Scores are computed one sub-tile of SUB keys
 // ahead of their exponentials, so that MMA, exp2 and conversions of one warp are independent of each other and run at
-// the same time.
+// the same time. INT8: their corrections, one slice ahead of them.
 
 #include "fragments.cuh"
 #include "ring.cuh"
+#include "sums.cuh"
 
 #if !WARPGROUPS  // else warpgroup.cuh multiplies
 constexpr int PROMOTION_TILES = PROMOTION / BC;
@@ -16,9 +17,9 @@ __device__ __forceinline__ void multiply(Scores S, const unsigned (*Q)[STEPS][4]
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) mma(S[i][n], Q[i][step], K[n / 2] + n % 2 * 2);
 }
 // One k16 step of a slice's scores: Q hi K hi + Q lo K hi + Q hi K lo; or first the small products of all steps.
-constexpr int SCORE_STEPS = SMALL_FIRST ? 2 * STEPS : STEPS;
+constexpr int SCORE_STEPS = SMALL_FIRST && !INT8 ? 2 * STEPS : STEPS;
 __device__ __forceinline__ void add_scores(const RowState& r, Scores S, int n, unsigned k_at) {
-    const bool small = !SMALL_FIRST || n < STEPS, large = !SMALL_FIRST || n >= STEPS;
+    const bool small = !INT8 && (!SMALL_FIRST || n < STEPS), large = INT8 || !SMALL_FIRST || n >= STEPS;
     const int step = n % STEPS;
     unsigned hi[SL / 2][4], lo[SL / 2][4];
     UNROLL for (int j = 0; j < SL / 2; j++) {
@@ -28,6 +29,43 @@ __device__ __forceinline__ void add_scores(const RowState& r, Scores S, int n, u
     if (large) multiply(S, r.Q[0], step, hi);
     if (small) multiply(S, r.Q[1], step, hi), multiply(S, r.Q[0], step, lo);
 }
+#if INT8
+static_assert(SMALL_FIRST && SUBS > 1 && !INBLOCK && !SKEW, "what was written, and measured");
+
+// A slice's corrections, which are computed one slice ahead: its sums of hi hi begin with them.
+struct Corrections { int of[MI][SL][4]; };
+__device__ __forceinline__ void add_corrections(const RowState& r, Corrections& X, int step, unsigned k_at) {
+    unsigned K[SL / 2][4];
+    UNROLL for (int j = 0; j < SL / 2; j++) load_matrices(K[j], (k_at ^ step * 32) + j * 16 * ROW + PIECE);
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) {
+        if (step == 0) mma(X.of[i][n], r.Q[1][i][step], K[n / 2] + n % 2 * 2, __float_as_int(INTEGERS));
+        else mma(X.of[i][n], r.Q[1][i][step], K[n / 2] + n % 2 * 2);
+    }
+}
+__device__ __forceinline__ void begin_scores(const RowState&, Scores S, const Corrections& X) {
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
+        S[i][n][e] = of_integers(X.of[i][n][e]);
+}
+__device__ __forceinline__ int end_scores(const RowState& r, Scores S, float unit) {
+    int top = 0;
+    UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+        UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 2 * h; e < 2 * h + 2; e++)
+            S[i][n][e] = fmaf(S[i][n][e], unit, r.base[i][h]), top = max(top, __float_as_int(S[i][n][e]));
+    }
+    return top;
+}
+__device__ __forceinline__ Largest bring_queries(RowState& r, const Params&, const float* q, int rows_left) {
+    return load_integers(r, q, rows_left);
+}
+#else
+struct Corrections {};
+__device__ __forceinline__ void add_corrections(const RowState&, const Corrections&, int, unsigned) {}
+__device__ __forceinline__ void begin_scores(const RowState& r, Scores S, const Corrections&) { begin_scores(r, S); }
+__device__ __forceinline__ int end_scores(const RowState& r, Scores S, float) { return end_scores(r, S); }
+__device__ __forceinline__ Largest bring_queries(RowState& r, const Params& p, const float* q, int rows_left) {
+    return load_queries(r, q, rows_left, p.scale * LOG2E);
+}
+#endif
 // O += P V in 16 columns: hi hi, and with two pieces lo hi and hi lo.
 __device__ __forceinline__ void add_values(RowState& r, const Probabilities& P, int c, unsigned v_at) {
     UNROLL for (int j = 0; j < SL / 2; j++) {
@@ -53,10 +91,11 @@ __device__ __forceinline__ void attend(const Params& p) {
     ring.tiles = p.tiles, ring.first_tile = t.batch * ceil_div(p.Nk, BC) + t.first_key / BC;
     ring.base = shared_address(shared), ring.keys = t.last_key - t.first_key, ring.stages = ceil_div(ring.keys, BC);
     ring.begin();
+    const float unit = unit_of(p);
     RowState r;
     WarpAbsmax of_q;
     const unsigned noted_before = WarpAbsmax::before(p.absmax);
-    of_q.add(Q_TOP, load_queries(r, row_of(p.q, t.batch, row0), p.Nq - row0, p.scale * LOG2E));
+    of_q.add(Q_TOP, bring_queries(r, p, row_of(p.q, t.batch, row0), p.Nq - row0));
     of_q.note(p.absmax, noted_before);
     zero(r);
     UNROLL for (int i = 0; i < MI; i++) r.base[i][0] = r.base[i][1] = 0;
@@ -72,17 +111,23 @@ __device__ __forceinline__ void attend(const Params& p) {
         float* to = p.splits > 1 ? p.partial_o + row * D : row_of(p.o, t.batch, row0);
         store(r, p, t.batch, row0, to, p.row_stats + row, again, last && p.splits == 1);
     };
+    const Sums sums{ring.base + STAGES * (STAGE + 16)};  // SHARED_SUMS: there instead
     const unsigned k_lane = swizzle((lane & 7) + (lane >> 4) * 8, lane >> 3 & 1);
     const unsigned v_lane = swizzle(lane & 15, lane >> 4) + 2 * PIECE;
     constexpr unsigned SLICE = SL * 8 * ROW;
 
     ring.ready(0);
     Scores S[SLICES];
+    Corrections X;
     int top = 0;
+    if (INT8) UNROLL for (int n = 0; n < STEPS; n++) add_corrections(r, X, n, ring.at(0) + k_lane);
     UNROLL for (int t = 0; t < SLICES; t++) {
-        begin_scores(r, S[t]);
-        UNROLL for (int n = 0; n < SCORE_STEPS; n++) add_scores(r, S[t], n, ring.at(0) + k_lane + t * SLICE);
-        if (t + 1 < SLICES) top = end_scores(r, S[t]);
+        begin_scores(r, S[t], X);
+        UNROLL for (int n = 0; n < SCORE_STEPS; n++) {
+            if (INT8) add_corrections(r, X, n, ring.at(0) + k_lane + (t + 1) * SLICE);
+            add_scores(r, S[t], n, ring.at(0) + k_lane + t * SLICE);
+        }
+        if (t + 1 < SLICES) top = end_scores(r, S[t], unit);
     }
     Probabilities before = {};  // SKEW: P of the slice before, which still has to meet its V
     unsigned v_before = ring.at(0) + v_lane;
@@ -95,12 +140,13 @@ __device__ __forceinline__ void attend(const Params& p) {
             if (mask.is_empty()) break;
             const unsigned v_at = ring.at(stage) + v_lane + u * SUB * ROW;
             unsigned k_at = ring.at(stage) + k_lane + (u + 1) * SUB * ROW;
-            if (u + 1 == SUBS) {
-                if (stage + 1 < ring.stages) ring.ready(stage + 1);
-                // past the end: whatever lies there, its scores are not used (causal: the last again, which is there)
-                k_at = ring.at(CAUSAL ? min(stage + 1, ring.stages - 1) : stage + 1) + k_lane;
-            }
-            top = max(top, end_scores(r, S[SLICES - 1]));
+            if (u + 1 + INT8 == SUBS && stage + 1 < ring.stages) ring.ready(stage + 1);
+            // past the end: whatever lies there, its scores are not used (causal: the last again, which is there)
+            const unsigned next_k = ring.at(CAUSAL ? min(stage + 1, ring.stages - 1) : stage + 1) + k_lane;
+            if (u + 1 == SUBS) k_at = next_k;
+            // INT8: the first slice behind those
+            const unsigned behind = u + 2 < SUBS ? k_at + SUB * ROW : next_k + (u + 2 - SUBS) * SUB * ROW;
+            top = max(top, end_scores(r, S[SLICES - 1], unit));
             if (!mask.is_full(SUB)) apply(mask, S);
             // Lazy: only when a score has grown so far that P could pass 2^GROWN; the first time, always.
             if (__builtin_expect(sub == 0 || outgrown(top), 0)) {
@@ -122,15 +168,16 @@ __device__ __forceinline__ void attend(const Params& p) {
             Scores next[SLICES];
             auto compute = [&](auto more) {
                 UNROLL for (int t = 0; t < SLICES; t++) {
-                    begin_scores(r, next[t]);
+                    begin_scores(r, next[t], X);
                     Probabilities P;
                     UNROLL for (int n = 0; n < SCORE_STEPS; n++) {
+                        if (INT8) add_corrections(r, X, n, t + 1 < SLICES ? k_at + (t + 1) * SLICE : behind);
                         if (more.value) add_scores(r, next[t], n, k_at + t * SLICE);
                         UNROLL for (int x = n * SL * MI / SCORE_STEPS; x < (n + 1) * SL * MI / SCORE_STEPS; x++)
                             weigh(r, S[t], x / SL, x % SL, P);
                         UNROLL for (int c = n * NO / 2 / SCORE_STEPS; SKEW && c < (n + 1) * NO / 2 / SCORE_STEPS; c++)
                             add_values(r, before, c, v_before);
-                        if (more.value && n == SCORE_STEPS / 2 && t > 0) top = max(top, end_scores(r, next[t - 1]));
+                        if (more.value && n == SCORE_STEPS / 2 && t > 0) top = max(top, end_scores(r, next[t - 1], unit));
                     }
                     if (SKEW) {
                         before = P, v_before = v_at + t * SLICE;
@@ -141,17 +188,20 @@ __device__ __forceinline__ void attend(const Params& p) {
             };
             if (!INBLOCK || sub + 1 < subs) compute(Bool<true>{});
             else compute(Bool<false>{});  // few keys: the scores past the end would cost too much
-            if (BULK && u == 0 && stage > 0) ring.release(stage - 1);
+            if (BULK && u == (INT8 ? SUBS - 1 : 0) && stage >= !INT8) ring.release(stage - !INT8);
             UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int i = 0; i < MI; i++)
                 UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) S[t][i][n][e] = next[t][i][n][e];
         }
         if (!INBLOCK && (stage + 1) % PROMOTION_TILES == 0 && stage + 1 < ring.stages) {
-            promote(stage >= PROMOTION_TILES, false);
-            zero(r);
+            const bool again = stage >= PROMOTION_TILES;
+            if (SHARED_SUMS) sums.take(r, again);
+            else promote(again, false), zero(r);
         }
     }
     if (SKEW) UNROLL for (int c = 0; c < NO / 2; c++) add_values(r, before, c, v_before);
     if (INBLOCK) ring.absmax.note(p.absmax, WarpAbsmax::before(p.absmax));
-    promote(ring.stages > PROMOTION_TILES, true);
+    const bool again = ring.stages > PROMOTION_TILES;
+    if (SHARED_SUMS && again) sums.add_to(r);
+    promote(!SHARED_SUMS && again, true);
 }
 #endif  // !WARPGROUPS

@@ -9,13 +9,14 @@
 #include "hopper.cuh"
 #include "parts.cuh"
 #include "scores.cuh"
+#include "sums.cuh"
 
 #if GROUPS
 // Shared memory: STAGES tiles of K and V, a ring; two barriers for each; the block's number; ones for the 16 keys of a
 // product; O, l and BIAS - m of the keys before; what is to be converted, or (INT8) Q in integers.
 constexpr unsigned BARRIERS_AT = STAGES * STAGE;
 constexpr unsigned ONES_AT = ceil_div(NUMBER_AT + 16, 1024) * 1024;
-constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + (NO + 1) * WORKERS * 16;
+constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + SUMS_BYTES;
 
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
 static_assert(!AHEAD || THREADS - WORKERS - 32 == HELPERS, "the warps that convert");
@@ -40,30 +41,6 @@ struct Tiles {
     __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
     __device__ __forceinline__ void release(unsigned n) const {
         if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
-    }
-};
-
-// O, l and BIAS - m of the keys before, added up in float32, in shared memory.
-struct Sums {
-    unsigned at;
-    __device__ __forceinline__ unsigned place(int n) const { return at + (n * WORKERS + threadIdx.x) * 16; }
-    // Takes r, after what is here already (`again`).
-    __device__ __forceinline__ void take(RowState& r, bool again) const {
-        if (again) add_to(r);
-        store_shared(place(NO), r.l[0][0], r.l[0][2], r.base[0][0], r.base[0][1]);
-        UNROLL for (int n = 0; n < NO; n++)
-            store_shared(place(n), r.O[0][n][0], r.O[0][n][1], r.O[0][n][2], r.O[0][n][3]);
-        zero(r);
-    }
-    __device__ __forceinline__ void add_to(RowState& r) const {
-        const Four old = load_shared(place(NO));
-        float shrink[2];
-        UNROLL for (int h = 0; h < 2; h++)
-            shrink[h] = exp2_fast(r.base[0][h] - old.v[2 + h]), r.l[0][2 * h] = fmaf(old.v[h], shrink[h], r.l[0][2 * h]);
-        UNROLL for (int n = 0; n < NO; n++) {
-            const Four x = load_shared(place(n));
-            UNROLL for (int e = 0; e < 4; e++) r.O[0][n][e] = fmaf(x.v[e], shrink[e / 2], r.O[0][n][e]);
-        }
     }
 };
 

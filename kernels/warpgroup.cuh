@@ -61,6 +61,16 @@ __device__ __forceinline__ void ask_values(RowState& r, const Probabilities& P, 
     }
     group_end();
 }
+// What the block reads that will come after this one on its multiprocessor: from here on, memory brings it to the L2 cache, while
+// this block computes.
+__device__ __forceinline__ void bring_ahead(const Params& p) {
+    const unsigned block = blockIdx.x + RESIDENT_BLOCKS;
+    if (block >= gridDim.x) return;
+    const Task t = task_of(block, p);
+    prefetch_bulk(row_of(p.q, t.batch, t.row0), min(BR, p.Nq - t.row0) * D * 4);
+    if (t.row0 > 0) return;
+    prefetch_bulk(row_of(p.k, t.batch, 0), p.Nk * D * 4), prefetch_bulk(row_of(p.v, t.batch, 0), p.Nk * D * 4);
+}
 // A block: BR rows against all keys. It converts all that it reads itself, and its groups do one thing after the
 // other: other blocks use what they leave idle.
 __device__ __forceinline__ void attend(const Params& p) {
@@ -96,6 +106,7 @@ __device__ __forceinline__ void attend(const Params& p) {
         absmax.leave(K_TOP, top_k);
         absmax.leave(V_TOP, top_v);
         show_shared();
+        if (RESIDENT_BLOCKS && first_key == 0 && threadIdx.x == 0) bring_ahead(p);
         absmax.note_all(p.absmax, 0);
 #pragma unroll 1
         for (int n = 0; n < min(keys, BC); n += SUB) {

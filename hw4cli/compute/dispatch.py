@@ -16,6 +16,7 @@ from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_boun
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.measured import FASTEST
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
+from hw4cli.compute.tensor import integers_from
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax, Magnitudes
@@ -23,9 +24,12 @@ from hw4cli.text.words import counted
 
 AUTO = "auto"
 ASKED = "asked for"
-# For rows of at least so many keys without a mask, the kernel that is faster than those of FASTEST, by compute
-# capability and padded head size (docs/ladder.md).
-LONG_ROWS: dict[tuple[int, int], tuple[str, int]] = {(90, 64): ("split8", 2048)}
+# For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability, padded head
+# size and whether rows have a mask (docs/ladder.md).
+LONG_ROWS: dict[tuple[int, int, bool], tuple[str, int]] = {
+    (90, 64, False): ("split8", 2048),
+    (90, 64, True): ("split8", 16384),
+}
 
 
 def ranking(props: DeviceProperties, gpu: str, d: int, N: int, causal: bool = False) -> tuple[tuple[str, ...], str]:
@@ -34,7 +38,9 @@ def ranking(props: DeviceProperties, gpu: str, d: int, N: int, causal: bool = Fa
     (docs/performance.md).
 
     The rule: four fp16 products on tensor cores against two in float32 are a gain where tensor cores add in float32 at
-    full speed: from Ampere on, but not on GeForce cards, which halve it there.
+    full speed: from Ampere on, but not on GeForce cards, which halve it there. Two of them as one product of 8-bit
+    integers are a gain there, too, where these are multiplied twice as fast as fp16 (a GeForce: four times): on all
+    but compute capability 10, of which that is not known.
     """
     capability = props.architecture
     how = "predicted" if props.cc in DEVICES or props.gfx in AMD_DEVICES else "unknown, taken"
@@ -44,15 +50,22 @@ def ranking(props: DeviceProperties, gpu: str, d: int, N: int, causal: bool = Fa
         size = min((size for size in sizes if size >= d), default=max(sizes))
         beyond = f", not measured at d={d}" if d > size else ""
         kernels, where = sizes[size], f"d={size}"
-        name, least = LONG_ROWS.get((props.cc, padded_d(d)), ("", 0))
-        if name and least <= N and not causal:
+        name, least = LONG_ROWS.get((props.cc, padded_d(d), causal), ("", 0))
+        if name and least <= N:
             kernels, where = (name, *kernels), f"{where} from N={least} on"
         return _known(kernels), f"measured fastest on {capability} at {where}{beyond}"
     if props.cc < 80:
         return _known((DEFAULT,)), f"{how} to be the fastest without fp16 mma.sync, on {capability}"
+    by_integers = integers_from(d, props) if props.cc // 10 != 10 else None
+    integers = ("split8",) if by_integers and by_integers <= N else ()
     if "GeForce" in gpu:
-        return _known((DEFAULT,)), f"{how} to be the fastest: tensor cores are no gain on a GeForce"
-    return _known(("split", DEFAULT)), f"{how} to be the fastest on {capability}, not measured"
+        reason = (
+            f": tensor cores are {'a' if integers else 'no'} gain on a GeForce{' by 8-bit integers' * bool(integers)}"
+        )
+        return _known((*integers, DEFAULT)), f"{how} to be the fastest{reason}"
+    # At d = 32 an H200 takes as long for either by mma.sync, and split is more exact.
+    tensor = ("split", *integers) if padded_d(d) == 32 else (*integers, "split")
+    return _known((*tensor, DEFAULT)), f"{how} to be the fastest on {capability}, not measured"
 
 
 def _known(kernels: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,7 +103,7 @@ def candidates(
 def auto_by_length(props: DeviceProperties, gpu: str, d: int) -> list[tuple[int, tuple[str, ...], str]]:
     """What auto chooses from for rows without a mask: from how many keys on, the kernels, and why. The fewest keys come
     first."""
-    _, least = LONG_ROWS.get((props.cc, padded_d(d)), ("", 1))
+    _, least = LONG_ROWS.get((props.cc, padded_d(d), False), ("", integers_from(d, props) or 1))
     few, many = (candidates(AUTO, props, gpu, d, N) for N in (1, least))
     return [(1, *few), *([(least, *many)] if many != few else [])]
 

@@ -40,7 +40,18 @@ def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
 
 def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:
     """Whether each block converts its keys itself: for few keys that is less traffic than a pass over all."""
-    return keys <= (512 if _warpgroups(d, props, pieces) else 256)
+    return keys <= _longest_inblock(d, props, pieces)
+
+
+def _longest_inblock(d: int, props: DeviceProperties, pieces: int) -> int:
+    """The most keys for which it does."""
+    return 512 if _warpgroups(d, props, pieces) else 256
+
+
+def integers_from(d: int, props: DeviceProperties) -> int | None:
+    """From how many keys on split8 multiplies integers; None where it always is split."""
+    least = _longest_inblock(d, props, PIECES["split8"]) + 1
+    return least if policy("split8", least, d, props).integers else None
 
 
 def truncation(cc: int) -> float:
@@ -80,6 +91,8 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
+    if kernel == "split8" and not inblock and width <= 64:
+        return Policy(1024, 16, small_first=True, rounded_sum=True, integers=True)
     return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
 
 
@@ -110,8 +123,14 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
 
     def derived(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
         inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
-        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
+        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
+        room, one_each = _room(blocks, props), max(shape.N, shape.rows) <= tile["BR"]
+        sums = (
+            not warpgroups and adds.integers and 3 * _stage_bytes(shape.d, tile, 1) + _sums_bytes(shape.d, tile) <= room
+        )
+        if sums:
+            stages = min(stages, (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1))
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
         if adds.integers:  # Q's integers take the space of what would be converted ahead
             turns = {**turns, "AHEAD": 0}
@@ -124,12 +143,15 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
             "WARPGROUPS": int(warpgroups),
             "WIDTH": padded_d(shape.d),
             "PV_PIECES": pieces,
+            # where a batch is one block, it asks for what a later one reads; with more blocks that was slower
+            "RESIDENT_BLOCKS": blocks * props.sms if one_each and warpgroups and inblock else 0,
             "SUB": adds.sub,
             "PROMOTION": adds.promotion,
             "SMALL_FIRST": int(adds.small_first),
             "ROUNDED_SUM": int(adds.rounded_sum),
+            "SHARED_SUMS": int(sums),
             # P V one slice late, where registers allow: measured on an H200 alone
-            "SKEW": int(pieces == 1 and not inblock and not warpgroups and blocks > 1 and props.cc == 90),
+            "SKEW": int(pieces == 1 and not (adds.integers or inblock or warpgroups) and blocks > 1 and props.cc == 90),
             "BIAS": BIAS,
             "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
             "V_FACTOR_1024": int(1024 * factor),
@@ -166,12 +188,16 @@ def _by_warps(pieces: int) -> Callable[[int, Tile, DeviceProperties, bool], tupl
         rows = 16 if width == 128 or narrow else 32  # of a warp
         threads = 32 * tile["BR"] // rows
         blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
-        fitting = props.shared_sm // max(1, blocks) - props.shared_reserved
-        fitting = min(props.shared_limit, fitting) // _stage_bytes(d, tile, pieces)
+        fitting = _room(blocks, props) // _stage_bytes(d, tile, pieces)
         least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in ring.cuh
         return threads, max(1, blocks), 2 if inblock else max(least, min(4, fitting))
 
     return by_warps
+
+
+def _room(blocks: int, props: DeviceProperties) -> int:
+    """Bytes of shared memory that each of so many blocks on a multiprocessor can have."""
+    return min(props.shared_limit, props.shared_sm // max(1, blocks) - props.shared_reserved)
 
 
 def tile_bytes(d: int, tile: Tile, pieces: int) -> int:
@@ -194,6 +220,8 @@ def _regions(name: str) -> Regions:
         found = {f"stage {n}": whole for n in range(stages)}
         found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
         row = HALF * padded_d(d)
+        if tile["SHARED_SUMS"]:
+            found["O of keys before"] = _sums_bytes(d, tile)
         if tile.get("GROUPS"):
             found["number"] = 16
             found["padding"] = -sum(found.values()) % 1024
@@ -263,5 +291,7 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
 
 
 SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
-SPLIT8 = _variant("split8", "split, but for N > 512, d = 33 to 64 by int8 what has second terms", error_bound=3.6e-3)
+SPLIT8 = _variant(
+    "split8", "split, but for d to 64 and N > 512 (256) by int8 what has second terms", error_bound=3.6e-3
+)
 EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)

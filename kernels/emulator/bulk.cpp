@@ -167,6 +167,11 @@ void copy_bulk(uint32_t to, const void* from, unsigned bytes, uint32_t barrier) 
     start(to, bytes, barrier, pc, [=](Agent agent) { agent_global(agent, from, bytes, false, pc); },
           [=] { memcpy(shared + to, from, bytes); });
 }
+void prefetch_bulk(const void* from, unsigned bytes) {
+    const uintptr_t pc = CALLER;
+    if (bytes % 16) return report("misaligned", "a bulk prefetch is of a multiple of 16 bytes", pc);
+    check_global(from, bytes, 16, false, "bulk prefetch", pc);
+}
 void copy_tensor(uint32_t to, const TensorMap& map, const int* first, uint32_t barrier) {
     const uintptr_t pc = CALLER;
     if (!check_shared(to, box_bytes(map), 128, "tensor copy", pc)) return;

@@ -20,6 +20,7 @@ void fence_mbarrier_init();                                        // of what th
 void fence_proxy_async();                                          // and publishes what this thread knows to be written
 
 void copy_bulk(uint32_t to, const void* from, unsigned bytes, uint32_t barrier);
+void prefetch_bulk(const void* from, unsigned bytes);  // changes nothing
 void copy_tensor(uint32_t to, const TensorMap&, const int* first, uint32_t barrier);
 
 // From shared memory to global: groups of a thread, as with cp.async. `read`: wait until they have read shared memory

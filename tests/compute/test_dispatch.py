@@ -49,9 +49,9 @@ def test_long_rows_whose_elements_are_too_large_for_integers_are_computed_by_spl
     ]
     assert choice("split8", N=8192).kernel_for((3, 3.2, 3)) == "split"
     assert this.kernel_for((3, 3, 6)) == choice("split", N=8192).kernel_for((3, 3, 6)) == "exact"
-    assert candidates(AUTO, *H200, 64, 8192, causal=True)[0][0] == "split"
+    firsts = {N: candidates(AUTO, *H200, 64, N, causal=True)[0][0] for N in (2048, 8192, 16384, 32768)}
+    assert firsts == {2048: "split", 8192: "split", 16384: "split8", 32768: "split8"}
     assert choice(N=8192).why == "measured fastest on compute capability 9.0 at d=64 from N=2048 on"
-    assert choice(gpu=(DEVICES[80], "NVIDIA A100"), N=8192).kernels == choice(gpu=(DEVICES[80], "NVIDIA A100")).kernels
 
 
 def test_what_auto_takes_is_listed_for_rows_of_few_keys_and_of_many_where_that_differs():
@@ -69,24 +69,31 @@ def test_the_ladder_names_the_kernel_of_long_rows_where_it_is_another(hw4, d, na
 
 
 @pytest.mark.parametrize(
-    ("cc", "name", "first"),
+    ("cc", "name", "few", "many"),
     [
-        (61, "NVIDIA GeForce GTX 1080", "flash"),
-        (75, "Tesla T4", "flash"),
-        (86, "NVIDIA GeForce RTX 3090", "flash"),
-        (89, "NVIDIA GeForce RTX 4090", "flash"),
-        (120, "NVIDIA GeForce RTX 5090", "flash"),
-        (80, "NVIDIA A100-SXM4-80GB", "split"),
-        (89, "NVIDIA L40S", "split"),
-        (90, "NVIDIA H100 80GB HBM3", "split"),
-        (100, "NVIDIA B200", "split"),
+        (61, "NVIDIA GeForce GTX 1080", "flash", "flash"),
+        (75, "Tesla T4", "flash", "flash"),
+        (86, "NVIDIA GeForce RTX 3090", "flash", "split8"),
+        (89, "NVIDIA GeForce RTX 4090", "flash", "split8"),
+        (120, "NVIDIA GeForce RTX 5090", "flash", "split8"),
+        (80, "NVIDIA A100-SXM4-80GB", "split", "split8"),
+        (89, "NVIDIA L40S", "split", "split8"),
+        (90, "NVIDIA H100 80GB HBM3", "split", "split"),
+        (100, "NVIDIA B200", "split", "split"),
     ],
 )
-def test_split_is_preferred_where_tensor_cores_are_a_gain(cc, name, first):
-    kernels, why = candidates(AUTO, DEVICES[cc], name, 64, 1024)
-    assert kernels[0] == first
-    assert kernels[-1] == "float64"
-    assert why
+@pytest.mark.parametrize("d", [32, 64])
+def test_split_is_preferred_where_tensor_cores_are_a_gain_and_split8_where_integers_are(d, cc, name, few, many):
+    equal = d == 32 and few == "split"
+    for N, first in ((256, few), (257, many), (1024, many)):
+        kernels, why = candidates(AUTO, DEVICES[cc], name, d, N)
+        assert kernels[0] == ("split" if equal else first)
+        assert ("split8" in kernels) == (first == "split8")
+        assert kernels[-1] == "float64"
+        assert ("measured" if cc == 90 else "predicted") in why
+    (least, listed, _), *more = auto_by_length(DEVICES[cc], name, d)
+    assert (least, listed[0]) == (1, few)
+    assert [(n, "split8" in kernels) for n, kernels, _ in more if cc != 90] == ([] if few == many else [(257, True)])
 
 
 def test_an_h100_is_ranked_as_an_h200_is():

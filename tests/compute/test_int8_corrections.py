@@ -59,14 +59,15 @@ def opposite_corrections(rng, N, d):
     return q[None], k, v
 
 
-@pytest.mark.parametrize("d", [36, 64])
-def test_no_adversary_gets_past_the_bound(d):
+@pytest.mark.parametrize(("d", "cc"), [(36, 90), (64, 90), (32, 80), (64, 80)])
+def test_no_adversary_gets_past_the_bound(d, cc):
+    props = DEVICES[cc]
     cases = {name: parts for name, *parts in adversaries(N, d) if by_integers(magnitudes(*parts), d)}
     cases["corrections that are wrong in opposite ways"] = opposite_corrections(np.random.default_rng(5), N, d)
     largest = np.float32(1 / QK_FACTOR / (1 + 2.0**-22))
     cases["as large as it may be"] = tuple(largest * np.sign(uniform(np.random.default_rng(6), (N, d))) for _ in "QKV")
     assert len(cases) > 12
-    adds = policy("split8", N, d, DEVICES[90])
+    adds = policy("split8", N, d, props)
     assert adds.integers
     for name, (q, k, v) in cases.items():
         q, found = q[:4], magnitudes(q[:4], k, v)
@@ -74,7 +75,7 @@ def test_no_adversary_gets_past_the_bound(d):
         s = q.astype(np.float64) @ k.astype(np.float64).T / math.sqrt(d)
         p = np.exp(s - s.max(axis=1, keepdims=True))
         exact = p @ v.astype(np.float64) / p.sum(axis=1, keepdims=True)
-        assert np.abs(split_attention(q, k, v, adds) - exact).max() <= bound("split8", found, d, N), name
+        assert np.abs(split_attention(q, k, v, adds, cc) - exact).max() <= bound("split8", found, d, N, props), name
 
 
 @pytest.mark.parametrize("d", [36, 64])
@@ -89,11 +90,23 @@ def test_elements_that_pass_what_integers_hold_have_no_bound():
     assert bound("split8", Magnitudes(3.0029, 3.0029, 3), 64, 32768) < SAFE
 
 
-@pytest.mark.parametrize(("d", "keys", "cc"), [(64, 512, 90), (32, 8192, 90), (96, 8192, 90), (64, 8192, 80)])
+@pytest.mark.parametrize(
+    ("d", "keys", "cc"), [(64, 512, 90), (32, 8192, 90), (96, 8192, 90), (64, 256, 80), (96, 8192, 80)]
+)
 def test_where_it_does_as_split_does_it_is_as_exact(d, keys, cc):
     props = DEVICES[cc]
     assert policy("split8", keys, d, props) == policy("split", keys, d, props)
     assert bound("split8", (4, 4, 2), d, keys, props) == bound("split", (4, 4, 2), d, keys, props)
+
+
+@pytest.mark.parametrize("cc", [cc for cc in DEVICES if cc >= 80])
+@pytest.mark.parametrize("d", [32, 64])
+def test_on_every_gpu_that_has_it_the_assignments_range_is_within_what_is_allowed(d, cc):
+    """Where tensor cores cut off more, as on 8.0, split's sums are not: they end too far from where they begin."""
+    for N in (257, 4096, 32768):
+        assert bound("split8", TYPICAL, d, N, DEVICES[cc]) <= SAFE
+    if cc in (80, 86, 89, 120):
+        assert bound("split", TYPICAL, d, 32768, DEVICES[cc]) > SAFE
 
 
 def test_the_page_says_how_wrong_a_score_can_be():

@@ -87,6 +87,7 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
 
 # Those that the mask brings closest to the end of their registers.
 CAUSAL = [("flash", 90, 128), ("split", 80, 128), ("split", 90, 32), ("exact", 80, 64), ("float64", 90, 128)]
+CAUSAL += [("split8", 90, 64), ("split8", 80, 64)]
 
 
 @pytest.mark.parametrize(("name", "cc", "d"), CAUSAL)

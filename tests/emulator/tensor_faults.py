@@ -150,6 +150,14 @@ TENSOR_FAULTS = [
         kind="race",
         says="asynchronous copy",
     ),
+    GROUPS(
+        "split: more keys are asked for than a later block has",
+        old="prefetch_bulk(row_of(p.v, t.batch, 0), p.Nk * D * 4)",
+        new="prefetch_bulk(row_of(p.v, t.batch, 0), 2 * BC * D * 4)",
+        kind="out of bounds",
+        shape=Shape(2, 131, 64),
+        tile={"BR": 128, "BC": 128, "RESIDENT_BLOCKS": 2},
+    ),
     TURNS(
         "turns: a copy does not wait for those that read",
         old="        barrier_wait(empty(n), n / STAGES % 2 ^ 1);\n",
@@ -198,7 +206,7 @@ TENSOR_FAULTS = [
     COPIES(
         "mma: a tile is released before it is read",
         file="tensor.cuh",
-        old="u == 0 && stage > 0) ring.release(stage - 1);",
+        old="u == (INT8 ? SUBS - 1 : 0) && stage >= !INT8) ring.release(stage - !INT8);",
         new="u == 0) ring.release(stage);",
     ),
 ]

@@ -17,6 +17,8 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.terms import QK_FACTOR
 
 H200 = DEVICES[90]
+BY_WARPS = {"8.0": DEVICES[80], "old": replace(H200, warpgroups=False)}  # mma.sync; old: a compiler without warp groups
+WAYS = {"9.0": H200, **BY_WARPS}
 MOST = np.float32(1 / QK_FACTOR / (1 + 2.0**-22))  # of what integers hold
 
 
@@ -52,10 +54,12 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_numbers_stay_within_the_bound(kind):
+@pytest.mark.parametrize(
+    ("kind", "way"), [*((kind, way) for kind in HOSTILE for way in ("9.0", "8.0")), ("rising", "old")]
+)
+def test_hostile_numbers_stay_within_the_bound(kind, way):
     """More keys than one accumulator takes, on so few multiprocessors that blocks share tasks."""
-    shape, few = Shape(1, 1100, 64), replace(H200, sms=5)
+    shape, few = Shape(1, 1100, 64), replace(WAYS[way], sms=5)
     block = HOSTILE[kind](make_data(RANDOM_DATA, shape))
     error = np.abs(answer("split8", few, shape, block, cut_off=True) - exact_attention(block)).max()
     assert error <= bound("split8", magnitudes_of(block), shape.d, shape.N, few)
@@ -78,8 +82,23 @@ def test_numbers_that_no_integer_holds_are_less_exact_and_no_more():
     assert np.abs(answer("split8", H200, shape, block) - exact_attention(block)).max() < 0.02
 
 
-@pytest.mark.parametrize("shape", [Shape(1, 530, 36), Shape(1, 600, 64, causal=True)], ids=str)
-def test_its_integers_are_written_and_read_without_a_race(shape):
-    few = replace(H200, sms=2)
+@pytest.mark.parametrize("d", [4, 20, 32])
+def test_by_warps_narrow_heads_are_multiplied_as_integers_too(d):
+    """With warp groups they are split's."""
+    shape, props = Shape(2, 600, d), DEVICES[80]
+    block = make_data(RANDOM_DATA, shape)
+    block[:1] = opposed(block[:1])
+    o = answer("split8", props, shape, block, cut_off=True)
+    assert np.abs(o - exact_attention(block)).max() <= bound("split8", magnitudes_of(block), d, shape.N, props)
+    assert (o != answer("split", props, shape, block)).any()
+
+
+SHAPES = [Shape(1, 530, 36), Shape(1, 600, 64, causal=True)]
+RACES = [*((shape, H200) for shape in SHAPES), *((Shape(1, 300, 20), props) for props in BY_WARPS.values())]
+
+
+@pytest.mark.parametrize(("shape", "props"), [*RACES, (SHAPES[1], DEVICES[80])], ids=str)
+def test_its_integers_are_written_and_read_without_a_race(shape, props):
+    few = replace(props, sms=2)
     found = check_kernel(VARIANTS["split8"], props=few, shapes=[shape], data=[RANDOM_DATA], builds=[RACE])
     assert [str(mistake) for mistake in found] == []

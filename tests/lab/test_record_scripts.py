@@ -108,8 +108,8 @@ def test_split_is_measured_without_warpgroups_beside_what_the_gpu_takes(monkeypa
     output = tmp_path / "record.json"
     monkeypatch.setattr(sys, "argv", ["without_warpgroups", "--samples", "5", "--output", str(output)])
     assert without_warpgroups.main() == 0
-    assert {("split", 0), ("split", 1)} <= {*planned}
+    assert {(name, groups) for name in ("split", "split8") for groups in (0, 1)} <= {*planned}
     rows = json.loads(output.read_text())["rows"]
-    assert [row["kernel"] for row in rows] == ["split-mma", "split"]
+    assert [row["kernel"] for row in rows] == ["split-mma", "split8-mma", "split", "split8"]
     assert all(row["status"] == "ok" for row in rows)
-    assert rows[0]["kernel"] not in VARIANTS, "nothing chooses a kernel by these times"
+    assert not {row["kernel"] for row in rows[:2]} & {*VARIANTS}, "nothing chooses a kernel by these times"

@@ -16,6 +16,7 @@ inline void barrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
 template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, unsigned barrier) {
     emu::copy_bulk(to, from, BYTES, barrier);
 }
+inline void prefetch_bulk(const void* from, unsigned bytes) { emu::prefetch_bulk(from, bytes); }
 template <unsigned BYTES> inline void store_bulk(void* to, unsigned from) { emu::store_bulk(to, from, BYTES); }
 template <unsigned BYTES> inline void add_bulk(float* to, unsigned from) { emu::add_bulk(to, from, BYTES); }
 inline void end_stores() { emu::store_commit(); }

@@ -7,6 +7,13 @@ inline void mma(float* c, const unsigned* a, const unsigned* b, EMU_HERE) {
     if (ARCH >= 800) return emu::mma(EMU_SITE("mma"), format, 16, c, a, b);
     for (int half = 0; half < 2; half++) emu::mma(EMU_SITE("mma"), format, 8, c, a + 2 * half, b + half);
 }
+inline void mma(int* c, const unsigned* a, const unsigned* b, EMU_HERE) {
+    emu::mma(EMU_SITE("mma"), emu::Format::SIGNED, 32, c, a, b);
+}
+inline void mma(int* c, const unsigned* a, const unsigned* b, int from, EMU_HERE) {
+    for (int e = 0; e < 4; e++) c[e] = from;
+    emu::mma(EMU_SITE("mma"), emu::Format::SIGNED, 32, c, a, b);
+}
 inline void load_matrices(unsigned* r, unsigned at, EMU_HERE) {
     emu::load_matrix<4>(EMU_SITE("ldmatrix"), r, at, false);
 }
