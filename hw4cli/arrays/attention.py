@@ -1,19 +1,23 @@
 """Attention of arrays: checks them, and computes it where they are."""
 
 import functools
-import math
 import threading
 from typing import Any, Never
 
-import numpy as np
-
+from hw4cli.arrays.arguments import (
+    check_flags,
+    check_layout,
+    check_out,
+    checked_bounds,
+    checked_error,
+    checked_scale,
+)
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.kernels16 import KERNELS16, check_on_cpu, kernel_within
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import (
-    LAYOUTS,
     NUMPY,
     Operand,
     address_of,
@@ -70,35 +74,33 @@ def attention(
     (1, 2, 5, 8)
     """
     refuse("attention", not_supported)
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+    check_layout(layout)
+    check_flags(causal=causal, return_lse=return_lse)
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
     work = workload_of(operands, causal, align)
-    factor = checked_scale(scale, work)
-    _check_kernel(kernel, work, operands[0], max_error, bounds)
+    factor, allowed, reach = checked_scale(scale, work), checked_error(max_error), checked_bounds(bounds)
+    _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
     result = empty_like(like_q, like_q.array.shape) if out is None else out
     o = operand("out", result, layout)
     check_like(o, like_q, "q")
     if o.shape != like_q.shape:
         raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
+    if out is not None:
+        check_out(o, operands)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
-        if not result.flags.writeable:
-            raise ValueError("out is read-only: give an array that can be written")
-        if work.dtype != FLOAT32 and max_error is not None:
-            check_on_cpu(max_error, work, bounds or absmax(operands), factor)
-        attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, max_error, bounds))
+        if work.dtype != FLOAT32 and allowed is not None:
+            check_on_cpu(allowed, work, reach or absmax(operands), factor)
+        attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, allowed, reach))
     else:
-        attention_on_gpu(work, (*operands, o), lse, factor, kernel, max_error, bounds)
+        attention_on_gpu(work, (*operands, o), lse, factor, kernel, allowed, reach)
     return (result, lse) if return_lse else result
 
 
 def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
     """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together."""
     q, k, v = operands
-    if not isinstance(causal, (bool, int, np.bool_)):
-        raise TypeError(f"causal is {causal!r}: give True or False")
     if q.dtype not in DTYPES:
         raise TypeError(f"q is {q.dtype}: give float16, bfloat16 or float32")
     for other in (k, v):
@@ -129,37 +131,12 @@ def check_like(other: Operand, first: Operand, name: str) -> None:
         raise ValueError(f"{name} is on {first.place}, {other.name} on {other.place}: bring them together")
 
 
-def checked_scale(scale: float | None, work: Workload) -> float:
-    """The scores' factor. Raises TypeError or ValueError unless it is a positive number."""
-    if scale is None:
-        return work.scale
-    if not 0 < (factor := _number("scale", scale)) < math.inf:
-        raise ValueError(f"scale is {scale}: it must be a positive number")
-    return factor
-
-
-def _number(name: str, value: Any) -> float:
-    """An option as a number. Raises TypeError for what is none."""
-    if isinstance(value, str) or not hasattr(value, "__float__"):
-        raise TypeError(f"{name} is {value!r}: give a number")
-    return float(value)
-
-
-def _check_kernel(kernel: str, work: Workload, q: Operand, max_error: Any, bounds: Any) -> None:
-    """Raise where the options ask for what there is not."""
+def _check_kernel(kernel: str, work: Workload, q: Operand) -> None:
+    """Raise ValueError for a kernel that there is not."""
     known = [AUTO] if q.library == NUMPY else [AUTO, *KERNELS16] if work.dtype != FLOAT32 else [AUTO, *VARIANTS]
     if kernel not in known:
         where = "on the CPU" if q.library == NUMPY else f"for {work.dtype}"
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
-    if bounds is not None:
-        if not hasattr(bounds, "__len__"):
-            raise TypeError(f"bounds is {bounds!r}: give three numbers, the largest |element| of q, k and v")
-        if len(bounds) != 3:
-            raise ValueError(f"bounds has {len(bounds)} numbers: give three, the largest |element| of q, k and v")
-        if not all(_number("one of bounds", x) >= 0 for x in bounds):
-            raise ValueError(f"bounds is {tuple(bounds)}: the largest |element| of q, k and v is 0 or more")
-    if max_error is not None and not _number("max_error", max_error) > 0:
-        raise ValueError(f"max_error is {max_error}: it must be a positive number")
 
 
 def check_rows(x: Operand) -> None:

@@ -1,7 +1,6 @@
 """Attention of NumPy's arrays on the CPU, in float32 or float64: whole rows of scores, some rows at a time."""
 
-import math
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from itertools import product
 from typing import Any
 
@@ -13,8 +12,9 @@ from hw4cli.compute.bounds import ON_CPU
 from hw4cli.compute.common import TILED_KEYS
 from hw4cli.compute.dispatch import on_cpu
 from hw4cli.errors import InputError
-from hw4cli.problem.cpu import workers
-from hw4cli.problem.shape import AbsMax
+from hw4cli.problem.casefile import magnitudes_of_parts
+from hw4cli.problem.cpu import on_all_cores
+from hw4cli.problem.shape import AbsMax, Magnitudes
 
 SCORES_BYTES = 16 << 20  # of one task
 
@@ -22,15 +22,17 @@ SCORES_BYTES = 16 << 20  # of one task
 def wide_type(
     work: Workload, operands: tuple[Operand, ...], scale: float, allowed: float | None, bounds: AbsMax | None
 ) -> type[np.floating[Any]]:
-    """The type to compute in: float32, or float64 where an error is allowed that float32 is not sure to keep.
+    """The type to compute in: float32, or float64 where float32 is not sure to keep the error that is allowed, which is
+    4e-3 if nothing else is.
 
-    Raises ValueError if float64 is not, either.
+    Raises ValueError if an error is given that float64 is not sure to keep, either.
     """
-    if work.dtype != FLOAT32 or allowed is None:
+    if work.dtype != FLOAT32:
         return np.float32
-    q, k, v = bounds or tuple(float(np.abs(x.array).max()) for x in operands)
-    found = q * scale / work.scale, k, v  # a score's size is what counts
-    if not all(map(math.isfinite, found)):
+    found = Magnitudes(*bounds) if bounds else magnitudes_of_parts(*(x.bhnd for x in operands))
+    ratio = scale / work.scale  # a score's size is what counts
+    found = found._replace(q=found.q * ratio, q_norm=found.q_norm * ratio)
+    if not found.finite:
         return np.float64
     try:
         kernel = on_cpu(work.d, work.Nk, allowed).kernel_for(found)
@@ -47,14 +49,17 @@ def attention_on_cpu(
     scale: float,
     wide: type[np.floating[Any]] = np.float32,
 ) -> None:
-    """Writes O into `out`, and, unless it is None, `lse`; computes in the type `wide`."""
+    """Writes O into `out`, and, unless it is None, `lse`; computes in the type `wide`.
+
+    Numbers that are infinite, or become so, give what the arithmetic makes of them, without NumPy's warnings."""
     q, k, v = (x.bhnd for x in operands)
     o, group = out.bhnd, work.heads // work.kv_heads
     rows = max(1, SCORES_BYTES // (np.dtype(wide).itemsize * work.Nk))
 
+    @np.errstate(all="ignore")
     def task(batch: int, head: int, first: int) -> None:
         part = slice(first, first + rows)
-        keys, values = (x[batch, head // group].astype(wide) for x in (k, v))
+        keys, values = (x[batch, head // group].astype(wide, copy=False) for x in (k, v))
         s = (q[batch, head, part].astype(wide) * wide(scale)) @ keys.T
         if work.causal:
             last = np.arange(first, first + len(s)) + work.offset
@@ -67,10 +72,7 @@ def attention_on_cpu(
         weighed = sum((p[:, tile] @ values[tile] for tile in tiles), np.zeros((len(s), work.d), wide))
         o[batch, head, part] = weighed / np.where(total == 0, 1, total)
         if lse is not None:
-            with np.errstate(divide="ignore"):
-                lse[batch, head, part] = (m + np.log(total))[:, 0]
+            lse[batch, head, part] = (m + np.log(total))[:, 0]
 
-    with ThreadPoolExecutor(workers()) as pool:
-        tasks = product(range(work.batch), range(work.heads), range(0, work.Nq, rows))
-        for done in [pool.submit(task, *one) for one in tasks]:
-            done.result()
+    tasks = product(range(work.batch), range(work.heads), range(0, work.Nq, rows))
+    on_all_cores(task, tasks, threading.Event())

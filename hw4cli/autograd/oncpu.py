@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hw4cli.arrays.attention import attention, checked_scale, workload_of
+from hw4cli.arrays.arguments import checked_scale
+from hw4cli.arrays.attention import attention, workload_of
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.workload import FLOAT32, Workload

@@ -4,8 +4,9 @@ import functools
 import threading
 from typing import Any, Never
 
-from hw4cli.arrays.attention import check_like, check_rows, checked_scale, workload_of
-from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand, address_of, empty_like, operand, stream_of
+from hw4cli.arrays.arguments import check_flags, check_layout, checked_scale
+from hw4cli.arrays.attention import check_like, check_rows, workload_of
+from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload, refuse
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.formulas import FLOAT
@@ -55,8 +56,8 @@ def attention_backward(
     True
     """
     refuse("attention_backward", not_supported)
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+    check_layout(layout)
+    check_flags(causal=causal)
     if kernel not in (AUTO, *DESIGNS):
         raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *DESIGNS)))}")
     given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))

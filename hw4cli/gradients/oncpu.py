@@ -1,6 +1,7 @@
 """Gradients of NumPy's arrays on the CPU, in float32: whole rows of scores, some rows at a time."""
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import CancelledError
 from itertools import product
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from hw4cli.arrays.operand import Operand
 from hw4cli.arrays.workload import Workload
-from hw4cli.problem.cpu import workers
+from hw4cli.problem.cpu import on_all_cores
 
 SCORES_BYTES = 8 << 20  # of one task
 
@@ -21,10 +22,15 @@ def backward_on_cpu(
     dq, dk, dv = (x.bhnd for x in made)
     group, rows = work.heads // work.kv_heads, max(1, SCORES_BYTES // (4 * work.Nk))
 
+    stop = threading.Event()
+
+    @np.errstate(all="ignore")
     def task(batch: int, kv_head: int) -> None:
         keys, values = (x[batch, kv_head].astype(np.float32) for x in (k, v))
         sum_k, sum_v = np.zeros_like(keys), np.zeros_like(values)
         for head, first in product(range(kv_head * group, (kv_head + 1) * group), range(0, work.Nq, rows)):
+            if stop.is_set():
+                raise CancelledError
             part = slice(first, first + rows)
             queries, outputs, above = (x[batch, head, part].astype(np.float32) for x in (q, o, do))
             p = queries @ keys.T
@@ -39,17 +45,8 @@ def backward_on_cpu(
             ds -= (outputs * above).sum(axis=1, keepdims=True)
             ds *= p
             ds *= scale
-            dq[batch, head, part] = _rounded(ds @ keys, dq.dtype)
+            dq[batch, head, part] = ds @ keys
             sum_k += ds.T @ queries
-        dk[batch, kv_head], dv[batch, kv_head] = _rounded(sum_k, dk.dtype), _rounded(sum_v, dv.dtype)
+        dk[batch, kv_head], dv[batch, kv_head] = sum_k, sum_v
 
-    with ThreadPoolExecutor(workers()) as pool:
-        tasks = product(range(work.batch), range(work.kv_heads))
-        for done in [pool.submit(task, *one) for one in tasks]:
-            done.result()
-
-
-def _rounded(x: Any, dtype: Any) -> Any:
-    """Numbers in another type; what is too large for it becomes infinite."""
-    with np.errstate(over="ignore"):
-        return x.astype(dtype, copy=False)
+    on_all_cores(task, product(range(work.batch), range(work.kv_heads)), stop)

@@ -1,8 +1,28 @@
 """The CPU as hw4 uses it."""
 
 import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 
 def workers() -> int:
     """The number of cores that this process may use (a Slurm job sees its own)."""
     return len(os.sched_getaffinity(0))
+
+
+def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]], stop: threading.Event) -> None:
+    """Run task(*each) for each of the arguments, so many at a time as there are cores.
+
+    On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
+    """
+    with ThreadPoolExecutor(workers()) as pool:
+        futures = [pool.submit(task, *each) for each in arguments]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,113 @@
+"""The arguments of `attention` beside its arrays, and the place for its answer: checked before anything is computed."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
+from hw4cli.arrays.workload import Workload
+from hw4cli.problem.shape import AbsMax
+
+LARGEST_SCALE = 1e38  # float32 holds it, times log2(e)
+
+
+def checked_number(name: str, value: Any) -> float:
+    """A number of Python's or NumPy's, or an array of no dimension. Raises TypeError for all else."""
+    try:
+        if not isinstance(value, str | bytes):
+            return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} is a {type(value).__name__}: give a number")
+
+
+def checked_scale(scale: Any, work: Workload) -> float:
+    """The scores' factor. Raises TypeError or ValueError unless it is a positive number that float32 holds."""
+    if scale is None:
+        return work.scale
+    number = checked_number("scale", scale)
+    if not 0 < number < LARGEST_SCALE:
+        raise ValueError(f"scale is {number:g}: it must be a positive number, less than {LARGEST_SCALE:g}")
+    return number
+
+
+def checked_error(max_error: Any) -> float | None:
+    """The error that is allowed, or None. Raises TypeError or ValueError unless it is a positive number."""
+    if max_error is None:
+        return None
+    number = checked_number("max_error", max_error)
+    if not number > 0:
+        raise ValueError(f"max_error is {number:g}: it must be a positive number")
+    return number
+
+
+def checked_bounds(bounds: Any) -> AbsMax | None:
+    """The largest |element| of q, k and v, or None. Raises TypeError or ValueError unless they are three numbers."""
+    if bounds is None:
+        return None
+    try:
+        given = tuple(bounds)
+    except TypeError:
+        what = f"bounds is a {type(bounds).__name__}"
+        raise TypeError(f"{what}: give three numbers, the largest |element| of q, k and v") from None
+    if len(given) != 3:
+        raise ValueError(f"bounds has {len(given)} numbers: give three, the largest |element| of q, k and v")
+    q, k, v = (checked_number(f"bounds[{n}]", value) for n, value in enumerate(given))
+    if not (q >= 0 and k >= 0 and v >= 0):
+        shown = ", ".join(f"{value:g}" for value in (q, k, v))
+        raise ValueError(f"bounds is ({shown}): the largest |element| of q, k and v is 0 or more")
+    return q, k, v
+
+
+def check_layout(layout: Any) -> None:
+    """Raise ValueError unless it is known."""
+    if layout not in list(LAYOUTS):
+        raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise TypeError unless each is true or false: a text would count as true, whatever it says."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | int | np.bool_):
+            raise TypeError(f"{name} is a {type(value).__name__}: give True or False")
+
+
+def check_out(out: Operand, inputs: tuple[Operand, ...]) -> None:
+    """Raise ValueError if what is written to `out` would be lost, or would change what is still to be read.
+
+    It may be q itself: a row of O replaces the row of Q from which alone it was computed.
+    """
+    if out.library == NUMPY and not out.array.flags.writeable:
+        raise ValueError("out is read-only: give an array that can be written")
+    extent = 1
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(out.strides, out.shape, strict=True)):
+        if size > 1 and stride < extent:
+            raise ValueError("elements of out share memory: give an array in which each has a place of its own")
+        extent += (size - 1) * stride
+    q = inputs[0]
+    for other in inputs:
+        if other is q and (out.address, out.strides) == (q.address, q.strides):
+            continue
+        if np.shares_memory(_extent(out), _extent(other)):
+            unlike = ", but is not the same array" if other is q else ""
+            raise ValueError(f"out shares memory with {other.name}{unlike}: give an array of its own")
+
+
+class _Memory:
+    """Where an array lies, the CPU's memory or a GPU's, as NumPy asks for it; nothing reads it."""
+
+    def __init__(self, x: Operand, size: int) -> None:
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (x.address, True),
+            "shape": x.shape,
+            "strides": tuple(size * stride for stride in x.strides),
+            "typestr": f"|V{size}",
+        }
+
+
+def _extent(x: Operand) -> Any:
+    return np.asarray(_Memory(x, 4 if x.dtype == "float32" else 2))

@@ -1,0 +1,173 @@
+"""hw4cli.attention on NumPy's arrays that nobody expects: hostile values, arrays that share memory, options of other
+types, Ctrl-C."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+from halves import definition
+
+import hw4cli
+
+TOLERANCE = 5e-3
+
+
+def arrays(rows=40, keys=50, d=16, reach=3.0):
+    rng = np.random.default_rng(1)
+    return [rng.uniform(-reach, reach, (1, 2, n, d)).astype(np.float32) for n in (rows, keys, keys)]
+
+
+def exact(q, k, v, scale=None):
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    return definition(*wide, scale or q.shape[-1] ** -0.5, None)[0]
+
+
+@pytest.mark.parametrize(
+    "factors", [(1, 1, 1), (1e3, 1e3, 1), (1e20, 1e20, 1), (1, 1, 2e4), (1e-30, 1e-30, 1e-30), (3e37, 1e-3, 1)]
+)
+def test_float32_answers_are_within_the_tolerance_whatever_the_range_of_the_elements(factors):
+    q, k, v = (x * np.float32(factor) for x, factor in zip(arrays(d=64), factors, strict=True))
+    o = hw4cli.attention(q, k, v)
+    assert np.abs(o - exact(q, k, v)).max() <= TOLERANCE
+
+
+def test_float32_computes_where_norms_allow_it_though_elements_do_not():
+    q, k, v = arrays(d=128)
+    q[..., 1:], q[0, 0, 0, 0] = q[..., 1:] / 10, 40
+    assert np.array_equal(hw4cli.attention(q, k, v), hw4cli.attention(q, k, v, max_error=1))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3.4e38, 1e-45, -0.0])
+@pytest.mark.parametrize("part", range(3))
+def test_values_of_any_kind_warn_of_nothing_and_spoil_no_other_head(value, part):
+    given = arrays()
+    expected = hw4cli.attention(*given)
+    given[part][0, 0, 3, 5] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        o, lse = hw4cli.attention(*given, return_lse=True)
+        hw4cli.attention_backward(o, *given, o, lse)
+    assert np.abs(o[0, 1] - expected[0, 1]).max() < 1e-5
+    assert np.isfinite(o).all() == bool(np.isfinite(value))
+
+
+def test_the_answer_may_take_the_place_of_q():
+    q, k, v = arrays(rows=3000, keys=3000)
+    expected = hw4cli.attention(q, k, v)
+    assert np.array_equal(hw4cli.attention(q, k, v, out=q), expected)
+
+
+def test_the_answer_may_lie_between_other_arrays_in_one():
+    packed = np.zeros((1, 40, 8, 16), np.float32)
+    packed[:, :, :6] = np.random.default_rng(2).uniform(-1, 1, (1, 40, 6, 16))
+    q, k, v, out = (packed[:, :, n : n + 2] for n in (0, 2, 4, 6))
+    expected = hw4cli.attention(q.copy(), k.copy(), v.copy(), layout="BNHD")
+    assert np.array_equal(hw4cli.attention(q, k, v, layout="BNHD", out=out), expected)
+
+
+def places(out):
+    """q, k, v, and an `out` that is no place for the answer."""
+    block = np.zeros((1, 2, 100, 16), np.float32)
+    q, k, v = arrays(rows=50)
+    if out == "k":
+        return q, block[:, :, :50], v, block[:, :, 30:80]
+    if out == "q":
+        return block[:, :, :50], k, v, block[:, :, 1:51]
+    if out == "backwards":
+        return block[:, :, :50], k, v, block[:, :, :50][:, :, ::-1]
+    if out == "itself":
+        return q, k, v, np.lib.stride_tricks.as_strided(block, q.shape, (0, 64, 64, 4))
+    block.setflags(write=False)
+    return q, k, v, block[:, :, :50]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("k", "out shares memory with k"),
+        ("q", "out shares memory with q, but is not the same array"),
+        ("backwards", "out shares memory with q, but is not the same array"),
+        ("itself", "elements of out share memory"),
+        ("read-only", "out is read-only"),
+    ],
+)
+def test_a_place_that_cannot_hold_the_answer_is_refused(where, words):
+    q, k, v, out = places(where)
+    before = out.copy()
+    with pytest.raises(ValueError, match=words):
+        hw4cli.attention(q, k, v, out=out)
+    assert np.array_equal(out, before)
+
+
+OTHER_TYPES = {
+    "scale is a str: give a number": {"scale": "0.5"},
+    "scale is a list: give a number": {"scale": [0.5]},
+    "scale is a complex: give a number": {"scale": 1j},
+    "scale is a ndarray: give a number": {"scale": np.array([0.5, 0.5])},
+    "max_error is a str: give a number": {"max_error": "1e-3"},
+    "bounds is a int: give three numbers, the largest |element| of q, k and v": {"bounds": 3},
+    "bounds[1] is a NoneType: give a number": {"bounds": (1, None, 2)},
+    "bounds[0] is a str: give a number": {"bounds": "abc"},
+    "causal is a str: give True or False": {"causal": "no"},
+    "causal is a ndarray: give True or False": {"causal": np.array([True, False])},
+    "return_lse is a str: give True or False": {"return_lse": "False"},
+    "q is a masked array: masks are not supported": {"q": np.ma.masked_array(np.zeros((1, 2, 5, 16), np.float32))},
+}
+
+
+@pytest.mark.parametrize("sentence", OTHER_TYPES)
+def test_an_option_of_another_type_is_refused_in_a_sentence(sentence):
+    q, k, v = arrays()
+    with pytest.raises(TypeError, match=rf"^{re.escape(sentence)}"):
+        hw4cli.attention(**{"q": q, "k": k, "v": v, **OTHER_TYPES[sentence]})
+
+
+@pytest.mark.parametrize("scale", [1e39, 10**400, float("inf"), float("nan"), 0])
+def test_a_scale_that_float32_does_not_hold_is_refused(scale):
+    with pytest.raises(ValueError, match=r"scale is .*: it must be a positive number"):
+        hw4cli.attention(*arrays(), scale=scale)
+
+
+def test_a_layout_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match=r"layout is \[\]: give 'BHND' or 'BNHD'"):
+        hw4cli.attention(*arrays(), layout=[])
+
+
+def test_options_may_be_numbers_of_numpy():
+    q, k, v = arrays()
+    expected = hw4cli.attention(q, k, v, scale=0.5, causal=True, max_error=1e-3, bounds=(3, 3, 3))
+    o = hw4cli.attention(
+        q, k, v, scale=np.array(0.5), causal=np.True_, max_error=np.float32(1e-3), bounds=np.full(3, 3.0)
+    )
+    assert np.array_equal(o, expected)
+
+
+INTERRUPTED = """
+import numpy as np, hw4cli, sys
+q = np.ones((1, 1, 60000, 64), np.float32)
+if sys.argv[1] == "forward":
+    print("begun", flush=True)
+    hw4cli.attention(q, q, q)
+else:
+    lse = np.zeros((1, 1, 60000), np.float32)
+    print("begun", flush=True)
+    hw4cli.attention_backward(q, q, q, q, q, lse)
+"""
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_ctrl_c_ends_the_cpu_within_a_tasks_time(direction):
+    command = [sys.executable, "-c", INTERRUPTED, direction]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout.readline() == "begun\n"
+        time.sleep(1)  # it computes for minutes
+        running.send_signal(signal.SIGINT)
+        since = time.monotonic()
+        _, problem = running.communicate(timeout=120)
+        assert time.monotonic() - since < 5
+    assert problem.rstrip().endswith("KeyboardInterrupt")
