@@ -3,8 +3,10 @@
 Numbers of 16 bits stand in arrays of their words (int16), float32 in arrays of int32: NumPy and CuPy know no bfloat16.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from numpy.typing import NDArray
 from hw4cli.arraylab.named import PACKED, UNIFORM, NamedWorkload, workload
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32
 from hw4cli.compute.launch import Matrix
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, MachineError
+from hw4cli.problem.shape import is_whole
 
 PERIOD = (1 << 24) - 3  # numbers, after which they repeat: odd, so that no two heads are alike
 DO = 3  # the part of dO, behind Q, K and V
@@ -83,7 +86,7 @@ def as_bhnd(case: NamedWorkload, arrays: list[Any]) -> tuple[Any, Any, Any]:
 def on_host(case: NamedWorkload) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Q, K and V as arrays of words (batch, heads, N, d) in the host's memory."""
     shapes = memory_shapes(case)
-    arrays = [np.resize(numbers(case, part, int(np.prod(shape))), shape) for part, shape in enumerate(shapes)]
+    arrays = [np.resize(numbers(case, part, math.prod(shape)), shape) for part, shape in enumerate(shapes)]
     return as_bhnd(case, arrays)
 
 
@@ -93,30 +96,41 @@ def generate(text: str, *, seed: int | None = None, library: str = "numpy") -> t
     They are arrays (batch, heads, N, d) of NumPy, or with library="torch" or "cupy" on the current GPU; NumPy and CuPy
     have no bfloat16. `seed` replaces that of the text; the same seed gives the same numbers.
 
-    Raises InputError for a text that is no workload, an element type that the library has not, or another library.
+    Raises InputError for a text that is no workload, a seed that is no integer from 0 on, another library, or
+    an element type that the library has not; MachineError where the library is missing, or memory for the arrays.
 
     >>> q, k, v = generate("B=2 H=8 KVH=2 N=16 Nk=32 d=64 dtype=fp16", seed=1)
     >>> q.shape, k.shape, q.dtype.name
     ((2, 8, 16, 64), (2, 2, 32, 64), 'float16')
     """
+    if not isinstance(text, str):
+        raise InputError(f"a workload is a text, but this is a {type(text).__name__}")
+    if seed is not None and (not is_whole(seed) or seed < 0):
+        raise InputError(f"seed is {seed}: give an integer, 0 or more")
     case = workload(text)
     dtype = case.work.dtype
     if library not in ("numpy", "cupy", "torch"):
         raise InputError(f"library is {library!r}: give 'numpy', 'cupy' or 'torch'")
     if dtype == BFLOAT16 and library != "torch":
         raise InputError(f"{library} has no bfloat16: give library='torch', or dtype=fp16")
-    words = on_host(case if seed is None else replace(case, seed=seed))
+    module = _imported(library)
+    try:
+        words = on_host(case if seed is None else replace(case, seed=seed))
+    except MemoryError:
+        raise MachineError(f"this machine has not enough memory for the arrays of {text}") from None
     if library == "torch":
-        import torch
-
-        q, k, v = (torch.from_numpy(x).view(getattr(torch, dtype)).cuda() for x in words)
+        q, k, v = (module.from_numpy(x).view(getattr(module, dtype)).cuda() for x in words)
         return q, k, v
-    q, k, v = (x.view(dtype) for x in words)
-    if library == "cupy":
-        import cupy
-
-        q, k, v = map(cupy.asarray, (q, k, v))
+    q, k, v = (module.asarray(x.view(dtype)) for x in words)
     return q, k, v
+
+
+def _imported(library: str) -> Any:
+    """One of the libraries whose arrays there are. Raises MachineError where it is not installed."""
+    try:
+        return import_module(library)
+    except ImportError:
+        raise MachineError(f"{library} is not installed here") from None
 
 
 @dataclass(frozen=True)
@@ -172,7 +186,7 @@ def with_gradients(case: NamedWorkload, arrays: DeviceArrays, cupy: Any) -> Grad
 
 def _filled(case: NamedWorkload, cupy: Any, part: int, shape: tuple[int, ...]) -> Any:
     """An array on the GPU with the numbers of a part."""
-    flat = cupy.ndarray(int(np.prod(shape)), WORDS[case.work.dtype])
+    flat = cupy.ndarray(math.prod(shape), WORDS[case.work.dtype])
     found = numbers(case, part, flat.size)
     for start in range(0, flat.size, PERIOD):
         there = flat[start : start + PERIOD]

@@ -6,7 +6,7 @@ import numpy as np
 
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats, InputFile, open_regular, read_exactly
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Shape, check_floats, is_whole
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import TOLERANCE, Comparison
 from hw4cli.system.files import NewFile
@@ -15,12 +15,15 @@ from hw4cli.system.files import NewFile
 def random_input(shape: Shape, seed: int) -> Floats:
     """A float32 array (B, 3, N, d) of values uniform in [-3, 3): Q, K and V of each batch, as `hw4 gen` makes them.
 
-    The same shape and seed give the same bytes on every machine.
+    The same shape and seed give the same bytes on every machine. Raises InputError for another shape than a case's, or
+    a seed that is no integer from 0 on.
 
     >>> random_input(Shape(2, 4, 8), seed=1).shape
     (2, 3, 4, 8)
     """
     shape.check("the shape")
+    if not is_whole(seed) or seed < 0:
+        raise InputError(f"seed is {seed}: give an integer, 0 or more")
     block = np.empty((shape.B, 3, shape.N, shape.d), FLOAT32)
     flat, start = block.reshape(-1), 0
     for chunk in uniform(seed, block.size):
@@ -82,8 +85,8 @@ def write_output(path: str | Path, output: Floats) -> Path:
     >>> write_output("out", np.zeros((2, 4, 8), np.float32)).stat().st_size
     256
     """
-    if output.ndim != 3 or output.dtype != np.float32:
-        raise InputError(f"an output must be a float32 array (B, N, d), but this is {output.dtype} {output.shape}")
+    check_floats("an output", output, "(B, N, d)")
+    Shape(*output.shape).check("the array")
     with NewFile(Path(path)) as file:
         file.write(np.ascontiguousarray(output, FLOAT32))
     return Path(path)
@@ -93,8 +96,8 @@ def compare(output: Floats, answer: Floats, tolerance: float = TOLERANCE) -> Com
     """Compare an output with its answer, two float32 arrays of one shape, as the judge does.
 
     An element is right if it is finite and within `tolerance` of the answer. The result has `right`, `wrong` and
-    `not_finite` (numbers of elements), `max_error`, and a sentence, `reason()`. Raises InputError if the shapes
-    differ, ValueError if the answer holds NaN or Inf.
+    `not_finite` (numbers of elements), `max_error`, and a sentence, `reason()`. Raises InputError if they are no arrays
+    or differ in shape, or if the tolerance is no number from 0 on; ValueError if the answer holds NaN or Inf.
 
     >>> answer = np.zeros((2, 4, 8), np.float32)
     >>> compare(answer + np.float32(0.001), answer).right
@@ -102,6 +105,11 @@ def compare(output: Floats, answer: Floats, tolerance: float = TOLERANCE) -> Com
     >>> compare(answer + np.float32(0.1), answer).wrong
     64
     """
+    for what, array in (("the output", output), ("the answer", answer)):
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            raise InputError(f"{what} must be a float32 array (B, N, d), but this is a {type(array).__name__}")
+    if isinstance(tolerance, str) or not tolerance >= 0:
+        raise InputError(f"tolerance is {tolerance}: it must be a number, 0 or more")
     if output.shape != answer.shape:
         raise InputError(f"the output has shape {output.shape}, the answer {answer.shape}")
     comparison = Comparison(tolerance)
@@ -133,9 +141,10 @@ def write(path: str | Path, *arrays: Floats) -> Path:
     >>> write("in.out", o).stat().st_size
     768
     """
-    shapes = {array.shape for array in arrays}
-    if len(arrays) not in (1, 3) or len(shapes) != 1 or len(arrays[0].shape) not in (3, 4):
-        found = ", ".join(str(array.shape) for array in arrays) or "nothing"
+    shapes = [getattr(array, "shape", None) for array in arrays]
+    if len(arrays) not in (1, 3) or len(set(shapes)) != 1 or len(shapes[0] or ()) not in (3, 4):
+        described = (str(shape) if shape else f"a {type(x).__name__}" for x, shape in zip(arrays, shapes, strict=True))
+        found = ", ".join(described) or "nothing"
         raise InputError(f"give Q, K and V, or O alone, all of one shape (B, heads, N, d), but these are {found}")
     flat = [array.reshape(-1, *array.shape[-2:]) for array in arrays]
     return write_output(path, flat[0]) if len(arrays) == 1 else write_input(path, np.stack(flat, axis=1))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, NamedTuple
 
 from hw4cli.errors import InputError
@@ -58,9 +59,9 @@ class Shape:
 
         Raises InputError if the array has other dimensions, or another type than float32.
         """
-        if block.ndim != 4 or block.shape[1] != 3 or block.dtype.name != "float32":
-            found = f"{block.dtype} {block.shape}"
-            raise InputError(f"Q, K and V must be a float32 array (B, 3, N, d), but this is {found}")
+        check_floats("Q, K and V", block, "(B, 3, N, d)")
+        if block.shape[1] != 3:
+            raise InputError(f"Q, K and V must be a float32 array (B, 3, N, d), but this is {_described(block)}")
         return cls(block.shape[0], block.shape[2], block.shape[3], causal)
 
     def __str__(self) -> str:
@@ -113,7 +114,7 @@ class Shape:
     def check(self, where: str) -> None:
         """Raise InputError, naming `where`, unless hw4 computes this shape."""
         for name, value in (("B", self.B), ("N", self.N), ("d", self.d)):
-            if not 1 <= value < 2**31:
+            if not is_whole(value) or not 1 <= value < 2**31:
                 raise InputError(f"{where}: {name} is {value}, but must be between 1 and 2147483647")
         if self.d % 4 or self.d > MAX_D:
             raise InputError(f"{where}: d is {self.d}, but must be a multiple of 4 up to {MAX_D}")
@@ -147,6 +148,29 @@ class Oblong(Shape):
     def rows(self) -> int:
         """The rows of Q and O in a batch."""
         return self.Nq
+
+
+def check_floats(what: str, array: Any, dimensions: str) -> None:
+    """Raise InputError unless this is a float32 array, NumPy's or CuPy's, of as many dimensions; `what` is its name."""
+    plain = all(hasattr(array, name) for name in ("ndim", "shape", "dtype")) and not hasattr(array, "mask")
+    if not plain or array.ndim != dimensions.count(",") + 1 or array.dtype.name != "float32":
+        raise InputError(f"{what} must be a float32 array {dimensions}, but this is {_described(array)}")
+
+
+def _described(array: Any) -> str:
+    """An array's element type and shape, or what there is in its place."""
+    if hasattr(array, "dtype") and not hasattr(array, "mask"):
+        return f"{array.dtype} {array.shape}"
+    return f"a {type(array).__name__}"
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is an integer, Python's or NumPy's."""
+    try:
+        index(value)
+    except TypeError:
+        return False
+    return True
 
 
 def most_gpus(words: str, shape: Shape) -> int:

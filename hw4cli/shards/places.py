@@ -13,7 +13,10 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def check_counts(**lists: Sequence[Any]) -> None:
-    """Raise ValueError unless there are as many arrays of each name, and any."""
+    """Raise TypeError for what is no list of arrays, ValueError unless there are as many of each name, and any."""
+    for name, arrays in lists.items():
+        if not isinstance(arrays, list | tuple):
+            raise TypeError(f"{name} is a {type(arrays).__name__}: give a list of arrays, one for each device")
     counts = [f"{len(arrays)} of {name}" for name, arrays in lists.items()]
     if len({len(arrays) for arrays in lists.values()}) > 1 or not all(lists.values()):
         raise ValueError(f"of arrays, there are {', '.join(counts[:-1])} and {counts[-1]}: give as many of each")

@@ -1,6 +1,7 @@
 """Workloads as text: sizes, names, and what is wrong with them; and the numbers that they stand for."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -8,10 +9,11 @@ from halves import numbers as float_numbers
 from halves import rounded
 from helpers import ROOT
 
+from hw4cli import generate
 from hw4cli.arraylab.inputs import PERIOD, from_words, numbers, on_host, to_words
 from hw4cli.arraylab.named import named, read_named, workload
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, MachineError
 
 
 def test_words_give_every_part_of_a_workload():
@@ -113,3 +115,25 @@ def test_normal_numbers_are_normal_and_uniform_ones_within_three():
 def test_the_page_of_workloads_has_every_name():
     text = (ROOT / "docs/workloads.md").read_text()
     assert [name for name in named() if f"`{name}`" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "kind", "words"),
+    [
+        (None, {}, InputError, "a workload is a text, but this is a NoneType"),
+        ("N=8 d=8", {"seed": -1}, InputError, "seed is -1: give an integer, 0 or more"),
+        ("N=8 d=8", {"seed": "x"}, InputError, "seed is x: give an integer, 0 or more"),
+        ("N=8 d=8", {"library": "jax"}, InputError, "library is 'jax': give 'numpy', 'cupy' or 'torch'"),
+        ("B=2147483647 N=2147483647 d=128", {}, MachineError, "not enough memory for the arrays of B=2147483647"),
+    ],
+)
+def test_arrays_that_cannot_be_made_are_a_sentence(text, options, kind, words):
+    with pytest.raises(kind, match=re.escape(words)):
+        generate(text, **options)
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_arrays_of_a_library_that_is_missing_are_a_sentence(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MachineError, match=f"^{library} is not installed here$"):
+        generate("N=8 d=8", library=library)

@@ -230,3 +230,10 @@ def test_places_in_a_ring_of_threads_know_their_neighbours():
     arrive = first.pass_on(("from the first",))
     assert second.pass_on(("from the second",))() == ("from the first",)
     assert arrive() == ("from the second",)
+
+
+@pytest.mark.parametrize("arrays", [np.zeros((1, 1, 4, 8), np.float32), None])
+@pytest.mark.parametrize("function", [attention_of_each, attention_of_shards])
+def test_what_is_no_list_of_arrays_is_refused(function, arrays):
+    with pytest.raises(TypeError, match=r"q is a (ndarray|NoneType): give a list of arrays, one for each device"):
+        function(arrays, arrays, arrays)
