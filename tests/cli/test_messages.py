@@ -59,8 +59,8 @@ def test_a_wrong_word_is_told_with_what_was_meant(hw4_here, args, words):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["in", "out", "--gpus", "count:{}"], "in does not exist"),
-        (["in", "out", "--gpus", "ids:{}"], "in does not exist"),
+        (["in", "out", "--gpus", "count:{}"], "is not all, count:N"),
+        (["in", "out", "--gpus", "ids:{}"], "is not all, count:N"),
         (["gen", "t{}"], "there is no case"),
         (["profile", "flash", "--case", "t28", "--sweep", "{}"], "is not a list of N"),
     ],
