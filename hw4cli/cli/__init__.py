@@ -1,6 +1,7 @@
 """The command line: each command parses its arguments, calls one function and prints. Commands are imported when
 called."""
 
+import errno
 import io
 import os
 import sys
@@ -13,12 +14,14 @@ import click
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
 from hw4cli.errors import Hw4Error, MachineError, resource_shortage
+from hw4cli.text.messages import never_fail
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 MACHINE, INTERRUPTED = MachineError.exit_code, 130
+READER_GONE = 141  # as shells report a program that SIGPIPE ended
 
 
 class LazyGroup(click.Group):
@@ -92,12 +95,13 @@ def cli() -> None:
     hw4 judge t01-t10         run hw4 on them, and judge it
 
     Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file, 3 the machine cannot (no GPU, memory,
-    space, cases), 130 interrupted.
+    space, cases), 130 interrupted, 141 the reader of the output has gone.
     """
 
 
 def run_command(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code. Every problem is one sentence on stderr."""
+    never_fail()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without √ gets a question mark, not a traceback
@@ -127,14 +131,18 @@ def _run(args: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         progress = (error.__cause__ or error).args  # click turns KeyboardInterrupt into Abort
         return _problem(": ".join(["interrupted", *map(str, progress)]), INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:  # click and rich make the second of the first
+        if isinstance(error, SystemExit) and error.code != 1:
+            raise
         _discard_stdout()
-        return 1
+        return READER_GONE
     except (OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
         if message := resource_shortage(error):
             return _problem(message, MACHINE)
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
+            if error.errno == errno.ENOSPC and not where:
+                where = "cannot write the output: "
             return _problem(f"{where}{error.strerror or error}", MACHINE)
         if "Symlink loop" in str(error) or "null byte" in str(error):
             return _problem(f"a file's name leads nowhere: {error}", 2)

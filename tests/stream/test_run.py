@@ -220,7 +220,7 @@ def test_an_output_that_cannot_be_printed_is_one_sentence(case, unbuffered):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         result = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert result.returncode == 3
-    assert result.stderr.splitlines() == ["hw4: No space left on device"]
+    assert result.stderr.splitlines() == ["hw4: cannot write the output: No space left on device"]
     closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *command], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     assert "Traceback" not in closed.stderr
 
