@@ -13,7 +13,7 @@ from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.problem.shape import AbsMax, Magnitudes
 from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
 
@@ -31,6 +31,7 @@ PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
 PROVEN = {*PIECES, "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
 TYPICAL = Magnitudes(3.0, 3.0, 3.0)  # the assignment's range
 LARGEST_N = 32768  # of the assignment
+SMALLEST = 1e-30  # results below it, float32's subnormal numbers among them, may become 0
 
 
 @dataclass
@@ -82,7 +83,8 @@ def bound(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Device
     """
     if not has_bound(kernel) or not Magnitudes(*found).finite:
         return math.inf
-    return shares(kernel, found, d, N, props).total()
+    flushed = 0.0 if kernel == FALLBACK else min(SMALLEST, found[2])
+    return shares(kernel, found, d, N, props).total() + flushed
 
 
 def has_bound(kernel: str) -> bool:

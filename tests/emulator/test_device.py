@@ -107,3 +107,13 @@ def test_what_is_compiled_is_kept_and_its_answer_is_the_same_with_and_without_ch
     checked, plain = library.run(plan, block), library.run(plan, block, watched=False)
     assert checked.findings == plain.findings == ()
     assert np.array_equal(checked.o, plain.o)
+
+
+def test_the_stated_error_holds_for_numbers_that_a_gpu_takes_for_zero(hw4, tmp_path):
+    block = random_block(1, 70, 32) * np.float32(1e-40)
+    source = write_case(tmp_path / "in", block)
+    done = hw4("--device", "emulate", "--kernel", "flash", "--timing", source, tmp_path / "out")
+    stated = re.search(r"1 batch by flash, error at most ([\d.e-]+)", done.stderr)
+    assert stated, done.stderr
+    error = np.abs(answer(tmp_path / "out", block) - exact_attention(block).astype(np.float64)).max()
+    assert 0 < error <= float(stated[1]) < 1e-29
