@@ -139,6 +139,9 @@ def _run(args: list[str] | None) -> int:
     except (OSError, ImportError, MemoryError, RuntimeError, ValueError) as error:
         if message := resource_shortage(error):
             return _problem(message, MACHINE)
+        package = str(getattr(error, "name", "")).partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and package != "hw4cli":
+            return _problem(f"the package {package} is missing here: install hw4 again (see docs/install.md)", MACHINE)
         if isinstance(error, OSError):
             where = f"{error.filename}: " if error.filename else ""
             if error.errno == errno.ENOSPC and not where:

@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from boards import RIGHT, write
-from helpers import fails, on_a_terminal, random_block, run_hw4, write_case
+from helpers import ROOT, fails, on_a_terminal, random_block, run_hw4, write_case
 
 from hw4cli.device import gpu
 from hw4cli.errors import MachineError
@@ -206,3 +208,11 @@ def test_a_launchers_words_do_not_reach_the_terminal_raw(tmp_path):
     _, shown = on_a_terminal(200, "judge", "--srun", "-p x", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert "plain ?[31mb" in shown
     assert "\x1b[31m" not in shown
+
+
+def test_a_package_that_is_missing_is_named(tmp_path):
+    without = "import sys; sys.modules['rich'] = None; from hw4cli.entry import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", without, "judge", "t01", "--dir", tmp_path], cwd=ROOT, capture_output=True, text=True
+    )
+    fails(result, 3, "the package rich", "is missing here: install hw4 again")
