@@ -10,6 +10,7 @@ from hw4cli.arrays.workload import Workload
 from hw4cli.problem.shape import AbsMax
 
 LARGEST_SCALE = 1e38  # float32 holds it, times log2(e)
+LONGEST_SHOWN = 60  # letters
 
 
 def checked_number(name: str, value: Any) -> float:
@@ -21,7 +22,13 @@ def checked_number(name: str, value: Any) -> float:
         return math.inf
     except (TypeError, ValueError):
         pass
-    raise TypeError(f"{name} is a {type(value).__name__}: give a number")
+    raise TypeError(f"{name} is {_shown(value)}: give a number")
+
+
+def _shown(value: Any) -> str:
+    """An argument as it was given, if that is short, or its type: an array may fill pages."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN and text.isprintable() else f"a {type(value).__name__}"
 
 
 def checked_scale(scale: Any, work: Workload) -> float:
@@ -51,11 +58,11 @@ def checked_bounds(bounds: Any) -> AbsMax | None:
     try:
         given = tuple(bounds)
     except TypeError:
-        what = f"bounds is a {type(bounds).__name__}"
+        what = f"bounds is {_shown(bounds)}"
         raise TypeError(f"{what}: give three numbers, the largest |element| of q, k and v") from None
     if len(given) != 3:
         raise ValueError(f"bounds has {len(given)} numbers: give three, the largest |element| of q, k and v")
-    q, k, v = (checked_number(f"bounds[{n}]", value) for n, value in enumerate(given))
+    q, k, v = (checked_number("one of bounds", value) for value in given)
     if not (q >= 0 and k >= 0 and v >= 0):
         shown = ", ".join(f"{value:g}" for value in (q, k, v))
         raise ValueError(f"bounds is ({shown}): the largest |element| of q, k and v is 0 or more")
@@ -72,7 +79,7 @@ def check_flags(**flags: Any) -> None:
     """Raise TypeError unless each is true or false: a text would count as true, whatever it says."""
     for name, value in flags.items():
         if not isinstance(value, bool | int | np.bool_):
-            raise TypeError(f"{name} is a {type(value).__name__}: give True or False")
+            raise TypeError(f"{name} is {_shown(value)}: give True or False")
 
 
 def check_out(out: Operand, inputs: tuple[Operand, ...]) -> None:
