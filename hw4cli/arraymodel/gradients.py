@@ -3,7 +3,7 @@
 A pass owns rows of two matrices, and lets tiles of two others pass: all, or with a mask those that some owned row sees.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +30,7 @@ def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchMo
     """The model of each launch of a plan. Of a launch that is not known, nothing.
 
     `cache`: bytes of the L2 cache, for kernels on Hopper; 0 for one that holds all that is read again. It is taken for
-    such a one where queries of heads that share keys pass: which of them blocks pass at a time is not followed.
+    such a one for one pass where queries of heads that share keys pass: how far blocks are apart is not followed.
     """
     sizes = Sizes.of(work)
     models = [_MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes) for launch in plan.launches]
@@ -201,7 +201,7 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     added where they lie, in one half of the cache."""
     if launch.symbol == "backward_dq":
         visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
-    elif launch.symbol in ("backward_dkdv", *ONE_PASS) and work.heads == work.kv_heads:
+    elif launch.symbol == "backward_dkdv" or (plan.variant in ONE_PASS and work.heads == work.kv_heads):
         visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
     else:
         return model
@@ -209,6 +209,8 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     if plan.variant in ONE_PASS:
         sums, order = FLOAT * plan.macros["COLUMNS"], AS_THEY_END
     visits = [visits[n] for n in _task_order(len(visits), work, launch)]
+    if launch.symbol == "backward_dkdv":
+        visits = [*_head_by_head(visits, work.heads // work.kv_heads, launch.grid)]
     room = COPIES * passing + sums / COPIES
     again = read_again(visits, launch.grid, passing + sums, cache, order, room)
     read, written = model.dram
@@ -218,7 +220,8 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
 def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
     """The numbers of tasks, head by head in rows from the longest to the shortest, in the order in which blocks take
     them: kernels/backward_wgmma.cuh, task_of and each_task."""
-    heads, section = work.batch * work.heads, hopper.section(work)
+    heads = work.batch * (work.heads if launch.symbol == "backward_dq" else work.kv_heads)
+    section = hopper.section(work)
     if launch.symbol in ONE_PASS:
         section = once.section(work)
     tiles = tasks // heads
@@ -245,11 +248,21 @@ def _dq_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
 
 
 def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
-    """backward_once begins at the end of the queries."""
+    """Of heads of keys; backward_once begins at the end of the queries."""
     rows, streamed = tile(plan, "DKDV")
     begin = _queries_begin(plan, work, np.arange(0, work.Nk, rows, dtype=np.int64), streamed) * streamed
-    for head in range(work.batch * work.heads):
+    for head in range(work.batch * work.kv_heads):
         for n, first in enumerate(begin.tolist()):
             own = 2 * HALF * work.d * min(rows, work.Nk - n * rows)
             there = (0, work.Nq - first) if plan.variant in ONE_PASS else (first, work.Nq)
             yield Visit(head, there[0], there[1], own, own)
+
+
+def _head_by_head(visits: Sequence[Visit], group: int, slots: int) -> Iterator[Visit]:
+    """Of tasks that take all queries of one head that shares their keys, then of the next: the visits of each, round by
+    round. A task's own rows are read with the first, and its sums are written with the last."""
+    for start in range(0, len(visits), slots):
+        for head in range(group):
+            for one in visits[start : start + slots]:
+                reads, writes = one.reads * (head == 0), one.writes * (head == group - 1)
+                yield replace(one, keys_of=one.keys_of * group + head, reads=reads, writes=writes)
