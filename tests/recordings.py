@@ -51,11 +51,11 @@ def modelled(kernel, workload_text, causal, splits):
 
 
 def counted_on_an_h200(*kernels):
-    """The recorded launches that are of today's plan, each with its model."""
-    for line in TRAFFIC:
+    """The recorded launches of kernels that are of today's plan, each with its model."""
+    for line in (line for line in TRAFFIC if line["kernel"] in kernels):
         found = modelled(*(line[name] for name in ("kernel", "workload", "causal", "splits")))
         model, size = found.get(line["launch"], (None, None))
-        if line["kernel"] in kernels and size == (line["grid"], line["splits"]):
+        if size == (line["grid"], line["splits"]):
             yield line, model
 
 
