@@ -26,7 +26,13 @@ def new(shape, dtype):
     return np.empty(shape, dtype).view(Array)
 
 
+def _of_array(function):
+    return lambda *given, **named: function(*given, **named).view(Array)
+
+
+_FUNCTIONS = (np.arange, np.asarray, np.ascontiguousarray, np.exp, np.isinf, np.where)
 cupy = SimpleNamespace(
     ndarray=new,
+    **{function.__name__: _of_array(function) for function in _FUNCTIONS},
     cuda=SimpleNamespace(memory=SimpleNamespace(OutOfMemoryError=MemoryError), Stream=SimpleNamespace(null=None)),
 )

@@ -74,15 +74,17 @@ def test_right_gradients_are_timed_and_their_operations_counted(timer, text, dir
 
 
 @pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 causal scale=0.5"])
-def test_the_oracle_of_some_rows_agrees_with_that_of_all(text, monkeypatch):
+@pytest.mark.parametrize("by", [np, fakecupy.cupy], ids=["on the CPU", "on the GPU"])
+def test_the_oracle_of_some_rows_agrees_with_that_of_all(text, by, monkeypatch):
     """Which shares no code with it; rows come in chunks."""
     monkeypatch.setattr(gradients, "CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(gradients, "GPU_CHUNK_BYTES", 100_000)
     case, work = workload(text), workload(text).work
     arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
     q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
     dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
     group = work.heads // work.kv_heads
-    found = gradients.exact_gradients_of_some(case, arrays)
+    found = gradients.exact_gradients_of_some(case, arrays, by)
     assert {(0, 0), (work.batch - 1, work.kv_heads - 1)} <= {(one.batch, one.kv_head) for one in found}
     for one in found:
         heads = slice(one.kv_head * group, (one.kv_head + 1) * group)
