@@ -10,7 +10,7 @@ from hw4cli.arrays.workload import Workload
 from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.plan import DEVICES
 from hw4cli.gradients import choice, hopper
-from hw4cli.gradients.once import KEYS
+from hw4cli.gradients.cut import KEYS
 from hw4cli.text.tables import markdown
 
 GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")

@@ -2,20 +2,16 @@
 // One pass over keys for dQ, dK and dV (backward_once, backward_atomic). IN_ORDER: what each tile of keys adds to dQ is added in
 // the order of the keys; else as it comes.
 
-#include "backward_stats.cuh"
+#include "backward_sums.cuh"
 
 extern __shared__ __align__(1024) float4 shared[];
 
-constexpr int PRECISE = COLUMNS == 128 ? ONCE_TILE / 8 : ONCE_TILE / 8 * 3 / 4;  // as many as registers hold
-using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false, PRECISE>;
-constexpr int BC = ONCE_TILE, BR = 128, SUMS = ONCE_SUMS;  // buffers for tiles of dQ
-static_assert(BC * COLUMNS == 64 * 128, "each group computes 64 x 64 numbers of a tile of dQ");
-constexpr unsigned DS_BYTES = BR * BC * 2, DQ_BYTES = BC * COLUMNS * 4;
+using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false, ONCE_EARLY>;
+constexpr int SUMS = ONCE_SUMS;  // buffers for tiles of dQ
+constexpr unsigned DS_BYTES = BR * BC * 2;
 constexpr unsigned MORE_BARRIERS_AT = Streams::BARRIERS_AT + 16 * (2 + ONCE_STAGES);
 constexpr unsigned DS_AT = ceil_div(MORE_BARRIERS_AT + 16 * SUMS + 16, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
 constexpr unsigned NUMBERS_AT = MORE_BARRIERS_AT + 16 * SUMS;
-
-typedef float Part[8][4];  // of a tile of dQ: 64 x 64 numbers, a group's
 
 struct Memory : Streams {
     __device__ __forceinline__ unsigned ds(unsigned n) const { return base + DS_AT + n % 2 * DS_BYTES; }
@@ -33,9 +29,10 @@ struct Memory : Streams {
     }
 };
 
-__device__ __forceinline__ int tiles_of(const BackwardParams& p) { return ceil_div(p.Nq, BC); }
-__device__ __forceinline__ int tasks_of(const BackwardParams& p) { return p.batches * p.kv_heads * ceil_div(p.Nk, BR); }
-
+__device__ __forceinline__ int tasks_of(const BackwardParams& p) {
+    const int heads = p.batches * p.kv_heads, split = heads - p.split_from;
+    return (p.split_from + split * p.split_heads * p.split_rows) * ceil_div(p.Nk, BR);
+}
 // Calls work(task) for each task that this block's copying thread takes.
 template <class Work> __device__ __forceinline__ void each_taken(const BackwardParams& p, const Memory& memory, Work work) {
     for (unsigned n = 0;; n++) {
@@ -55,12 +52,18 @@ template <class Work> __device__ __forceinline__ void each_tile(const Task& t, W
     }
 }
 
+__device__ __forceinline__ bool is_empty(const BackwardParams& p, int task) {  // a part of the rows that sees none of the keys
+    const Task t = task_of<Streams>(p, task);
+    return t.first >= t.end;
+}
+
 // What the copying thread does. The numbers of tasks pass to the others through shared memory.
 __device__ __forceinline__ void take_tasks(const BackwardParams& p, const Memory& memory) {
-    int* next = p.counts + p.batches * p.heads * tiles_of(p);
+    int* next = p.counts + p.chains * sums_of(p);
     unsigned asked = 0;
     for (unsigned n = 0;; n++) {
-        const int task = atomicAdd(next, 1);
+        int task = atomicAdd(next, 1);
+        while (task < tasks_of(p) && is_empty(p, task)) task = atomicAdd(next, 1);
         barrier_wait(memory.done(), n % 2 ^ 1);
         store_shared(memory.number(n), __int_as_float(task), 0);
         if (task >= tasks_of(p)) return barrier_arrive(memory.taken());
@@ -81,8 +84,8 @@ __device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory&
         each_tile(t, [&](int head, int j) {
             const unsigned n = added++;
             if (n % SUMS != mine) return;
-            const long long tile = (long long)(t.batch * p.heads + head) * tiles_of(p) + j;
-            const int turn = t.row0 / BR;
+            const int keys = t.row0 / BR, turn = keys / p.chains;
+            const long long tile = (long long)(keys % p.chains) * sums_of(p) + (t.batch * p.heads + head) * tiles_of(p) + j;
             if (IN_ORDER) wait_for_count(p.counts + tile, turn);
             barrier_wait(memory.dq_full(n), n / SUMS % 2);
             float* to = p.dq_sums + tile * (DQ_BYTES / 4);
@@ -97,9 +100,6 @@ __device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory&
         });
     });
 }
-
-// Where 16 bytes of a thread's part of dQ lie, in a tile of it.
-__device__ __forceinline__ unsigned place(int group, int n) { return ((group * 8 + n) * 128 + threadIdx.x % 128) * 16; }
 
 // dS for both groups, keys down, in rows of 64 queries.
 __device__ __forceinline__ void show_dS(const Weights<BC>& dS, unsigned at, int group) {
@@ -117,13 +117,20 @@ __device__ __forceinline__ void ask_dQ(Part& dQ, const Memory& memory, unsigned 
     group_end();
 }
 
+// The first query that sees a key: none sees one that is not there. (Its weights, of scores of 0, may be infinite.)
+__device__ __forceinline__ int first_query(const BackwardParams& p, int key) {
+    return MISSING && key >= p.Nk ? 1 << 30 : CAUSAL ? key - p.causal_offset : 0;
+}
+
 __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& memory, int group) {
     const int column = threadIdx.x % 4 * 2;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     unsigned used = 0;
     each_taken(p, memory, [&](const Task& t) {
         const int row = t.row0 + thread_row;
-        const int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
+        // Tiles below `full` need a mask: those at the diagonal, and all of them where keys are missing.
+        int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
+        if (MISSING && t.row0 + group * 64 + 63 >= p.Nk) full = t.end;
         Group<Streams> work;
         clear(work.first), clear(work.second);
         unsigned left = t.heads * (t.end - t.first);
@@ -135,8 +142,8 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
         each_tile(t, [&](int, int j) {
             group_begin();
             ask_scores<BC>(work.dP, memory.own(group, 1), memory.tile(used, 1));
-            const int edge = row - p.causal_offset - j * BC - column;
-            work.finish(p, memory, used, CAUSAL && j < full, edge, edge + 8);
+            const int edge = first_query(p, row) - j * BC - column, edge_below = first_query(p, row + 8) - j * BC - column;
+            work.finish(p, memory, used, (CAUSAL || MISSING) && j < full, edge, edge_below);
             show_dS(work.dS, memory.ds(used), group);
             fence_async();
             wait_for_turn(1);  // both groups have come here
@@ -163,19 +170,15 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
         });
         memory.release(used - 1);
         barrier_arrive(memory.done());  // every lane has read the task's number
-        store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
-        store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
+        if (t.part < 0) {
+            store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
+            store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
+        } else UNROLL for (int n = 0; n < COLUMNS / 8; n++) {
+            const float *dk = work.first[n], *dv = work.second[n];
+            *part_sums(p, t.part, t.row0 / BR, 0, n, threadIdx.x - 128) = float4{dk[0], dk[1], dk[2], dk[3]};
+            *part_sums(p, t.part, t.row0 / BR, 1, n, threadIdx.x - 128) = float4{dv[0], dv[1], dv[2], dv[3]};
+        }
     });
-}
-
-// What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
-template <bool IN_ORDER> __device__ __forceinline__ void prepare(const BackwardParams& p) {
-    const int n = blockIdx.x * THREADS + threadIdx.x;
-    if (n <= p.batches * p.heads * tiles_of(p)) p.counts[n] = 0;
-    const long long numbers = (long long)p.batches * p.heads * p.stats_rows * COLUMNS;
-    if (!IN_ORDER)
-        for (long long i = n * 4LL; i < numbers; i += gridDim.x * THREADS * 4LL) *(float4*)(p.dq_sums + i) = float4{0, 0, 0, 0};
-    compute_stats(p);
 }
 
 template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const BackwardParams& p) {
@@ -191,18 +194,4 @@ template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const Backward
         more_registers<Streams::REGISTERS>();
         multiply(p, memory, group - 1);
     }
-}
-
-// What runs after: the sums become dQ. In order, a tile that no keys have been added to has not been written.
-template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const BackwardParams& p) {
-    const int tiles = tiles_of(p), head = blockIdx.x / tiles, tile = blockIdx.x % tiles, group = threadIdx.x / 128;
-    const char* from = (const char*)p.dq_sums + (long long)blockIdx.x * DQ_BYTES;
-    Part dQ;
-    UNROLL for (int n = 0; n < 8; n++) {
-        const bool written = !IN_ORDER || p.counts[blockIdx.x];
-        const float4 x = written ? *(const float4*)(from + place(group, n)) : float4{0, 0, 0, 0};
-        dQ[n][0] = x.x, dQ[n][1] = x.y, dQ[n][2] = x.z, dQ[n][3] = x.w;
-    }
-    const int row = tile * BC + (BC == 128 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    store(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, BC == 128 ? 0 : group * 64);
 }

@@ -22,11 +22,15 @@ struct BackwardParams : BackwardMaps {
     Matrix<unsigned short> dq, dk, dv;
     const float* lse;    // (batches, heads, Nq), natural: of the forward pass
     float2* stats;       // (batches, heads, stats_rows), scratch: of each row, -LSE in base 2, and delta
+    float* parts;        // backward_once: of each part dK and dV, not yet scaled, in the order of registers; scratch
     float* dq_sums;      // backward_once: dQ, not yet scaled, of each tile of queries in the order of registers; scratch
     int* counts;         // backward_once: how many tiles of keys each of these tiles has the sum of; behind them the next task
     int batches, heads, kv_heads, Nq, Nk, stats_rows;  // stats_rows: Nq rounded up to whole tiles
     int causal_offset;   // causal: row i sees the keys 0 to i + causal_offset
     int section;         // heads whose rows are owned that are worked on together
+    // backward_once. What is streamed past the keys of heads from the first on is cut into parts: so many of the heads that share
+    // keys, times so many of their rows. Tiles of keys add to dQ in so many chains, each with its own sums.
+    int split_from, split_heads, split_rows, chains;
     float scale, log2_scale;  // of the scores; times log2(e)
 };
 
@@ -35,11 +39,11 @@ static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
 // owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are asked for before the sums of the tile
-// before have been computed. PRECISE: of so many blocks of 8 queries of a tile, dS comes from P as it was before it was rounded.
-template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int PRECISE_BLOCKS = 0>
+// before have been computed. EARLY_BLOCKS: of so many blocks of 8 queries of a tile, P is summed up while dP is computed.
+template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int EARLY_BLOCKS = 0>
 struct Geometry {
     static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD;
-    static constexpr int PRECISE = PRECISE_BLOCKS;
+    static constexpr int EARLY = EARLY_BLOCKS;
     static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BR = 64 * GROUPS, BLOCK = 128 * (GROUPS + 1);
     static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
     static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
@@ -74,6 +78,7 @@ struct Geometry {
 struct Task {
     int batch, own_head, row0;
     int head, heads, first, end;
+    int part;  // of all heads that are split; -1: the whole
 };
 
 // Which task of a pass is the n-th. Tasks of several heads are mixed, so that few blocks wait for each other's sums
@@ -81,16 +86,25 @@ struct Task {
 template <class G> __device__ __forceinline__ Task task_of(const BackwardParams& p, int n) {
     const int own_rows = G::KEYS ? p.Nk : p.Nq, streamed = G::KEYS ? p.Nq : p.Nk, heads = G::KEYS ? p.kv_heads : p.heads;
     const int own_tiles = ceil_div(own_rows, G::BR), tiles = ceil_div(streamed, G::BC), group = p.heads / p.kv_heads;
-    const int first_head = n / (p.section * own_tiles) * p.section, section = min(p.section, p.batches * heads - first_head);
-    const int rest = n - first_head * own_tiles, at = first_head + rest % section;
+    const bool split = G::KEYS && n >= p.split_from * own_tiles;
+    const int parts = split ? p.split_heads * p.split_rows : 1, begin = split ? p.split_from : 0;
+    const int of_section = p.section * parts;
+    n -= begin * own_tiles;
+    const int first_part = n / (of_section * own_tiles) * of_section;
+    const int section = min(of_section, ((G::KEYS && !split ? p.split_from : p.batches * heads) - begin) * parts - first_part);
+    const int rest = n - first_part * own_tiles, part = first_part + rest % section, at = begin + part / parts;
     const int tile = CAUSAL && !G::KEYS ? own_tiles - 1 - rest / section : rest / section;
     const int batch = at / heads, head = at - batch * heads, row0 = tile * G::BR;
     if (G::KEYS) {
         const int first = CAUSAL ? min(max(0, row0 - p.causal_offset) / G::BC, tiles - 1) : 0;
-        return {batch, head, row0, head * group, group, first, tiles};
+        if (!split) return {batch, head, row0, head * group, group, first, tiles, -1};
+        const int of_heads = part % parts / p.split_rows, of_rows = part % p.split_rows;
+        const int first_head = of_heads * group / p.split_heads, end_head = (of_heads + 1) * group / p.split_heads;
+        return {batch, head, row0, head * group + first_head, end_head - first_head,
+                max(first, of_rows * tiles / p.split_rows), (of_rows + 1) * tiles / p.split_rows, part};
     }
     const int end = CAUSAL ? max(1, min(tiles, ceil_div(row0 + G::BR + p.causal_offset, G::BC))) : tiles;
-    return {batch, head, row0, head / group, 1, 0, end};
+    return {batch, head, row0, head / group, 1, 0, end, -1};
 }
 // Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
 template <class G, class Work> __device__ __forceinline__ void each_task(const BackwardParams& p, Work work) {

@@ -5,6 +5,7 @@ from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.gradients import hopper, once
+from hw4cli.gradients.cut import Cut, part_bytes, sum_bytes
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 
@@ -29,7 +30,7 @@ def stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
     counts, and backward_atomic its sums."""
     streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
     rows = hopper.stats_rows(work, streamed)
-    counts = COUNT * (rows // streamed + 1) if plan.variant in ONE_PASS else 0
+    counts = COUNT * (Cut(*plan.cut).chains * rows // streamed + 1) if plan.variant in ONE_PASS else 0
     if plan.variant == once.ATOMIC.name:
         counts += sums(plan, work)
     read = 2 * sizes.q + FLOAT * sizes.rows
@@ -60,11 +61,19 @@ def pieces(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMo
 
 
 def round_sums(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
-    """The sums of whole tiles become rows of dQ."""
-    read = sums(plan, work)
-    return LaunchModel(launch.symbol, (read, sizes.q), (read, sizes.q), 0)
+    """The sums of whole tiles become rows of dQ; those of parts, rows of dK and dV."""
+    parts, keys = part_sums(plan, work, sizes)
+    moved = sums(plan, work) + parts, sizes.q + keys
+    return LaunchModel(launch.symbol, moved, moved, 0)
 
 
 def sums(plan: Plan, work: Workload) -> int:
-    """Bytes of dQ in float32, of whole tiles."""
-    return FLOAT * hopper.stats_rows(work, plan.macros["ONCE_TILE"]) * plan.macros["COLUMNS"]
+    """Bytes of dQ in float32, of whole tiles, of all chains."""
+    return Cut(*plan.cut).chains * sum_bytes(work)
+
+
+def part_sums(plan: Plan, work: Workload, sizes: Sizes) -> tuple[int, int]:
+    """Bytes of parts' sums of dK and dV, and of dK and dV that are added up from them."""
+    cut = Cut(*plan.cut)
+    heads = work.batch * work.kv_heads
+    return part_bytes(work, cut), 2 * sizes.k * (heads - cut.first) // heads if cut.parts > 1 else 0

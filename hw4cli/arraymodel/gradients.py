@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arraymodel.around import ONE_PASS, STATS, delta, pieces, round_sums, stats, sums
+from hw4cli.arraymodel.around import ONE_PASS, STATS, delta, part_sums, pieces, round_sums, stats, sums
 from hw4cli.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.common import padded_d
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import Launch, Plan
-from hw4cli.gradients import hopper, mma, once
+from hw4cli.gradients import cut, hopper, mma
 from hw4cli.gradients import plan as cores
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
@@ -49,7 +49,7 @@ def tile(plan: Plan, which: str) -> tuple[int, int]:
         return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"], m[f"{which}_BC"]
     if plan.variant == hopper.NAME:
         return hopper.OWNED * m[f"{which}_GROUPS"], m[f"{which}_TILE"]
-    return (once.KEYS, m["ONCE_TILE"]) if plan.variant in ONE_PASS else (m["BR"], m["BC"])
+    return (cut.KEYS, m["ONCE_TILE"]) if plan.variant in ONE_PASS else (m["BR"], m["BC"])
 
 
 def _keys_end(plan: Plan, work: Workload, last_row: Any, streamed: int) -> Any:
@@ -108,16 +108,18 @@ def _dkdv(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
 
 def _once(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
     """As backward_wgmma's second pass, whose groups both visit every tile; each tile's part of dQ, a product more, is
-    stored or added in the L2 cache."""
+    stored or added in the L2 cache. Parts each read their keys, and write sums in place of dK and dV."""
     passes = _dkdv(plan, launch, work, sizes)
     assert passes.l2 is not None
     part = FLOAT * plan.macros["ONCE_TILE"] * plan.macros["COLUMNS"]
+    parts, keys = part_sums(plan, work, sizes)
     read, written = passes.dram
+    written += parts - keys
     computed: dict[str, Any] = _by_groups(plan, 4, 2 * passes.tiles, plan.macros["ONCE_TILE"], adds=True)
     return replace(
         passes,
         dram=(read, written + sums(plan, work)),
-        l2=(passes.l2[0], passes.l2[1] + passes.tiles * part),
+        l2=(passes.l2[0] + keys * (cut.Cut(*plan.cut).parts - 1), passes.l2[1] + passes.tiles * part + parts - keys),
         **computed,
     )
 
@@ -165,8 +167,8 @@ def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = F
     flops = count * 2 * columns * hopper.OWNED * streamed
     accesses = 0 if count == 3 else WARPS * streamed // 2
     if adds:
-        operands += HALF * 2 * hopper.OWNED * once.KEYS
-        flops += 2 * hopper.OWNED * hopper.OWNED * once.KEYS
+        operands += HALF * 2 * hopper.OWNED * cut.KEYS
+        flops += 2 * hopper.OWNED * hopper.OWNED * cut.KEYS
         accesses += (HALF * hopper.OWNED * streamed + FLOAT * hopper.OWNED * hopper.OWNED) // WAVEFRONT
     return {
         "shared": tiles * accesses * WAVEFRONT,
@@ -201,7 +203,9 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     added where they lie, in one half of the cache."""
     if launch.symbol == "backward_dq":
         visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
-    elif launch.symbol == "backward_dkdv" or (plan.variant in ONE_PASS and work.heads == work.kv_heads):
+    elif launch.symbol == "backward_dkdv" or (
+        plan.variant in ONE_PASS and work.heads == work.kv_heads and _is_whole(plan)
+    ):
         visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
     else:
         return model
@@ -217,13 +221,17 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     return replace(model, dram=(read + again, written + again * sums // (passing + sums)))
 
 
+def _is_whole(plan: Plan) -> bool:
+    return not plan.cut or cut.Cut(*plan.cut).parts == 1
+
+
 def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
     """The numbers of tasks, head by head in rows from the longest to the shortest, in the order in which blocks take
     them: kernels/backward_wgmma.cuh, task_of and each_task."""
     heads = work.batch * (work.heads if launch.symbol == "backward_dq" else work.kv_heads)
     section = hopper.section(work)
     if launch.symbol in ONE_PASS:
-        section = once.section(work)
+        section = cut.section(work)
     tiles = tasks // heads
     order = [
         head * tiles + tile

@@ -109,6 +109,7 @@ class Plan:
     splits: int = 1
     finds_absmax: bool = False
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+    cut: tuple[int, ...] = ()  # how work is cut into parts, as the launches' argument says it
 
     @property
     def scratch(self) -> int:

@@ -1,7 +1,7 @@
 """The launches of kernels/backward_wgmma.cu (16-bit numbers, Hopper), and the bytes that they are passed."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hw4cli.arrays.half import ATOM, LARGEST, LOG2E, Box
@@ -17,7 +17,7 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # BackwardParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
-_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 4 * "Q" + 8 * "i" + 2 * "f")
+_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 5 * "Q" + 12 * "i" + 2 * "f")
 
 
 class Pass(NamedTuple):
@@ -139,11 +139,11 @@ def tiled_arguments(
     encode: Callable[[Box], bytes],
     tiles: tuple[int, int],
     section: int,
-    sums: int = 0,
-    counts: int = 0,
+    cut: Sequence[int] | None = None,
+    sums: Sequence[int] = (0, 0, 0),
 ) -> bytes:
     """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
-    worked on together."""
+    worked on together; `cut`: as once.Cut; `sums`: addresses of parts, of dQ and of counts."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
 
@@ -157,9 +157,10 @@ def tiled_arguments(
     maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
     maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
     members = [number for m in (o, do, dq, dk, dv) for number in (m.data, m.batch, m.head, m.row)]
-    memory = arrays.lse, arrays.scratch, sums, counts
+    memory = arrays.lse, arrays.scratch, *sums
+    cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
-    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section)
+    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
     return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, scale, min(scale * LOG2E, LARGEST))
 
 

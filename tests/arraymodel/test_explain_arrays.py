@@ -69,6 +69,16 @@ def test_one_pass_moves_sums_of_dq_to_the_l2_cache_where_two_passes_read_everyth
     assert sum(model.l2[0] for model in once.values()) < 0.8 * sum(model.l2[0] for model in twice.values())
 
 
+def test_parts_write_sums_in_place_of_dk_and_dv_which_the_last_launch_adds_up():
+    work = Workload("bfloat16", 4, 32, 1, 2048, 2048, 64, True)
+    parts = plan_of("backward_once", work, H200).cut[1]
+    keys, sums = 2 * 2 * work.batch * work.Nk * work.d, 4 * work.batch * work.heads * work.Nq * work.d
+    once, twice = models("backward_once", work), models("backward_wgmma", work)
+    assert parts > 1 and twice["backward_dkdv"].dram[1] == keys
+    assert once["backward_once"].dram[1] == sums + 2 * parts * keys  # float32 in place of 16 bits
+    assert once["backward_round"].dram == (sums + 2 * parts * keys, sums // 2 + keys)
+
+
 def test_what_a_small_l2_cache_loses_comes_from_dram_again_and_sums_of_dq_go_there_again():
     work = workload("lm8k-causal").work
     for kernel, symbol in (("backward_wgmma", "backward_dkdv"), ("backward_once", "backward_once")):
