@@ -28,6 +28,13 @@ class MachineError(Hw4Error):
     """The machine cannot do it: no GPU, no memory, no space, no permission (exit code 3)."""
 
 
+class LostGpuError(MachineError):
+    """CUDA refuses all further work of this process on a GPU. `others`: the numbers of the GPUs with which a new
+    process may begin again, where those of this one failed, too."""
+
+    others: tuple[int, ...] = ()
+
+
 class KernelError(MachineError):
     """A kernel of the user's own is wrong: it does not compile, or lacks a function (exit code 2)."""
 

@@ -152,7 +152,7 @@ def run_team(shape, layout, devices, speeds=None, fail=None, opening=lambda numb
         return open_device
 
     speeds = speeds or [1.0] * len(devices)
-    members = [Member(f"GPU {number}", speed, opened(number)) for number, speed in enumerate(speeds)]
+    members = [Member(f"GPU {number}", speed, opened(number), number) for number, speed in enumerate(speeds)]
     team = Team(members, shape, layout, Timeline())
     team.compute(layout.parts(shape), Files(read, write), lambda choice: lambda part, found: "fast", said.append)
     return source, target, said, team

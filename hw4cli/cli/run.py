@@ -5,15 +5,15 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from hw4cli import __version__
 from hw4cli.commands import WITHOUT_GPU, first_gpu
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.errors import Hw4Error
-from hw4cli.resources import is_own_kernel
+from hw4cli.errors import Hw4Error, LostGpuError
+from hw4cli.resources import is_own_kernel, python_command
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
@@ -122,8 +122,13 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
             shape = _compute_by_slurm(ctx, inputfile, outputfile, timeline, notify, {**options, "quiet": quiet})
     else:
         job = _job(options, workers(), notify)
-        with bar:
-            shape, summary = pipeline.run(inputfile, outputfile, job, timeline, notify)
+        try:
+            with bar:
+                shape, summary = pipeline.run(inputfile, outputfile, job, timeline, notify)
+        except LostGpuError as error:
+            if not error.others:
+                raise
+            _begin_again(error.others, notify)
     if not quiet:
         click.echo(f"(B, N, d): {shape}")
         click.echo(f"Time: {time.perf_counter() - started:.3f} seconds")
@@ -176,6 +181,17 @@ def _deciding(options: dict[str, Any]) -> list[object]:
     return [__version__, text, *(options[name] for name in ("device", "kernel", "max_error", "causal"))]
 
 
+def _begin_again(gpus: tuple[int, ...], notify: "Notify") -> NoReturn:
+    """Become a process that has these GPUs alone: where one is lost, CUDA may refuse all others to the same process."""
+    notify("no GPU works in this process any more: beginning again with the others")
+    words = ["--gpus", f"ids:{','.join(map(str, gpus))}"]
+    given, files = sys.argv[1:], len(sys.argv)
+    if "--" in given:
+        files = given.index("--")
+    command = [*python_command("entry", "-P"), *given[:files], *words, *given[files:]]
+    os.execv(command[0], command)
+
+
 def _compute_share(
     source: Path, target: Path, timeline: Timeline, notify: "Notify", cores: int, options: dict[str, Any]
 ) -> None:
@@ -193,6 +209,8 @@ def _compute_share(
         job = _job(options, cores, note, here)
         compute_share(source, target, job, _deciding(options), timeline, note, here, options["step"])
     except Hw4Error as error:
+        if isinstance(error, LostGpuError) and error.others:
+            _begin_again(error.others, note)
         raise type(error)(f"{here} failed: {error}") from None
 
 

@@ -24,7 +24,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
-from hw4cli.errors import CompileError, KernelError, MachineError
+from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
 from hw4cli.hip.device import NO_AMD_GPU, amd_gpu_is_here
 from hw4cli.hip.device import properties as amd_properties
 from hw4cli.problem.casefile import Floats
@@ -37,6 +37,8 @@ ABSMAX = "absmax"  # the symbol of the range check, which is compiled behind eve
 
 # The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
 DEVICE_FILES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
+# After these errors of CUDA a process can no longer use the GPU: uncorrectable memory, traps, wrong addresses, unknown.
+LOST = {214, 220, 226, 700, 702, 710, *range(714, 722), 999}
 NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
 
 
@@ -189,7 +191,8 @@ class Gpu:
                 f"with kernel {plan.variant}: {needed / 1e6:,.0f} MB are needed at once, {free / 1e6:,.0f} MB are free"
             ) from None
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
-            raise MachineError(f"the GPU failed in kernel {plan.variant}: {cuda_message(error)}") from None
+            kind = LostGpuError if getattr(error, "status", None) in LOST else MachineError
+            raise kind(f"the GPU failed in kernel {plan.variant}: {cuda_message(error)}") from None
 
     def read(self, plan: Plan, symbol: str, shape: tuple[int, ...]) -> Any:
         """A global array of int64 of a plan's compiled code, as a NumPy array of this shape; waits for the GPU."""

@@ -135,7 +135,7 @@ def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, pro
         from hw4cli.stream.gpus import chosen, count_here, of_process, speed
 
         numbers = of_process(chosen(gpus, count_here()), place, processes)[: most_gpus(gpus, shape)]
-        return [Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number)) for number in numbers]
+        return [Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number), number) for number in numbers]
 
     return members
 

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 from hw4cli.compute.dispatch import Choice
-from hw4cli.errors import KernelError, MachineError
+from hw4cli.errors import KernelError, LostGpuError, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.layout import Device, Files, Layout
 from hw4cli.stream.scheduler import GRACE, Choose, Stream
@@ -26,11 +26,13 @@ Notify = Callable[[str], None]  # shows the user a sentence
 
 @dataclass(frozen=True)
 class Member:
-    """A device that may compute a share: its name in messages, its speed beside the others', and how it is opened."""
+    """A device that may compute a share: its name in messages, its speed beside the others', how it is opened, and a
+    GPU's number."""
 
     name: str
     speed: float
     open: OpenDevice
+    number: int = 0
 
 
 class Team:
@@ -50,6 +52,7 @@ class Team:
         self._opened = [self._device]
         self._streams: list[Stream] = []
         self._failed = 0
+        self._lost: Member | None = None  # the first whose GPU CUDA gave up; others of the process may fail after it
         self._joined_at: dict[int, float] = {}  # when each member's stream was ready
         self._error: BaseException | None = None
         self._an_end: SimpleQueue[None] = SimpleQueue()
@@ -159,6 +162,9 @@ class Team:
         with self._lock:
             self._failed += 1
             alone = self._failed == len(self._members)
+            if isinstance(error, LostGpuError):
+                self._lost = self._lost or self._members[number]
+                error.others = tuple(one.number for one in self._members if one is not self._lost)
         if alone:
             self._end(error)
         elif not self.work.finished:

@@ -1,10 +1,12 @@
 """Files with large batches, which the CPU, too, computes by ranges of rows; and the options for several GPUs."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from helpers import definition, fails, random_block, read_output, run_hw4, write_case
+from helpers import definition, fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, write_case
 
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
@@ -98,3 +100,34 @@ def test_several_gpus_where_there_is_none_are_refused_and_the_old_output_is_unto
     (tmp_path / "out").write_bytes(b"old")
     fails(hw4(source, tmp_path / "out", "--gpus", "all", env=NO_GPU), 3, "no GPU can be used")
     assert (tmp_path / "out").read_bytes() == b"old"
+
+
+# `hw4 ARGS`, where all GPUs of the process are lost, one after the other.
+LOST = """
+from hw4cli.cli import run_command
+from hw4cli.errors import LostGpuError
+from hw4cli.stream import pipeline
+
+def lose(*_):
+    error = LostGpuError("the GPU failed")
+    error.others = (2, 0)
+    raise error
+
+pipeline.run = lose
+run_command()
+"""
+
+
+def test_where_all_gpus_are_lost_a_new_process_begins_again_with_the_others(tmp_path):
+    source, said = write_case(tmp_path / "in", random_block(2, 8, 8)), tmp_path / "said"
+    record = f'#!/bin/sh\nfor word; do echo "$word"; done > {said}\n'
+    (tmp_path / "python").write_text(record)
+    (tmp_path / "python").chmod(0o755)
+    start = f"import sys; sys.executable = {str(tmp_path / 'python')!r}\n{LOST}"
+    words = [sys.executable, "-c", start, "--gpus", "all", "--", str(source), str(tmp_path / "out")]
+    done = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "hw4: no GPU works in this process any more: beginning again with the others\n"
+    files = ["--", str(source), str(tmp_path / "out")]
+    assert said.read_text().splitlines()[-7:] == ["--gpus", "all", "--gpus", "ids:2,0", *files]
+    folder_is_clean(tmp_path, "in", "said", "python")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moody import Moody, expected, expected_of_rows, run_team
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import LostGpuError, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.work import Part, Work, pairs, parts_of, stretches
@@ -199,3 +199,11 @@ def test_ctrl_c_ends_all_devices_threads():
     timer.join()
     assert threading.active_count() == before
     assert all(device.cancelled.is_set() for device in both)
+
+
+@pytest.mark.parametrize(("count", "others"), [(3, 2), (1, 0)])
+def test_where_all_devices_are_lost_the_error_names_those_to_begin_again_with(count, others):
+    broken = [Moody(*GROUPS, fail=("start", 0), error=LostGpuError) for _ in range(count)]
+    with pytest.raises(LostGpuError) as raised:
+        run_team(*GROUPS, broken)
+    assert len(raised.value.others) == len({*raised.value.others} & {*range(count)}) == others
