@@ -37,6 +37,13 @@ __device__ __forceinline__ float2 unpack(unsigned pair) {
 #endif
     return r;
 }
+// x with the last bits of n added to its exponent. In assembly for the same reason as raise_bits.
+__device__ __forceinline__ float raise_exponent(float x, float n) {
+    float r;
+    asm("{.reg .b32 a, b; mov.b32 a, %1; mov.b32 b, %2; shl.b32 a, a, 23; add.s32 a, a, b; mov.b32 %0, a;}"
+        : "=f"(r) : "f"(n), "f"(x));
+    return r;
+}
 // The larger of `top` and the bits of x and y as integers: in the order of numbers, as far as they are positive. In assembly,
 // because the compiler serialises wgmma's products whose sums it sees used as integers (C7511).
 __device__ __forceinline__ void raise_bits(int& top, float x, float y) {

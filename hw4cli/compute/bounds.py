@@ -22,6 +22,7 @@ MARGIN = 1.25  # of a measured error: the largest of ten times as many elements 
 U64 = 2.0**-53
 ROUNDED = 1 + 2.0**-16  # a sum of products of up to 128 columns, by how much roundings of 2^-24 can make it larger
 EX2, EXP = 2.0**-22, 2.0**-21  # relative errors of ex2.approx.ftz.f32 (2 units in the last place), NumPy's exp (2.6)
+EX2_POLYNOMIAL = 2.0**-18  # of exp2_polynomial, kernels/scores.cuh
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
@@ -240,7 +241,7 @@ def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperti
             "Q scaled": terms.scaled * U32 * top * LN2,
             "Q and K in two terms": terms.left_out * LN2,
             "sum of a score": (_small_first if adds.small_first else _together)(scores, terms.largest, lost) * LN2,
-            "exponent": 2 * U32 * (top + 16) * LN2 + EX2,
+            "exponent": 2 * U32 * (top + 16) * LN2 + (EX2_POLYNOMIAL if adds.polynomial else EX2),
             "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
             "combining": U32 * min(2 * top, FAR) * LN2,
         },

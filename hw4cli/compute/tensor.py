@@ -22,6 +22,7 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
+POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
 PIECES = {"split": 1, "split8": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
 # where fp16 is as fine as at 2.
@@ -73,6 +74,7 @@ class Policy(NamedTuple):
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
     integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
+    polynomial: bool = False  # some exponentials may be by polynomial (kernels/scores.cuh)
     shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
 
 
@@ -87,7 +89,10 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     if _warpgroups(d, props, pieces):
         sub = 32 if inblock and width == 32 else 64
         integers = kernel == "split8" and not inblock and width == 64
-        return Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
+        narrow = not inblock and width == 32
+        return Policy(
+            1024, sub, small_first=True, rounded_sum=True, integers=integers, polynomial=narrow, shared=not inblock
+        )
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
@@ -160,6 +165,8 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
             "CONVERT_CHUNKS": CONVERT_CHUNKS,
             "COMBINE_THREADS": COMBINE_THREADS,
             **turns,
+            # measured with four groups: with fewer, exponentials do not limit
+            "POLYNOMIAL": POLYNOMIAL if adds.polynomial and turns.get("GROUPS") == 4 else 0,
         }
 
     return derived

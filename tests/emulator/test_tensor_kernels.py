@@ -123,3 +123,15 @@ def test_parts_that_blocks_hand_over_are_free_of_races():
     few = replace(DEVICES[90], sms=2)
     found = check_kernel(VARIANTS["split"], props=few, shapes=[Shape(1, 530, 20)], data=[RANDOM_DATA], builds=[RACE])
     assert [str(mistake) for mistake in found] == []
+
+
+@pytest.mark.parametrize("factor", [1, 4])
+def test_a_part_of_the_exponentials_is_by_polynomial_within_the_bound(factor):
+    """Four groups, for which there must be tasks enough; and scores far below a row's largest."""
+    shape, few = Shape(1, 1280, 32), replace(DEVICES[90], sms=2)
+    block = make_data(RANDOM_DATA, shape)
+    block[:, 0] *= factor
+    taken = VARIANTS["split"].plan(shape, few).macros
+    assert (taken["POLYNOMIAL"], taken["GROUPS"]) == (16, 4)
+    o = answer("split", few, shape, block, cut_off=True)
+    assert np.abs(o - exact_attention(block)).max() <= bound("split", magnitudes_of(block), shape.d, shape.N, few)
