@@ -13,6 +13,7 @@ import fakegpu
 import pytest
 from helpers import ROOT, hw4_env
 
+import hw4cli.lab.tune
 from benchmarks.facts import tuned_source
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -61,6 +62,16 @@ def test_every_tile_of_the_space_is_timed_dropped_or_refused_with_a_reason():
     assert refused == dict.fromkeys([(256, 16), (256, 32), (256, 64)], "does not compile: flash.cu:1: too large")
     assert rows[0].tile == (128, 64)
     assert rows[0].samples > next(row.samples for row in rows if row.status == "dropped")
+
+
+def test_the_kernels_own_tile_is_timed_to_the_end_however_slow_it_is(monkeypatch):
+    monkeypatch.setattr(hw4cli.lab.tune, "HOPELESS", 1.0)
+    rows = rows_of(["flash"])
+    timed = {row.tile: (row.status, row.samples) for row in rows if row.status != "refused"}
+    best, own = rows[0], next(row for row in rows if row.own)
+    assert own.median > best.median
+    assert timed.pop(own.tile) == timed.pop(best.tile) == ("ok", best.samples)
+    assert {status for status, _ in timed.values()} == {"dropped"}
 
 
 def test_the_gain_is_said_and_what_is_surely_faster_is_kept():

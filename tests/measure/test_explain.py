@@ -70,6 +70,14 @@ def test_csv_has_a_line_for_each_launch(hw4):
     ]
 
 
+def test_the_last_wave_is_what_is_left_of_the_blocks_and_full_where_nothing_is(hw4):
+    found = hw4("explain", "flash", "split", "--case", "t28", "--gpu", "H200", "--format", "json")
+    waves = {row["launch"]: (row["grid"], row["blocks"], row["waves"], row["last_wave"]) for row in rows(found)}
+    assert waves["split"] == (132, 1, 1.0, 1.0)
+    grid, blocks, *shown = waves["flash"]
+    assert shown == [pytest.approx(grid / (132 * blocks)), pytest.approx(grid % (132 * blocks) / (132 * blocks))]
+
+
 def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
     shown = hw4("explain", "flash", "fp16qk", "split8", "--shape", "4,12288,64", "--gpu", "H200").stdout
     lines = [line for line in shown.splitlines() if re.match(r"(flash|fp16qk|split8) .* (FFMA|tensor)", line)]

@@ -71,6 +71,25 @@ def test_the_assignments_metrics_of_every_launch_and_the_model_beside_what_was_m
     assert flash["shared_traffic"]["ratio"] == pytest.approx(1, abs=0.02)
 
 
+def test_what_is_counted_for_each_of_four_schedulers_or_of_32_lanes_has_nvprofs_unit(recorded):
+    result = recorded("flash", "--case", "t28", "--set", "steps", "--format", "json")
+    found, (units, raw) = metrics(json.loads(result.stdout), "flash"), raw_counters()
+    assert units["smsp__warps_eligible.avg.per_cycle_active"] == "warp"
+    for name, counter, factor in (
+        ("eligible_warps_per_cycle", "smsp__warps_eligible.avg.per_cycle_active", 4),
+        ("warp_execution_efficiency", "smsp__thread_inst_executed_per_inst_executed.ratio", 100 / 32),
+    ):
+        assert found[name]["value"] == pytest.approx(factor * float(raw[counter])), name
+
+
+def raw_counters():
+    """Units, and counters of flash, as they were recorded."""
+    lines = RECORDED.read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
+    units, *launches = csv.DictReader(lines[start:])
+    return units, next(launch for launch in launches if launch["Kernel Name"] == "flash")
+
+
 def test_the_last_sentence_names_the_nearest_limit_and_the_largest_stall_of_the_longest_launch(recorded):
     last = recorded("flash", "--case", "t28").stdout.splitlines()[-1]
     assert re.fullmatch(

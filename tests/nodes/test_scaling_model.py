@@ -56,6 +56,17 @@ def test_the_slowest_stage_is_named(changed, limit):
     assert predicted(LARGE, Rates(**{**vars(RATES), **changed}), 1).limit == limit
 
 
+def test_keys_and_values_of_one_batch_are_read_by_each_gpu():
+    alone, read = Shape(1, 1 << 20, 64), Rates(1e9, 1e12, None, 1e18)
+    keys, rows = 2 * 4 * alone.N * alone.d, 1 << 16
+    for gpus in (1, 4):
+        begins = gpus * (keys + 4 * rows * alone.d)  # what is read until all of them compute
+        ends = gpus * 4 * rows * alone.d / 1e12
+        expected = (begins + alone.input_bytes + (gpus - 1) * keys) / 1e9 + ends
+        found = predicted(alone, read, gpus)
+        assert (found.limit, found.seconds) == ("reading", pytest.approx(expected, rel=1e-3))
+
+
 def test_a_file_that_is_not_cached_is_read_at_the_disks_rate():
     slow = Rates(**{**vars(RATES), "disk_read": 1e8})
     assert predicted(LARGE, slow, 1, cached=False).limit == "reading"
