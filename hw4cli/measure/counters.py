@@ -34,6 +34,7 @@ class Launch:
     extremes: dict[str, tuple[float, float]] = field(default_factory=dict)
     count: int = 1
     grid: str = ""  # as Nsight Compute writes it: (512, 1, 1)
+    gpu: str = ""  # its name, where the table has it
 
 
 Cells = Mapping[str, str]
@@ -80,8 +81,15 @@ def _add(found: dict[str, Launch], cells: Iterator[tuple[Cells, str, float]], na
     """Add counters to the launches that they are of: those of one number, else of one kernel's name."""
     for row, counter, value in cells:
         kernel = _symbol(row.get(name, ""))
-        launch = found.setdefault(f"{row.get(number, '')} {kernel}", Launch(kernel, grid=row.get("Grid Size", "")))
+        made = Launch(kernel, grid=row.get("Grid Size", ""), gpu=_gpu(row))
+        launch = found.setdefault(f"{row.get(number, '')} {kernel}", made)
         launch.values[counter] = value
+
+
+def _gpu(row: Cells) -> str:
+    """The GPU's name, as nvprof has it, with its number behind it, or Nsight Compute; "" where there is none."""
+    name = row.get("device__attribute_display_name") or row.get("Device") or ""
+    return "" if name.isdecimal() else printable(re.sub(r" \(\d+\)$", "", name))
 
 
 def _symbol(name: str) -> str:
@@ -128,7 +136,7 @@ def _add_nvprof(found: dict[str, Launch], rows: Sequence[Cells], name: str) -> N
         average = number(row.get("Avg", ""), "")
         if not counter or average is None:
             continue
-        launch = found.setdefault(kernel, Launch(kernel))
+        launch = found.setdefault(kernel, Launch(kernel, gpu=_gpu(row)))
         launch.values[counter] = average
         launch.count = int(number(row.get("Invocations", ""), "") or 1)
         low, high = (number(row.get(column, ""), "") for column in ("Min", "Max"))

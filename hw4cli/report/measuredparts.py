@@ -62,7 +62,8 @@ def profile(material: Material) -> str:
     listed = [key for key in names if key not in DRAM or any(key in one.figures for one in shown)]
     rows = [[escaped(names[key]), *(_figure(one, key) for one in shown)] for key in listed]
     header = ["", *(escaped(one.kernel) for one in shown)]
-    tools = " and ".join(dict.fromkeys(f"{one.tool} ({one.source})" for one in shown))
+    gpus = {one.source: f" on {one.gpu}" if one.gpu else "" for one in shown}
+    tools = " and ".join(dict.fromkeys(f"{one.tool} ({one.source}){gpus[one.source]}" for one in shown))
     absent = [metric.name for metric in METRICS if not any(metric.name in one.figures for one in shown)]
     end = [missing(f"the profile has no {', '.join(absent)}")] if absent else []
     notes = ["gld and gst count what passes through L1, not device memory."]

@@ -28,6 +28,7 @@ class Counters:
     tool: str
     source: str
     figures: Mapping[str, float]
+    gpu: str = ""  # where it was measured, if the file says so
 
 
 def read_profile(path: Path, name: str) -> list[Counters]:
@@ -41,8 +42,10 @@ def read_profile(path: Path, name: str) -> list[Counters]:
     kernels: dict[str, list[Launch]] = {}
     for launch in launches:
         kernels.setdefault(launch.kernel, []).append(launch)
-    found = [(kernel, _figures(tool, own)) for kernel, own in kernels.items()]
-    return [Counters(kernel, tool, printable(name), figures) for kernel, figures in found if figures]
+    found = [
+        Counters(kernel, tool, printable(name), _figures(tool, own), own[0].gpu) for kernel, own in kernels.items()
+    ]
+    return [one for one in found if one.figures]
 
 
 def _figures(tool: str, launches: list[Launch]) -> dict[str, float]:

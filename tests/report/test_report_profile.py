@@ -45,6 +45,19 @@ def test_nvprof_of_the_assignments_gpu_with_its_units_in_the_values(tmp_path):
     )
 
 
+def test_a_profile_says_on_which_gpu_it_was_measured_where_the_file_does(tmp_path, hw4):
+    (tmp_path / "a.csv").write_text(NVPROF)
+    (tmp_path / "b.csv").write_text((ROOT / "benchmarks/h100-ncu-t28.csv").read_text())
+    (tmp_path / "c.csv").write_text(PROFILE)
+    found = {name: read_profile(tmp_path / name, name)[0].gpu for name in ("a.csv", "b.csv", "c.csv")}
+    assert found == {"a.csv": "NVIDIA GeForce GTX 1080", "b.csv": "NVIDIA H100 80GB HBM3", "c.csv": ""}
+    (tmp_path / "h200.json").write_text((ROOT / "benchmarks/h200-ladder.json").read_text())
+    result = hw4("report", tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = (tmp_path / "report.md").read_text()
+    assert "Nsight Compute (b.csv) on NVIDIA H100 80GB HBM3" in report
+
+
 def test_nsight_compute_with_a_metric_a_line_and_a_unit_each(tmp_path):
     tool, found = figures(tmp_path, PROFILE)["flash"]
     assert tool == "Nsight Compute"
