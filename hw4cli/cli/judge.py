@@ -68,7 +68,7 @@ SECONDS = 60.0  # that compiling hw4's own kernels may take
     "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
 @click.option("--resume", is_flag=True, help="Continue the judging in DIR: run only what its journals lack.")
-@click.option("--restart", is_flag=True, help="Start anew in DIR; the older journals are kept under numbered names.")
+@click.option("--restart", is_flag=True, help="Start again in DIR; the older journals are kept under numbered names.")
 @click.option(
     "--pass-env",
     multiple=True,

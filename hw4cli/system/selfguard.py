@@ -30,7 +30,7 @@ def snapshot() -> State:
     if _lost:
         raise MachineError(
             f"the judge's {', '.join(_lost)} was lowered while a program ran, and cannot be raised again: "
-            "begin anew (with --resume), in the sandbox"
+            "start again (with --resume), in the sandbox"
         )
     return _now()
 

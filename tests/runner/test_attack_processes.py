@@ -115,7 +115,7 @@ def test_a_limit_that_cannot_be_restored_is_not_the_next_programs_fault(arena):
     if arena.judge == "root" and has_capability(CAP_SYS_RESOURCE):
         assert second == (AC, "")
     else:
-        assert (second[0], "begin anew (with --resume), in the sandbox" in second[1]) == (JE, True)
+        assert (second[0], "start again (with --resume), in the sandbox" in second[1]) == (JE, True)
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
