@@ -49,7 +49,7 @@ def test_a_block_leaves_shared_memory_for_the_vote_of_hips_own():
     assert used.shared + plan.launches[0].shared <= 64 << 10
     assert used.lanes == 64
     for length in (0, 4, 64, 300, len(code) // 2):  # where the headers of sections are gone
-        with pytest.raises(MachineError, match="no code object"):
+        with pytest.raises(MachineError, match="not a code object"):
             kernels_of(code[:length])
 
 
