@@ -8,6 +8,7 @@ from typing import Any
 
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
+from hw4cli.lab.tune import TunedRow
 from hw4cli.text.tables import markdown
 
 HERE = Path(__file__).resolve().parent
@@ -119,9 +120,10 @@ def schedules(records: list[dict[str, Any]]) -> str:
     """A line for each workload: half's tiling, and its milliseconds in each schedule."""
     lines = []
     for record in records:
-        rows = record["workloads"][0]["rows"]
-        times = {(row["knobs"].get("ahead", 1), row["knobs"].get("turns", 1)): row["median"] for row in rows}
-        tile = next("{}x{}".format(*row["tile"]) for row in rows if row["own"])
+        rows = [TunedRow.of(row) for row in record["workloads"][0]["rows"]]
+        knobs = {row: dict(row.knobs) for row in rows}
+        times = {(knobs[row].get("ahead", 1), knobs[row].get("turns", 1)): row.median for row in rows}
+        tile = next("{}x{}".format(*row.tile) for row in rows if row.own)
         line = [f"{times[way]:.4g}" if times.get(way) else "-" for way in ((0, 0), (1, 0), (1, 1))]
         lines.append([f"`{record['workload']}`", tile, *line])
     first = records[0]

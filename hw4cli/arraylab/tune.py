@@ -89,9 +89,11 @@ def planned(
     return plans, refused
 
 
-def filtered(kernel: str, work: Workload, props: DeviceProperties, compiler: Any) -> list[TunedRow]:
-    """Without a GPU: which tilings could start there, and why the others could not."""
-    plans, refused = planned([*candidates(kernel, work, props)], work, props)
+def filtered(
+    kernel: str, work: Workload, props: DeviceProperties, compiler: Any, quick: bool = False
+) -> list[TunedRow]:
+    """Without a GPU: which tilings could start there, and why the others could not. `quick` as in tune."""
+    plans, refused = planned([*candidates(kernel, work, props, quick)], work, props)
     with ThreadPoolExecutor(workers()) as pool:
         built = list(pool.map(lambda plan: compiled(plan.variant, plan, props, compiler), plans.values()))
     rows = []

@@ -153,7 +153,7 @@ def _of_arrays(
 
         _, props, _ = chosen_gpu(gpu)
         compiler = compiler_for(props)
-        return [row for name in names for row in filtered(name, case.work, props, compiler)], {}
+        return [row for name in names for row in filtered(name, case.work, props, compiler, quick)], {}
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.times import median_interval
