@@ -39,7 +39,6 @@ from hw4cli.show.scaling import Scaling, load_scaling
 from hw4cli.text.tables import markdown
 
 HERE = Path(__file__).resolve().parent
-NOT_MEASURED = "*Not measured yet.*\n"
 View = Callable[[Path], str]  # from a record's file to what a page shows of it
 MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -138,7 +137,7 @@ def of_record(view: Callable[[dict[str, Any]], str]) -> View:
         record = read_record(path)
         shown = view(record)
         how = programs_caption(record) if record.get("kind") == "end-to-end" else caption(record)
-        return f"{shown}\n{how}\n" if shown.count("\n") > 2 else NOT_MEASURED
+        return f"{shown}\n{how}\n" if shown.count("\n") > 2 else ""
 
     return text
 
@@ -215,7 +214,8 @@ def filled(text: str) -> str:
     def table(match: re.Match[str]) -> str:
         begin, record, view, end = match.groups()
         path = HERE / record
-        return f"{begin}{VIEWS[view](path) if path.exists() else NOT_MEASURED}{end}"
+        shown = VIEWS[view](path) if path.exists() else ""
+        return "".join((begin, shown or f"*Not measured yet: {record}.*\n", end))
 
     return MARKED.sub(table, text)
 

@@ -48,7 +48,7 @@ def in_shards(record: Scaling) -> str:
             figures = f"{flops / step.seconds / 1e12:.0f}", f"{step.speedup:.2f}", f"{step.efficiency:.2f}"
             lines.append([name, str(step.gpus), *times, *figures, f"{step.row['relative_error']:.1e}"])
     header = ["pass", "GPUs", "s", "predicted s", "TFLOP/s", "× one GPU", "efficiency", "relative error"]
-    return markdown(header, lines) if lines else "Not measured.\n"
+    return markdown(header, lines) if lines else ""
 
 
 PREDICTED_FOR = {  # files, and on how many GPUs of a node, and nodes

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import suppress
 from subprocess import CompletedProcess
 
 import pytest
@@ -22,6 +23,13 @@ for name in list(os.environ):
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+# Nor on how busy the machine is: hypothesis gives an example 0.2 s otherwise.
+with suppress(ImportError):
+    from hypothesis import settings
+
+    settings.register_profile("loaded", deadline=None)
+    settings.load_profile("loaded")
 
 
 @pytest.fixture

@@ -158,7 +158,7 @@ def record_of(monkeypatch, tmp_path, *rows):
 def test_a_view_for_which_a_record_has_no_line_is_a_sentence_and_no_header(monkeypatch, tmp_path):
     record_of(monkeypatch, tmp_path, row("a", "half", 1.0, sustained_ms=None, samples=10))
     page = "<!-- results: x.json sustained -->\n<!-- end -->"
-    assert results.filled(page) == "<!-- results: x.json sustained -->\n*Not measured yet.*\n<!-- end -->"
+    assert results.filled(page) == "<!-- results: x.json sustained -->\n*Not measured yet: x.json.*\n<!-- end -->"
     record_of(monkeypatch, tmp_path, row("a", "half", 1.0, samples=10))
     assert "| `a` | half | 2 |" in results.filled(page)
 
@@ -172,4 +172,6 @@ def test_a_record_without_the_hosts_times_says_that_short_times_may_include_laun
 
 def test_a_page_may_wait_for_a_record_that_is_not_made_yet():
     page = "<!-- results: nothing.json arrays -->\nold\n<!-- end -->"
-    assert results.filled(page) == "<!-- results: nothing.json arrays -->\n*Not measured yet.*\n<!-- end -->"
+    assert (
+        results.filled(page) == "<!-- results: nothing.json arrays -->\n*Not measured yet: nothing.json.*\n<!-- end -->"
+    )

@@ -100,7 +100,7 @@ def test_a_million_weights_that_vanish_in_fp16_stay_within_the_bound(kernel):
         assert lost <= bound(kernel, (3, 3, 3), 32, N)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     reach=st.tuples(*(st.floats(-8, 4) for _ in range(3))).map(lambda x: [10.0**y for y in x]),
     N=st.integers(1, 200),
@@ -118,7 +118,7 @@ def test_any_range_stays_within_the_bound(kernel, reach, N, d, signs, seed):
     assert limit == math.inf or error <= limit
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     reach=st.tuples(*(st.floats(-8, 2) for _ in range(3))).map(lambda x: [10.0**y for y in x]),
     N=st.integers(1, 2000),

@@ -129,7 +129,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     place=st.sampled_from(["", "schema", "hashed", "answers", "entry", "sha256", "stamp", "input"]), value=json_values
 )

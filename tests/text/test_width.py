@@ -100,7 +100,7 @@ COLUMNS = st.lists(st.sampled_from(["number", "text"]), min_size=1, max_size=14)
 
 
 @given(st.data(), COLUMNS, st.integers(30, 120))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_table_of_any_columns_keeps_each_number_on_its_line(data, kinds, width):
     number = st.floats(0, 1e6).map("{:.2f}".format)
     text = st.lists(st.sampled_from(["a", "word", "(2,", "of", "splendour"]), max_size=30).map(" ".join)
@@ -113,7 +113,6 @@ def test_a_table_of_any_columns_keeps_each_number_on_its_line(data, kinds, width
 
 
 @given(st.text("ab `", max_size=200), st.integers(10, 40))
-@settings(deadline=None)
 def test_wrapping_loses_no_letter(text, width):
     assert "".join(wrapped(text, width, "  ").split()) == "".join(text.split())
     assert " ".join(wrapped(text, None).split()) == " ".join(text.split())
