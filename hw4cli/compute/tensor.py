@@ -89,10 +89,8 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     if _warpgroups(d, props, pieces):
         sub = 32 if inblock and width == 32 else 64
         integers = kernel == "split8" and not inblock and width == 64
-        narrow = not inblock and width == 32
-        return Policy(
-            1024, sub, small_first=True, rounded_sum=True, integers=integers, polynomial=narrow, shared=not inblock
-        )
+        adds = Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
+        return adds._replace(polynomial=not inblock and width == 32)
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
@@ -131,11 +129,9 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         room, one_each = _room(blocks, props), max(shape.N, shape.rows) <= tile["BR"]
-        sums = (
-            not warpgroups and adds.integers and 3 * _stage_bytes(shape.d, tile, 1) + _sums_bytes(shape.d, tile) <= room
-        )
-        if sums:
-            stages = min(stages, (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1))
+        fitting = (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1)
+        sums = adds.integers and not warpgroups and fitting >= 3
+        stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
         if adds.integers:  # Q's integers take the space of what would be converted ahead
             turns = {**turns, "AHEAD": 0}
@@ -299,6 +295,6 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
 
 SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
 SPLIT8 = _variant(
-    "split8", "split, but for d to 64 and N > 512 (256) by int8 what has second terms", error_bound=3.6e-3
+    "split8", "split, but by int8 what has second terms, to d = 64, for N > 512 (256)", error_bound=3.6e-3
 )
 EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)
