@@ -83,8 +83,7 @@ def bound(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Device
     """
     if not has_bound(kernel) or not Magnitudes(*found).finite:
         return math.inf
-    flushed = 0.0 if kernel == FALLBACK else min(SMALLEST, found[2])
-    return shares(kernel, found, d, N, props).total() + flushed
+    return shares(kernel, found, d, N, props).total() + (kernel != FALLBACK) * min(SMALLEST, found[2])
 
 
 def has_bound(kernel: str) -> bool:

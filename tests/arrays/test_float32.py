@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import faketorch
@@ -11,7 +12,11 @@ from faketorch import Tensor
 from halves import definition
 
 import hw4cli
+from hw4cli.arrays.float32 import Float32OnGpu, without_needless_mask
 from hw4cli.arrays.operand import operand, stream_of
+from hw4cli.arrays.workload import Workload
+from hw4cli.compute.dispatch import AUTO
+from hw4cli.compute.plan import DEVICES
 
 
 @pytest.fixture
@@ -114,3 +119,16 @@ def test_torchs_stream_is_taken_by_cudas_protocol_or_in_an_older_cupy_by_its_add
         cuda=SimpleNamespace(Stream=SimpleNamespace(), ExternalStream=lambda address: address, runtime=runtime)
     )
     assert stream_of(x, older) == faketorch.STREAM
+
+
+@pytest.mark.parametrize(("scale", "kernel"), [(None, "split8"), (0.1, "split")])
+def test_integers_multiply_long_rows_only_with_the_usual_scale(scale, kernel):
+    hopper = Float32OnGpu(SimpleNamespace(props=DEVICES[90], name="NVIDIA H200"))
+    work = Workload.square("float32", 1, 2, 4096, 64)
+    assert hopper.kernel(work, (), scale or work.scale, AUTO, None, (2.9, 2.9, 2.9), None) == kernel
+
+
+def test_a_mask_is_left_out_only_where_every_row_sees_every_key():
+    masked = Workload("float32", 1, 1, 1, 4, 9, 8, True)
+    assert without_needless_mask(replace(masked, offset=8)).causal is False
+    assert without_needless_mask(replace(masked, offset=7)).causal is True
