@@ -19,12 +19,14 @@ from hw4cli.arrays.workload import Workload
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
+from hw4cli.errors import MachineError
 from hw4cli.gradients import choice
 from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
 
+TILE, MOST_TILES = 64, 1 << 21
 NAMES = (*KERNELS16, *BACKWARD)
 
 
@@ -39,8 +41,14 @@ def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
 def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a launch that is not known, nothing.
 
-    `cache`: bytes of the L2 cache; 0 for one that holds all that is read again.
+    `cache`: bytes of the L2 cache; 0 for one that holds all that is read again. Raises MachineError for a workload that
+    would take minutes to count.
     """
+    if work.batch * work.heads * ceil_div(max(work.Nq, work.Nk), TILE) > MOST_TILES:
+        raise MachineError(
+            f"{plan.variant} has more than {MOST_TILES:,} tiles of {TILE} rows or keys in all heads, which would take "
+            "minutes to count: give fewer heads, or a shorter sequence"
+        )
     if plan.variant in BACKWARD:
         return gradient_models(plan, work, cache)
     sizes, found = Sizes.of(work), []

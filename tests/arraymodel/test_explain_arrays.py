@@ -153,3 +153,10 @@ def test_it_fits_a_terminal_of_60_columns():
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
     for command in ("explain", "profile") if code == 2 else ("explain",):
         fails(hw4(command, *arguments), code, words)
+
+
+@pytest.mark.parametrize("kernel", ["half_cores", "backward_once"])
+@pytest.mark.parametrize("sizes", ["B=1 H=1 N=1073741824", "B=32768 H=128 N=9"])
+def test_a_workload_that_would_take_minutes_to_count_is_refused(hw4, kernel, sizes):
+    result = hw4("explain", kernel, "--workload", f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=60)
+    fails(result, 3, f"{kernel} has more than 2,097,152 tiles of 64 rows or keys in all heads")
