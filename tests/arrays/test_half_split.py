@@ -86,6 +86,10 @@ def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
     assert kernel16(decoding, DEVICES[90]) == kernel16(decoding, DEVICES[80]) == SPLIT
     assert kernel16(Workload.square(FLOAT16, 1, 1, 4096, 64), DEVICES[90]) == SPLIT
     assert kernel16(Workload.square(FLOAT16, 1, 32, 4096, 64), DEVICES[90]) == "half"
+    short = Workload.square(FLOAT16, 1, 19200, 64, 64)
+    assert [kernel16(short, DEVICES[cc]) for cc in (80, 90)] == ["half_mma", "half"]
+    assert kernel16(Workload.square(FLOAT16, 1, 19200, 32, 64), DEVICES[90]) == SPLIT, "not measured"
+    assert kernel16(Workload.square(FLOAT16, 1, 100, 64, 64), DEVICES[90]) == SPLIT, "not measured"
 
 
 @pytest.mark.parametrize("cc", [75, 80, 90, 120])
