@@ -24,7 +24,8 @@ template <int BC, int FROM, int TO> __device__ __forceinline__ void ask_sums(Sum
     UNROLL for (int n = FROM / 2; n < TO / 2; n++) wgmma_rows(sum, P[n], descriptor(b + n * 128));
     group_end();
 }
-template <int FROM, int TO, int N> __device__ __forceinline__ void round_weights(const float (&S)[N][4], unsigned (&P)[N / 2][4]) {
+template <int FROM, int TO, int N>
+__device__ __forceinline__ void round_weights(const float (&S)[N][4], unsigned (&P)[N / 2][4]) {
     UNROLL for (int n = FROM; n < TO; n++) UNROLL for (int h = 0; h < 2; h++)
         P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
 }

@@ -52,8 +52,9 @@ def test_the_kernel_that_is_chosen_is_not_the_one_that_is_predicted_to_be_slower
     for row, model in zip(others(), MODELS, strict=True):
         name = f"NVIDIA GeForce {model.name}" if "TX" in model.name else model.name
         chosen[model.name] = candidates(AUTO, model.props, name, 64, 1024)[0][0]
-        assert row["faster"] in (chosen[model.name], "not decided"), row
-    assert (chosen["L40S"], chosen["B200"], chosen["RTX 4090"], chosen["T4"]) == ("split", "split", "flash", "flash")
+        # split8 is split with fewer products in fp16: no slower where split is faster than flash
+        assert row["faster"] in (chosen[model.name].removesuffix("8"), "not decided"), row
+    assert (chosen["L40S"], chosen["B200"], chosen["RTX 4090"], chosen["T4"]) == ("split8", "split", "split8", "flash")
     assert len(COLUMNS) == 3
 
 

@@ -14,5 +14,7 @@ inline float2 unpack(unsigned pair) {
     if (BFLOAT16) return {emu::from_bits(pair << 16), emu::from_bits(pair & 0xffff0000)};
     return {emu::half_to_float(pair & 0xffff), emu::half_to_float(pair >> 16)};
 }
-inline float raise_exponent(float x, float n) { return __uint_as_float(__float_as_uint(x) + (__float_as_uint(n) << 23)); }
+inline float raise_exponent(float x, float n) {
+    return __uint_as_float(__float_as_uint(x) + (__float_as_uint(n) << 23));
+}
 inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
