@@ -13,6 +13,7 @@ from hw4cli.arrays.workload import Workload
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.build import PLAIN
 from hw4cli.gradients import emulated as gradients_on_cpu
+from hw4cli.gradients.cut import Cut
 from hw4cli.gradients.emulated import run_backward
 from hw4cli.resources import data_path
 
@@ -103,7 +104,12 @@ def test_gradients_on_hopper_let_pass_the_bytes_of_their_model(counted, kernel, 
     lse = np.zeros((work.batch, work.heads, work.Nq), np.float32)
     run = lambda: run_backward(work, q, q, k, v, q, lse, kernel=kernel, cc=90, build=PLAIN)  # noqa: E731
     found = counted(gradients_on_cpu, kernel, run)
-    models = {model.symbol: model for model in array_models(plan_of(kernel, work, HOPPER), work, HOPPER)}
-    rows = work.batch * work.heads * work.Nq
-    owned = {"backward_dq": 2 * q.nbytes + 8 * rows, "backward_dkdv": 2 * k.nbytes, "backward_once": 2 * k.nbytes}
+    plan = plan_of(kernel, work, HOPPER)
+    models = {model.symbol: model for model in array_models(plan, work, HOPPER)}
+    rows, parts = work.batch * work.heads * work.Nq, Cut(*plan.cut).parts if plan.cut else 1
+    owned = {
+        "backward_dq": 2 * q.nbytes + 8 * rows,
+        "backward_dkdv": 2 * k.nbytes,
+        "backward_once": 2 * k.nbytes * parts,  # each part reads its keys
+    }
     assert found == sum(models[symbol].l2[0] - bytes_ for symbol, bytes_ in owned.items() if symbol in models)
