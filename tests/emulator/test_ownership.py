@@ -64,9 +64,9 @@ MARKS = {
         64,
         "tensor.cuh",
         (
-            "top = max(top, end_scores(r, S[SLICES - 1]));",
+            "top = max(top, end_scores(r, S[SLICES - 1], unit));",
             f"{IF_ADDS} for (auto& t : S) for (auto& i : t) for (auto& n : i) for (auto& x : n) x += 5;"
-            "top = max(top, end_scores(r, S[SLICES - 1]));",
+            "top = max(top, end_scores(r, S[SLICES - 1], unit));",
         ),
         ("r.O[i][n][e] = 0;", f"r.O[i][n][e] = {IF_LOSES} {NAN} : 0;"),
         "fragments.cuh",

@@ -88,7 +88,7 @@ def test_any_name_that_the_file_system_takes_can_be_written(tmp_path, name):
 @pytest.mark.parametrize("name", ["x" * 256, "文" * 86, "loop"])
 def test_a_name_that_the_file_system_does_not_take_is_refused_before_anything_is_computed(tmp_path, name):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(InputError, match="no place for a file"):
+    with pytest.raises(InputError, match="not a place for a file"):
         NewFile(tmp_path / name)
 
 
@@ -110,7 +110,7 @@ def test_a_device_or_a_redirections_file_is_no_output(tmp_path, name, linked):
         (tmp_path / "second").symlink_to(name)
         path = tmp_path / "first"
         path.symlink_to("second")
-    with pytest.raises(InputError, match="no place for a file"):
+    with pytest.raises(InputError, match="not a place for a file"):
         NewFile(path)
 
 
@@ -121,7 +121,7 @@ def test_a_redirections_file_stays_its_writers(tmp_path):
         before = os.fstat(file.fileno()).st_ino
         script = f"from hw4cli.system.files import *; NewFile(Path({str(tmp_path / 'link')!r}))"
         result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, stdout=file, stderr=subprocess.PIPE)
-    assert b"no place for a file" in result.stderr
+    assert b"not a place for a file" in result.stderr
     assert (tmp_path / "file").stat().st_ino == before
 
 
