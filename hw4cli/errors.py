@@ -6,6 +6,8 @@ import errno
 SHORTAGES = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 DISK_FAULTS = {errno.EIO, errno.ESTALE, errno.EROFS}
 
+READER_GONE = 141  # the exit code as shells report a program that SIGPIPE ended
+
 
 class Hw4Error(Exception):
     """A problem in one sentence: what is wrong, where, and what to do. All of hw4's errors are of this class.

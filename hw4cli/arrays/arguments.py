@@ -7,7 +7,9 @@ import numpy as np
 
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
 from hw4cli.arrays.workload import Workload
-from hw4cli.problem.shape import AbsMax
+from hw4cli.compute.dispatch import Choice
+from hw4cli.errors import InputError
+from hw4cli.problem.shape import AbsMax, Magnitudes
 
 LARGEST_SCALE = 1e38  # float32 holds it, times log2(e)
 LONGEST_SHOWN = 60  # letters
@@ -73,6 +75,14 @@ def check_layout(layout: Any) -> None:
     """Raise ValueError unless it is known."""
     if layout not in list(LAYOUTS):
         raise ValueError(f"layout is {layout!r}: give 'BHND' or 'BNHD'")
+
+
+def kernel_for(choice: Choice, found: Magnitudes) -> str:
+    """The kernel for arrays of these magnitudes. Raises ValueError if none is sure to keep the error allowed."""
+    try:
+        return choice.kernel_for(found)
+    except InputError as error:
+        raise ValueError(str(error).replace("--max-error", "max_error =")) from None
 
 
 def check_flags(**flags: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hw4cli.arrays.arguments import kernel_for
 from hw4cli.arrays.operand import (
     Operand,
     assign,
@@ -29,7 +30,6 @@ from hw4cli.compute.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, mag
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
-from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
 WITH_LSE = ("flash", "split", "split8", "exact")
@@ -73,6 +73,7 @@ class Float32OnGpu:
         """
         if kernel != AUTO and (allowed is None or not has_bound(kernel)):
             return kernel
+        self.check(kernel, work, scale, lse=False)
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
         if not own_scale:
@@ -81,18 +82,13 @@ class Float32OnGpu:
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]
-        ratio = scale / work.scale
-        as_usual = found._replace(q=found.q * ratio, q_norm=found.q_norm * ratio)
-        return self._chosen(kernels, why, work.d, work.Nk, allowed, as_usual)
+        return self._chosen(kernels, why, work.d, work.Nk, allowed, found.scaled(scale / work.scale))
 
     def _choose(
         self, kernels: tuple[str, ...], why: str, d: int, Nk: int, allowed: float | None, found: Magnitudes
     ) -> str:
         """The kernel for Q, K and V up to `found`; Q as if the scale were 1/sqrt(d): a score's size is what counts."""
-        try:
-            return Choice(kernels, why, d, Nk, self.gpu.props, allowed).kernel_for(found)
-        except InputError as error:
-            raise ValueError(str(error).replace("--max-error", "max_error =")) from None
+        return kernel_for(Choice(kernels, why, d, Nk, self.gpu.props, allowed), found)
 
     def check(self, kernel: str, work: Workload, scale: float, lse: bool) -> None:
         """Raise ValueError where a kernel does not give what is asked for."""
@@ -110,7 +106,9 @@ class Float32OnGpu:
         q, k, v, o = operands
         work = without_needless_mask(work)
         q, k, v = (x if is_packed(x) else contiguous(x) for x in (q, k, v))
-        to = o if is_packed(o) else operand("out", empty_like(o, o.shape), "BHND")
+        # Where O is Q's own array: some rungs of the ladder write O before they have read all of Q.
+        in_place = is_packed(o) and (o.address != q.address or kernel in WITH_LSE)
+        to = o if in_place else operand("out", empty_like(o, o.shape), "BHND")
         calls = as_batches(work, (q, k, v, to))
         group = len(calls.each)
         apart = lse is not None and calls.interleaved

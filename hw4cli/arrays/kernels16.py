@@ -33,10 +33,10 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     It is not where every multiprocessor has whole heads of some rows and few keys: of 19200 heads of 64 x 64 numbers
     half takes a quarter of half_split's time, half_mma 0.4 of it (H200).
     """
-    rows, tiles = halfmma.packed_rows(work), work.row_tiles(ROWS)
-    if 2 * rows > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
+    tiles = work.row_tiles(ROWS)
+    if 2 * work.Nq > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
         return False
-    return rows <= FEW_ROWS or (4 * tiles <= props.sms and work.Nk >= MANY_KEYS)
+    return halfmma.packed_rows(work) <= FEW_ROWS or (4 * tiles <= props.sms and work.Nk >= MANY_KEYS)
 
 
 def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.arrays.arguments import kernel_for
 from hw4cli.arrays.operand import Operand
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.bounds import ON_CPU
 from hw4cli.compute.common import TILED_KEYS
 from hw4cli.compute.dispatch import on_cpu
-from hw4cli.errors import InputError
 from hw4cli.problem.casefile import magnitudes_of_parts
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.shape import AbsMax, Magnitudes
@@ -30,14 +30,10 @@ def wide_type(
     if work.dtype != FLOAT32:
         return np.float32
     found = Magnitudes(*bounds) if bounds else magnitudes_of_parts(*(x.bhnd for x in operands))
-    ratio = scale / work.scale  # a score's size is what counts
-    found = found._replace(q=found.q * ratio, q_norm=found.q_norm * ratio)
+    found = found.scaled(scale / work.scale)
     if not found.finite:
         return np.float64
-    try:
-        kernel = on_cpu(work.d, work.Nk, allowed).kernel_for(found)
-    except InputError as error:
-        raise ValueError(str(error).replace("--max-error", "max_error =")) from None
+    kernel = kernel_for(on_cpu(work.d, work.Nk, allowed), found)
     return np.float32 if kernel == ON_CPU else np.float64
 
 

@@ -13,7 +13,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.commands import COMMANDS, OWN_OPTIONS
-from hw4cli.errors import Hw4Error, MachineError, resource_shortage
+from hw4cli.errors import READER_GONE, Hw4Error, MachineError, resource_shortage
 from hw4cli.text.messages import never_fail
 from hw4cli.text.words import print_message
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 MACHINE, INTERRUPTED = MachineError.exit_code, 130
-READER_GONE = 141  # as shells report a program that SIGPIPE ended
 
 
 class LazyGroup(click.Group):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from hw4cli.stream.pipeline import Job
     from hw4cli.stream.team import Notify
 
+# In the environment of a process that began again: its --gpus are its own, not those that a node's ranks share.
+OWN_GPUS = "HW4_OWN_GPUS"
 BAR_DELAY = 2.0  # seconds: most runs are over by then
 
 
@@ -160,7 +162,7 @@ def _job(options: dict[str, Any], cores: int, notify: "Notify", place: "Place | 
 
     device, kernel, max_error, gpus = (options[name] for name in ("device", "kernel", "max_error", "gpus"))
     if device not in WITHOUT_GPU and (gpus or place):
-        of_node = (place.local, place.local_size) if place else (0, 1)
+        of_node = (place.local, place.local_size) if place and OWN_GPUS not in os.environ else (0, 1)
         members = pipeline.several(kernel, max_error, gpus or "all", *of_node)
     else:
         devices = {
@@ -189,7 +191,7 @@ def _begin_again(gpus: tuple[int, ...], notify: "Notify") -> NoReturn:
     if "--" in given:
         files = given.index("--")
     command = [*python_command("entry", "-P"), *given[:files], *words, *given[files:]]
-    os.execv(command[0], command)
+    os.execve(command[0], command, {**os.environ, OWN_GPUS: "1"})
 
 
 def _compute_share(

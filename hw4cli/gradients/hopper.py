@@ -143,7 +143,7 @@ def tiled_arguments(
     sums: Sequence[int] = (0, 0, 0),
 ) -> bytes:
     """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
-    worked on together; `cut`: as once.Cut; `sums`: addresses of parts, of dQ and of counts."""
+    worked on together; `cut`: as cut.Cut; `sums`: addresses of parts, of dQ and of counts."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
 

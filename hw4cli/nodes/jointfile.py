@@ -85,11 +85,13 @@ class JointFile:
 
         Where the file system knows no locks, nobody is kept out.
         """
+        file = None
         try:
             with SignalsDeferred():
                 file = self._locked()
-        except KeyboardInterrupt:  # which was deferred until the part was there
-            self._release(file)
+        except KeyboardInterrupt:  # which was deferred until the part was there, if it is
+            if file is not None:
+                self._release(file)
             raise
         try:
             yield file

@@ -31,6 +31,10 @@ class Magnitudes(NamedTuple):
         """Whether every element is a number."""
         return all(map(math.isfinite, (self.q, self.k, self.v)))
 
+    def scaled(self, ratio: float) -> "Magnitudes":
+        """With scores so many times as large, as by another scale than 1/sqrt(d): a score's size is what counts."""
+        return self._replace(q=self.q * ratio, q_norm=self.q_norm * ratio)
+
     def norms(self, d: int) -> tuple[float, float]:
         """The largest norm of a row of d elements of Q, and of K: what is known, or what the elements allow."""
         return min(self.q_norm, math.sqrt(d) * self.q), min(self.k_norm, math.sqrt(d) * self.k)

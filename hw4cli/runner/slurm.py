@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import READER_GONE, MachineError
 from hw4cli.resources import python_command
 from hw4cli.runner.gpuwatch import GpuUsage
 from hw4cli.runner.step import MARK, RunRequest, parse_report
@@ -28,7 +28,7 @@ SILENCE_SECONDS = 1.0  # after a launcher's end: its children may still write, u
 END_SECONDS = 40.0  # for a launcher to end what it started: Slurm itself takes up to KillWait, 30 s
 # Exit codes for srun's own failures, which by default are 1, as a program's may be.
 SRUN_EXIT_CODES = {"SLURM_EXIT_ERROR": "125", "SLURM_EXIT_IMMEDIATE": "124"}
-HW4_EXIT_CODES = {0, 1, 2, 3, 130}
+HW4_EXIT_CODES = {0, 1, 2, 3, 130, READER_GONE}
 HW4_EXIT = re.compile(r"task \d+: Exited with exit code")  # srun's message about hw4's own exit: no failure of Slurm
 WAITING = re.compile(r"queued and waiting|waiting for (resources|GPU)|has been allocated|step creation .*disabled")
 LEVEL = re.compile(r"^([\w.-]+: )?(fatal|error): ")  # srun's, and slurmstepd-NODE's

@@ -63,10 +63,14 @@ def _values(m: Macros) -> int:
     return ceil_div(m["BR"] * m["D"], m["THREADS"]) * _warps(m) * (2 * m["BC"] + 1)
 
 
+def _scores(m: Macros) -> int:
+    """Of a tile: a score is a row of K, number by number, and one of Q, 16 bytes at a time."""
+    return ceil_div(m["BR"] * m["BC"], LANES) * (m["D"] + m["D"] // 4 * ALIKE + 1)
+
+
 def _by_elements(m: Macros) -> Counts:
-    """smallbr, shared: a score is a row of K, number by number, and one of Q, 16 bytes at a time."""
-    scores = ceil_div(m["BR"] * m["BC"], LANES) * (m["D"] + m["D"] // 4 * ALIKE + 1)
-    return _floats(m["BR"], m), _floats(2 * m["BC"], m) + scores + _softmax(m) + _values(m)
+    """smallbr, shared."""
+    return _floats(m["BR"], m), _floats(2 * m["BC"], m) + _scores(m) + _softmax(m) + _values(m)
 
 
 def _fp16qk(m: Macros) -> Counts:
@@ -151,10 +155,9 @@ def _in_block(m: Macros) -> Counts:
 
 def paper_wavefronts(m: Macros) -> Counts:
     """Of paper, for each tile of keys, and for each tile of rows that it meets."""
-    scores = ceil_div(m["BR"] * m["BC"], LANES) * (m["D"] + m["D"] // 4 * ALIKE + 1)
     softmax = ceil_div(m["BR"], LANES) * (3 * m["BC"] + 2)
     values = ceil_div(m["BR"] * m["D"], LANES) * (2 * m["BC"] + 2)
-    return _floats(2 * m["BC"], m), _floats(m["BR"], m) + scores + softmax + values
+    return _floats(2 * m["BC"], m), _floats(m["BR"], m) + _scores(m) + softmax + values
 
 
 _COUNTS: dict[str, Callable[[Macros], Counts]] = {

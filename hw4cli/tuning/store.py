@@ -1,8 +1,7 @@
 """What `hw4 tune` found, a file for each GPU: for a workload, kernels from fast to slow and their tiles.
 
 A finding counts for its GPU, driver, compiler and version of hw4 alone: with another one, it is as if nothing had been
-tuned. Where
-nothing was, what was found on a GPU of the same name for the records in benchmarks/tuned counts.
+tuned. Where nothing was, what was found on a GPU of the same name for the records in benchmarks/tuned counts.
 """
 
 import json

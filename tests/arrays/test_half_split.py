@@ -90,6 +90,7 @@ def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
     assert [kernel16(short, DEVICES[cc]) for cc in (80, 90)] == ["half_mma", "half"]
     assert kernel16(Workload.square(FLOAT16, 1, 19200, 32, 64), DEVICES[90]) == SPLIT, "not measured"
     assert kernel16(Workload.square(FLOAT16, 1, 100, 64, 64), DEVICES[90]) == SPLIT, "not measured"
+    assert kernel16(Workload(FLOAT16, 64, 64, 1, 1, 128, 64), DEVICES[90]) == SPLIT, "one row of heads that share keys"
 
 
 @pytest.mark.parametrize("cc", [75, 80, 90, 120])

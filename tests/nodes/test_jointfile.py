@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,6 +60,16 @@ def test_a_run_goes_on_with_what_is_written_or_throws_it_away_and_leaves_nothing
         with pytest.raises(BusyError, match="another run of hw4 is writing"), joint.begun(go_on=True):
             pass
     folder_is_clean(tmp_path)
+
+
+def test_ctrl_c_while_another_run_holds_the_part_is_an_interrupt(joint, monkeypatch):
+    def busy(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise BusyError("another run of hw4 is writing")
+
+    monkeypatch.setattr(JointFile, "_locked", busy)
+    with pytest.raises(KeyboardInterrupt), joint.held():
+        pass
 
 
 def test_a_process_of_a_killed_run_cannot_list_what_a_later_run_has_thrown_away(joint):

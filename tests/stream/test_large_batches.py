@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from helpers import definition, fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, write_case
 
+from hw4cli.cli.run import OWN_GPUS, _job
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.stream import pipeline, work
@@ -100,6 +102,17 @@ def test_several_gpus_where_there_is_none_are_refused_and_the_old_output_is_unto
     (tmp_path / "out").write_bytes(b"old")
     fails(hw4(source, tmp_path / "out", "--gpus", "all", env=NO_GPU), 3, "no GPU can be used")
     assert (tmp_path / "out").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(("began", "of_node"), [(False, (1, 2)), (True, (0, 1))])
+def test_a_rank_that_began_again_has_all_of_the_gpus_it_names(monkeypatch, began, of_node):
+    found = []
+    monkeypatch.setattr(pipeline, "several", lambda *given: found.append(given))
+    if began:
+        monkeypatch.setenv(OWN_GPUS, "1")
+    options = {"device": "auto", "kernel": "auto", "max_error": None, "gpus": "ids:5,6,7", "causal": False}
+    _job(options, 1, print, SimpleNamespace(local=1, local_size=2))
+    assert found == [("auto", None, "ids:5,6,7", *of_node)]
 
 
 # `hw4 ARGS`, where all GPUs of the process are lost, one after the other.
