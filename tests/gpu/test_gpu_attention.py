@@ -66,16 +66,17 @@ def test_tasks_that_blocks_share_are_right_and_the_same_bits_every_time(gpu, var
         assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[2] <= 64], ids=str)
-def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, shape):
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES + SHARED_TASKS if shape[2] <= 64], ids=str)
+@pytest.mark.parametrize("variant", ["split", "split8"])
+def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, variant, shape):
     """What other GPUs run, and this one with an old compiler."""
     if not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
     monkeypatch.setattr(gpu, "props", replace(gpu.props, warpgroups=False))
     block = random_block(*shape)
-    first = on_gpu(gpu, "split", block)
-    assert np.abs(first - exact_attention(block)).max() <= VARIANTS["split"].error_bound
-    assert np.array_equal(first, on_gpu(gpu, "split", block))
+    first = on_gpu(gpu, variant, block)
+    assert np.abs(first - exact_attention(block)).max() <= VARIANTS[variant].error_bound
+    assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

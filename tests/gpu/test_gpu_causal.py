@@ -14,7 +14,7 @@ from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
-SPLITTING = ("flash", "split", "exact")  # the keys among blocks
+SPLITTING = ("flash", "split", "split8", "exact")  # the keys among blocks
 SHAPES = [
     *((2, N, 64) for N in (1, 33, 127, 129, 300, 777, 1100)),
     *((1, 777, d) for d in (32, 36, 128)),
@@ -59,12 +59,15 @@ def test_parts_of_the_keys_some_without_keys_for_a_row_are_put_together(gpu, var
 
 
 @pytest.mark.parametrize("d", [32, 64])
-def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, d):
+@pytest.mark.parametrize("variant", ["split", "split8"])
+def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, variant, d):
     if not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
     monkeypatch.setattr(gpu, "props", replace(gpu.props, warpgroups=False))
     for N in (129, 777, 4200):
-        check(gpu, "split", random_block(1, N, d))
+        check(gpu, variant, random_block(1, N, d))
+    for splits in range(1, 6):
+        check(gpu, variant, random_block(3, 1100, d), splits)
 
 
 def test_a_file_is_answered_on_the_gpu(gpu, tmp_path):
