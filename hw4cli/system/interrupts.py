@@ -7,7 +7,7 @@ raised, but not inside a block of SignalsDeferred. A signal that was ignored whe
 (nohup; `command &` in a script), but programs that are started get the default.
 
 Python runs a handler only between its own instructions, in the main thread. Where that waits in a driver's call for a
-kernel that never ends, a command that has begun `end_if_stuck` ends all the same.
+kernel that never ends, be it in the clean-up, a command that has called `end_if_stuck` ends all the same.
 """
 
 # Python itself has imported these. The module signal would import enum: some milliseconds in which Python would answer
@@ -23,14 +23,13 @@ EXIT_CODE = 130
 CLEAN_UP = (
     1.0  # seconds after an interrupt in which further ones are ignored, so that they do not interrupt the clean-up
 )
-STUCK = 1.5  # seconds in which the main thread must have answered a signal, where that is asked for
+STUCK = 1.5  # seconds after a signal in which the main thread must have ended, where that is asked for
 AGAIN = 0.01  # seconds until an interrupt comes again that Python dropped
 
 # These stay ignored in programs, too: Python resets the first two, and those of a terminal would stop a program.
 KEPT = {_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGTSTP}
 
 _last = 0.0  # when KeyboardInterrupt was last raised
-_answered = 0.0  # when a handler last ran
 _deferrals = 0  # nested blocks of SignalsDeferred
 _pending = False  # whether a signal came in such a block
 
@@ -70,8 +69,7 @@ def exit_interrupted(*_: object) -> None:
 
 
 def _raise(*_: object) -> None:
-    global _answered, _pending
-    _answered = time.monotonic()
+    global _pending
     if time.monotonic() - _last > CLEAN_UP:
         _pending = True
         _raise_if_pending()
@@ -96,13 +94,19 @@ def _interrupt_again() -> None:
     global _last
     time.sleep(AGAIN)
     _last = 0.0
-    os.kill(os.getpid(), next((n for n in SIGNALS if _signal.getsignal(n) is _raise), _signal.SIGINT))
+    for number in _handled()[:1]:
+        os.kill(os.getpid(), number)
+
+
+def _handled() -> list[int]:
+    """The signals that the command answers: none in a user's program, and none that are ignored."""
+    return [number for number in SIGNALS if _signal.getsignal(number) in (_raise, exit_interrupted)]
 
 
 def end_if_stuck() -> None:
-    """From now on a signal that the main thread does not answer ends the process and its children. Without effect where
-    the handlers are not the command's, as in a user's program."""
-    if not any(_signal.getsignal(number) in (_raise, exit_interrupted) for number in SIGNALS):
+    """From now on a signal ends the process and its children after STUCK seconds, whatever the main thread does: for
+    commands that leave nothing half-done. Without effect where the handlers are not the command's."""
+    if not _handled():
         return
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -112,15 +116,13 @@ def end_if_stuck() -> None:
 
 def _end_if_stuck(reader: int) -> None:
     """Wait for signals, whose numbers come through a pipe, however busy the main thread is."""
-    while True:
-        came = {*os.read(reader, 64)} & {*SIGNALS}
-        start = time.monotonic()
-        time.sleep(STUCK)
-        if came and _answered < start - CLEAN_UP / 2:  # a handler may have run before this thread did
-            try:
-                _kill_children()
-            finally:
-                exit_interrupted()
+    while not {*os.read(reader, 64)} & {*_handled()}:
+        pass
+    time.sleep(STUCK)
+    try:
+        _kill_children()
+    finally:
+        exit_interrupted()
 
 
 def _kill_children() -> None:

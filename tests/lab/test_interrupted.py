@@ -34,6 +34,10 @@ def stuck(self, *_):
     lock(mutex), lock(mutex)
 fakegpu.FakeGpu.compute = stuck
 """
+# The interrupt is raised, and the clean-up makes such a call.
+CLEANING_UP = STUCK.replace("begin()", "child = begin()").replace(
+    "lock(mutex), lock(mutex)", "try: child.wait()\n    finally: lock(mutex), lock(mutex)"
+)
 COMPILING = """
 init = fakegpu.FakeGpu.__init__
 def compiling(self, *words, **named):
@@ -100,6 +104,10 @@ def ends_soon(process, number, at_once=1):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_kernel_that_never_ends_does_not_keep_the_command(command, number):
     ends_soon(start(COMMANDS[command], STUCK), number)
+
+
+def test_a_clean_up_that_never_ends_does_not_keep_the_command_either():
+    ends_soon(start(COMMANDS["tune"], CLEANING_UP), signal.SIGTERM)
 
 
 @pytest.mark.parametrize("command", ["tune", "bench"])
