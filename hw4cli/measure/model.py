@@ -162,7 +162,7 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     columns = _tensor_columns(macros, width) if tensor else 0 if doubles else 2 * width  # of all products
     integers = 2 * width * macros.get("INT8", 0)
     flops = 2 * columns * pairs
-    by_polynomial = pairs // (macros.get("POLYNOMIAL") or pairs + 1)
+    by_polynomial = pairs // macros["POLYNOMIAL"] if macros.get("POLYNOMIAL") else 0
     by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
     return LaunchModel(
         symbol,
@@ -247,9 +247,8 @@ def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cach
     pairs, tiles = shape.pairs, shape.B * blocks.tiles(plan.macros["BC"])
     scores, softmax, values = (launch.symbol for launch in plan.launches)
     first, second, *last = ((part,) for part in done.parts)
-    moved = [
-        moved_bytes(parts, blocks, plan, shape) for parts in (first, second, [part for one in last for part in one])
-    ]
+    third = [part for one in last for part in one]
+    moved = [moved_bytes(parts, blocks, plan, shape) for parts in (first, second, third)]
     flops = 2 * shape.d * pairs
     held = occupancy(props, 1, 0, plan.launches[1].block)
     running = min(shape.B * shape.N, held.blocks * props.sms * plan.launches[1].block // props.lanes)
