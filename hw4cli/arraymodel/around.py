@@ -6,8 +6,8 @@ from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.plan import Launch, Plan
 from hw4cli.gradients import hopper, once
 from hw4cli.gradients.cut import Cut, part_bytes, sum_bytes
-from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
+from hw4cli.stepper.wavefronts import SECTOR
 
 ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta

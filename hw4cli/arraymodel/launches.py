@@ -21,10 +21,9 @@ from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.gradients import choice
-from hw4cli.measure.metrics import SECTOR
 from hw4cli.measure.model import LaunchModel
 from hw4cli.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
-from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
+from hw4cli.stepper.wavefronts import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
 
 TILE, MOST_TILES = 64, 1 << 21
 NAMES = (*KERNELS16, *BACKWARD)

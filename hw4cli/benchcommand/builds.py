@@ -8,7 +8,6 @@ import io
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -25,6 +24,7 @@ from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.lab.record import commit, git
 from hw4cli.lab.tables import BUILDS, SCHEMA
 from hw4cli.resources import IMPORT_PATH, data_path
+from hw4cli.system.process import run_with_descendants
 from hw4cli.text.dates import today
 from hw4cli.text.words import printable
 
@@ -121,18 +121,18 @@ def _record_of(build: Build, arguments: Sequence[str]) -> dict[str, Any]:
     command = [sys.executable, "-P", "-c", START.format(path=str(build.folder)), "bench", *arguments]
     env = {**os.environ, "HW4_COMMIT": build.source}
     try:
-        done = subprocess.run([*command, "--format", "json"], stdin=subprocess.DEVNULL, capture_output=True, env=env)
+        stdout, stderr, status = run_with_descendants([*command, "--format", "json"], env)
     except OSError as error:
         raise os_error(error, f"start build {build.letter}") from None
     try:
-        record = json.loads(done.stdout)
+        record = json.loads(stdout)
         if {*record} >= {"rows", "machine"}:
             return dict(record)
     except (ValueError, TypeError):
         pass
-    lines = [line for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     said = printable(lines[-1].strip().removeprefix("hw4: ")) if lines else "it printed nothing"
-    raise MachineError(f"build {build.letter} ({printable(build.source)}) ended with status {done.returncode}: {said}")
+    raise MachineError(f"build {build.letter} ({printable(build.source)}) ended with status {status}: {said}")
 
 
 START = "import sys; sys.path.insert(0, {path!r}); sys.argv[0] = 'hw4'; from hw4cli.entry import main; main()"

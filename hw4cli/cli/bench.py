@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS
 from hw4cli.terminal.options import FILE, causal_option, folder_option, format_option, shapes_option
 from hw4cli.terminal.params import KernelName, Number, Whole, complete_cases, complete_command, complete_workloads
@@ -170,6 +171,8 @@ def bench(
         if others["older"]:
             raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
         return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, form, output)
+    if what != "programs":
+        end_if_stuck()
     given = {**others, "cases": cases, "workloads": workloads}
     chosen: dict[str, Any] = {name: given[name] for name in OPTIONS[what] - {"against", "processes"}}
     if what == "programs":

@@ -69,7 +69,7 @@ def explain(
     chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
     planned = _planner(names, chosen, arrays)
     name, props, model = chosen_gpu(gpu)
-    rates, source = rates_of(model, name)
+    rates, source = rates_of(model, gpu or name)
     try:
         compiler = compiler_for(props)
     except MachineError:

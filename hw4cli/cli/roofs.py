@@ -9,6 +9,7 @@ import click
 
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.system.importing import Importing
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.options import FILE, format_option
 from hw4cli.text.words import columns, print_message, wrapped
 
@@ -57,6 +58,7 @@ def _measured() -> dict[str, Any]:
     from hw4cli.measure.roofkernels import measured_rates, roofs_record
     from hw4cli.measure.roofs import keep
 
+    end_if_stuck()
     timer = GpuTimer(Gpu())
     before = timer.clocks()
     record = roofs_record(timer, measured_rates(timer), before)

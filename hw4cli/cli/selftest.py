@@ -14,6 +14,7 @@ import click
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.system.importing import Importing
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.options import json_option
 from hw4cli.terminal.params import Number, OneOf, Whole
 from hw4cli.text.words import columns, counted
@@ -97,6 +98,7 @@ def _backend(device: str, kernel: str | None) -> "Backend":
 
     if device == "cpu":
         return CpuBackend()
+    end_if_stuck()
     gpu = Gpu()
     if kernel:
         VARIANTS[kernel].plan(Shape(1, 128, 64), gpu.props)

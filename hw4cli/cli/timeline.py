@@ -7,6 +7,7 @@ import click
 
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.options import FILE, shapes_option
 from hw4cli.terminal.params import OneOf, Whole
 from hw4cli.text.words import printable
@@ -32,6 +33,7 @@ def timeline(kernels: tuple[str, ...], shapes: list[Shape], block: int, output: 
     if not shapes:
         raise click.UsageError("name a shape (--shape 4,16384,64)")
     check_place(output)
+    end_if_stuck()
     gpu = Gpu()
     rows = [measure(gpu, kernel, shape, block) for kernel in kernels for shape in shapes]
     write_text(output, json.dumps(record(GpuTimer(gpu), rows)) + "\n")

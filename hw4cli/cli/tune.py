@@ -14,6 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.bar import LiveTable
 from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu, chosen_workload
 from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option, workload_option
@@ -90,6 +91,7 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
         raise click.UsageError("--workload takes half or half_mma, whose tilings are of their own: no --tile", ctx)
     if output:
         check_place(output, *(Path(name) for name in kernels if name.endswith(".cu")))
+    end_if_stuck()
     if arrays:
         found, machine = _of_arrays(names, arrays, others["gpu"], others["quick"])
         shown = {"case": arrays.name, "workload": described(arrays.work)}

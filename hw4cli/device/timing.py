@@ -171,7 +171,7 @@ class GpuTimer:
     def _random(self, size: int) -> Any:
         import numpy as np
 
-        return np.random.default_rng(0).uniform(-3, 3, (size, size)).astype(np.float32)
+        return np.random.default_rng(0).random((size, size), np.float32) * np.float32(6) - np.float32(3)
 
     def machine(self) -> dict[str, Any]:
         """The GPU and the software that a record must name."""

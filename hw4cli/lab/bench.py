@@ -5,8 +5,8 @@ turn, the L2 cache overwritten before each (or not, if warm); until the 95 % con
 narrower than 1 % of it, or a limit is reached (hw4cli/lab/sampling.py).
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,16 +16,18 @@ from hw4cli.compute.common import computed_share
 from hw4cli.compute.plan import Plan, Tile
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu, kernel_of
+from hw4cli.device.machinecode import Kernel
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
 from hw4cli.problem.casefile import Floats
-from hw4cli.problem.cpu import workers
+from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import Comparison
 
-CHECK_CHUNK = 1 << 24  # floats copied back at a time to be checked
+LOOK_SECONDS = 0.02  # between two looks whether a compiler has ended
+CHECK_CHUNK = 1 << 20  # floats copied back at a time to be checked, which stay in the cache meanwhile
 
 # Computes O (n, N, d) from inputs (n, 3, N, d), both on the GPU; returns O: the given outputs, or an array of its own.
 Work = Callable[[Any, Any], Any]
@@ -107,10 +109,18 @@ def named(kernel: str, tile: Tile) -> str:
 def compile_side_by_side(gpu: Gpu, plans: Iterable[Plan]) -> None:
     """Compile what plans need and is in no cache, on all cores: one after the other it would take minutes.
 
-    What does not compile is found when it is to be run.
+    What does not compile is found when it is to be run. On Ctrl-C, no compiler goes on.
     """
-    with ThreadPoolExecutor(workers()) as pool, suppress(OSError):
-        list(pool.map(lambda kernel: gpu.code.start(kernel).wait(), gpu.code.missing(map(kernel_of, plans))))
+    stop = threading.Event()
+
+    def compile_one(kernel: Kernel) -> None:
+        with gpu.code.start(kernel) as process:
+            while process.poll() is None:
+                if stop.wait(LOOK_SECONDS):
+                    process.kill()
+
+    with suppress(OSError):
+        on_all_cores(compile_one, zip(gpu.code.missing(map(kernel_of, plans))), stop)
 
 
 @dataclass
@@ -165,13 +175,14 @@ def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str
         inputs = upload_case(gpu, shape, seed)
         answer, outputs = gpu.empty((shape.B, shape.N, shape.d)), gpu.empty((shape.B, shape.N, shape.d))
         gpu.compute(plan, inputs, answer)
-        gpu.wait()
+        expected = answer.get().reshape(-1)
+        del answer
     prepared = Prepared(name, shape, inputs, outputs)
     for implementation in implementations:
         try:
             work, facts = implementation.prepare(shape)
             with gpu.translated_errors(replace(plan, variant=implementation.name), shape):
-                comparison = check(gpu, work, inputs, outputs, answer)
+                comparison = check(gpu, work, inputs, outputs, expected)
         except MachineError as error:
             prepared.rows[implementation.name] = _not_timed(implementation, name, shape, "failed", str(error))
             continue
@@ -204,16 +215,16 @@ def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:
     return inputs
 
 
-def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, answer: Any) -> Comparison:
-    """Run once, with NaN in the output before, and compare with the answer."""
+def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, expected: Floats) -> Comparison:
+    """Run once, with NaN in the output before, and compare with the answer, which is flat and in the host's memory."""
     outputs.data.memset(0xFF, outputs.nbytes)
     result = work(inputs, outputs)
     gpu.wait()
     comparison = Comparison()
-    got, expected = result.reshape(-1), answer.reshape(-1)
+    got = result.reshape(-1)
     for start in range(0, got.size, CHECK_CHUNK):
-        parts: list[Floats] = [array[start : start + CHECK_CHUNK].get() for array in (got, expected)]
-        comparison.add(*parts)
+        part = slice(start, start + CHECK_CHUNK)
+        comparison.add(got[part].get(), expected[part])
     return comparison
 
 

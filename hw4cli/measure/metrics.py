@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hw4cli.stepper.wavefronts import SECTOR, WAVEFRONT
+
 NVPROF, NCU, ROCPROF = "nvprof", "Nsight Compute", "rocprofv3"
-WAVEFRONT, SECTOR = 32 * 4, 32  # bytes: of shared memory; of the L2 cache
 TIME = "gpu__time_duration.sum"  # Nsight Compute's, in seconds here; of rocprofv3, the dispatch's own
 Values = Mapping[str, float]  # counters of a launch by name, in base units: bytes, seconds, a second
 # All reasons for which a warp does not issue, as Nsight Compute has them.

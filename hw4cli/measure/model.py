@@ -5,7 +5,7 @@ DRAM: what must move once; with the size of the L2 cache, also what that cannot 
 of one multiprocessor ask for the same, its own cache may save a part.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,20 +17,19 @@ from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
 from hw4cli.device.occupancy import occupancy
 from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
-from hw4cli.measure.metrics import SECTOR
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.blocks import BlockKeys, blocks_of, parts_of, plan_again, shares, tiles_of
 from hw4cli.stepper.cache import SCATTERED_WAYS, left
+from hw4cli.stepper.moved import Bytes, moved_bytes
 from hw4cli.stepper.plans import helper_bytes
 from hw4cli.stepper.wavefronts import WAVEFRONT, paper_wavefronts, wavefronts
-from hw4cli.stepper.work import DEVICE, ONE, SPLIT, Move, Part, Work, work
+from hw4cli.stepper.work import Work, work
 
-Bytes = tuple[int, int]  # read, written
 WARP = 32
+POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/scores.cuh): FMAs, and additions, each of which takes a lane as long
 KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
 # Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V; of
 # global, which has no shared memory, if its own cache keeps a tile while the warps pass it.
-BY_ROWS = ("global", "rowthread")  # whose threads write a row each, in numbers that leave alone, as a sector
 MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
 
 
@@ -38,7 +37,7 @@ MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwar
 class LaunchModel:
     """What one launch moves and computes: bytes read and written of device memory and of the L2 cache (None: not
     known), bytes of shared memory that threads read and write, and that tensor cores read, FLOPs on CUDA cores or on
-    tensor cores as the tiles are computed, exponentials, and tiles of BR x BC scores that are computed."""
+    tensor cores as tiles are computed, exponentials by special units, and tiles of BR x BC scores that are computed."""
 
     symbol: str
     dram: Bytes
@@ -163,16 +162,17 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
     columns = _tensor_columns(macros, width) if tensor else 0 if doubles else 2 * width  # of all products
     integers = 2 * width * macros.get("INT8", 0)
     flops = 2 * columns * pairs
+    by_polynomial = pairs // macros["POLYNOMIAL"] if macros.get("POLYNOMIAL") else 0
     by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
     return LaunchModel(
         symbol,
         (FLOAT * shape.elements + keys_read + again, written),
-        _moved(done.parts, blocks, plan, shape) if done else None,
+        moved_bytes(done.parts, blocks, plan, shape) if done else None,
         _shared(plan, blocks, shape, props),
         _operands(plan, blocks, shape),
-        flops - by_tensor_cores,
+        flops - by_tensor_cores + by_polynomial * POLYNOMIAL_FLOPS,
         by_tensor_cores,
-        0 if doubles else int(pairs * _exponentials(plan)),
+        0 if doubles else int(pairs * _exponentials(plan)) - by_polynomial,
         B * blocks.tiles(BC),
         2 * integers * pairs,
     )
@@ -216,46 +216,6 @@ def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
     return shape.B * HALF * m["WIDTH"] * subs * ((3 if m["INT8"] else 4) * m["SUB"] + queries) * m["BR"] // 64
 
 
-def _moved(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:
-    """Bytes that all blocks read from the L2 cache, or write there."""
-    read = written = 0
-    left_out = SPLIT if plan.splits == 1 else ONE
-    for part in parts:
-        for phase in part.phases:
-            for move in phase.moves if phase.only != left_out else ():
-                moved = int(_amount(move, part.tiles, blocks, plan.macros, shape).sum())
-                if move.to == DEVICE:
-                    written += moved
-                else:
-                    read += moved
-    if plan.variant == "flash" and plan.splits > 1:  # m and l of a row leave alone, as a sector
-        written += int(blocks.rows.sum()) * (SECTOR - 2 * FLOAT)
-    if plan.variant in BY_ROWS:
-        written *= SECTOR // FLOAT
-    return shape.B * read, shape.B * written
-
-
-def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int], shape: Shape) -> Any:
-    """Bytes of a move by each block: in a loop over the tiles, of all from `ahead` on, else of that one alone."""
-    rows, BC, d = blocks.rows, macros["BC"], shape.d
-    keys = np.maximum(0, blocks.keys - move.ahead * BC)
-    if not loop:
-        keys = np.minimum(keys, BC)
-    tiles = ceil_div(keys, BC)
-    steps = tiles if loop else 1
-    value_blocks = ceil_div(macros["BR"] * d, macros["THREADS"])
-    of_unit = {
-        "rows*d": rows * d * steps,
-        "keys*d": keys * d,
-        "rows*keys": rows * keys,
-        "rows*N": rows * shape.N,
-        "rows": rows * steps,
-        "tile": tiles * BC * macros.get("WIDTH", d),
-        "keys*d*blocks": keys * d * value_blocks,
-    }
-    return sum(of_unit[unit] * size for unit, size in move.amount.items())
-
-
 def _paper(plan: Plan, shape: Shape, cache: int) -> LaunchModel:
     """The loop over K and V is outside: for each tile, all rows that see it come, with O, m and l, which go back. All
     blocks do so side by side: from one tile of keys to the next, they touch that of all batches."""
@@ -287,7 +247,8 @@ def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cach
     pairs, tiles = shape.pairs, shape.B * blocks.tiles(plan.macros["BC"])
     scores, softmax, values = (launch.symbol for launch in plan.launches)
     first, second, *last = ((part,) for part in done.parts)
-    moved = [_moved(parts, blocks, plan, shape) for parts in (first, second, [part for one in last for part in one])]
+    third = [part for one in last for part in one]
+    moved = [moved_bytes(parts, blocks, plan, shape) for parts in (first, second, third)]
     flops = 2 * shape.d * pairs
     held = occupancy(props, 1, 0, plan.launches[1].block)
     running = min(shape.B * shape.N, held.blocks * props.sms * plan.launches[1].block // props.lanes)

@@ -13,6 +13,7 @@ from pathlib import Path
 from hw4cli.errors import MachineError, os_error
 from hw4cli.measure.metrics import EVENTS, NCU, NVPROF, ROCPROF, TIME
 from hw4cli.system.nvidia import first_visible
+from hw4cli.system.process import run_with_descendants
 from hw4cli.text.words import printable
 
 EXECUTABLES = {NVPROF: "nvprof", NCU: "ncu", ROCPROF: "rocprofv3"}
@@ -158,9 +159,7 @@ def profile_text(
 def _run(command: Sequence[str]) -> tuple[str, int]:
     env = {**os.environ, "LC_ALL": "C"}  # Nsight Compute groups digits as the locale does
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
-        )
+        printed, _, status = run_with_descendants(command, env, stderr=subprocess.STDOUT)
     except OSError as error:
         raise os_error(error, f"start {command[0]}") from None
-    return done.stdout.decode(errors="replace"), done.returncode
+    return printed.decode(errors="replace"), status

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.measure.gpus import TENSOR, UNITS, GpuModel
+from hw4cli.measure.gpus import TENSOR, UNITS, GpuModel, model_named
 from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
 
@@ -43,10 +43,28 @@ def keep(record: Mapping[str, Any]) -> Path:
 
 
 def kept(gpu: str) -> dict[str, Any] | None:
-    """The record that was kept of a GPU; None if there is none, or if it is damaged."""
-    with suppress(OSError, ValueError, InputError):
-        return checked(read_json(path_of(gpu)), "it")
+    """The record that was kept of a GPU; None if there is none, or if it is damaged. For the name of a model, as in
+    H100, the newest of GPUs that are called so, as in NVIDIA H100 80GB HBM3, unless there is one of that very name."""
+    for path in (path_of(gpu), *_newest_first()):
+        with suppress(OSError, ValueError, InputError):
+            record = checked(read_json(path), "it")
+            if path == path_of(gpu) or _is_called(record["machine"]["gpu"], gpu):
+                return record
     return None
+
+
+def _newest_first() -> list[Path]:
+    with suppress(OSError):
+        return sorted(folder().glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return []
+
+
+def _is_called(gpu: str, asked: str) -> bool:
+    """Whether a whole GPU has the model that is asked for, by its name or compute capability. InputError for a model
+    that is not known."""
+    model, words = model_named(asked), asked.casefold()
+    whole_name = model.name.casefold() in words and model.name.casefold() != words  # which is that of one GPU alone
+    return not whole_name and " MIG " not in gpu and model_named(gpu) is model
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -18,9 +18,8 @@ def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]]
     On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
     with ThreadPoolExecutor(workers()) as pool:
-        futures = [pool.submit(task, *each) for each in arguments]
         try:
-            for future in futures:
+            for future in [pool.submit(task, *each) for each in arguments]:
                 future.result()
         except BaseException:
             stop.set()

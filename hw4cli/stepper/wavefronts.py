@@ -8,12 +8,14 @@ take from shared memory by themselves, are no accesses of threads.
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.plan import Plan
 from hw4cli.stepper.blocks import BlockKeys
 
-WAVEFRONT = 128  # bytes
-LANES, WARPGROUP = 32, 128  # threads
+WAVEFRONT, SECTOR = 128, 32  # bytes: of shared memory; of the L2 cache
+LANES = 32  # threads
 FOURS, ALIKE = 4, 2  # accesses for 16 bytes of each lane; where neighbours read the same
 Macros = Mapping[str, int]
 Counts = tuple[int, int]  # of a block once, and for each tile of keys
@@ -28,16 +30,22 @@ def wavefronts(plan: Plan, blocks: BlockKeys) -> int | None:
     if count is None:
         return None
     if m.get("GROUPS"):
-        return _promotions(m, blocks)
+        return _sums(m, blocks)  # the tensor cores read matrices by themselves
     once, tile = count(m)
-    return len(blocks.rows) * once + blocks.tiles(m["BC"]) * tile
+    sums = _sums(m, blocks) if m.get("SHARED_SUMS") else 0
+    return len(blocks.rows) * once + blocks.tiles(m["BC"]) * tile + sums
 
 
-def _promotions(m: Macros, blocks: BlockKeys) -> int:
-    """Of warpgroups, whose matrices the tensor cores read: every PROMOTION keys, threads leave O, l and m in shared
-    memory, and add them to what they left before, or at the end."""
-    promotions = int(((-(-blocks.keys // m["BC"]) - 1).clip(0) * m["BC"] // m["PROMOTION"]).sum())
-    return 2 * promotions * (m["WIDTH"] // 8 + 1) * (m["THREADS"] - WARPGROUP) * 16 // WAVEFRONT
+def promotions(m: Macros, blocks: BlockKeys) -> np.ndarray:
+    """How often each block takes its sums out of the tensor cores' accumulators, but for the last time."""
+    count: np.ndarray = np.maximum(0, -(-blocks.keys // m["BC"]) - 1) * m["BC"] // m["PROMOTION"]
+    return count
+
+
+def _sums(m: Macros, blocks: BlockKeys) -> int:
+    """Of what is added up in shared memory (kernels/sums.cuh): at each promotion, threads leave O, l and m there, and
+    add them to what they left before, or at the end."""
+    return 2 * int(promotions(m, blocks).sum()) * (m["WIDTH"] // 8 + 1) * 2 * m["BR"] * 16 // WAVEFRONT
 
 
 def _warps(m: Macros) -> int:

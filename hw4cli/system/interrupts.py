@@ -5,12 +5,17 @@ and no judged program is left. At first, and while a command imports modules, th
 ends at once, because an import may swallow an exception or replace it by another. After that, KeyboardInterrupt is
 raised, but not inside a block of SignalsDeferred. A signal that was ignored when the process started stays ignored
 (nohup; `command &` in a script), but programs that are started get the default.
+
+Python runs a handler only between its own instructions, in the main thread. Where that waits in a driver's call for a
+kernel that never ends, be it in the clean-up, a command that has called `end_if_stuck` ends all the same.
 """
 
 # Python itself has imported these. The module signal would import enum: some milliseconds in which Python would answer
 # Ctrl-C by a traceback.
 import _signal
+import _thread
 import os
+import sys
 import time
 
 SIGNALS = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP)
@@ -18,6 +23,8 @@ EXIT_CODE = 130
 CLEAN_UP = (
     1.0  # seconds after an interrupt in which further ones are ignored, so that they do not interrupt the clean-up
 )
+STUCK = 1.5  # seconds after a signal in which the main thread must have ended, where that is asked for
+AGAIN = 0.01  # seconds until an interrupt comes again that Python dropped
 
 # These stay ignored in programs, too: Python resets the first two, and those of a terminal would stop a program.
 KEPT = {_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGTSTP}
@@ -29,6 +36,7 @@ _pending = False  # whether a signal came in such a block
 
 def exit_on_signals() -> None:
     """From now on the signals end the process; those that are ignored stay so."""
+    sys.unraisablehook = _dropped
     _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)  # ignored, no child's end could be waited for
     for number in SIGNALS:
@@ -72,6 +80,56 @@ def _raise_if_pending() -> None:
     if _pending and not _deferrals:
         _last, _pending = time.monotonic(), False
         raise KeyboardInterrupt
+
+
+def _dropped(what: "sys.UnraisableHookArgs") -> None:
+    """An exception was raised where Python drops it, in a finaliser or a callback: an interrupt comes again."""
+    if isinstance(what.exc_value, KeyboardInterrupt):
+        _thread.start_new_thread(_interrupt_again, ())
+    else:
+        sys.__unraisablehook__(what)
+
+
+def _interrupt_again() -> None:
+    global _last
+    time.sleep(AGAIN)
+    _last = 0.0
+    for number in _handled()[:1]:
+        os.kill(os.getpid(), number)
+
+
+def _handled() -> list[int]:
+    """The signals that the command answers: none in a user's program, and none that are ignored."""
+    return [number for number in SIGNALS if _signal.getsignal(number) in (_raise, exit_interrupted)]
+
+
+def end_if_stuck() -> None:
+    """From now on a signal ends the process and its children after STUCK seconds, whatever the main thread does: for
+    commands that leave nothing half-done. Without effect where the handlers are not the command's."""
+    if not _handled():
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    _thread.start_new_thread(_end_if_stuck, (reader,))
+
+
+def _end_if_stuck(reader: int) -> None:
+    """Wait for signals, whose numbers come through a pipe, however busy the main thread is."""
+    while not {*os.read(reader, 64)} & {*_handled()}:
+        pass
+    time.sleep(STUCK)
+    try:
+        _kill_children()
+    finally:
+        exit_interrupted()
+
+
+def _kill_children() -> None:
+    for task in os.listdir("/proc/self/task"):  # noqa: PTH208
+        with open(f"/proc/self/task/{task}/children") as file:  # noqa: PTH123
+            for pid in map(int, file.read().split()):
+                os.kill(pid, _signal.SIGKILL)
 
 
 class SignalsDeferred:

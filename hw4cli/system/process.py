@@ -4,6 +4,7 @@ import fcntl
 import os
 import resource
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -23,6 +24,7 @@ from hw4cli.system.sweep import Descendants, adopted_descendants
 STDERR_TAIL = 64 << 10  # bytes of the program's stderr that are kept
 PIPE_BYTES = 1 << 20  # of the pipe for it: the larger, the less a program waits that prints much
 LOOK_SECONDS = 0.1  # between two checks of what a program has written
+END_SECONDS = 1.0  # in which a program should end that is asked to
 GATE_SECONDS = 60.0  # for the sandbox to be ready
 F_SETPIPE_SZ = 1031
 
@@ -121,6 +123,31 @@ def run_program(
         stderr=stderr.text(),
         excess=excess,
     )
+
+
+def run_with_descendants(
+    command: Sequence[str], env: Mapping[str, str], stderr: int = subprocess.PIPE
+) -> tuple[bytes, bytes, int]:
+    """Run a program to its end, in a session of its own: its stdout, its stderr and its status. On Ctrl-C all of the
+    session ends, first asked to, then killed. Raises OSError if it cannot be started."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=env,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, messages = process.communicate()
+        except BaseException:
+            for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, number)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(seconds)
+            raise
+    return printed, messages or b"", process.returncode
 
 
 def _start(

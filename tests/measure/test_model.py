@@ -1,5 +1,6 @@
 """The model of what a kernel moves and computes, against counting."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,9 +8,10 @@ from recordings import H200, models
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.measure.gpus import TENSOR
-from hw4cli.measure.model import launch_models
+from hw4cli.measure.gpus import EXP2, TENSOR
+from hw4cli.measure.model import POLYNOMIAL_FLOPS, launch_models
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import kernel_source
 from hw4cli.stepper.blocks import blocks_of
 
 
@@ -61,6 +63,26 @@ def test_two_of_split8s_products_are_of_integers_which_tensor_cores_multiply_in_
     assert models("split8", Shape(4, 512, 64))["split8"] == replace(
         models("split", Shape(4, 512, 64))["split"], symbol="split8"
     )
+
+
+def test_one_exponential_in_sixteen_of_split_at_d_32_takes_fmas_instead_of_a_special_unit():
+    whole, few = Shape(4, 192 * 64, 32), Shape(1, 192 * 64, 64)
+    plan = VARIANTS["split"].plan(whole, H200)
+    slice_of_a_row = [n * 4 + e + 1 for n in range(plan.macros["SUB"] // 8) for e in range(4)]  # scores.cuh
+    by_polynomial = sum(number % plan.macros["POLYNOMIAL"] == 0 for number in slice_of_a_row) / len(slice_of_a_row)
+    found, pairs = models("split", whole)["split"], whole.B * whole.N**2
+    assert by_polynomial == 1 / 16
+    assert found.exponentials == pairs * 15 / 16
+    assert found.ffma_flops == pairs / 16 * POLYNOMIAL_FLOPS
+    assert found.amounts[EXP2] == found.exponentials
+    others = models("split", few)["split"], models("exact", whole)["exact"], models("split", Shape(9, 128, 32))["split"]
+    assert [(one.ffma_flops, one.exponentials % one.tiles) for one in others] == [(0, 0)] * 3
+
+
+def test_a_polynomial_takes_as_many_fmas_and_additions_as_the_kernel_has():
+    body = kernel_source("split").partition("float exp2_polynomial(float x) {")[2].partition("}")[0]
+    body = body.partition("const float n")[2]
+    assert 2 * (len(re.findall(r"fmaf", body)) + len(re.findall(r" [-+] ", body))) == POLYNOMIAL_FLOPS
 
 
 def test_every_kernel_has_a_model_on_every_gpu_that_starts_it():

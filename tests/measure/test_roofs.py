@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 import re
 from types import SimpleNamespace
 
@@ -98,6 +99,38 @@ def test_a_kept_record_is_found_again_by_its_gpus_name_and_a_damaged_one_is_none
     assert kept(gpu) is None
     with pytest.raises(InputError, match="is not a record of roofs"):
         checked([], "it")
+
+
+def keep_called(gpu, rate):
+    return keep({"kind": "roofs", "machine": {"gpu": gpu}, "rates": {"FFMA": rate}})
+
+
+def test_a_models_name_finds_the_newest_record_of_gpus_that_are_called_so():
+    for age, (gpu, rate) in enumerate([("NVIDIA H100 80GB HBM3", 1.0), ("NVIDIA H100 NVL", 2.0), ("NVIDIA H200", 3.0)]):
+        os.utime(keep_called(gpu, rate), (age, age))
+
+    def found(name):
+        record = kept(name)
+        return record and record["rates"]["FFMA"]
+
+    assert [found(name) for name in ("H100", "h100", "9.0", "H200", "T4", "T1000")] == [2.0, 2.0, 2.0, 3.0, None, None]
+    assert found("NVIDIA H100 80GB HBM3") == 1.0
+    keep_called("H100", 4.0)
+    assert (found("H100"), found("NVIDIA H100 PCIe"), found("NVIDIA H100 64GB")) == (4.0, None, None)
+
+
+def test_a_part_of_a_gpu_and_a_damaged_record_stand_for_no_model():
+    keep_called("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 1.0)
+    path_of("NVIDIA H100 NVL").write_text("{")
+    assert kept("H100") is None
+
+
+def test_the_roofs_of_a_gpu_are_those_of_its_model_in_explain_too(hw4):
+    keep(json.loads(RECORD.read_text()))
+    for name in ("H100", "9.0", "NVIDIA H100 80GB HBM3"):
+        assert hw4("roofs", "--gpu", name).stdout.startswith("NVIDIA H100 80GB HBM3, measured\n"), name
+        assert "measured" in hw4("explain", "flash", "--case", "t28", "--gpu", name).stdout, name
+    assert "data sheet" in hw4("explain", "flash", "--case", "t28", "--gpu", "H100 PCIe").stdout
 
 
 def test_what_is_known_of_a_gpu_is_shown_without_one(hw4):

@@ -1,5 +1,7 @@
 """The accesses of shared memory of the model, without bank conflicts, against what profilers counted."""
 
+from dataclasses import replace
+
 import pytest
 from recordings import PROFILED, counted_on_an_h200, models, profiled_rungs
 
@@ -64,6 +66,38 @@ def test_beside_products_of_warpgroups_threads_access_no_less_than_the_model_has
         if model.operands and line["launch"] != "split_first":
             assert model.shared <= counted <= 4 * model.shared, line
             assert model.shared < model.operands
+
+
+def sums_of(stages, every, each):
+    """Bytes that a thread stores and loads by the loop of kernels/tensor.cuh, `each` at a time."""
+    moved = 0
+    for stage in range(stages):
+        if (stage + 1) % every == 0 and stage + 1 < stages:
+            moved += each * (2 if stage >= every else 1)
+    return moved + each * (stages > every)
+
+
+@pytest.mark.parametrize("N", [513, 1024, 1025, 5000, 8192])
+def test_sums_of_split8_by_warps_pass_through_shared_memory_instead_of_the_l2_cache(N):
+    shape = Shape(2, N, 64)
+    plan = replace(VARIANTS["split8"], splits=lambda *_: 1).plan(shape, DEVICES[80])
+    m = plan.macros
+    assert (m["SHARED_SUMS"], m["WARPGROUPS"]) == (1, 0)
+    inside = launch_models(plan, shape, DEVICES[80])[plan.main]
+    without = replace(plan, macros={**m, "SHARED_SUMS": 0})
+    outside = launch_models(without, shape, DEVICES[80])[plan.main]
+    each = m["BR"] * 32 // (16 * m["THREADS"]) * (m["WIDTH"] // 8 + 1) * 16
+    moved = sums_of(-(-N // m["BC"]), m["PROMOTION"] // m["BC"], each)
+    blocks = plan.launches[plan.main].grid
+    assert inside.shared - outside.shared == blocks * m["THREADS"] * moved
+    assert inside.l2 == (outside.l2[0], 4 * (64 * shape.B * N))
+    promotions = (-(-N // m["BC"]) - 1) * m["BC"] // m["PROMOTION"]
+    assert outside.l2[1] - inside.l2[1] == 4 * (64 + 2) * shape.B * N * promotions
+
+
+def test_what_exact_promotes_was_counted_as_the_model_has_it():
+    (main,) = (model for symbol, model in models("exact", PROFILED).items() if symbol == "exact")
+    assert 1e6 * profiled_rungs()["exact"]["l1_to_l2"] == pytest.approx(main.l2[1], rel=0.001)
 
 
 def test_every_kernel_on_nvidias_gpus_has_its_accesses_of_shared_memory_in_the_model():
