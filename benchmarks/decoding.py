@@ -79,9 +79,10 @@ def main() -> None:
     options = parser.parse_args()
     from hw4cli.arraylab.session import ArraySession
     from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.sampling import Sampling
     from hw4cli.system.files import write_text
 
-    session = ArraySession(peers=("cudnn", "fa2"), samples=30)
+    session = ArraySession(peers=("cudnn", "fa2"), sampling=Sampling(30))
     cases = [workload(text) for text in WORKLOADS]
     session.compile(cases)
     for case in cases:

@@ -13,7 +13,7 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, compile_side_by_side, kernel_implementation, measure
 from hw4cli.lab.record import benchmark_record
-from hw4cli.lab.sampling import Rule
+from hw4cli.lab.sampling import Sampling
 from hw4cli.problem import suite
 
 KERNELS = "split", "split8"
@@ -46,7 +46,7 @@ def main() -> int:
     rows = []
     for case in cases:
         announce(case[0])
-        rows += measure(timer, implementations, case, sgemm, True, rule=Rule(options.samples))
+        rows += measure(timer, implementations, case, sgemm, Sampling(options.samples))
     publish(benchmark_record(timer, rows, sgemm, cold=True, before=before), "table", options.output)
     return int(any(row.status != "ok" for row in rows))
 

@@ -13,7 +13,7 @@ from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.bench import KernelResult
-from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
+from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,13 @@ def measure(
     timer: GpuTimer,
     implementations: Sequence[Implementation],
     case: NamedWorkload,
-    cold: bool,
-    pause: float = 0.0,
-    sustained: bool = False,
-    rule: Rule = STANDARD,
+    sampling: Sampling = STANDARD,
     notify: Callable[[Measurement], None] = lambda _: None,
     direction: str = FORWARD,
 ) -> list[ArrayResult]:
     """Check and time every implementation on one workload; one that fails or is wrong is not timed.
 
-    `pause`: seconds of rest before each sample; `sustained`: run each a second without rest, too; `rule`: when
-    sampling ends. If the workload does not fit the GPU, all have failed.
+    If the workload does not fit the GPU, all have failed.
     """
     rows: dict[str, ArrayResult] = {}
     right: list[Checked] = []
@@ -68,9 +64,9 @@ def measure(
                     right.append(found)
                 else:
                     rows[one.name] = found
-            take_turns(timer, right, lambda checked: checked.work(), cold, notify, pause, rule)
+            take_turns(timer, right, lambda checked: checked.work(), notify, sampling)
             for checked in right:
-                if sustained:
+                if sampling.sustained:
                     checked.more.update(without_rest(timer, checked.work, FLOPS[direction] * case.work.flops))
                 rows[checked.name] = _finished(checked, case, direction)
     except MachineError as error:

@@ -18,7 +18,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.record import benchmark_record
-from hw4cli.lab.sampling import HALF_WIDTH, MOST, Measurement, Rule
+from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
 
 Notify = Callable[[Measurement, NamedWorkload], None]
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named
@@ -31,18 +31,12 @@ class ArraySession:
         self,
         kernels: Sequence[str] = (),
         peers: tuple[str, ...] = (),
-        cold: bool = True,
-        pause: float = 0.0,
-        sustained: bool = False,
-        samples: int = MOST,
-        error: float = HALF_WIDTH,
+        sampling: Sampling = STANDARD,
         direction: str = FORWARD,
     ) -> None:
         self.gpu = Gpu()
         self._timer = GpuTimer(self.gpu)
-        self._kernels, self._peers, self._cold = kernels, peers, cold
-        self._pause, self._sustained, self._rule = pause, sustained, Rule(samples, error)
-        self._direction = direction
+        self._kernels, self._peers, self._sampling, self._direction = kernels, peers, sampling, direction
         self._before, self._sgemm = self._timer.clocks(), self._timer.sgemm_tflops()
         self.rows: list[ArrayResult] = []
 
@@ -65,9 +59,7 @@ class ArraySession:
         def show(one: Measurement) -> None:
             notify(one, case)
 
-        found = measure(
-            self._timer, subjects, case, self._cold, self._pause, self._sustained, self._rule, show, self._direction
-        )
+        found = measure(self._timer, subjects, case, self._sampling, show, self._direction)
         self.rows += found
         return found
 
@@ -86,12 +78,13 @@ class ArraySession:
 
     def record(self) -> dict[str, Any]:
         """The record of all rows so far."""
-        rest = {"pause": f"{self._pause:g} s of rest before each sample"} if self._pause else {}
+        pause, cold = self._sampling.pause, self._sampling.cold
+        rest = {"pause": f"{pause:g} s of rest before each sample"} if pause else {}
         if self._direction != FORWARD:
             rest["gb_per_s"] = MEMORY[self._direction]
         flops = CONVENTIONS[self._direction]
         record = benchmark_record(
-            self._timer, self.rows, self._sgemm, self._cold, self._before, flops=flops, checked="float64", **rest
+            self._timer, self.rows, self._sgemm, cold, self._before, flops=flops, checked="float64", **rest
         )
         rows = [{("pass" if key == "direction" else key): x for key, x in row.items()} for row in record["rows"]]
         return {**record, "kind": KIND, "rows": rows}
@@ -131,7 +124,7 @@ def bench(
         raise InputError(f"direction is {direction!r}: give {', '.join(map(repr, PASSES))}")
     which = PASSES[direction]
     check_kernels(names, which)
-    session = ArraySession(names, others, pause=pause, sustained=sustained, samples=samples, direction=which)
+    session = ArraySession(names, others, Sampling(samples, pause=pause, sustained=sustained), which)
     session.compile(parsed)
     for case in parsed:
         session.measure(case)

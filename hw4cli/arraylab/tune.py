@@ -18,8 +18,8 @@ from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.lab.bench import compile_side_by_side
-from hw4cli.lab.sampling import STANDARD, Measurement, Rule
-from hw4cli.lab.tune import COLD, FIRST_SAMPLES, HOPELESS, TunedRow, without_source
+from hw4cli.lab.sampling import STANDARD, Measurement, Sampling
+from hw4cli.lab.tune import FIRST_SAMPLES, HOPELESS, TunedRow, without_source
 from hw4cli.problem.cpu import workers
 
 # Of each kernel: groups that multiply, keys, stages, and whether tensor cores sum P; or warps, fragments of each, keys,
@@ -132,11 +132,11 @@ def tune(
         except Hw4Error as error:
             refused.append(one.row("refused", without_source(str(error).partition(": ")[2])))
 
-    def timed(some: Sequence[Candidate], rule: Rule) -> dict[Candidate, ArrayResult]:
-        rows = measure(timer, [found[one] for one in some], case, COLD, rule=rule, notify=notify)
+    def timed(some: Sequence[Candidate], sampling: Sampling) -> dict[Candidate, ArrayResult]:
+        rows = measure(timer, [found[one] for one in some], case, sampling, notify)
         return dict(zip(some, rows, strict=True))
 
-    first = timed([*found], Rule(FIRST_SAMPLES))
+    first = timed([*found], Sampling(FIRST_SAMPLES))
     right = [one for one, row in first.items() if row.median]
     best = min((first[one].median or 0.0 for one in right), default=0.0)
     going_on = [one for one in right if one.own or (first[one].fastest or 0.0) <= HOPELESS * best]

@@ -13,7 +13,7 @@ from hw4cli.terminal.bar import LiveTable
 
 if TYPE_CHECKING:
     from hw4cli.arraylab.named import NamedWorkload
-    from hw4cli.lab.sampling import Measurement
+    from hw4cli.lab.sampling import Measurement, Sampling
 
 
 def bench_arrays(
@@ -22,14 +22,10 @@ def bench_arrays(
     output: Path | None,
     kernels: tuple[str, ...],
     workloads: tuple[str, ...],
-    warm: bool,
     peers: tuple[str, ...],
     older: Path | None,
-    pause: float,
-    sustained: bool,
-    samples: int,
-    error: float,
     direction: str,
+    sampling: "Sampling",
 ) -> int:
     """Time attention of arrays, and print the record; the command's exit status.
 
@@ -46,9 +42,9 @@ def bench_arrays(
     known = kernels_of(PASSES[direction])
     names = [one for name in dict.fromkeys(kernels) for one in (known if name == "all" else [name])]
     check_kernels(names, PASSES[direction])
-    then = older_record(older, cold=not warm)
+    then = older_record(older, cold=sampling.cold)
     chosen = [workload(text) for text in workloads]
-    session = ArraySession(names, peers, not warm, pause, sustained, samples, error, PASSES[direction])
+    session = ArraySession(names, peers, sampling, PASSES[direction])
     session.compile(chosen)
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.bench import Implementation, KernelResult
-    from hw4cli.lab.sampling import Measurement
+    from hw4cli.lab.sampling import Measurement, Sampling
 
 ALL = "all"
 
@@ -37,12 +37,9 @@ def bench_kernels(
     shapes: list[Shape],
     causal: bool,
     tiles: list[dict[str, int]],
-    warm: bool,
     peers: tuple[str, ...],
     older: Path | None,
-    sustained: bool,
-    samples: int,
-    error: float,
+    sampling: "Sampling",
 ) -> int:
     """Time kernels of files' cases, and print the record; the command's exit status."""
     with Importing():
@@ -50,10 +47,9 @@ def bench_kernels(
         from hw4cli.device.timing import GpuTimer
         from hw4cli.lab.bench import compile_side_by_side, measure
         from hw4cli.lab.record import benchmark_record
-        from hw4cli.lab.sampling import Rule
         from hw4cli.lab.times import median_interval
 
-    then = older_record(older, cold=not warm)
+    then = older_record(older, cold=sampling.cold)
     chosen = _cases(ctx, cases, shapes, causal)
     _check_kernels(ctx, kernels)
     names = _named(kernels or (DEFAULT,))
@@ -72,8 +68,8 @@ def bench_kernels(
                 spread = f"{(high - low) / 2 / median:.1%}"
                 live.update((one.name, case), [one.name, case, f"{median:.4g}", spread, str(len(one.samples))])
 
-            rows += measure(timer, implementations, case, sgemm, not warm, show, Rule(samples, error), sustained)
-    publish(benchmark_record(timer, rows, sgemm, cold=not warm, before=before), form, output)
+            rows += measure(timer, implementations, case, sgemm, sampling, show)
+    publish(benchmark_record(timer, rows, sgemm, cold=sampling.cold, before=before), form, output)
     slower = then is not None and compared(rows, then, older, gpu.name)
     bad = slower or any(row.status != "ok" for row in rows)
     return 1 if bad else 0

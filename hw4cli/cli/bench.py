@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS
 from hw4cli.terminal.options import FILE, causal_option, folder_option, format_option, shapes_option
@@ -35,7 +36,8 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 ALL = "all"
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
-KERNELS = {"kernels", "warm", "peers", "older", "sustained", "samples", "error", "against", "processes"}
+SAMPLING = {"warm", "samples", "error", "sustained"}  # of arrays a pause, too
+KERNELS = {"kernels", "peers", "older", "against", "processes", *SAMPLING}
 # The options of each of the three benchmarks, and the option that asks for it.
 OPTIONS = {
     "files": KERNELS | {"cases", "shapes", "causal", "tiles"},
@@ -174,11 +176,16 @@ def bench(
     if what != "programs":
         end_if_stuck()
     given = {**others, "cases": cases, "workloads": workloads}
-    chosen: dict[str, Any] = {name: given[name] for name in OPTIONS[what] - {"against", "processes"}}
+    passed_on = OPTIONS[what] - {"against", "processes", "pause", *SAMPLING}
+    chosen: dict[str, Any] = {name: given[name] for name in passed_on}
     if what == "programs":
         from hw4cli.benchcommand.programs import bench_programs
 
         return bench_programs(ctx=ctx, form=form, output=output, **chosen)
+    with Importing():
+        from hw4cli.lab.sampling import Sampling
+    samples, error, warm = others["samples"], others["error"], others["warm"]
+    chosen["sampling"] = Sampling(samples, error, not warm, others["pause"], others["sustained"])
     if what == "arrays":
         from hw4cli.benchcommand.arrays import bench_arrays
 

@@ -19,7 +19,7 @@ from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.device.machinecode import Kernel
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
-from hw4cli.lab.sampling import STANDARD, Measurement, Rule, figures, take_turns, without_rest
+from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.shape import Shape
@@ -141,20 +141,17 @@ def measure(
     implementations: Sequence[Implementation],
     case: tuple[str, Shape, int],
     sgemm: float | None,
-    cold: bool,
+    sampling: Sampling = STANDARD,
     notify: Notify = lambda _: None,
-    rule: Rule = STANDARD,
-    sustained: bool = False,
 ) -> list[KernelResult]:
     """Check and time every implementation on one case (name, shape, seed); one that fails or is wrong is not timed.
 
     If the case does not fit the GPU, all have failed. `notify` gets each measurement after each of its samples.
-    `sustained`: run each without rest, too, for its power and energy.
     """
     try:
         prepared = prepare(timer.gpu, implementations, case)
-        take_samples(timer, prepared, cold, notify, rule)
-        for one in prepared.measurements if sustained else ():
+        take_samples(timer, prepared, sampling, notify)
+        for one in prepared.measurements if sampling.sustained else ():
             work = partial(one.work, prepared.inputs, prepared.outputs)
             one.facts.update(without_rest(timer, work, prepared.shape.flops))
     except MachineError as error:
@@ -195,14 +192,14 @@ def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str
 
 
 def take_samples(
-    timer: GpuTimer, prepared: Prepared, cold: bool, notify: Notify = lambda _: None, rule: Rule = STANDARD
+    timer: GpuTimer, prepared: Prepared, sampling: Sampling = STANDARD, notify: Notify = lambda _: None
 ) -> None:
     """Time the implementations in turns, until the median of each is certain enough or a limit is reached."""
 
     def run(measurement: Measurement) -> object:
         return measurement.work(prepared.inputs, prepared.outputs)
 
-    take_turns(timer, prepared.measurements, run, cold, notify, rule=rule)
+    take_turns(timer, prepared.measurements, run, notify, sampling)
 
 
 def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:

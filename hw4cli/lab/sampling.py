@@ -26,15 +26,18 @@ DIGITS = 7  # significant ones of a sample in a record: events tick every half m
 
 
 @dataclass(frozen=True)
-class Rule:
-    """When sampling ends: after so many samples at most; before, when the interval's half width, relative to the
+class Sampling:
+    """How samples are taken. They end after so many at most; before, when the interval's half width, relative to the
     median, is no more than this."""
 
     most: int = MOST
     half_width: float = HALF_WIDTH
+    cold: bool = True  # the L2 cache is overwritten before each
+    pause: float = 0.0  # seconds that the GPU rests before each
+    sustained: bool = False  # afterwards each is run without rest, too, for its power and energy
 
 
-STANDARD = Rule()
+STANDARD = Sampling()
 
 
 @dataclass
@@ -52,13 +55,13 @@ class Measurement:
         """The GPU's time of each sample."""
         return [sample.gpu for sample in self.samples]
 
-    def done(self, rule: Rule = STANDARD) -> bool:
-        """Whether the median's interval is narrow enough, or a limit is reached: the rule's, or SECONDS."""
-        if len(self.samples) < min(FEWEST, rule.most):
+    def done(self, sampling: Sampling = STANDARD) -> bool:
+        """Whether the median's interval is narrow enough, or a limit is reached: that of samples, or SECONDS."""
+        if len(self.samples) < min(FEWEST, sampling.most):
             return False
         median, low, high = median_interval(self.times)
-        at_limit = len(self.samples) >= rule.most or sum(self.times) > 1000 * SECONDS
-        return at_limit or (high - low) / 2 <= rule.half_width * median
+        at_limit = len(self.samples) >= sampling.most or sum(self.times) > 1000 * SECONDS
+        return at_limit or (high - low) / 2 <= sampling.half_width * median
 
 
 Some = TypeVar("Some", bound=Measurement)
@@ -68,25 +71,20 @@ def take_turns(
     timer: GpuTimer,
     measurements: Sequence[Some],
     run: Callable[[Some], object],
-    cold: bool,
     notify: Callable[[Some], None],
-    pause: float = 0.0,
-    rule: Rule = STANDARD,
+    sampling: Sampling = STANDARD,
 ) -> None:
-    """Time `run` of the measurements in turns, until the median of each is certain enough or a limit is reached.
-
-    `pause`: so many seconds the GPU rests before each sample.
-    """
+    """Time `run` of the measurements in turns, until the median of each is certain enough or a limit is reached."""
 
     def sample(measurement: Some) -> Sample:
-        if pause:
-            time.sleep(pause)
-        return timer.sample(lambda: run(measurement), cold)
+        if sampling.pause:
+            time.sleep(sampling.pause)
+        return timer.sample(lambda: run(measurement), sampling.cold)
 
     for measurement in measurements:
         for _ in range(WARM_UP):
             sample(measurement)
-    while waiting := [measurement for measurement in measurements if not measurement.done(rule)]:
+    while waiting := [measurement for measurement in measurements if not measurement.done(sampling)]:
         for measurement in waiting:
             measurement.samples.append(sample(measurement))
             notify(measurement)

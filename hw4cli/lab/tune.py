@@ -15,12 +15,12 @@ from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, named, prepare, take_samples
-from hw4cli.lab.sampling import WARM_UP, Measurement
+from hw4cli.lab.sampling import STANDARD, WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.shape import Shape
 from hw4cli.tuning.store import Finding
 
-COLD = True  # the L2 cache is overwritten before each sample
+COLD = STANDARD.cold  # the L2 cache is overwritten before each sample
 FIRST_SAMPLES = 5  # of every candidate
 HOPELESS = 1.15  # whose fastest sample is slower than the best median by this factor is not timed further
 AUTOMATIC = ("split", "split8", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
@@ -206,7 +206,7 @@ def tune(
     best = min((median_interval(one.times)[0] for one in everyone), default=0.0)
     prepared.measurements = [one for one in everyone if min(one.times) <= HOPELESS * best or by_name[one.name].own]
     if not quick:
-        take_samples(timer, prepared, COLD, notify)
+        take_samples(timer, prepared, notify=notify)
     kept = {id(one) for one in prepared.measurements}
     rows = [_row(by_name[one.name], one, "ok" if id(one) in kept else "dropped") for one in everyone]
     rows.sort(key=lambda row: row.median or 0.0)

@@ -23,6 +23,7 @@ from hw4cli.judge.identity import program_sha256
 from hw4cli.lab import endtoend
 from hw4cli.lab.bench import kernel_implementation, prepare, take_samples
 from hw4cli.lab.record import commit
+from hw4cli.lab.sampling import Sampling
 from hw4cli.lab.times import Times
 from hw4cli.leaderboard.entries import FAILED, RANKED, Outcome, rounded
 from hw4cli.problem.checksums import file_sha256
@@ -80,7 +81,7 @@ def timed_kernel(timer: GpuTimer, kernel: str, shape: Shape, seed: int, cold: bo
             (row,) = prepared.rows.values()
             return Run(row.status, row.reason)
         if cold is not None:
-            take_samples(timer, prepared, cold)
+            take_samples(timer, prepared, Sampling(cold=cold))
     except MachineError as error:
         return Run(FAILED, str(error))
     (measurement,) = prepared.measurements

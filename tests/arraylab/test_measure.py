@@ -22,6 +22,7 @@ from hw4cli.arraylab.tables import table
 from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.errors import MachineError
 from hw4cli.lab.changes import compare
+from hw4cli.lab.sampling import Sampling
 from hw4cli.show.records import load
 from hw4cli.terminal.launches import OF_ARRAYS
 
@@ -77,7 +78,7 @@ def has_a_nan(o):
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
 def test_what_is_right_is_timed_with_every_figure(timer, dtype, layout):
     case = workload(f"{CASE} dtype={dtype} layout={layout}")
-    (row,) = measure(timer, [answering("half")], case, cold=True, sustained=True)
+    (row,) = measure(timer, [answering("half")], case, Sampling(sustained=True))
     assert (row.status, row.reason, row.repeats) == ("ok", "", True)
     assert row.shape == (4, 33, 16)
     assert (row.heads, row.kv_heads, row.Nk, row.causal, row.layout) == (4, 2, 40, True, layout)
@@ -96,7 +97,7 @@ def test_what_is_wrong_is_not_timed_and_gets_its_reason(timer):
         "other bits": (changes_each_time(), "a second run gave other bits"),
     }
     subjects = [answering(name, spoil) for name, (spoil, _) in wrong.items()]
-    rows = measure(timer, [*subjects, answering("broken", error="no memory"), answering("good")], workload(CASE), True)
+    rows = measure(timer, [*subjects, answering("broken", error="no memory"), answering("good")], workload(CASE))
     assert [row.status for row in rows] == ["wrong", "wrong", "wrong", "failed", "ok"]
     for row, (_, reason) in zip(rows, wrong.values(), strict=False):
         assert reason in row.reason
@@ -105,13 +106,13 @@ def test_what_is_wrong_is_not_timed_and_gets_its_reason(timer):
 
 
 def test_a_peer_may_give_other_bits_each_time_and_the_row_says_so(timer):
-    (row,) = measure(timer, [answering("theirs", changes_each_time(), ours=False)], workload(CASE), True)
+    (row,) = measure(timer, [answering("theirs", changes_each_time(), ours=False)], workload(CASE))
     assert (row.status, row.repeats) == ("ok", False)
 
 
 def test_a_workload_that_does_not_fit_fails_for_all(timer, monkeypatch):
     monkeypatch.setattr(fakecupy.cupy, "ndarray", lambda *_: (_ for _ in ()).throw(MemoryError))
-    rows = measure(timer, [answering("a"), answering("b")], workload(CASE), True)
+    rows = measure(timer, [answering("a"), answering("b")], workload(CASE))
     assert {row.reason for row in rows} == {"the GPU has not enough memory for (1, 4/2, 33/40, 16) fp16 causal"}
 
 
@@ -139,7 +140,7 @@ def record(timer, tmp_path):
     from hw4cli.lab.record import benchmark_record
 
     subjects = [answering("half"), answering("cuDNN", ours=False), answering("FA2", error="PyTorch: no", ours=False)]
-    rows = [row for text in ("tiny", CASE) for row in measure(timer, subjects, tiny(text), True)]
+    rows = [row for text in ("tiny", CASE) for row in measure(timer, subjects, tiny(text))]
     made = {**benchmark_record(timer, rows, 50.0, True, {}), "kind": "arrays"}
     path = tmp_path / "arrays.json"
     path.write_text(json.dumps(made))
@@ -186,9 +187,9 @@ def test_plots_and_the_lab_take_a_record_of_arrays(record, hw4, tmp_path):
 
 def test_rows_are_compared_with_those_of_the_same_workload_alone(timer, record):
     then = json.loads(record.read_text())
-    now = measure(timer, [answering("half")], workload(CASE), True)
+    now = measure(timer, [answering("half")], workload(CASE))
     assert [change.case for change in compare(now, then)] == [workload(CASE).name]
-    assert compare(measure(timer, [answering("half")], workload(f"{CASE} layout=BNHD"), True), then) == []
+    assert compare(measure(timer, [answering("half")], workload(f"{CASE} layout=BNHD")), then) == []
 
 
 def test_bad_requests_are_one_sentence(hw4):

@@ -67,7 +67,7 @@ def gradients_of(name, direction=BACKWARD, spoil=lambda dq, dk, dv: None, ours=T
 @pytest.mark.parametrize(("direction", "factor"), [(BACKWARD, 2.5), (BOTH, 3.5)])
 def test_right_gradients_are_timed_and_their_operations_counted(timer, text, direction, factor):
     case = workload(text)
-    (row,) = measure(timer, [gradients_of("backward", direction)], case, cold=True, direction=direction)
+    (row,) = measure(timer, [gradients_of("backward", direction)], case, direction=direction)
     assert (row.status, row.reason, row.repeats, row.direction) == ("ok", "", True, direction)
     assert row.tflops == pytest.approx(factor * case.work.flops / row.median / 1e9)
     assert 0 < row.relative_error < 1e-3 and row.checked_rows > 0
@@ -126,7 +126,7 @@ def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
     }
     subjects = [gradients_of(name, spoil=spoil) for name, (spoil, _) in wrong.items()]
     theirs = gradients_of("cuDNN", spoil=changes_each_time(), ours=False)
-    rows = measure(timer, [*subjects, theirs], workload(CASE), True, direction=BACKWARD)
+    rows = measure(timer, [*subjects, theirs], workload(CASE), direction=BACKWARD)
     for row, (_, reason) in zip(rows, wrong.values(), strict=False):
         assert row.status == "wrong" and reason in row.reason and row.direction == BACKWARD
     assert (rows[3].status, rows[3].repeats) == ("ok", False)
@@ -134,7 +134,7 @@ def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
 
 def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so(timer):
     ours = replace(gradients_of("backward_atomic", spoil=changes_each_time()), repeats=False)
-    (row,) = measure(timer, [ours], workload(CASE), True, direction=BACKWARD)
+    (row,) = measure(timer, [ours], workload(CASE), direction=BACKWARD)
     assert (row.status, row.repeats, row.ours) == ("ok", False, True)
 
 
@@ -174,7 +174,7 @@ def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, 
 
 
 def test_gradients_are_compared_with_gradients_alone(timer):
-    rows = measure(timer, [gradients_of("ours")], workload(CASE), True, direction=BACKWARD)
+    rows = measure(timer, [gradients_of("ours")], workload(CASE), direction=BACKWARD)
     then = {**asdict(rows[0]), "pass": BACKWARD}
     del then["direction"]
     assert [change.kernel for change in compare(rows, {"rows": [then]})] == ["ours"]
@@ -183,7 +183,7 @@ def test_gradients_are_compared_with_gradients_alone(timer):
 
 def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
     subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
-    rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), True, direction=BACKWARD)]
+    rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), direction=BACKWARD)]
     header, _, line = (
         [cell.strip() for cell in line.split("|")[1:-1]] for line in gradienttables.gradients(rows).splitlines()[:3]
     )
@@ -203,9 +203,7 @@ def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(ti
     subjects[1] = replace(gradients_of(names[1], spoil=changes_each_time()), repeats=False)
     subjects.append(gradients_of("cuDNN", spoil=changes_each_time(), ours=False))
     case = workload("B=2 H=2 N=256 d=64")
-    lines = table(
-        gradienttables.designs([asdict(row) for row in measure(timer, subjects, case, True, direction=BACKWARD)])
-    )
+    lines = table(gradienttables.designs([asdict(row) for row in measure(timer, subjects, case, direction=BACKWARD)]))
     assert [line["design"] for line in lines] == [*names, "*cuDNN*"]
     assert [line["products"] for line in lines] == ["5", "5", "7", "7", "5"]
     assert [line["bits again"] for line in lines] == ["the same", "other ones", "the same", "the same", "other ones"]

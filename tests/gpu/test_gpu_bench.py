@@ -8,6 +8,7 @@ import pytest
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, kernel_implementation, measure
+from hw4cli.lab.sampling import Sampling
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -72,7 +73,7 @@ def test_a_wrong_kernel_is_told_and_never_timed(gpu, timer):
 
     wrong = Implementation("lazy", lambda shape: (lazy, {}))
     right = kernel_implementation(gpu, timer, "flash")
-    rows = measure(timer, [wrong, right], CASE, None, cold=True)
+    rows = measure(timer, [wrong, right], CASE, None)
     assert [row.status for row in rows] == ["wrong", "ok"]
     assert "NaN" in rows[0].reason
     assert rows[0].median is None
@@ -81,7 +82,7 @@ def test_a_wrong_kernel_is_told_and_never_timed(gpu, timer):
 
 def test_warm_is_not_slower_than_cold_by_much(gpu, timer):
     implementation = kernel_implementation(gpu, timer, "flash")
-    (cold,), (warm,) = (measure(timer, [implementation], CASE, None, cold=cold) for cold in (True, False))
+    (cold,), (warm,) = (measure(timer, [implementation], CASE, None, Sampling(cold=cold)) for cold in (True, False))
     assert warm.median < 1.2 * cold.median
 
 
@@ -116,7 +117,7 @@ def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, timer):
         return slow, facts
 
     fast, slow = measure(
-        timer, [implementation, Implementation("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None, cold=True
+        timer, [implementation, Implementation("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None
     )
     assert (fast.reason, slow.reason) == ("", "")
     assert slow.host_ms > 3

@@ -15,7 +15,7 @@ from hw4cli.errors import InputError
 from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.changes import check_comparable, compare
 from hw4cli.lab.record import CACHE
-from hw4cli.lab.sampling import FEWEST, MOST, Measurement, Rule
+from hw4cli.lab.sampling import FEWEST, MOST, Measurement, Sampling
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.lab.times import median_interval
 from hw4cli.problem.shape import Shape
@@ -52,9 +52,9 @@ def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():
 
 def test_a_trial_ends_by_the_rule_that_is_asked_for():
     noisy = np.random.default_rng(0).uniform(0.99, 1.01, 40)
-    assert not measurement(noisy).done(Rule(half_width=0.0001))
-    assert measurement(noisy).done(Rule(half_width=0.05))
-    assert measurement(noisy[:5]).done(Rule(most=5, half_width=0.0001))
+    assert not measurement(noisy).done(Sampling(half_width=0.0001))
+    assert measurement(noisy).done(Sampling(half_width=0.05))
+    assert measurement(noisy[:5]).done(Sampling(most=5, half_width=0.0001))
 
 
 def row(kernel="flash", case="t28", median=10.0, spread=0.01, shape=(4, 16384, 64), **changes):
