@@ -12,7 +12,7 @@ import click
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
 from hw4cli.terminal.judgeclass import class_options, judge_class
-from hw4cli.terminal.judgeplan import arguments, selected, session_plan
+from hw4cli.terminal.judgeplan import JudgeOptions, arguments, selected, session_plan
 from hw4cli.terminal.options import (
     causal_option,
     folder_option,
@@ -154,8 +154,9 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
     command, env = program_command(program, ctx)
     if options["causal"] and program is None:
         command = [*command, "run", "--causal"]
-    plan = session_plan(ctx, user=user or login(), command=command, env=env, **options)
-    plan = replace(plan, output=options["output"], sources=() if program else own_files())
+    plan = session_plan(ctx, JudgeOptions.of(options))
+    plan = replace(plan, user=user or login(), command=command, output=options["output"])
+    plan = replace(plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env))
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
         if options["secret_seeds"]:

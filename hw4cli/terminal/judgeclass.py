@@ -11,7 +11,7 @@ import click
 from hw4cli.errors import BusyError, Hw4Error, MachineError
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import isolation_warning
-from hw4cli.terminal.judgeplan import arguments, session_plan
+from hw4cli.terminal.judgeplan import JudgeOptions, arguments, session_plan
 from hw4cli.terminal.options import DAY, split_command
 from hw4cli.terminal.params import FOLDER, Number, Whole, complete_user
 from hw4cli.text.words import printable
@@ -66,7 +66,7 @@ def judge_class(
     output, array = options["output"], None if slurm is None else split_command(slurm, "--slurm", ctx)
     if not submissions.is_dir():  # before a message about missing cases
         raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
-    plan = session_plan(ctx, submissions=submissions, elsewhere=slurm is not None, **options)
+    plan = session_plan(ctx, JudgeOptions.of(options), submissions, elsewhere=slurm is not None)
     make_folder(output)
     with ClassRows(quiet=as_json) as rows:
         class_plan = ClassPlan(

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,72 +16,97 @@ from hw4cli.terminal.isolation import isolation_settings
 from hw4cli.terminal.options import split_command
 
 if TYPE_CHECKING:
+    from hw4cli.judge.runcase import RunSettings
     from hw4cli.judge.session import SessionPlan
     from hw4cli.problem.suite import Case
 
 
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The options of `hw4 judge` that a session's plan follows from, by click's names."""
+
+    cases: tuple[str, ...]
+    folder: Path
+    limits: dict[str, float]
+    causal: bool
+    tolerance: float
+    penalty: float
+    rank_by: str
+    due: datetime | None
+    sandbox: str | None
+    run_as: str | None
+    launcher: str | None
+    pass_env: tuple[str, ...]
+    output: Path | None
+    repeat: int
+    warmup: int
+    resume: bool
+    restart: bool
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "JudgeOptions":
+        """Those among all of the command's."""
+        return cls(**{field.name: options[field.name] for field in fields(cls)})
+
+
 def session_plan(
-    ctx: click.Context,
-    *,
-    cases: tuple[str, ...],
-    folder: Path,
-    limits: dict[str, float],
-    tolerance: float,
-    penalty: float,
-    rank_by: str,
-    due: datetime | None,
-    sandbox: str | None,
-    run_as: str | None,
-    launcher: str | None,
-    pass_env: tuple[str, ...],
-    output: Path | None,
-    repeat: int,
-    warmup: int,
-    resume: bool,
-    restart: bool,
-    user: str = "",
-    command: Sequence[str] = (),
-    env: dict[str, str] | None = None,
-    submissions: Path | None = None,
-    causal: bool = False,
-    elsewhere: bool = False,
-    **_: Any,
+    ctx: click.Context, options: JudgeOptions, submissions: Path | None = None, elsewhere: bool = False
 ) -> "SessionPlan":
-    """The plan of these options. The sandbox is checked on this machine, unless programs run `elsewhere`."""
-    from hw4cli.judge.runcase import RunSettings, check_present
+    """The plan of these options, without a user, a command and its environment. The sandbox is checked on this machine,
+    unless programs run `elsewhere`."""
+    from hw4cli.judge.runcase import check_present
     from hw4cli.judge.session import SessionPlan
-    from hw4cli.runner.environment import SET
     from hw4cli.scoring.record import Rules
 
-    for name in pass_env:
+    _check_passed(ctx, options.pass_env)
+    chosen = [case.as_causal(options.causal) for case in selected(options.cases, options.limits)]
+    launcher = _launcher(ctx, options.launcher, elsewhere)
+    check_present(chosen, options.folder)
+    return SessionPlan(
+        user="",
+        command=(),
+        cases=chosen,
+        folder=options.folder,
+        rules=Rules(options.tolerance, options.penalty, rank_by=options.rank_by, due=options.due),
+        repeat=options.repeat,
+        warmup=options.warmup,
+        resume=options.resume,
+        restart=options.restart,
+        settings=_settings(options, launcher, submissions, elsewhere),
+    )
+
+
+def _check_passed(ctx: click.Context, names: Sequence[str]) -> None:
+    """Raise UsageError for a variable that cannot be passed to programs."""
+    from hw4cli.runner.environment import SET
+
+    for name in names:
         if name in SET or name not in os.environ:
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
-    chosen = [case.as_causal(causal) for case in selected(cases, limits)]
-    launcher_command = () if launcher is None else tuple(split_command(launcher, "--launcher", ctx))
-    if launcher_command and not elsewhere and (problem := program_problem(launcher_command[0])):
+
+
+def _launcher(ctx: click.Context, command: str | None, elsewhere: bool) -> tuple[str, ...]:
+    """The launcher's words. InputError if it cannot be started on this machine, unless programs run `elsewhere`."""
+    words = () if command is None else tuple(split_command(command, "--launcher", ctx))
+    if words and not elsewhere and (problem := program_problem(words[0])):
         raise InputError(f"the launcher {problem}")
-    check_present(chosen, folder)
-    isolation = isolation_settings(sandbox, run_as, submissions is not None, elsewhere or launcher is not None)
-    return SessionPlan(
-        user=user,
-        command=command,
-        cases=chosen,
-        folder=folder,
-        rules=Rules(tolerance=tolerance, penalty=penalty, rank_by=rank_by, due=due),
-        repeat=repeat,
-        warmup=warmup,
-        resume=resume,
-        restart=restart,
+    return words
+
+
+def _settings(
+    options: JudgeOptions, launcher: tuple[str, ...], submissions: Path | None, elsewhere: bool
+) -> "RunSettings":
+    from hw4cli.judge.runcase import RunSettings
+
+    is_class, not_here = submissions is not None, elsewhere or options.launcher is not None
+    return RunSettings(
+        **isolation_settings(options.sandbox, options.run_as, is_class, not_here),
+        hidden=tuple(str(folder.absolute()) for folder in (submissions, options.output) if folder),
+        launcher=launcher,
         # Behind a launcher, other machines must see the private folders, as they do the folder of results.
-        settings=RunSettings(
-            env=env,
-            **isolation,
-            hidden=tuple(str(folder.absolute()) for folder in (submissions, output) if folder),
-            launcher=launcher_command,
-            parent=output if launcher_command else None,
-            pass_env=pass_env,
-        ),
+        parent=options.output if launcher else None,
+        pass_env=options.pass_env,
     )
 
 
