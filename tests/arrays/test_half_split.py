@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from halves import assert_right, random_words
 
-from hw4cli.arrays.halfmma import SPLIT, SplitTiling, packed_rows, split_count, split_plan
+from hw4cli.arrays.halfmma import COMBINED, MOST_SPLITS, SPLIT, SplitTiling, packed_rows, split_count, split_plan
 from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
@@ -78,6 +78,14 @@ def test_each_warp_that_combines_has_at_most_eight_splits():
         work = Workload(BFLOAT16, 1, 32, 8, 1, 65536, 128)
         _, combine = split_plan(work, DEVICES[90], how(4, 1, 16, 3, True, splits)).launches
         assert 8 * (combine.block // 32 - 1) < min(splits, 128) <= 8 * (combine.block // 32)
+
+
+def test_the_kernel_that_combines_takes_as_many_splits_as_plans_have():
+    text = kernel_path(SPLIT).read_text()
+    taken = re.search(r"constexpr int AHEAD = (\d+), MOST = (\d+);", text)
+    threads = re.search(r"__launch_bounds__\((\d+)\) half_split_combine", text)
+    assert [*map(int, taken.groups())] == [COMBINED, MOST_SPLITS]
+    assert int(threads[1]) >= 32 * MOST_SPLITS // COMBINED
 
 
 def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():

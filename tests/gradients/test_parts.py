@@ -1,5 +1,7 @@
 """Parts of one pass: what is streamed past few keys is cut, and the parts' sums are added in their order."""
 
+import re
+
 import numpy as np
 import pytest
 from test_gradients import assert_right
@@ -8,7 +10,8 @@ from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
 from hw4cli.emulator.library import Schedule
 from hw4cli.gradients.cut import Cut, best_cut
-from hw4cli.gradients.once import ATOMIC, ONCE
+from hw4cli.gradients.once import ADDED_COLUMNS, ATOMIC, ONCE
+from hw4cli.resources import data_path
 
 HOPPER = DEVICES[90]
 WORKLOADS = [
@@ -66,3 +69,8 @@ def test_few_tasks_are_cut_into_parts(work, cut):
 def test_few_rows_are_added_to_in_several_chains():
     assert best_cut(Workload(BFLOAT16, 1, 16, 16, 128, 16384, 64), HOPPER.sms).chains > 1
     assert best_cut(Workload(BFLOAT16, 1, 16, 16, 128, 128, 64), HOPPER.sms).chains == 1
+
+
+def test_blocks_add_up_as_many_columns_as_the_plan_counts_blocks_for():
+    text = data_path("kernels/backward_sums.cuh").read_text()
+    assert re.findall(r"PIECES = COLUMNS / (\d+);", text) == [str(ADDED_COLUMNS)]
