@@ -28,7 +28,11 @@ from hw4cli.system.interrupts import SignalsDeferred
 LIST, BEFORE = "written-", "before-"  # the first letters of a list's name
 LINE = re.compile(r"^(\d+) (\d+);$", re.MULTILINE)
 # Seconds before each try to open the part: other processes may make it and remove it in the same moment, and NFS keeps
-# a removed file under another name until the last process has closed it.
+# a removed file under another name until the last process has closed it. Where the run began on another node they are a
+# grace of 3 s, not the LAG of launch.py: NFS keeps the list of a folder that a node has read, as that one reads this
+# folder's, but asks the server for a name that the node has not looked for, and the folder is made before srun starts.
+# A node that does not see it then has another file system, and says so soon. (One that has looked for the same name in
+# vain in the minute before, a late process of an equal run, may say so, too: a run after that minute does not.)
 PAUSES = (0.0, 0.0, *[0.05] * 60)
 Range = tuple[int, int]  # bytes of the output: from, and up to before
 

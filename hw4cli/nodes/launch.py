@@ -25,7 +25,8 @@ FAILED = re.compile(rf"{OWN}(rank (\d+) on \S+ failed: .*)")
 EXIT = re.compile(r"task (\d+): Exited with exit code (\d+)")
 PERIOD = 1.0  # seconds between two looks at how much is written
 SILENT = 15.0  # seconds after which it is said that in an allocation no process has begun
-# Seconds after which a file system shows on one node what was written on another: NFS keeps a folder's list for 60.
+# Seconds after which a file system shows on one node what was written on another: NFS keeps for 60 the list of a folder
+# that the node has read, as this one does all the time (JointFile.share). For the folder itself see jointfile.PAUSES.
 LAG, SHORT_LAG = 75.0, 5.0
 
 
