@@ -119,9 +119,10 @@ __device__ __forceinline__ void expect_parts(const Params& p) {
     if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[FOUND + threadIdx.x] = 0;
     for (long long n = blockIdx.x * (long long)blockDim.x + threadIdx.x; n < rows; n += step) p.row_stats[n] = float2{0, 0};
 }
-// K and V as pieces, tile by tile, of the batches that are converted before; eight columns a thread, CONVERT_CHUNKS times. Keys
-// past the end become zeros.
+// K and V as pieces, tile by tile, of the batches that are converted before; eight columns a thread, CONVERT_CHUNKS times at
+// most. Keys past the end become zeros.
 __device__ __forceinline__ void convert(const Params& p) {
+    allow_next_launch();
     if (BALANCED) expect_parts(p);
     const int tiles = ceil_div(p.Nk, BC);
     __shared__ unsigned found[FOUND * BlockAbsmax::WARPS];
@@ -130,8 +131,8 @@ __device__ __forceinline__ void convert(const Params& p) {
     Largest of_k;
     unsigned top_v = 0;
     UNROLL for (int n = 0; n < CONVERT_CHUNKS; n++) {
-        const long long e = (blockIdx.x * (long long)CONVERT_CHUNKS + n) * blockDim.x + threadIdx.x, tile = e / (BC * CHUNKS);
-        const long long batch = tile / tiles;
+        const long long e = (blockIdx.x + (long long)gridDim.x * n) * blockDim.x + threadIdx.x;
+        const long long tile = e / (BC * CHUNKS), batch = tile / tiles;
         const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
         if (batch >= batches_before(p)) break;
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);

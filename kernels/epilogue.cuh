@@ -28,13 +28,16 @@ __device__ __forceinline__ void combine(const Params& p)
     const long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x, rows = (long long)p.batches * p.Nq;
     const long long row = x / (D / 4);
     if (row >= rows) return;
+    await_launch();
     const float4* parts = (const float4*)p.partial_o + x;
     const float2* stats = p.row_stats + row;
-    const int i = row % p.Nq;
-    float m = CAUSAL && splits_of(p, i) == 0 ? MINUS_INFINITY : stats[0].x, l = 0;
-    for (int s = 1; s < splits_of(p, i); s++) m = fmaxf(m, stats[s * rows].x);
+    const int splits = splits_of(p, row % p.Nq);
+    float m = CAUSAL && splits == 0 ? MINUS_INFINITY : stats[0].x, l = 0;
+#pragma unroll 4  // so many loads at a time
+    for (int s = 1; s < splits; s++) m = fmaxf(m, stats[s * rows].x);
     float4 O{0, 0, 0, 0};
-    for (int s = 0; s < splits_of(p, i); s++) {
+#pragma unroll 4
+    for (int s = 0; s < splits; s++) {
         const float weight = exp2_fast(stats[s * rows].x - m);
         const float4 part = parts[s * rows * (D / 4)];
         l = fmaf(weight, stats[s * rows].y, l);

@@ -90,6 +90,7 @@ __device__ __forceinline__ void attend(const Params& p) {
     ring.k = row_of(p.k, t.batch, t.first_key), ring.v = row_of(p.v, t.batch, t.first_key);
     ring.tiles = p.tiles, ring.first_tile = t.batch * ceil_div(p.Nk, BC) + t.first_key / BC;
     ring.base = shared_address(shared), ring.keys = t.last_key - t.first_key, ring.stages = ceil_div(ring.keys, BC);
+    if (!INBLOCK) allow_next_launch(), await_launch();
     ring.begin();
     const float unit = unit_of(p);
     RowState r;

@@ -151,12 +151,14 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
 template <bool FIRST = false> __device__ __forceinline__ void attend(const Params& p) {
     const Tiles tiles{shared_start(shared)};
     const int group = group_number();
+    allow_next_launch();
+    if (BALANCED) await_launch();  // before numbers are taken
     if (threadIdx.x == 0) tiles.prepare(), take_number<FIRST>(p);
     make_ones(tiles.base + ONES_AT);
     show_shared();
     if (group == GROUPS) {
         fewer_registers<COPY_REGISTERS>();
-        if (threadIdx.x == WORKERS) fetch_tiles<FIRST>(p, tiles);
+        if (threadIdx.x == WORKERS) await_launch(), fetch_tiles<FIRST>(p, tiles);
         if (FIRST && threadIdx.x >= WORKERS + 32)
             convert_behind(p, first_batches(p), tiles.base + CONVERTED_AT, threadIdx.x - WORKERS - 32);
         return;

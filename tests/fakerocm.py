@@ -172,6 +172,7 @@ cuda = SimpleNamespace(
     Device=Device,
     Event=Event,
     Stream=Stream,
+    get_current_stream=lambda: Stream.null,
     alloc_pinned_memory=lambda size: np.empty(size, np.uint8),
     driver=SimpleNamespace(CUDADriverError=HipError),
     get_cuda_path=lambda: None,

@@ -29,6 +29,7 @@ from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.compute.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.device.cupyparts import enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
@@ -125,7 +126,7 @@ class Float32OnGpu:
                 passed = arguments(plan, call.shape, call.matrices, address, first, scale, call.offset)
                 params = np.frombuffer(passed, f"V{len(passed)}")
                 for function, step in zip(self.gpu.functions(plan), plan.launches, strict=True):
-                    function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
+                    enqueue(function, step, (params,), stream, self.gpu.props)
         if to is not o:
             assign(o, to)
         if apart:

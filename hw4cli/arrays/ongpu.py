@@ -1,7 +1,7 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,14 @@ from hw4cli.arrays.half import MAP_BYTES, Arrays, Box
 from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.dispatch import AUTO
-from hw4cli.compute.plan import Launch, Plan
+from hw4cli.compute.plan import Plan
+from hw4cli.device.cupyparts import driver, enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
-PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 REMEMBERED = 256  # launches whose arguments are kept
-
-
-@cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
 
 
 def encode(box: Box) -> bytes:
@@ -32,7 +27,7 @@ def encode(box: Box) -> bytes:
     sizes, strides = (ctypes.c_uint64 * 4)(*box.sizes), (ctypes.c_uint64 * 3)(*box.strides)
     shape, steps = (ctypes.c_uint32 * 4)(*box.box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
     element = BFLOAT16_TENSOR if box.bfloat else FLOAT16_TENSOR
-    status = _driver().cuTensorMapEncodeTiled(
+    status = driver().cuTensorMapEncodeTiled(
         *(ctypes.c_void_p(at), element, 4, ctypes.c_void_p(box.address), sizes, strides, shape, steps),
         *(0, SWIZZLE_128 if box.swizzled else 0, PROMOTE_256, 0),
     )
@@ -41,33 +36,6 @@ def encode(box: Box) -> bytes:
             f"the driver refuses a tensor map (error {status}) of sizes {box.sizes}, strides {box.strides}"
         )
     return ctypes.string_at(at, MAP_BYTES)
-
-
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of a value that is an int."""
-
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
-
-
-class _Config(ctypes.Structure):
-    """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
-
-    _fields_ = (
-        ("sizes", ctypes.c_uint * 7),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
-def launch_early(function: Any, step: Launch, params: tuple[Any], stream: Any) -> None:
-    """Enqueue a launch that may begin before the one in front of it has ended."""
-    sizes = (ctypes.c_uint * 7)(step.grid, 1, 1, step.block, 1, 1, step.shared)
-    config = _Config(sizes, stream.ptr, ctypes.pointer(_Attribute(PROGRAMMATIC, 0, 1)), 1)
-    passed = (ctypes.c_void_p * 1)(params[0].ctypes.data)
-    status = _driver().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), passed, None)
-    if status:
-        raise MachineError(f"the driver refuses to launch {step.symbol} (error {status})")
 
 
 class HalfOnGpu:
@@ -95,10 +63,7 @@ class HalfOnGpu:
         params, launches = self._prepared(work, arrays, scale, tiling, kernel)
         with stream:
             for function, step in launches:
-                if step.early:
-                    launch_early(function, step, params, stream)
-                else:
-                    function((step.grid,), (step.block,), params, shared_mem=step.shared)
+                enqueue(function, step, params, stream, self.gpu.props)
 
     def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
         planned = self.plan(work, tiling, kernel)

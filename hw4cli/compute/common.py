@@ -1,5 +1,6 @@
 """What families of kernels share: padded head sizes, a block for every BR rows, how keys are split."""
 
+import heapq
 import math
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -16,6 +17,8 @@ RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
 # Up to so many keys, K and V are converted beside attention to the first batches, whose share is AHEAD_KEYS in N.
 AHEAD_LONGEST, AHEAD_KEYS = 4096, 768
+LONG = 8192  # keys, of which more than MOST_SPLITS are short enough to lose less than few long ones
+MANY_BLOCKS = 2  # rounds of blocks, longest first: so many end at about the same time
 
 
 def computed_share(shape: Shape, BR: int, BC: int) -> float:
@@ -29,7 +32,7 @@ def computed_share(shape: Shape, BR: int, BC: int) -> float:
 def combine_launch(name: str, shape: Shape) -> Launch:
     """The launch that puts the splits of the keys together, four elements of O a thread."""
     blocks = combine_blocks(shape.B, shape.rows, shape.d, COMBINE_THREADS)
-    return Launch(f"{name}_combine", blocks, COMBINE_THREADS, 0)
+    return Launch(f"{name}_combine", blocks, COMBINE_THREADS, 0, early=True)
 
 
 def tiles_of(rows: Iterable[int], keys: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -67,7 +70,9 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
 
 
-def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperties], int]:
+def splits_for(
+    longest: int, cost: int, causal_cost: int, most: int = MOST_SPLITS
+) -> Callable[[Shape, Tile, DeviceProperties], int]:
     """Into how many parts the keys are split: see split_count and causal_split_count. One, where blocks that stay share
     out what is left of whole rounds (BALANCED: kernels/parts.cuh)."""
 
@@ -75,28 +80,65 @@ def splits_for(longest: int, cost: int) -> Callable[[Shape, Tile, DeviceProperti
         blocks = formulas.row_blocks(shape.B, shape.rows, tile["BR"])
         if tile.get("BALANCED") and blocks >= props.sms:
             return 1
-        count = causal_split_count if shape.causal else split_count
-        return count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
+        if shape.causal:
+            return causal_split_count(shape, tile, props.sms, longest, causal_cost, most)
+        return split_count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)
 
     return splits
 
 
-def causal_split_count(blocks: int, N: int, BC: int, resident: int, sms: int, longest: int, cost: int) -> int:
-    """The same as split_count where a block has from few to N keys, and those with the most start first.
+def causal_split_count(shape: Shape, tile: Tile, sms: int, longest: int, cost: int, most: int) -> int:
+    """The same where blocks of rows have from few to N keys, as many splits as these need, and the longest start first.
 
-    The time is then that of all work on all multiprocessors, or that of a longest block if it is more: it shares its
-    multiprocessor with others as long. (A model: compared with simulated schedules, not with measurements.)
+    It is the schedule of the blocks that tells which number is best, as far as each takes as long as its keys and
+    `cost`. Where there are many blocks, it is the fewest.
     """
-    most = max(1, min(MOST_SPLITS, ceil_div(N, BC) // 8))
+    N, BR, BC, places = shape.N, tile["BR"], tile["BC"], tile["BLOCKS"] * sms
+    most = max(1, min(most if N >= LONG else MOST_SPLITS, ceil_div(N, BC) // 8))
     least = min(most, ceil_div(N, longest))
-
-    def time(splits: int) -> float:
-        alike = min(resident, ceil_div(blocks * splits, sms))
-        one = ceil_div(ceil_div(N, BC), splits) * BC + cost
-        return max(blocks * (N / 2 + cost * splits) / sms, alike * one / (1 - 0.17 / alike**2))
-
-    times = {splits: time(splits) for splits in range(least, most + 1)}
+    if formulas.row_blocks(shape.B, shape.rows, BR) >= MANY_BLOCKS * places:
+        return least
+    ends = _ends(shape, BR) * shape.B
+    times = {
+        splits: _schedule(ends, split_keys(N, BC, splits), places, cost)
+        for splits in range(least, most + 1)
+        if ceil_div(N, split_keys(N, BC, splits)) == splits
+    }
     return next(splits for splits, needed in times.items() if needed <= min(times.values()) / 0.98)
+
+
+def _schedule(ends: list[int], keys: int, places: int, cost: int) -> int:
+    """When the last one of so many places is free that took splits of so many keys, then what is left of each block."""
+    rounds, more = divmod(sum(end // keys for end in ends), places)
+    free = [rounds * (keys + cost)] * (places - more) + [(rounds + 1) * (keys + cost)] * more
+    for left in sorted((end % keys for end in ends if end % keys), reverse=True):
+        heapq.heapreplace(free, free[0] + left + cost)
+    return max(free)
+
+
+def main_blocks(shape: Shape, tile: Tile, splits: int) -> int:
+    """Blocks of the launch that attends: one for every BR rows and split of the keys."""
+    if shape.causal and splits > 1:
+        return _causal_blocks(shape, tile["BR"], tile["BC"], splits)
+    return formulas.row_blocks(shape.B, shape.rows, tile["BR"]) * splits
+
+
+def _causal_blocks(shape: Shape, BR: int, BC: int, splits: int) -> int:
+    """The same where blocks of rows have as many splits as their keys need: causal_task_of_split in
+    kernels/schedule.cuh. Enough for each offset of the mask up to that by which the last row sees the last key."""
+    keys, ends = split_keys(shape.N, BC, splits), _ends(shape, BR)
+    whole = sum(splits if end == shape.N else end // keys for end in ends)
+    return shape.B * (whole + splits * min(len(ends), ceil_div(keys - 1, BR)))
+
+
+def _ends(shape: Shape, BR: int) -> list[int]:
+    """Causal: how many keys each block of rows sees, if the last row sees the last key."""
+    return [min(shape.N, row + max(0, shape.N - shape.rows) + BR) for row in range(0, shape.rows, BR)]
+
+
+def split_keys(N: int, BC: int, splits: int) -> int:
+    """Causal: the keys of a split, whole tiles."""
+    return ceil_div(ceil_div(N, BC), splits) * BC
 
 
 def groups_in_turns(shape: Shape, props: DeviceProperties) -> int:

@@ -4,12 +4,13 @@ from hw4cli.compute.common import (
     COMBINE_THREADS,
     RESCALE_THRESHOLD,
     combine_launch,
+    main_blocks,
     padded_d,
     scratch_of,
     splits_for,
     tiles_of,
 )
-from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div, row_blocks
+from hw4cli.compute.formulas import FLOAT, MOST_SPLITS, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Tile, Variant, total
 from hw4cli.problem.shape import Shape
 
@@ -17,6 +18,7 @@ from hw4cli.problem.shape import Shape
 # in one split instead of 2e-5 at N = 32768.
 LONGEST_SPLIT = 4096
 FLASH_COST = 64  # of a split, in keys
+CAUSAL_SPLITS = 12  # at most, of many keys
 
 
 def _flash_regions(d: int, tile: Tile) -> dict[str, int]:
@@ -47,7 +49,7 @@ def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
 def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A block for every BR rows and split; then, if there are splits, what puts them together."""
     threads = tile["THREADS"]
-    rows = Launch("flash", row_blocks(shape.B, shape.rows, tile["BR"]) * splits, threads, shared)
+    rows = Launch("flash", main_blocks(shape, tile, splits), threads, shared)
     combine = combine_launch("flash", shape)
     return (rows,) if splits == 1 else (rows, combine)
 
@@ -68,7 +70,7 @@ FLASH = Variant(
     launches=_flash_launches,
     longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),
     scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
-    splits=splits_for(LONGEST_SPLIT, FLASH_COST),
+    splits=splits_for(LONGEST_SPLIT, FLASH_COST, FLASH_COST, CAUSAL_SPLITS),
     space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
     knobs=lambda tile: {"BLOCKS": (2, 3, 4)},
 )

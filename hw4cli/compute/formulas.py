@@ -6,6 +6,7 @@ they keep to what that translates (arithmetic, `min`, `max`, conditions, loops o
 
 FLOAT = 4  # bytes
 MOST_SPLITS = 8  # of the keys
+ENOUGH_BLOCKS = 256  # small ones, for all multiprocessors
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -24,8 +25,9 @@ def key_tiles(B: int, N: int, BC: int) -> int:
 
 
 def convert_blocks(tiles: int, BC: int, width: int, chunks: int, threads: int) -> int:
-    """Of the launch that converts K and V, eight columns a thread, so many times."""
-    return ceil_div(tiles * BC * width // 8, chunks * threads)
+    """Of the launch that converts K and V, eight columns a thread, so many times; less often where blocks are few."""
+    once = ceil_div(tiles * BC * width // 8, threads)
+    return max(ceil_div(once, chunks), min(once, ENOUGH_BLOCKS))
 
 
 def first_batches(B: int, rows: int, N: int, BR: int, blocks: int, keys: int) -> int:

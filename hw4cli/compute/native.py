@@ -155,7 +155,9 @@ def plans_h(hip: bool = False) -> str:
         "#include <algorithm>",
     ]
     lines += ["using std::max, std::min;", f"constexpr long long FLOAT = {formulas.FLOAT};"]
-    lines += [f"constexpr long long MOST_SPLITS = {formulas.MOST_SPLITS};", *map(as_cpp, FORMULAS)]
+    constants = {"MOST_SPLITS": formulas.MOST_SPLITS, "ENOUGH_BLOCKS": formulas.ENOUGH_BLOCKS}
+    lines += [f"constexpr long long {name} = {value};" for name, value in constants.items()]
+    lines += map(as_cpp, FORMULAS)
     lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split is proven")
     lines.append(f"constexpr float SQUARES_BELOW = {SQUARES_BELOW};  // kernels/absmax.cuh")
     lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]

@@ -11,6 +11,7 @@ from hw4cli.compute.common import (
     RESCALE_THRESHOLD,
     combine_launch,
     groups_in_turns,
+    main_blocks,
     padded_d,
     scratch_of,
     splits_for,
@@ -28,7 +29,7 @@ PIECES = {"split": 1, "split8": 1, "exact": 2}  # fp16 numbers for an element of
 # where fp16 is as fine as at 2.
 V_FACTOR = 1365 / 1024
 BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
-SPLIT_COST = 256  # of a split of the keys, in keys
+SPLIT_COST, CAUSAL_COST = 256, {1: 512, 2: 128}  # of a split of the keys, in keys; with a mask, by pieces
 ABSMAX_BYTES = 128  # of scratch, before the tiles
 CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
 HELPERS_BYTES = 4 * 64 * 96  # of shared memory, for the warps that convert (kernels/ahead.cuh)
@@ -82,8 +83,7 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     """How "split" or "exact" adds up.
 
     With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
-    warpgroups, no registers are left for it.
-    """
+    warpgroups, no registers are left for it."""
     pieces, width = PIECES[kernel], padded_d(d)
     inblock = _inblock(N, d, props, pieces)
     if _warpgroups(d, props, pieces):
@@ -113,6 +113,8 @@ def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
             return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
         if short:
             return {"BR": 64 if pieces == 2 and props.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
+        if shape.causal and pieces == 2 and props.cc == 90 and 4 * row_blocks(shape.B, shape.rows, 256) <= props.sms:
+            return {"BR": 128, "BC": 64}  # two blocks: one begins while the other multiplies
         if shape.N >= 4096 or pieces == 2 or props.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
             return {"BR": 256, "BC": 128 if props.shared_limit > 200 << 10 and pieces == 1 else 64}
         return {"BR": 128, "BC": 64}
@@ -214,9 +216,8 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
 
 
 def _regions(name: str) -> Regions:
-    """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps and, from the
-    next multiple of 1024 on, 16 rows of ones and the pieces of Q; or, where groups take turns, 16 rows of ones, O of
-    the keys before, and what is converted meanwhile."""
+    """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps, 16 rows of ones
+    and Q's pieces; or, where groups take turns, 16 rows of ones, O of the keys before, what is converted meanwhile."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
         stages, whole = tile["STAGES"], tile_bytes(d, tile, PIECES[name])
@@ -242,14 +243,13 @@ def _regions(name: str) -> Regions:
 
 
 def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
-    """The pass that converts; blocks that take BR rows and a split in turn, perhaps of some batches first; and what
-    puts the splits together."""
+    """The pass that converts; blocks of BR rows and a split, perhaps of some batches first; what combines splits."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        most = tile.get("MOST_BLOCKS") or NO_LIMIT
-        blocks = min(most, row_blocks(shape.B, shape.rows, tile["BR"]) * splits)
-        steps = [Launch(name, blocks, tile["THREADS"], shared)]
-        if not tile["INBLOCK"]:
+        most, inblock = tile.get("MOST_BLOCKS") or NO_LIMIT, tile["INBLOCK"]
+        blocks = min(most, main_blocks(shape, tile, splits))
+        steps = [Launch(name, blocks, tile["THREADS"], shared, early=splits > 1 and not inblock)]
+        if not inblock:
             ahead = tile.get("AHEAD") and splits == 1
             first = first_batches(shape.B, shape.rows, shape.N, tile["BR"], most, AHEAD_KEYS) if ahead else 0
             if first:
@@ -285,7 +285,7 @@ def _variant(name: str, idea: str, error_bound: float) -> Variant:
         regions=_regions(name),
         launches=_launches(name),
         scratch=_scratch(name),
-        splits=splits_for(NO_LIMIT, SPLIT_COST),
+        splits=splits_for(NO_LIMIT, SPLIT_COST, CAUSAL_COST[PIECES[name]]),
         finds_absmax=True,
         least_cc=80,
         space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each

@@ -21,7 +21,7 @@ from hw4cli.compute.launch import (
 )
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.cupyparts import load
+from hw4cli.device.cupyparts import enqueue, load
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
@@ -109,7 +109,7 @@ class Gpu:
         passed = arguments(plan, shape, matrices, scratch.data.ptr, offset=offset)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
-            function((step.grid,), (step.block,), (params,), shared_mem=step.shared)
+            enqueue(function, step, (params,), self.cupy.cuda.get_current_stream(), self.props)
         return scratch
 
     def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:

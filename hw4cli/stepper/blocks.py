@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hw4cli.compute.common import split_keys
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
@@ -43,7 +44,7 @@ def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
     rows = np.minimum(BR, N - row0)
     if shape.causal:
         end = np.minimum(N, row0 + BR)
-        own = ceil_div(ceil_div(end, BC), splits) * BC
+        own = split_keys(N, BC, splits)
         return BlockKeys(rows, np.maximum(0, np.minimum(end, (split + 1) * own) - split * own), split * own)
     tiles = ceil_div(N, BC)
     first, last = tiles * split // splits * BC, np.minimum(N, tiles * (split + 1) // splits * BC)
@@ -114,7 +115,7 @@ def plan_again(plan: Plan, shape: Shape, section: int, key_bytes: int, props: De
     if any(launch.symbol.endswith("_first") for launch in plan.launches):
         return 0  # two launches share the batches
     resident = plan.macros.get("BLOCKS") or occupancy(props, 1, main.shared, main.block).blocks
-    tasks = shape.B * len(blocks.rows)
+    tasks = shape.B * int((blocks.keys > 0).sum())
     slots, order = (main.grid, IN_ROUNDS) if main.grid < tasks else (min(tasks, resident * props.sms), AS_THEY_END)
     row, rows, first, last = (
         x.tolist() for x in (FLOAT * shape.d * blocks.rows, blocks.rows, blocks.first, blocks.first + blocks.keys)
@@ -135,9 +136,20 @@ def plan_again(plan: Plan, shape: Shape, section: int, key_bytes: int, props: De
     visits = []
     for start_batch in range(0, shape.B, section):
         batches = range(start_batch, min(shape.B, start_batch + section))
-        for start in range(len(rows) - splits, -1, -splits):
-            visits += [visit(batch, n) for batch in batches for n in range(start, start + splits)]
+        visits += [visit(batch, n) for n in _longest_first(blocks, splits) for batch in batches]
     return read_again(visits, slots, key_bytes, cache, order, ways=SCATTERED_WAYS)
+
+
+def _longest_first(blocks: BlockKeys, splits: int) -> list[int]:
+    """The tasks of a batch that have keys in the order in which they start with a mask: those as long as any, split by
+    split; then the longest that is left of each split, the next ones, and so on."""
+    of_split = [range(len(blocks.keys) - splits + n, -1, -splits) for n in range(splits)]
+    longest, keys = blocks.keys.max(), blocks.keys.tolist()
+    if splits == 1:
+        return list(of_split[0])
+    whole = [n for own in of_split for n in own if keys[n] == longest]
+    rest = zip_longest(*([n for n in own if 0 < keys[n] < longest] for own in of_split))
+    return whole + [n for rank in rest for n in rank if n is not None]
 
 
 def _visit_of(part: TaskPart | None, tasks: int, row_bytes: Sequence[int], BC: int, N: int) -> Visit:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.compute.common import split_keys
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.compute.variants import VARIANTS
@@ -124,7 +125,5 @@ def _splits_with_keys(plan: Plan, shape: Shape) -> int:
     """In how many splits a row has keys, all rows of a batch together: kernels/schedule.cuh, splits_of."""
     if not shape.causal:
         return plan.splits * shape.N
-    BR, BC, rows = plan.macros["BR"], plan.macros["BC"], np.arange(shape.N)
-    keys = np.minimum(shape.N, rows // BR * BR + BR)  # of the row's block
-    of_split = (keys + BC * plan.splits - 1) // (BC * plan.splits) * BC
-    return int(((rows + of_split) // of_split).sum())
+    keys = split_keys(shape.N, plan.macros["BC"], plan.splits)
+    return int((np.arange(keys, shape.N + keys) // keys).sum())

@@ -44,10 +44,10 @@ function chooseWalk() {
   return w;
 }
 // A causal row sees the keys up to its own number: the tiles behind those of a block's last row are skipped; and by Algorithm 1,
-// the tiles of rows before a tile of keys. The splits of a block share its own tiles: the last ones may be left with none.
+// the tiles of rows before a tile of keys. Splits are as long for all blocks of rows: the last ones of a block may be left with none.
 const tilesOf = (w, rowBlock) => w.causal && rowBlock !== null ? ceilDiv(Math.min(w.N, (rowBlock + 1) * w.g.BR), w.g.BC) : w.tiles;
 function keysOf(w, rowBlock, split) {
-  const tiles = tilesOf(w, rowBlock), each = ceilDiv(tiles, w.splits);
+  const tiles = tilesOf(w, rowBlock), each = ceilDiv(w.tiles, w.splits);
   if (!w.causal) return [Math.floor(tiles * split / w.splits), Math.floor(tiles * (split + 1) / w.splits)];
   return [split * each, Math.min(tiles, (split + 1) * each)];
 }

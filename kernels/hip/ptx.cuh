@@ -23,6 +23,10 @@ __device__ __forceinline__ void store_shared(unsigned to, float a, float b, floa
 __device__ __forceinline__ void store_shared(unsigned to, float4 x) { store_shared(to, x.x, x.y, x.z, x.w); }
 __device__ __forceinline__ void store_shared(unsigned to, float a) { *(LDS float*)(size_t)to = a; }
 
+// Launches do not overlap.
+__device__ __forceinline__ void allow_next_launch() {}
+__device__ __forceinline__ void await_launch() {}
+
 // A wavefront's lanes work in step: what must not happen is that the compiler moves loads and stores across this.
 __device__ __forceinline__ void order_wavefront() {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hw4cli.compute.bounds import bound
+from hw4cli.compute.common import main_blocks
 from hw4cli.compute.formulas import ceil_div
 from hw4cli.compute.launch import FIELDS, arguments
 from hw4cli.compute.plan import DEVICES
@@ -16,7 +17,7 @@ from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, RISING, make_data
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.resources import kernel_path
 
 # Every kernel, and those on tensor cores in every way that they multiply.
@@ -61,6 +62,8 @@ class Launcher:
         BR, BC = plan.macros["BR"], plan.macros["BC"]
         blocks = {launch.symbol: launch.grid // ceil_div(N, BR) * ceil_div(queries, BR) for launch in plan.launches}
         blocks |= {"naive_scores": ceil_div(queries, BR) * ceil_div(keys, BC)}
+        if plan.splits > 1:
+            blocks[name] = main_blocks(Oblong(1, keys, d, True, queries), plan.macros, plan.splits)
         by_rows = () if name == "paper" else (name, "naive_scores", "float4_kernel")  # paper: a block a batch
         steps = [replace(step, grid=blocks[step.symbol]) if step.symbol in by_rows else step for step in plan.launches]
         lse = np.full(N, np.nan, np.float32)
@@ -96,6 +99,20 @@ def test_batches_whose_blocks_take_turns_are_all_computed():
     block = make_data(RANDOM_DATA, shape)
     made = library.Library(shared_object(kernel_path("shared"), plan.macros, 80, 32, PLAIN))
     assert np.abs(made.run(plan, block, watched=False).o - exact_attention(block, causal=True)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("name", "cc", "sizes", "splits"),
+    [("flash", 80, (18, 100, 8), 3), ("exact", 80, (17, 260, 8), 2), ("split", 90, (17, 580, 8), 3)],
+)
+def test_more_than_a_section_of_batches_whose_keys_are_split_are_all_computed(name, cc, sizes, splits):
+    shape = Shape(*sizes, causal=True)
+    plan = replace(VARIANTS[name], splits=lambda *_: splits).plan(shape, DEVICES[cc])
+    block = make_data(RANDOM_DATA, shape)
+    made = library.Library(shared_object(kernel_path(name), plan.macros, cc, 32, PLAIN))
+    made.add_as(cc)
+    o = made.run(plan, block, watched=False).o
+    assert np.abs(o - exact_attention(block, causal=True)).max() <= allowed(name, cc, block)
 
 
 LENGTH, LENGTHS = 333, {("split", 90): 527}  # so many that blocks do not convert the keys themselves
