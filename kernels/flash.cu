@@ -193,24 +193,24 @@ __device__ __forceinline__ void load_queries(unsigned base, const float* q, int 
     }
 }
 
-// O / l; or, of a split of the keys, O and (m, l).
+// O / l; or, of a split of the keys (not WHOLE), O and (m, l). To ask for each row costs 1 % where there are few keys.
 // Without a running max, l may be as large as 2^120 beside m = 0, and combine would take 2^(0-m') for the whole weight of this
 // split: zero, if another split's m' is above 126. So the power of two of l moves to m, which is exact.
-__device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t) {
+template <bool WHOLE> __device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t) {
     const int row = t.row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
-    float* to = p.splits == 1 ? row_of(p.o, t.batch, row) : p.partial_o + partial_row(p, t, row) * D;
+    float* to = WHOLE ? row_of(p.o, t.batch, row) : p.partial_o + partial_row(p, t, row) * D;
     UNROLL for (int i = 0; i < ROWS; i++) {
         if (row_at(i) >= p.Nq - row) continue;
-        const int exponent = (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
-        const float f = p.splits == 1 ? __frcp_rn(divisor(r.l[i])) : __int_as_float((127 - exponent) << 23);
+        const int exponent = WHOLE ? 0 : (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
+        const float f = WHOLE ? __frcp_rn(divisor(r.l[i])) : __int_as_float((127 - exponent) << 23);
         UNROLL for (int x = 0; x < OUTS; x += 4)
             if (D == WIDTH || lane_across() + x * 2 < D / 4)
                 *(float4*)(to + row_at(i) * D + lane_across() * 4 + x * LANES_ACROSS) =
                     make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
-        if (p.splits > 1 && lane_across() == 0)
+        if (!WHOLE && lane_across() == 0)
             p.row_stats[partial_row(p, t, row + row_at(i))] = make_float2(r.m[i] + exponent, r.l[i] * f);
     }
-    if (p.lse && p.splits == 1 && lane_across() == 0)
+    if (WHOLE && p.lse && lane_across() == 0)
         UNROLL for (int i = 0; i < ROWS; i++)
             if (row_at(i) < p.Nq - row) store_lse(p, t.batch, row + row_at(i), r.m[i], r.l[i]);
 }
@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
         K.start(mask.keys);
         attend<true>(r, K, V, base, mask);
     }
-    store(r, p, t);
+    p.splits == 1 ? store<true>(r, p, t) : store<false>(r, p, t);
 }
 
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) flash_combine(const Params p) { combine(p); }

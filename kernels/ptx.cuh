@@ -55,6 +55,11 @@ __device__ __forceinline__ void store_shared(unsigned to, unsigned short x) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
 
+// To global memory, what nobody reads soon: it leaves the caches before all else.
+__device__ __forceinline__ void store_once(float* to, float4 x) {
+    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+}
+
 // The block's and the thread's number, read again: they take no registers in between.
 __device__ __forceinline__ void read_again(unsigned& block, unsigned& thread) {
     asm volatile("mov.u32 %0, %%ctaid.x; mov.u32 %1, %%tid.x;" : "=r"(block), "=r"(thread));

@@ -36,6 +36,9 @@ __device__ __forceinline__ void show_shared() {
 // Shared memory: the stage; absmax; ones for the 16 keys of a product; Q's hi and lo.
 constexpr unsigned ABSMAX_AT = STAGES * (STAGE + 16), ABSMAX_BYTES = FOUND * BlockAbsmax::WARPS * 4;
 constexpr unsigned ONES_AT = ceil_div(ABSMAX_AT + ABSMAX_BYTES, 1024) * 1024, TILE_AT = ONES_AT + ONES_BYTES;
+// A batch is one block, so that no tile follows: there are registers for P V beside the next scores. AT_ONCE: for V beside Q and
+// K, too, and for sub-tiles unrolled; at d = 64 that is slower, but with a mask all else spills.
+constexpr bool ONE_TILE = RESIDENT_BLOCKS > 0, AT_ONCE = ONE_TILE && (WIDTH == 32 || CAUSAL);
 
 static_assert(MI == 1 && THREADS == BlockAbsmax::WARPS * 32, "two groups of four warps, each with 64 rows");
 
@@ -71,6 +74,25 @@ __device__ __forceinline__ void bring_ahead(const Params& p) {
     if (t.row0 > 0) return;
     prefetch_bulk(row_of(p.k, t.batch, 0), p.Nk * D * 4), prefetch_bulk(row_of(p.v, t.batch, 0), p.Nk * D * 4);
 }
+// Stores O / l of the warp's rows, which begin at row0, and their LSE: 16 bytes a lane, of which neighbours give each other half.
+__device__ __forceinline__ void store_once(const RowState& r, const Params& p, long long batch, int row0) {
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane % 2;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const int row = row0 + h * 8 + lane / 4;
+        const float l = r.l[0][2 * h], over = __frcp_rn(divisor(l));
+        const bool inside = row < p.Nq;
+        float* to = row_of(p.o, batch, row);
+        if (p.lse && inside && lane % 4 == 0) store_lse(p, batch, row, -r.base[0][h], l);
+        UNROLL for (int n = 0; n < NO; n += 2) {
+            const float2 a{r.O[0][n][2 * h] * over, r.O[0][n][2 * h + 1] * over};
+            const float2 b{r.O[0][n + 1][2 * h] * over, r.O[0][n + 1][2 * h + 1] * over};
+            const float x = SHFL_XOR(odd ? a.x : b.x, 1), y = SHFL_XOR(odd ? a.y : b.y, 1);
+            const int c = (n + odd) * 8 + lane % 4 / 2 * 4;
+            if (inside && c < D) store_once(to + c, odd ? float4{x, y, b.x, b.y} : float4{a.x, a.y, x, y});
+        }
+    }
+}
 // A block: BR rows against all keys. It converts all that it reads itself, and its groups do one thing after the
 // other: other blocks use what they leave idle.
 __device__ __forceinline__ void attend(const Params& p) {
@@ -92,28 +114,36 @@ __device__ __forceinline__ void attend(const Params& p) {
         absmax.begin(p.absmax, 0);
         unsigned top_q = 0, top_k = 0, top_v = 0;
         const Loads from_k = load_tile(k + first_key * D, keys);
+        Loads from_v;
         if (first_key == 0) {
             const Loads from_q = load_tile(q, p.Nq - t.row0);
+            if (AT_ONCE) from_v = load_tile(v, keys);
             make_ones(ones);
             absmax.leave(Q_SQUARES, squares_by_pairs(from_q, q_at));
             store_tile<2>(from_q, p.scale * LOG2E, q_at, top_q);
             absmax.leave(Q_TOP, top_q);
         }
-        const Loads from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
+        if (!AT_ONCE) from_v = load_tile(v + first_key * D, keys);  // now that Q has left the registers
         absmax.leave(K_SQUARES, squares_by_pairs(from_k, base));
         store_tile<2>(from_k, 1, base, top_k);
         store_tile<1>(from_v, V_FACTOR, base + 2 * PIECE, top_v);
         absmax.leave(K_TOP, top_k);
         absmax.leave(V_TOP, top_v);
         show_shared();
-        if (RESIDENT_BLOCKS && first_key == 0 && threadIdx.x == 0) bring_ahead(p);
+        if (ONE_TILE && threadIdx.x == 0) bring_ahead(p);
         absmax.note_all(p.absmax, 0);
+#if RESIDENT_BLOCKS && (WIDTH == 32 || CAUSAL)  // AT_ONCE
+        UNROLL for (int n = 0; n < BC; n += SUB) {
+            if (n >= keys) break;
+#else
 #pragma unroll 1
         for (int n = 0; n < min(keys, BC); n += SUB) {
+#endif
             Scores S;
             ask_scores(r, S, query, base + n * ROW);
             group_wait<0>();
             keep(S[0]);
+            if (ONE_TILE) keep(r);
             const int top = end_scores(r, S);
             const Mask mask = mask_at(p, t.row0 + warp_row(), first_key + n, keys - n);
             if (!mask.is_full(SUB)) apply(mask, &S);
@@ -122,11 +152,13 @@ __device__ __forceinline__ void attend(const Params& p) {
             Probabilities P;
             UNROLL for (int j = 0; j < SL; j++) weigh(r, S, 0, j, P);
             ask_values(r, P, base + 2 * PIECE + n * ROW, ones);
-            finish(r);
+            if (!ONE_TILE) finish(r);
         }
+        if (ONE_TILE) finish(r);
+        if (ONE_TILE) break;  // known to the compiler
     }
     const int row0 = t.row0 + warp_row();
-    store(r, p, t.batch, row0, row_of(p.o, t.batch, row0), nullptr, false, true);
+    store_once(r, p, t.batch, row0);
 }
 #endif
 #endif  // WARPGROUPS

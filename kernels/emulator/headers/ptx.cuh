@@ -26,6 +26,8 @@ inline void store_shared(unsigned to, uint4 x) { *(uint4*)(emu::shared + to) = x
 inline void store_shared(unsigned to, unsigned x) { *(unsigned*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, unsigned short x) { *(unsigned short*)(emu::shared + to) = x; }
 
+inline void store_once(float* to, float4 x) { *(float4*)to = x; }
+
 inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, thread = threadIdx.x; }
 
 #if ARCH >= 800
