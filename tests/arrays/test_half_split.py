@@ -40,6 +40,17 @@ WAYS = {
     "splits without a key": (how(4, 1, 64, 2, True, splits=4), 89, 6, 2, 2, 70, 24, FLOAT16, 30),
     "more splits than a warp puts together": (how(1, 1, 16, 2, True, splits=100), 90, 2, 1, 2, 1650, 40, BFLOAT16, 700),
     "as many warps as memory has room for": (None, 90, 32, 1, 1, 900, 64, FLOAT16, None),
+    "eight warps to a block, more rows than a tile": (
+        SplitTiling(8, 2, 16, 3, False, 1, 2),
+        90,
+        34,
+        1,
+        1,
+        601,
+        128,
+        BFLOAT16,
+        None,
+    ),
     "rows without a key, one split": (how(4, 1, 64, 2, True, splits=1), 86, 6, 2, 4, 70, 24, FLOAT16, -2),
 }
 
@@ -71,6 +82,13 @@ def test_splits_fill_the_multiprocessors_and_no_more():
     assert splits(1, 100) == 8
     assert split_count(600, 100, 264, 0) < 10
     assert split_count(8, 1000, 264, cost=1.0) == 1
+
+
+def test_one_head_of_keys_has_fewer_blocks_than_multiprocessors():
+    """A tile of rows has 128 splits at most, and takes the fewest that are about as good; an H100 holds 264 blocks."""
+    work = Workload(BFLOAT16, 1, 32, 1, 1, 131072, 128)
+    taken, asked = (split_plan(work, DEVICES[90], tiling) for tiling in (None, how(4, 2, 16, 3, False, splits=264)))
+    assert (taken.launches[0].grid, asked.launches[0].grid) == (122, 128)
 
 
 def test_each_warp_that_combines_has_at_most_eight_splits():
