@@ -1,5 +1,7 @@
-"""Tables of records of gradients, for benchmarks/results.py: beside peers, of each design, and their errors."""
+"""Tables of records of gradients, for benchmarks/results.py: beside peers, over N and d, of each design, and their
+errors."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from hw4cli.arraylab.named import described
@@ -23,11 +25,7 @@ def gradients(rows: list[dict[str, Any]]) -> str:
     header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error"]
     header += [text for name in names for text in (f"{name} ms", f"× {name}", "error")]
     lines = []
-    for case in dict.fromkeys(row["case"] for row in rows):
-        found = {row["kernel"]: row for row in rows if row["case"] == case and row["status"] == "ok"}
-        own = next((row for row in found.values() if row["ours"]), None)
-        if own is None:
-            continue
+    for case, own, found in _beside(rows):
         text = described(workload_of(own))
         line = [f"`{case}`" if case != text else "-", text, own["kernel"], f"{own['median']:.4g}"]
         line += [f"{own['tflops']:.0f}", _gradient_error(own)]
@@ -44,8 +42,31 @@ def gradients(rows: list[dict[str, Any]]) -> str:
     )
 
 
+def _beside(rows: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any], dict[str, dict[str, Any]]]]:
+    """Of each workload that ours computed: its name, our row, and all rows by their kernels."""
+    for case in dict.fromkeys(row["case"] for row in rows):
+        found = {row["kernel"]: row for row in rows if row["case"] == case and row["status"] == "ok"}
+        own = next((row for row in found.values() if row["ours"]), None)
+        if own is not None:
+            yield case, own, found
+
+
 def _gradient_error(row: dict[str, Any]) -> str:
     return f"{row['relative_error']:.1e}" + ("" if row["repeats"] else "*")
+
+
+def sweep(rows: list[dict[str, Any]]) -> str:
+    """A line for each workload, in few columns: sizes, our gradients' time, the peers', and how many times as fast ours
+    are as the fastest of these."""
+    header = ["N", "d", "type", "mask", "ours, ms", *(f"{name}, ms" for name in GRADIENT_PEERS), "× the fastest"]
+    lines = []
+    for _, own, found in _beside(rows):
+        work = workload_of(own)
+        peers = {name: row["median"] for name, row in found.items() if not row["ours"]}
+        line = [str(work.Nq), str(work.d), work.dtype, "causal" if work.causal else "-", f"{own['median']:.4g}"]
+        line += [f"{peers[name]:.4g}" if name in peers else "-" for name in GRADIENT_PEERS]
+        lines.append([*line, f"{min(peers.values()) / own['median']:.2f}" if peers else "-"])
+    return markdown(header, lines)
 
 
 PRODUCTS = dict.fromkeys(ONE_PASS, 5)  # others have two passes, of 7

@@ -7,14 +7,15 @@ Hopper, and how many times faster it is), `programs` (a line for each case of an
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
 run without rest), `decoding` (a line for each workload of few rows, beside a copy), `limits` (a line for each profile:
 what is busiest), `schedules` (a line for each workload of half), `masks` (a line for each workload with and without a
-mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with the peers' errors), `designs`
-(gradients: a line for each of our designs), `errors` (gradients: a line for each kind of numbers), `energy` (a line for
-each kernel that ran without rest), `counters` (a line for each launch of a profile), `tuned` (a line for each workload
-of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `candidates` (tiles of the
-fastest kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths` (a line for each kernel, a
-column for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one
-sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of
-nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
+mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with the peers' errors), `sweep` (the
+same in few columns, without errors), `designs` (gradients: a line for each of our designs), `errors` (gradients: a line
+for each kind of numbers), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch
+of a profile), `tuned` (a line for each workload of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest
+of every tile), `candidates` (tiles of the fastest kernel), `rungs` (a line for each kernel: its nearest limit by the
+model), `lengths` (a line for each kernel, a column for each N), `builds` (two builds in turns), `scaling` or `shards`
+(a line for each number of GPUs: files, or one sequence of arrays), `predictions` (what a model makes of the machine's
+rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record that is not made yet, or has no line
+for a view, there is a sentence.
 """
 
 import json
@@ -27,7 +28,7 @@ from typing import Any
 from benchmarks import pictures
 from benchmarks.arraytables import arrays, decoding, exactness, limits, masks, schedules, sustained
 from benchmarks.facts import run_spread, source, tuned_source
-from benchmarks.gradienttables import designs, errors, gradients
+from benchmarks.gradienttables import designs, errors, gradients, sweep
 from benchmarks.measuretables import builds, candidates, counters, energy, over_lengths, quickly, rung_limits, tuned
 from benchmarks.rungs import ladder
 from benchmarks.scalingtables import in_shards, over_nodes, predictions, scaling, scaling_caption
@@ -191,6 +192,7 @@ VIEWS: dict[str, View] = {
     "masks": of_rows(masks),
     "exactness": of_rows(exactness),
     "gradients": of_rows(gradients),
+    "sweep": of_rows(sweep),
     "designs": of_rows(designs),
     "errors": of_json(errors),
     "energy": of_rows(energy),

@@ -197,6 +197,21 @@ def table(text):
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
+def test_the_pages_table_of_a_sweep_has_times_and_how_many_times_as_fast_ours_are_as_the_fastest_peer():
+    facts = {"status": "ok", "dtype": "bfloat16", "heads": 4, "kv_heads": 4, "shape": [64, 1024, 128], "Nk": 1024}
+    times = [("backward_once", 1.0), ("cuDNN", 1.5), ("FA2", 2.0)]
+    rows = [
+        {**facts, "case": str(causal), "kernel": kernel, "median": median, "ours": median == 1, "causal": causal}
+        for causal in (False, True)
+        for kernel, median in times
+    ]
+    rows[-2]["status"] = rows[-1]["status"] = "failed"
+    peers = {"cuDNN, ms": "1.5", "FA2, ms": "2", "efficient, ms": "-"}
+    full = {"N": "1024", "d": "128", "type": "bfloat16", "mask": "-", "ours, ms": "1", **peers, "× the fastest": "1.50"}
+    none = dict.fromkeys((*peers, "× the fastest"), "-")
+    assert table(gradienttables.sweep(rows)) == [full, {**full, "mask": "causal", **none}]
+
+
 def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(timer):
     names = ["backward_once", "backward_atomic", "backward_wgmma", "backward_mma"]
     subjects = [gradients_of(name) for name in names]
