@@ -4,7 +4,7 @@
 //           through shared memory, too, and is multiplied by K: what the block's keys add to dQ. The copy engine adds it to
 //           sums in device memory, tile by tile, in the order of the keys: a count for each tile says whose turn it is. Blocks
 //           take tasks in that order, and all go through the queries in one order: whoever comes before is ahead, and hardly
-//           ever waited for. The next scores are asked for before dQ leaves the registers.
+//           ever waited for. dQ is multiplied a tile later: both groups' dS is there, and one weighs while the other multiplies.
 // Geometry: As many blocks as there are multiprocessors; each takes the next task, 128 keys of a head, that no other has taken:
 //           who waits for a count waits for a block that runs. Causal: the longest tasks come first.
 // Shared:   Owned rows, 512 p bytes; two tiles of Q and dO, p = d rounded up to 64 or 128; dS, twice; two tiles of dQ; barriers.

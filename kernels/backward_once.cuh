@@ -10,8 +10,8 @@ using Streams = Geometry<true, 2, ONCE_TILE, ONCE_STAGES, false, ONCE_EARLY>;
 constexpr int SUMS = ONCE_SUMS;  // buffers for tiles of dQ
 constexpr unsigned DS_BYTES = BR * BC * 2;
 constexpr unsigned MORE_BARRIERS_AT = Streams::BARRIERS_AT + 16 * (2 + ONCE_STAGES);
-constexpr unsigned DS_AT = ceil_div(MORE_BARRIERS_AT + 16 * SUMS + 16, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
-constexpr unsigned NUMBERS_AT = MORE_BARRIERS_AT + 16 * SUMS;
+constexpr unsigned DS_BARRIERS_AT = MORE_BARRIERS_AT + 16 * SUMS, NUMBERS_AT = DS_BARRIERS_AT + 16 * 2;
+constexpr unsigned DS_AT = ceil_div(NUMBERS_AT + 16, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
 
 struct Memory : Streams {
     __device__ __forceinline__ unsigned ds(unsigned n) const { return base + DS_AT + n % 2 * DS_BYTES; }
@@ -20,10 +20,13 @@ struct Memory : Streams {
     __device__ __forceinline__ unsigned done() const { return taken() + 8; }
     __device__ __forceinline__ unsigned dq_full(unsigned n) const { return base + MORE_BARRIERS_AT + n % SUMS * 16; }
     __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }
+    __device__ __forceinline__ unsigned ds_full(unsigned n) const { return base + DS_BARRIERS_AT + n % 2 * 16; }
+    __device__ __forceinline__ unsigned ds_empty(unsigned n) const { return ds_full(n) + 8; }
     __device__ __forceinline__ unsigned number(unsigned n) const { return base + NUMBERS_AT + n % 2 * 8; }  // the n-th task's
     __device__ __forceinline__ void make_barriers() const {
         barrier_init<1>(taken()), barrier_init<8 * 32 + SUMS>(done());
         for (int n = 0; n < SUMS; n++) barrier_init<8>(dq_full(n)), barrier_init<1>(dq_empty(n));
+        for (int n = 0; n < 2; n++) barrier_init<8>(ds_full(n)), barrier_init<8>(ds_empty(n));
         for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<8>(empty(n));
         barriers_made();
     }
@@ -101,20 +104,41 @@ __device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory&
     });
 }
 
-// dS for both groups, keys down, in rows of 64 queries.
-__device__ __forceinline__ void show_dS(const Weights<BC>& dS, unsigned at, int group) {
+// What all warps of a group have done: the lanes' writes to shared memory are there for the tensor cores and the copy engine.
+__device__ __forceinline__ void warp_arrives(unsigned barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+// A tile's dS for both groups, keys down, in rows of 64 queries. The n-th dS is that of the tile before the n-th; the 0-th is
+// nobody's.
+__device__ __forceinline__ void show_dS(const Weights<BC>& dS, const Memory& memory, unsigned n, int group) {
     const unsigned row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, word = threadIdx.x % 4 * 4;
-    UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int h = 0; h < 2; h++)
-        store_shared(at + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n % 8) ^ (row & 7)) * 16 + word, dS[n / 2][n % 2 * 2 + h]);
+    barrier_wait(memory.ds_empty(n), n / 2 % 2 ^ 1);
+    UNROLL for (int i = 0; i < BC / 8; i++) UNROLL for (int h = 0; h < 2; h++)
+        store_shared(memory.ds(n) + i / 8 * BR * 128 + (row + 8 * h) * 128 + ((i % 8) ^ (row & 7)) * 16 + word,
+                     dS[i / 2][i % 2 * 2 + h]);
+    fence_async();
+    warp_arrives(memory.ds_full(n));
 }
 // dQ = dS K: of a tile of 64 queries, each group 64 columns of 128; of 128 queries, 64 of them.
-__device__ __forceinline__ void ask_dQ(Part& dQ, const Memory& memory, unsigned ds_at, int group) {
+__device__ __forceinline__ void ask_dQ(Part& dQ, const Memory& memory, unsigned n, int group) {
+    barrier_wait(memory.ds_full(n), n / 2 % 2);
     group_begin();
-    const unsigned a = matrix_at(ds_at + (BC == 128 ? group * BR * 128 : 0), 16);
+    const unsigned a = matrix_at(memory.ds(n) + (BC == 128 ? group * BR * 128 : 0), 16);
     const unsigned b = matrix_at(memory.own(0, 0) + (BC == 128 ? 0 : group * 64 * 128), 16);
-    UNROLL for (int n = 0; n < BR / 16; n++)
-        wgmma_both_rows(dQ, descriptor(a + n * 128), descriptor(b + n / 4 * (2 * Streams::OWN_BYTES / 16) + n % 4 * 128), n > 0);
+    UNROLL for (int i = 0; i < BR / 16; i++)
+        wgmma_both_rows(dQ, descriptor(a + i * 128), descriptor(b + i / 4 * (2 * Streams::OWN_BYTES / 16) + i % 4 * 128), i > 0);
     group_end();
+}
+// dQ of the n-th tile, for the copy engine.
+__device__ __forceinline__ void put_dQ(const Part& dQ, const Memory& memory, unsigned n, int group) {
+    barrier_wait(memory.dq_empty(n), n / SUMS % 2 ^ 1);
+    UNROLL for (int i = 0; i < 8; i++)
+        store_shared(memory.dq(n) + place(group, i), dQ[i][0], dQ[i][1], dQ[i][2], dQ[i][3]);
+}
+__device__ __forceinline__ void give_dQ(const Memory& memory, unsigned n) {
+    fence_async();
+    warp_arrives(memory.dq_full(n));
 }
 
 // The first query that sees a key: none sees one that is not there. (Its weights, of scores of 0, may be infinite.)
@@ -126,6 +150,9 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
     const int column = threadIdx.x % 4 * 2;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
     unsigned used = 0;
+    Weights<BC> none;
+    UNROLL for (int n = 0; n < BC / 16; n++) UNROLL for (int e = 0; e < 4; e++) none[n][e] = 0;
+    show_dS(none, memory, 0, group);
     each_taken(p, memory, [&](const Task& t) {
         const int row = t.row0 + thread_row;
         // Tiles below `full` need a mask: those at the diagonal, and all of them where keys are missing.
@@ -133,6 +160,7 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
         if (MISSING && t.row0 + group * 64 + 63 >= p.Nk) full = t.end;
         Group<Streams> work;
         clear(work.first), clear(work.second);
+        const unsigned first = used;
         unsigned left = t.heads * (t.end - t.first);
         memory.wait(used);
         group_begin();
@@ -144,30 +172,33 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
             ask_scores<BC>(work.dP, memory.own(group, 1), memory.tile(used, 1));
             const int edge = first_query(p, row) - j * BC - column, edge_below = first_query(p, row + 8) - j * BC - column;
             work.finish(p, memory, used, (CAUSAL || MISSING) && j < full, edge, edge_below);
-            show_dS(work.dS, memory.ds(used), group);
-            fence_async();
-            wait_for_turn(1);  // both groups have come here
+            show_dS(work.dS, memory, used + 1, group);
+            // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
+            // nobody's: a branch around products would make them wait for each other.
             Part dQ;
-            ask_dQ(dQ, memory, memory.ds(used), group);
+            ask_dQ(dQ, memory, used, group);
             const bool more = --left > 0;  // else the scores that are asked for are nobody's
             group_wait<1>();
             work.keep_sums();
+            group_wait<0>();
+            keep(dQ);
+            if (used != first) put_dQ(dQ, memory, used - 1, group);  // before products that need all of shared memory's rate
             if (more) memory.wait(used + 1);
             group_begin();
             ask_scores<BC>(work.S, memory.own(group, 0), memory.tile(used + more, 0));
-            group_wait<1>();
-            keep(dQ);
             if (more) memory.release(used);
-            barrier_wait(memory.dq_empty(used), used / SUMS % 2 ^ 1);
-            UNROLL for (int n = 0; n < 8; n++)
-                store_shared(memory.dq(used) + place(group, n), dQ[n][0], dQ[n][1], dQ[n][2], dQ[n][3]);
-            fence_async();
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(memory.dq_full(used));
+            warp_arrives(memory.ds_empty(used));
+            if (used != first) give_dQ(memory, used - 1);
             group_wait<0>();
             keep(work.S);
             used++;
         });
+        Part dQ;
+        ask_dQ(dQ, memory, used, group);
+        group_wait<0>();
+        keep(dQ);
+        put_dQ(dQ, memory, used - 1, group);
+        give_dQ(memory, used - 1);
         memory.release(used - 1);
         barrier_arrive(memory.done());  // every lane has read the task's number
         if (t.part < 0) {

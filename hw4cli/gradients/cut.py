@@ -8,9 +8,8 @@ from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.gradients import hopper
 
 KEYS = 2 * hopper.OWNED  # that a block owns
-# Bytes of sums of dQ of heads that are worked on together: of shared heads with a mask, of others without one; the best
-# on an H200.
-CAUSAL_SUMS, FULL_SUMS = 1 << 26, 1 << 24
+# Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; the best on an H200.
+SHARED_SUMS, FULL_SUMS = 1 << 26, 1 << 24
 # Microseconds, as measured on an H200: for a tile of Q; for a task besides; from one tile of keys that adds to a tile
 # of dQ to the next; and for a megabyte of sums to be written, read and added.
 STEP, TASK, TURN, PER_MB = 2.4, 4.0, 2.8, 0.4
@@ -83,11 +82,13 @@ def tile_rows(work: Workload) -> int:
 def section(work: Workload) -> int:
     """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
     of dQ in the L2 cache, of which heads that are shared have more."""
-    shared = work.heads > work.kv_heads
-    if shared != work.causal:
-        return 16 if work.causal else 8
-    sums = FLOAT * hopper.columns(work) * work.Nq * (work.heads // work.kv_heads)
-    return max(1, min(16, CAUSAL_SUMS // sums)) if work.causal else max(4, min(16, FULL_SUMS // sums))
+    if work.causal and work.heads == work.kv_heads:
+        return 16
+    group = work.heads // work.kv_heads
+    sums = FLOAT * hopper.columns(work) * work.Nq * group
+    if group == 1:
+        return max(4, min(16, FULL_SUMS // sums))
+    return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
 
 
 def sum_bytes(work: Workload) -> int:

@@ -15,7 +15,7 @@ from hw4cli.gradients.plan import Arrays
 NAME = "backward_once"
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 # Blocks of 8 queries whose weights are summed up early, by columns and without or with a mask: the fastest on an H200.
-EARLY = {64: (4, 4), 128: (4, 2)}
+EARLY = {64: (4, 6), 128: (8, 2)}
 ROUND_THREADS = 256
 ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
 
@@ -38,7 +38,8 @@ class OnePass:
         macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
         macros |= {"ONCE_EARLY": EARLY[width][work.causal], "MISSING": int(work.Nk % KEYS > 0)}
         streams = hopper.Pass(2, rows, STAGES)
-        before = streams.shared(width, stats=True) + 16 * SUMS + 16
+        # Behind the tiles: barriers of dQ and of dS, and numbers of tasks.
+        before = streams.shared(width, stats=True) + 16 * (SUMS + 2) + 16
         shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
         tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
         own = (cut.first + split * cut.parts) * tiles

@@ -119,6 +119,8 @@ def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
         (Workload(BFLOAT16, 2, 32, 8, 4096, 4096, 128, True), 8),
         (Workload(BFLOAT16, 8, 32, 8, 1024, 1024, 128, True), 16),
         (Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 128), 8),
+        (Workload(BFLOAT16, 1, 32, 16, 4096, 4096, 128), 16),
+        (Workload(BFLOAT16, 2, 32, 8, 2048, 2048, 128), 16),
         (Workload(BFLOAT16, 1, 8, 1, 1 << 20, 1 << 20, 128, True), 1),
     ],
     ids=str,
