@@ -2,24 +2,27 @@
 with and without a mask, what limits kernels, schedules."""
 
 import re
-import tomllib
-from pathlib import Path
 from typing import Any
 
 from hw4cli.arraylab.named import described
 from hw4cli.arraylab.tables import workload_of
 from hw4cli.lab.tune import TunedRow
+from hw4cli.leaderboard.published import PUBLISHED, Published
+from hw4cli.leaderboard.workload import Workload
 from hw4cli.text.tables import markdown
 
-HERE = Path(__file__).resolve().parent
 NUMBERS = {"normal": "normal", "uniform": "uniform in [-3, 3)"}
 PEERS = {"cuDNN": "cuDNN", "FA2": "FA2"}  # kernels in tables of arrays, and their names there
 
 
-def published(gpu: str) -> dict[str, dict[str, Any]]:
-    """What others published for this GPU, by workload."""
-    figures = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))["figure"]
-    return {one["workload"]: one for one in figures if one["gpu"] in gpu}
+def published(row: dict[str, Any], gpu: str) -> Published | None:
+    """The fastest that others published for a row's workload on this GPU."""
+    work = workload_of(row)
+    if (work.kv_heads, work.Nk) != (work.heads, work.Nq):
+        return None
+    same = Workload(work.batch, work.Nq, work.d, work.heads, work.dtype, work.causal)
+    figures = [one for one in PUBLISHED if one.workload == same and one.machine in gpu]
+    return min(figures, key=lambda one: one.ms, default=None)
 
 
 def per_workload(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, dict[str, Any]]]]:
@@ -36,7 +39,7 @@ def per_workload(rows: list[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[
 def arrays(rows: list[dict[str, Any]], gpu: str, copy: float | None = None) -> str:
     """A line for each workload: the first kernel's figures, how many times as fast as others it is, and the others'
     times; at the end what others published, by their own measurement. `copy`: a copy's rate in GB/s."""
-    theirs = published(gpu)
+    theirs: dict[str, str] = {}  # sources, by who is shown
     header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "of a copy", "pairs", "rel. error"]
     header += [text for name in PEERS.values() for text in (f"{name} ms", f"× {name}")] + ["published"]
     lines = []
@@ -50,9 +53,11 @@ def arrays(rows: list[dict[str, Any]], gpu: str, copy: float | None = None) -> s
         for name in PEERS:
             other = by_kernel.get(name)
             line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
-        one = theirs.get(own["case"])
-        lines.append([*line, f"{one['ms']:g} ms, {one['who']}" if one else "-"])
-    sources = "; ".join(f"{one['who']}: {one['source']}" for one in theirs.values())
+        one = published(own, gpu)
+        who = one.program.partition(",")[0] if one else ""
+        theirs |= {who: one.source} if one else {}
+        lines.append([*line, f"{one.ms:g} ms, {who}" if one else "-"])
+    sources = "; ".join(f"{who}: {source}" for who, source in sorted(theirs.items()))
     note = f"\nPublished figures were not measured here ({sources}).\n" if sources else ""
     return markdown(header, lines) + note
 
