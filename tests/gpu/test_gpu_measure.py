@@ -62,9 +62,10 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu):
         seen.add(kernel)
         if ratios["l2_to_l1"] is None:  # a launch that has no model
             continue
-        # Blocks of `backward` share a multiprocessor, and tiles in its own cache.
-        within = 0.08 if kernel in ("backward_dq", "backward_dkdv") else 0.05
-        assert ratios["l2_to_l1"] == pytest.approx(1, abs=within), kernel
+        # Blocks of `backward` share a multiprocessor, and tiles that one of them has brought into its cache: as many as
+        # happen to run in step, so that the model, in which none do, is what they read at most.
+        least = 0.8 if kernel in ("backward_dq", "backward_dkdv") else 0.95
+        assert least <= ratios["l2_to_l1"] <= 1.05, kernel
         assert ratios["dram_read"] == pytest.approx(1, abs=0.05), kernel
     assert seen >= {"half_mma", "backward_dq", "backward_dkdv", "backward_mma_dq"}
 
