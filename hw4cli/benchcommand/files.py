@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
+from hw4cli.terminal.launches import chosen_cases
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def bench_kernels(
         from hw4cli.lab.times import median_interval
 
     then = older_record(older, cold=sampling.cold)
-    chosen = _cases(ctx, cases, shapes, causal)
+    chosen = chosen_cases(ctx, cases, shapes, causal)
     _check_kernels(ctx, kernels)
     names = _named(kernels or (DEFAULT,))
     gpu = Gpu()
@@ -73,19 +73,6 @@ def bench_kernels(
     slower = then is not None and compared(rows, then, older, gpu.name)
     bad = slower or any(row.status != "ok" for row in rows)
     return 1 if bad else 0
-
-
-def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool = False) -> list[tuple[str, Shape, int]]:
-    """(name, shape, seed) of what to measure on."""
-    from hw4cli.problem import suite
-
-    if not names and not shapes:
-        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
-    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
-    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
-    if not causal:
-        return found
-    return [(f"{name} causal", replace(shape, causal=True), seed) for name, shape, seed in found]
 
 
 def _check_kernels(ctx: click.Context, kernels: tuple[str, ...]) -> None:

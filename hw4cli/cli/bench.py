@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS
-from hw4cli.terminal.options import FILE, causal_option, folder_option, format_option, shapes_option
-from hw4cli.terminal.params import KernelName, Number, Whole, complete_cases, complete_command, complete_workloads
+from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS, chosen_cases
+from hw4cli.terminal.options import FILE, cases_option, causal_option, folder_option, format_option, shapes_option
+from hw4cli.terminal.params import KernelName, Number, Whole, complete_command, complete_workloads
 from hw4cli.terminal.sections import Sections
 
 
@@ -60,13 +61,7 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 @click.argument(
     "kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS, *OF_GRADIENTS, ALL]), metavar="[KERNELS]..."
 )
-@click.option(
-    "--cases",
-    metavar="CASES",
-    default="",
-    shell_complete=complete_cases,
-    help="Cases of the suite, such as t22,t28-t30.",
-)
+@cases_option("Cases of the suite, such as t22,t28-t30.")
 @shapes_option("A shape; may be given several times.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
 @click.option(
@@ -172,6 +167,7 @@ def bench(
 
         if others["older"]:
             raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
+        _check_workloads(ctx, workloads, cases, others["shapes"])
         return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, form, output)
     if what != "programs":
         end_if_stuck()
@@ -193,6 +189,17 @@ def bench(
     from hw4cli.benchcommand.files import bench_kernels
 
     return bench_kernels(ctx=ctx, form=form, output=output, **chosen)
+
+
+def _check_workloads(ctx: click.Context, workloads: tuple[str, ...], cases: str, shapes: list[Shape]) -> None:
+    """Raise what processes would end with, for cases or workloads that there are not."""
+    if workloads:
+        from hw4cli.arraylab.named import workload
+
+        for text in workloads:
+            workload(text)
+    else:
+        chosen_cases(ctx, cases, shapes)
 
 
 def _check_options(ctx: click.Context, what: str) -> None:

@@ -16,9 +16,9 @@ from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu, chosen_workload
-from hw4cli.terminal.options import FILE, causal_option, format_option, shapes_option, workload_option
-from hw4cli.terminal.params import KernelName, OneOf, complete_cases
+from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_cases, chosen_gpu, chosen_workload
+from hw4cli.terminal.options import FILE, cases_option, causal_option, format_option, shapes_option, workload_option
+from hw4cli.terminal.params import KernelName, OneOf
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
@@ -45,15 +45,7 @@ def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 @click.command()
 @click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS]), metavar="[KERNELS]...")
-@click.option(
-    "--cases",
-    "--case",
-    "cases",
-    metavar="CASES",
-    default="",
-    shell_complete=complete_cases,
-    help="Cases, such as t22,t28-t30.",
-)
+@cases_option("Cases, such as t22,t28-t30.")
 @shapes_option("A shape; may be given several times.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
 @workload_option("Arrays, for half and half_mma.")
@@ -96,7 +88,7 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
         found, machine = _of_arrays(names, arrays, others["gpu"], others["quick"])
         shown = {"case": arrays.name, "workload": described(arrays.work)}
         return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], machine, form, output)
-    cases = _cases(ctx, others["cases"], others["shapes"], others["causal"])
+    cases = chosen_cases(ctx, others["cases"], others["shapes"], others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
     variants = [kernel_named(name) for name in dict.fromkeys(kernels or AUTOMATIC)]
     if others["quick"]:
@@ -171,17 +163,6 @@ def _of_arrays(
     refused = [row for row in rows if row.status == "refused"]
     rows = sorted((row for row in rows if row.status != "refused"), key=lambda row: row.median or 0.0) + refused
     return rows, timer.machine()
-
-
-def _cases(ctx: click.Context, names: str, shapes: list[Shape], causal: bool) -> list[tuple[str, Shape, int]]:
-    """(name, shape, seed) of the workloads."""
-    from hw4cli.problem import suite
-
-    if not names and not shapes:
-        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
-    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
-    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
-    return [(f"{name} causal" if causal else name, replace(shape, causal=causal), seed) for name, shape, seed in found]
 
 
 def _without_gpu(

@@ -81,8 +81,10 @@ def attention_backward(
 def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
     """The LSE as an operand. Raises TypeError or ValueError unless it is what `attention` returned."""
     wanted = (work.batch, work.heads, work.Nq)
-    if getattr(lse, "ndim", None) != 3 or tuple(lse.shape) != wanted:
-        raise ValueError(f"lse has shape {tuple(getattr(lse, 'shape', ()))}: give (batch, heads, Nq), here {wanted}")
+    if not hasattr(lse, "shape"):
+        raise TypeError(f"lse is a {type(lse).__name__}: give what attention returned")
+    if tuple(lse.shape) != wanted:
+        raise ValueError(f"lse has shape {tuple(lse.shape)}: give (batch, heads, Nq), here {wanted}")
     found = operand("lse", lse[..., None], "BHND")
     if (found.library, found.dtype, found.device) != (like_q.library, FLOAT32, like_q.device):
         raise TypeError(f"lse is {found.dtype} of {found.library} on {found.place}: give what attention returned")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.problem.errormap import ErrorMap
-from hw4cli.text.words import counted
+from hw4cli.text.words import counted, wrapped
 
 NARROW, WIDE, UNKNOWN = 60, 200, 80  # columns: the least and the most that are used, and those of a pipe
 LINES = 16
@@ -29,11 +29,12 @@ def draw(errors: ErrorMap, columns: int, encoding: str | None = None) -> Iterato
     """The lines of a map of at most `columns` characters; plain ones where the encoding has no others."""
     shape, shades = errors.shape, SHADES if _has_shades(encoding or sys.stdout.encoding) else PLAIN
     label = max(LABEL, len(str(shape.B - 1)))
-    space = columns - label - len(" ||")
+    space, indent = columns - label - len(" ||"), " " * (label + 2)
     if errors.mapped:
         grid = errors.grid(LINES, space)
         batches, rows = counted(grid.batches, "batch", "batches"), counted(grid.rows, "row")
-        yield f"{'batch':>{label}}  rows 0 to {shape.N - 1}; a line is {batches}, a character {rows}"
+        scale = f"rows 0 to {shape.N - 1}; a line is {batches}, a character {rows}"
+        yield from wrapped(scale, columns, indent, first=f"{'batch':>{label}}  ").split("\n")
         for line, (wrong, sizes, bad) in enumerate(zip(grid.wrong, grid.sizes, grid.not_finite, strict=True)):
             cells = np.where(bad, NOT_FINITE, _shaded(wrong / sizes, shades))
             yield f"{line * grid.batches:>{label}} |{''.join(cells)}|"
@@ -42,7 +43,8 @@ def draw(errors: ErrorMap, columns: int, encoding: str | None = None) -> Iterato
         lines = [cells[start : start + space] for start in range(0, shape.d, space)]
         for line, part in enumerate(lines):
             yield f"{'' if line else 'columns':>{label}} |{''.join(part)}|"
-    yield f"{'':>{label}}  {shades[0]} right, {shades[1:4]} some wrong, {shades[4]} all wrong, {NOT_FINITE} NaN or Inf"
+    legend = f"{shades[0]} right, {shades[1:4]} some wrong, {shades[4]} all wrong, {NOT_FINITE} NaN or Inf"
+    yield from wrapped(legend, columns, indent).split("\n")
 
 
 def _has_shades(encoding: str) -> bool:

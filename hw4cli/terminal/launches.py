@@ -36,6 +36,20 @@ def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, caus
     return replace(shape, causal=causal)
 
 
+def chosen_cases(
+    ctx: click.Context, names: str, shapes: Sequence[Shape], causal: bool = False
+) -> list[tuple[str, Shape, int]]:
+    """(name, shape, seed) of each of --cases and --shape. Raises UsageError if there is none, InputError for an unknown
+    case."""
+    from hw4cli.problem import suite
+
+    if not names and not shapes:
+        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
+    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
+    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
+    return [(f"{name} causal" if causal else name, replace(shape, causal=causal), seed) for name, shape, seed in found]
+
+
 def chosen_workload(
     ctx: click.Context, kernels: Sequence[str], text: str | None, others: Sequence[object]
 ) -> "NamedWorkload | None":

@@ -52,6 +52,12 @@ def shapes_option(help: str) -> Callable[[Command], Command]:
     return click.option("--shape", "shapes", multiple=True, metavar="B,N,d", callback=parse, help=help)
 
 
+def cases_option(help: str) -> Callable[[Command], Command]:
+    """--cases, or --case, as there may be one: their names as one text."""
+    names = ("--cases", "--case", "cases")
+    return click.option(*names, metavar="CASES", default="", shell_complete=complete_cases, help=help)
+
+
 def workload_option(help: str) -> Callable[[Command], Command]:
     """--workload, one: its text, or None."""
     return click.option("--workload", metavar="WORKLOAD", shell_complete=complete_workloads, help=help)

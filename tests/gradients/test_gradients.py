@@ -147,6 +147,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         attention_backward(do[:, :, :8], q, k, v, o, lse)
     with pytest.raises(ValueError, match=r"lse has shape \(2, 9\): give \(batch, heads, Nq\), here \(1, 2, 9\)"):
         attention_backward(do, q, k, v, o, lse[0])
+    for wrong, words in ((None, "a NoneType"), (lse.tolist(), "a list")):
+        with pytest.raises(TypeError, match=f"lse is {words}: give what attention returned"):
+            attention_backward(do, q, k, v, o, wrong)
     with pytest.raises(TypeError, match="lse is float64 of numpy on the CPU: give what attention returned"):
         attention_backward(do, q, k, v, o, lse.astype(np.float64))
     with pytest.raises(ValueError, match="lse is not contiguous"):

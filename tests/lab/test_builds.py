@@ -130,8 +130,21 @@ def test_what_is_no_build_is_refused_in_a_sentence(builds, args, code, words):
     fails(run(builds, "flash" if "--end-to-end" not in args else "--runs=1", "--cases", "t28", *args), code, words)
 
 
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["flash"], "name the cases"),
+        (["flash", "--cases", "t99"], "there is no case 't99'"),
+        (["half", "--workload", "N=8"], "d is missing"),
+    ],
+)
+def test_what_no_build_could_measure_is_refused_before_a_process_starts(builds, args, words):
+    fails(run(builds, *args, "--against", "there"), 2, words)
+    assert not (builds / "log").exists()
+
+
 def test_a_build_whose_process_fails_is_named_with_its_last_line(builds):
-    result = run(builds, "flash", "--cases", "t28", "--against", "broken")
+    result = run(builds, "flash", "--case", "t28", "--against", "broken")
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.splitlines()[-1] == "hw4: build A (broken) ended with status 1: no GPU can be used"
 
