@@ -126,15 +126,22 @@ def _tuned_on(record: Record) -> str:
 
 
 def over_lengths(rows: list[Record]) -> str:
-    """A line for each kernel, a column for each N: TFLOP/s."""
+    """A line for each kernel, a column for each N: TFLOP/s, marked where samples differ much."""
     timed = [row for row in rows if row["status"] == "ok"]
     lengths = sorted({row["shape"][1] for row in timed})
-    rates = {(row["kernel"], row["shape"][1]): row["tflops"] for row in timed}
+    rates = {(row["kernel"], row["shape"][1]): f"{row['tflops']:.3g}{'*' * _differs(row)}" for row in timed}
     lines = [
-        [name, *(f"{rates[name, N]:.3g}" if (name, N) in rates else "-" for N in lengths)]
-        for name in dict.fromkeys(row["kernel"] for row in timed)
+        [name, *(rates.get((name, N), "-") for N in lengths)] for name in dict.fromkeys(row["kernel"] for row in timed)
     ]
-    return markdown(["TFLOP/s at N =", *(f"{N:,}" for N in lengths)], lines)
+    table = markdown(["TFLOP/s at N =", *(f"{N:,}" for N in lengths)], lines)
+    return f"{table}\n{DIFFERS}\n" if any(map(_differs, timed)) else table
+
+
+DIFFERS = "*: samples differ: the interval of the median is more than 5 % of it to either side."
+
+
+def _differs(row: Record) -> bool:
+    return (row["high"] - row["low"]) / 2 / row["median"] > 0.05
 
 
 def candidates(records: list[Record]) -> str:

@@ -30,7 +30,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "traffic": ("traffic", "h200-ncu", {"shape": Shape(16, 4096, 64)}),
     "scaling": ("scaling", "scaling/h200", {}),
     "energy": ("energy", "figures/h200-energy", {}),
-    "sweep": ("latency", "figures/h200-sweep-d64", {}),
+    "sweep": ("latency", "figures/h200-sweep-d32", {}),
 }
 
 

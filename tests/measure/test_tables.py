@@ -110,7 +110,8 @@ def test_a_ladder_shows_how_near_each_kernel_comes_to_its_limit():
 
 def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
     def rate(kernel, N, tflops):
-        return {"kernel": kernel, "shape": [1, N, 64], "status": "ok" if tflops else "failed", "tflops": tflops}
+        row = {"kernel": kernel, "shape": [1, N, 64], "status": "ok" if tflops else "failed", "tflops": tflops}
+        return {**row, "median": 2.0, "low": 1.99, "high": 2.01}
 
     rows = [rate("warp", 256, 9.876), rate("paper", 128, 0.5), rate("warp", 128, 3.0), rate("paper", 256, None)]
     assert cells(over_lengths(rows)) == [
@@ -118,6 +119,17 @@ def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
         ["warp", "3", "9.88"],
         ["paper", "0.5", "-"],
     ]
+
+
+def test_rates_whose_samples_differ_are_marked():
+    row = {"kernel": "warp", "shape": [1, 128, 64], "status": "ok", "tflops": 3.0, "median": 1.0}
+    steady = over_lengths([{**row, "low": 0.96, "high": 1.04}])
+    assert cells(steady)[1] == ["warp", "3"] and "*" not in steady
+    differing = over_lengths([{**row, "low": 0.94, "high": 1.06}])
+    assert cells(differing)[1] == ["warp", "3*"]
+    assert differing.endswith(
+        "|\n\n*: samples differ: the interval of the median is more than 5 % of it to either side.\n"
+    )
 
 
 def test_energy_is_shown_of_what_ran_without_rest():
