@@ -17,7 +17,7 @@ def main() -> None:
 
     try:
         if wants_gpu(sys.argv[1:]):
-            from hw4cli.device.context import make_context
+            from hw4cli.device.driver import make_context
 
             make_context(first_gpu(gpus_option(sys.argv[1:])))  # only ctypes is imported before
         from hw4cli.cli import run_command

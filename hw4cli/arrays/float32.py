@@ -29,7 +29,7 @@ from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.compute.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
-from hw4cli.device.cupyparts import enqueue
+from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 

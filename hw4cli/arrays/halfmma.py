@@ -192,7 +192,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
     warps = ceil_div(splits, COMBINED)
-    combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=props.cc >= 90)
+    combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=True)
     return Plan(SPLIT, macros, (first, combine), scratch, splits)
 
 

@@ -11,7 +11,7 @@ from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.arrays.workload import Workload
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.plan import Plan
-from hw4cli.device.cupyparts import driver, enqueue
+from hw4cli.device.driver import driver, enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 

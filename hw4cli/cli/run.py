@@ -93,7 +93,7 @@ def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, 
     gc.disable()  # imports make many objects and no garbage: this saves 10 ms
     with Importing():
         if device not in WITHOUT_GPU and not options["ranks"] and not options["srun"]:
-            from hw4cli.device.context import make_context, make_other_contexts
+            from hw4cli.device.driver import make_context, make_other_contexts
 
             make_context(first_gpu(options["gpus"]))
             if options["gpus"]:

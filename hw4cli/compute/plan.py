@@ -79,7 +79,8 @@ AMD_DEVICES = {
 class Launch:
     """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes.
 
-    early: it may begin before the launch in front of it has ended, for which the kernel waits itself (await_launch)."""
+    early: where the GPU can, it begins before the launch in front of it has ended, for which the kernel waits itself
+    (await_launch)."""
 
     symbol: str
     grid: int

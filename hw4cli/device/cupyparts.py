@@ -4,27 +4,18 @@
 and a few of its submodules are imported, but `__init__.py` is run only when an attribute is missing, and in the same
 module, so that a later `import cupy` finds it complete. This depends on the structure of a cupy version: versions that
 were not tested this way are imported as usual.
-
-And what cupy lacks: a launch that may begin before the one in front of it has ended.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from types import ModuleType
 from typing import Any
 
-from hw4cli.compute.plan import DeviceProperties, Launch
-from hw4cli.errors import MachineError
-
 TESTED = {"14.2.0"}
-PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 _LOADING = threading.RLock()  # a thread that found the module half made would miss its parts
 
 
@@ -129,44 +120,3 @@ class _Rest:
             except BaseException:
                 sys.modules.pop("cupy", None)
                 raise
-
-
-@cache
-def driver() -> ctypes.CDLL:
-    """The library of CUDA's driver."""
-    return ctypes.CDLL("libcuda.so.1")
-
-
-def enqueue(function: Any, step: Launch, params: tuple[Any], stream: Any, props: DeviceProperties) -> None:
-    """Enqueue a launch on a stream of cupy's, which is the current one."""
-    if step.early and props.cc >= EARLY_CC:
-        _launch_early(function, step, params, stream)
-    else:
-        function((step.grid,), (step.block,), params, shared_mem=step.shared)
-
-
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of a value that is an int."""
-
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
-
-
-class _Config(ctypes.Structure):
-    """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
-
-    _fields_ = (
-        ("sizes", ctypes.c_uint * 7),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
-def _launch_early(function: Any, step: Launch, params: tuple[Any], stream: Any) -> None:
-    """Enqueue a launch that may begin before the one in front of it has ended."""
-    sizes = (ctypes.c_uint * 7)(step.grid, 1, 1, step.block, 1, 1, step.shared)
-    config = _Config(sizes, stream.ptr, ctypes.pointer(_Attribute(PROGRAMMATIC, 0, 1)), 1)
-    passed = (ctypes.c_void_p * 1)(params[0].ctypes.data)
-    status = driver().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), passed, None)
-    if status:
-        raise MachineError(f"the driver refuses to launch {step.symbol} (error {status})")

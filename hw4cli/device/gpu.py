@@ -21,7 +21,8 @@ from hw4cli.compute.launch import (
 )
 from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.cupyparts import enqueue, load
+from hw4cli.device.cupyparts import load
+from hw4cli.device.driver import enqueue
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
@@ -67,8 +68,7 @@ class Gpu:
             facts = runtime.getDeviceProperties(device.id)
             self.props = amd_properties(facts) if runtime.is_hip else _properties(device)
         except runtime.CUDARuntimeError as error:
-            # Without a driver, CUDA blames the driver's version.
-            why = cuda_message(error) if is_here() else nowhere
+            why = cuda_message(error) if is_here() else nowhere  # without a driver, CUDA blames its version
             raise MachineError(f"no GPU can be used: {why}") from None
         self.name: str = facts["name"].decode()
         folder = kernel_cache() if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") in ("", "0") else None

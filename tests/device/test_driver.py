@@ -1,0 +1,68 @@
+"""What is asked of CUDA's driver itself, by a driver that notes what comes."""
+
+import ctypes
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES, Launch
+from hw4cli.device import driver
+from hw4cli.errors import MachineError
+
+STEP = Launch("flash_combine", 40, 256, 1024, early=True)
+PARAMS = (np.zeros(1, "V8"),)
+
+
+class Function:
+    """One of cupy's, which notes its launches."""
+
+    kernel = SimpleNamespace(ptr=7)
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, grid, block, params, shared_mem):
+        self.calls.append((grid, block, shared_mem))
+
+
+class Driver:
+    """Notes how often it launches, with what, and answers with a status."""
+
+    def __init__(self, status=0):
+        self.status, self.launches = status, []
+
+    def cuLaunchKernelEx(self, config, kernel, params, extra):  # noqa: N802
+        at = ctypes.cast(config, ctypes.POINTER(driver._Config)).contents
+        self.launches.append(
+            (kernel.value, [*at.sizes], at.stream, at.attributes[0].id, at.attributes[0].value, params[0])
+        )
+        return self.status
+
+
+def enqueue(monkeypatch, props, step=STEP, status=0):
+    function, asked = Function(), Driver(status)
+    monkeypatch.setattr(driver, "driver", lambda: asked)
+    driver.enqueue(function, step, PARAMS, SimpleNamespace(ptr=99), props)
+    return function.calls, asked.launches
+
+
+def test_a_launch_overlaps_the_one_in_front_of_it_where_the_gpu_can(monkeypatch):
+    calls, launches = enqueue(monkeypatch, DEVICES[90])
+    assert not calls
+    assert launches == [(7, [40, 1, 1, 256, 1, 1, 1024], 99, driver.PROGRAMMATIC, 1, PARAMS[0].ctypes.data)]
+
+
+@pytest.mark.parametrize("props", [DEVICES[61], DEVICES[80], AMD_DEVICES["gfx90a"]], ids=["6.1", "8.0", "gfx90a"])
+def test_elsewhere_launches_follow_each_other(monkeypatch, props):
+    assert enqueue(monkeypatch, props) == ([((40,), (256,), 1024)], [])
+
+
+def test_a_launch_that_does_not_wait_itself_never_overlaps(monkeypatch):
+    assert enqueue(monkeypatch, DEVICES[90], replace(STEP, early=False)) == ([((40,), (256,), 1024)], [])
+
+
+def test_what_the_driver_refuses_is_told_by_the_kernels_name(monkeypatch):
+    with pytest.raises(MachineError, match=r"the driver refuses to launch flash_combine \(error 701\)"):
+        enqueue(monkeypatch, DEVICES[90], status=701)
