@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 from hw4cli.compute.common import TILED_KEYS, power_below
+from hw4cli.compute.flash import CAUSAL_SPLITS
 from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.measured import ERRORS
 from hw4cli.compute.plan import DEVICES, DeviceProperties
@@ -198,7 +199,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
             # flash adds the exponent of l to m, where |m| <= top; then the splits' m are subtracted.
             "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if kernel == "flash" else 0.0,
         },
-        fixed={"combining, division": 4 * MOST_SPLITS * U32 * v},
+        fixed={"combining, division": (2 * CAUSAL_SPLITS + 8) * U32 * v},  # O and l of each split; the rest of a row
     )
     if proven:
         # flash: eight threads share the sum of P; and each rescaling rounds both sums once more.

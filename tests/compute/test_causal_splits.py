@@ -3,7 +3,8 @@
 import pytest
 
 from hw4cli.compute.common import main_blocks, split_keys
-from hw4cli.compute.formulas import ceil_div
+from hw4cli.compute.flash import CAUSAL_SPLITS, LONGEST_SPLIT
+from hw4cli.compute.formulas import MOST_SPLITS, ceil_div
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import Oblong, Shape
@@ -48,3 +49,14 @@ def test_there_are_blocks_for_all_parts_whatever_the_offset_and_few_more(rows, N
 
 def test_without_a_mask_there_is_a_block_for_each_split_of_each_block_of_rows():
     assert main_blocks(Shape(3, 1000, 64), {"BR": 192, "BC": 64}, 4) == 3 * 6 * 4
+
+
+@pytest.mark.parametrize("name", SPLITTING)
+def test_no_plan_has_more_splits_than_its_bound_counts_nor_longer_ones(name):
+    """Each split rounds O and l once more when it is combined (hw4cli/compute/bounds.py)."""
+    most = CAUSAL_SPLITS if name == "flash" else MOST_SPLITS
+    for B, N, d in ((1, 4096, 32), (1, 8191, 64), (1, 8192, 64), (1, 40001, 128), (2, 16384, 32), (7, 20000, 64)):
+        plan = VARIANTS[name].plan(Shape(B, N, d, causal=True), H100)
+        assert plan.splits <= (most if N >= 8192 else MOST_SPLITS), (B, N, d)
+        if name == "flash":
+            assert split_keys(N, plan.macros["BC"], plan.splits) <= max(LONGEST_SPLIT, ceil_div(N, MOST_SPLITS))
