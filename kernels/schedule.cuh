@@ -53,7 +53,8 @@ __device__ __forceinline__ int blocks_below(const Params& p, int keys)
 }
 
 // Causal: first come the splits that are whole; then the last ones of all blocks of rows, from the longest to the shortest: of
-// each split in turn, the block of rows that sees most of it. hw4cli/compute/common.py counts them: causal_blocks.
+// each split in turn, the block of rows that sees most of it. `main_blocks` in
+// hw4cli/compute/common.py counts them.
 __device__ __forceinline__ Task causal_task_of_split(unsigned block, const Params& p)
 {
     const InSection at = in_section(block, gridDim.x / p.batches, p);

@@ -38,7 +38,8 @@ constexpr unsigned ABSMAX_AT = STAGES * (STAGE + 16), ABSMAX_BYTES = FOUND * Blo
 constexpr unsigned ONES_AT = ceil_div(ABSMAX_AT + ABSMAX_BYTES, 1024) * 1024, TILE_AT = ONES_AT + ONES_BYTES;
 // A batch is one block, so that no tile follows: there are registers for P V beside the next scores. AT_ONCE: for V beside Q and
 // K, too, and for sub-tiles unrolled; at d = 64 that is slower, but with a mask all else spills.
-constexpr bool ONE_TILE = RESIDENT_BLOCKS > 0, AT_ONCE = ONE_TILE && (WIDTH == 32 || CAUSAL);
+constexpr bool ONE_TILE = RESIDENT_BLOCKS > 0;
+#define AT_ONCE (RESIDENT_BLOCKS > 0 && (WIDTH == 32 || CAUSAL))
 
 static_assert(MI == 1 && THREADS == BlockAbsmax::WARPS * 32, "two groups of four warps, each with 64 rows");
 
@@ -132,7 +133,7 @@ __device__ __forceinline__ void attend(const Params& p) {
         show_shared();
         if (ONE_TILE && threadIdx.x == 0) bring_ahead(p);
         absmax.note_all(p.absmax, 0);
-#if RESIDENT_BLOCKS && (WIDTH == 32 || CAUSAL)  // AT_ONCE
+#if AT_ONCE
         UNROLL for (int n = 0; n < BC; n += SUB) {
             if (n >= keys) break;
 #else
