@@ -103,11 +103,13 @@ def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name)
     after = found.kernels[0]
     inputs, outputs = upload_case(gpu, shape, case.seed), gpu.empty((shape.B, shape.N, shape.d))
     plans = [gpu.plan(before, shape), gpu.plan(after, shape, found.tiles.get(after))]
+    if plans[0] == plans[1]:
+        return  # the same launches, of which the second of two may take 5 % longer
     times = [[], []]
-    for _ in range(33):
-        for plan, seen in zip(plans, times, strict=True):
-            seen.append(timer.milliseconds(lambda plan=plan: gpu.compute(plan, inputs, outputs), cold=True))
-    old, new = (statistics.median(seen[3:]) for seen in times)
+    for turn in range(34):
+        for i in (0, 1) if turn % 2 else (1, 0):
+            times[i].append(timer.milliseconds(lambda plan=plans[i]: gpu.compute(plan, inputs, outputs), cold=True))
+    old, new = (statistics.median(seen[4:]) for seen in times)
     assert new <= 1.03 * old + 0.002, (before, after, old, new)
 
 
