@@ -1,5 +1,6 @@
 """`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
+import os
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -169,9 +170,12 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
 
 
 def compile_kernels(command: list[str], env: dict[str, str] | None) -> None:
-    """Run hw4 on a tiny file if no kernel is compiled yet, as a submission is built before its first case."""
+    """Run hw4 on a tiny file if no kernel is compiled yet, as a submission is built before its first case.
+
+    The run waits for the kernels that the assignment's other files need, too.
+    """
     from hw4cli.device.gpu import nvidia_gpu_is_here
-    from hw4cli.device.machinecode import kernel_cache
+    from hw4cli.device.machinecode import WAIT, kernel_cache
     from hw4cli.hip.device import amd_gpu_is_here
     from hw4cli.problem.arrays import random_input, write_input
     from hw4cli.problem.shape import Shape
@@ -184,6 +188,7 @@ def compile_kernels(command: list[str], env: dict[str, str] | None) -> None:
         tiny = write_input(Path(private, "in"), random_input(Shape(1, 128, 64), seed=0))
         words = [*command, str(tiny), f"{tiny}.out"]
         with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
+            env = {**(os.environ if env is None else env), WAIT: "1"}
             subprocess.run(words, env=env, capture_output=True, timeout=SECONDS, check=False)
 
 

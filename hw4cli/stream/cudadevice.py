@@ -9,19 +9,33 @@ import numpy as np
 
 from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.compute.launch import ABSMAX_BYTES, Matrix, magnitudes
-from hw4cli.compute.plan import Plan
+from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, cuda_message, import_cupy
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import FLOAT32
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Magnitudes, Oblong, Shape
 from hw4cli.resources import is_own_kernel
-from hw4cli.stream.layout import Bytes, Layout
-from hw4cli.stream.timeline import Timeline
+from hw4cli.stream.layout import Bytes, Layout, choose_layout
+from hw4cli.stream.timeline import Timeline, since_process_start
 from hw4cli.stream.work import Part
 from hw4cli.tuning.store import found, machine_of
 
 BUDGET = 1 << 30  # bytes of GPU memory that slots may take together, unless a single one needs more
+# A first run waits for the kernels of the next ones until it is so old: a limit may be 2 s.
+FIRST_RUN_SECONDS = 1.8
+MANY = 1 << 16  # batches, more than a group has
+
+
+def first_plans(kernel: str, max_error: float | None, props: DeviceProperties, gpu: str, causal: bool) -> list[Plan]:
+    """The plans with which the assignment's files start on a GPU: of one batch, and of as many as a group has."""
+    plans = []
+    for one in (Shape(1, N, d, causal) for d in HEAD_SIZES for N in LENGTHS):
+        kernels, why = candidates(kernel, props, gpu, one.d, one.N, causal)
+        first = VARIANTS[Choice(kernels, why, one.d, one.N, props, max_error).first]
+        group = choose_layout(one.with_batches(MANY), cores=1).group
+        plans += [first.plan(one.with_batches(batches), props) for batches in (1, group)]
+    return plans
 
 
 class CudaMemory:
@@ -135,11 +149,7 @@ class CudaDevice:
         kernel, max_error = self._asked
         if is_own_kernel(kernel):  # which will soon be another one
             return []
-        plans = []
-        for shape in (Shape(1, N, d, self.group.causal) for d in HEAD_SIZES for N in LENGTHS):
-            kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, shape.d, shape.N, shape.causal)
-            first = Choice(kernels, why, shape.d, shape.N, self.gpu.props, max_error).first
-            plans.append(VARIANTS[first].plan(shape, self.gpu.props))
+        plans = first_plans(kernel, max_error, self.gpu.props, self.gpu.name, self.group.causal)
         own = VARIANTS[self.choice.first].plan(self.group, self.gpu.props).options
         return plans if own in {plan.options for plan in plans} else []
 
@@ -199,7 +209,7 @@ class CudaDevice:
 
     def finish(self) -> None:
         """Wait until the kernels for the next runs are compiled."""
-        self.gpu.code.finish()
+        self.gpu.code.finish(FIRST_RUN_SECONDS - since_process_start())
 
     def cancel(self) -> None:
         """A kernel that runs cannot be stopped."""

@@ -64,10 +64,9 @@ def test_a_damaged_file_is_compiled_again(tmp_path, monkeypatch, kept, damage):
 
 def test_companions_are_compiled_at_the_same_time_and_kept(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 8)
-    monkeypatch.setattr(machinecode, "COMPANION_SECONDS", 60)
     kernels = code_in(tmp_path)
     assert kernels.get(naive(4), lambda: [naive(4), naive(8), naive(12), naive(8)]) == kept[1]
-    kernels.finish()
+    kernels.finish(60)
     monkeypatch.setattr(MachineCode, "compile", None)
     for d in (4, 8, 12):
         assert code_in(tmp_path).get(naive(d)).startswith(b"\x7fELF")
@@ -81,13 +80,22 @@ def test_on_one_core_no_companion_is_waited_for(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_who_asks_for_it_waits_for_all_companions_however_few_cores_there_are(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(machinecode, "workers", lambda: 1)
+    monkeypatch.setenv(machinecode.WAIT, "1")
+    kernels = code_in(tmp_path)
+    kernels.get(naive(4), lambda: [naive(8), naive(12)])
+    kernels.finish(0)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_a_companion_that_takes_too_long_is_ended(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 3)
     monkeypatch.setattr(machinecode, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
     kernels = code_in(tmp_path)
     kernels.get(naive(4), lambda: [naive(8), naive(12)])
     began = time.monotonic()
-    kernels.finish()
+    kernels.finish(0.5)
     assert time.monotonic() - began < 20
 
 
