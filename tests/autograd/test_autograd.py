@@ -184,7 +184,7 @@ def test_not_a_number_in_one_head_stays_there():
         ({"query": torch.zeros(2, 8, 33, 16)}, ValueError, "query has 8 heads, key 4: give enable_gqa=True"),
         ({"value": torch.zeros(2, 4, 33, 8)}, ValueError, "k and v differ in shape"),
         ({"query": torch.zeros(2, 4, 33, 16).to_sparse()}, TypeError, "query is a nested or sparse tensor"),
-        ({"scale": -1.0}, ValueError, r"scale is -1.0: it must be a positive number"),
+        ({"scale": -1.0}, ValueError, r"scale is -1: it must be a positive number"),
         ({"align": "left"}, ValueError, "align is 'left': give 'bottom-right' or 'top-left'"),
         ({"kernel": "half"}, ValueError, "kernel is 'half': on the CPU give 'auto'"),
     ],
