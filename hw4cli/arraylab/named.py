@@ -1,13 +1,21 @@
 """Workloads of arrays as text: "B=4 H=64 N=8192 d=128 dtype=fp16 causal", or a name of testcases/workloads.toml."""
 
-import math
 import re
 import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, size_problem
+from hw4cli.arrays.workload import (
+    BFLOAT16,
+    BOTTOM_RIGHT,
+    FLOAT16,
+    FLOAT32,
+    TOP_LEFT,
+    Workload,
+    scale_problem,
+    size_problem,
+)
 from hw4cli.errors import InputError
 from hw4cli.resources import data_path
 
@@ -98,7 +106,7 @@ def _parsed(text: str) -> NamedWorkload:
     layout = given.get("layout", "BHND")
     if layout == PACKED and Nk != N:
         raise InputError(f"{where}: Q, K and V in one array need as many keys as rows")
-    scale = _positive(where, "scale", given["scale"]) if "scale" in given else work.scale
+    scale = _scale(where, given["scale"]) if "scale" in given else work.scale
     seed = _whole(where, "seed", given.get("seed", "0"), 0)
     return NamedWorkload(described(work), work, scale, layout, given.get("dist", NORMAL), seed)
 
@@ -109,13 +117,13 @@ def _whole(where: str, key: str, value: str, least: int) -> int:
     return int(value)
 
 
-def _positive(where: str, key: str, value: str) -> float:
+def _scale(where: str, value: str) -> float:
     try:
         number = float(value)
     except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise InputError(f"{where}: {key} is {value!r}, but must be a positive number")
+        raise InputError(f"{where}: scale is {value!r}, but must be a number") from None
+    if problem := scale_problem(number):
+        raise InputError(f"{where}: {problem}")
     return number
 
 

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
-from hw4cli.arrays.workload import Workload
+from hw4cli.arrays.workload import Workload, scale_problem
 from hw4cli.compute.dispatch import Choice
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax, Magnitudes
 
-LARGEST_SCALE = 1e38  # float32 holds it, times log2(e)
 LONGEST_SHOWN = 60  # letters
 
 
@@ -34,12 +33,12 @@ def _shown(value: Any) -> str:
 
 
 def checked_scale(scale: Any, work: Workload) -> float:
-    """The scores' factor. Raises TypeError or ValueError unless it is a positive number that float32 holds."""
+    """The scores' factor. Raises TypeError or ValueError unless it is a number with which kernels can compute."""
     if scale is None:
         return work.scale
     number = checked_number("scale", scale)
-    if not 0 < number < LARGEST_SCALE:
-        raise ValueError(f"scale is {number:g}: it must be a positive number, less than {LARGEST_SCALE:g}")
+    if problem := scale_problem(number):
+        raise ValueError(problem)
     return number
 
 

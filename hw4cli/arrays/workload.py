@@ -9,6 +9,9 @@ from hw4cli.compute.formulas import ceil_div
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 BOTTOM_RIGHT, TOP_LEFT = "bottom-right", "top-left"
 MAX_D = 128
+MOST = 1 << 30  # heads of all batches, rows, keys: kernels count them, with what pads the last tile, in 32 bits
+# Of the scale; float32 holds both times log2(e). 1e-38 is 0 to a GPU, and a hidden score, -inf, times 0 is NaN.
+SCALES = 1e-37, 1e38
 
 # What is not computed, and the arguments by which other libraries' attention is asked for it.
 NOT_SUPPORTED = {
@@ -82,7 +85,18 @@ def size_problem(work: Workload) -> str | None:
     unit = 4 if work.dtype == FLOAT32 else 8
     if work.d > MAX_D or work.d % unit:
         return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"
+    for what, number in (("batch * heads", work.batch * work.heads), ("Nq", work.Nq), ("Nk", work.Nk)):
+        if number > MOST:
+            return f"{what} is {number:,}: it must be at most {MOST:,}"
     return None
+
+
+def scale_problem(scale: float) -> str | None:
+    """What is wrong with the scores' factor, as a sentence; None if kernels can compute with it."""
+    least, most = SCALES
+    if least <= scale <= most:
+        return None
+    return f"scale is {scale:g}: it must be a positive number, from {least:g} to {most:g}"
 
 
 def refuse(function: str, arguments: Iterable[str]) -> None:

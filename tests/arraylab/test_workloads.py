@@ -49,7 +49,11 @@ WRONG = {
     "N is 'many', but must be an integer from 1": "N=many d=8",
     "B is '0', but must be an integer from 1": "B=0 N=4 d=8",
     "dtype is 'int8', but must be one of fp16": "N=4 d=8 dtype=int8",
-    "scale is '-1', but must be a positive number": "N=4 d=8 scale=-1",
+    "scale is -1: it must be a positive number": "N=4 d=8 scale=-1",
+    "scale is 1e-46: it must be a positive number, from 1e-37 to 1e+38": "N=4 d=8 scale=1e-46",
+    "scale is 1e+300: it must be a positive number": "N=4 d=8 scale=1e300",
+    "scale is 'two', but must be a number": "N=4 d=8 scale=two",
+    "batch * heads is 1,099,511,627,776: it must be at most 1,073,741,824": "B=1048576 H=1048576 N=4 d=8",
     "q has 6 heads, which is not a multiple of the 4": "H=6 KVH=4 N=4 d=8",
     "d is 12: for float16 it must be a multiple of 8": "N=4 d=12",
     "Q, K and V in one array need as many keys as rows": "N=4 Nk=5 d=8 layout=packed",
@@ -124,7 +128,7 @@ def test_the_page_of_workloads_has_every_name():
         ("N=8 d=8", {"seed": -1}, InputError, "seed is -1: give an integer, 0 or more"),
         ("N=8 d=8", {"seed": "x"}, InputError, "seed is x: give an integer, 0 or more"),
         ("N=8 d=8", {"library": "jax"}, InputError, "library is 'jax': give 'numpy', 'cupy' or 'torch'"),
-        ("B=2147483647 N=2147483647 d=128", {}, MachineError, "not enough memory for the arrays of B=2147483647"),
+        ("B=1000000000 N=1000000000 d=128", {}, MachineError, "not enough memory for the arrays of B=1000000000"),
     ],
 )
 def test_arrays_that_cannot_be_made_are_a_sentence(text, options, kind, words):

@@ -10,9 +10,11 @@ import warnings
 
 import numpy as np
 import pytest
-from halves import definition
+from halves import assert_right, definition, random_words
 
 import hw4cli
+from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.arrays.workload import FLOAT16, SCALES, Workload
 
 TOLERANCE = 5e-3
 
@@ -123,10 +125,25 @@ def test_an_option_of_another_type_is_refused_in_a_sentence(sentence):
         hw4cli.attention(**{"q": q, "k": k, "v": v, **OTHER_TYPES[sentence]})
 
 
-@pytest.mark.parametrize("scale", [1e39, 10**400, float("inf"), float("nan"), 0])
+@pytest.mark.parametrize("scale", [1e39, 10**400, float("inf"), float("nan"), 0, 1e-38, 1e-46])
 def test_a_scale_that_float32_does_not_hold_is_refused(scale):
-    with pytest.raises(ValueError, match=r"scale is .*: it must be a positive number"):
+    with pytest.raises(ValueError, match=r"scale is .*: it must be a positive number, from 1e-37 to 1e\+38"):
         hw4cli.attention(*arrays(), scale=scale)
+
+
+@pytest.mark.parametrize("kernel", KERNELS16)
+def test_with_the_least_scale_keys_are_still_hidden(kernel):
+    work = Workload(FLOAT16, 1, 2, 1, 100, 70, 40, causal=True, offset=-30)
+    assert_right(work, *random_words(work), scale=SCALES[0], kernel=kernel)
+
+
+@pytest.mark.parametrize("part", ["q", "k"])
+def test_more_rows_than_kernels_count_are_refused_before_memory_is_asked_for(part):
+    few = np.zeros((1, 1, 5, 8), np.float16)
+    many = np.broadcast_to(np.float16(0), (1, 1, 2**31, 8))
+    q, k = (many, few) if part == "q" else (few, many)
+    with pytest.raises(ValueError, match=f"^N{part} is 2,147,483,648: it must be at most 1,073,741,824$"):
+        hw4cli.attention(q, k, k)
 
 
 def test_a_layout_that_is_no_text_is_refused():
