@@ -8,12 +8,13 @@ import pytest
 from halves import assert_right, definition, numbers, random_words, rounded
 
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.half import Tiling, plan, tiling
+from hw4cli.arrays.half import Tiling, heads_together, plan, tiling
 from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.emulator.build import PLAIN
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
@@ -76,6 +77,13 @@ def test_rows_that_see_no_key_give_0(small, cc):
     work = replace(small, offset=-30)
     outcome = assert_right(work, *random_words(work), cc=cc)
     assert not outcome.o[:, :, :30].any()
+
+
+@BOTH
+def test_more_heads_than_are_worked_on_together_are_all_computed(cc):
+    work = Workload(FLOAT16, 3, 43, 1, 130, 140, 32, True, 10)
+    assert 2 * heads_together(work) < work.batch * work.heads
+    assert_right(work, *random_words(work), cc=cc, build=PLAIN)
 
 
 @BOTH
