@@ -49,6 +49,7 @@ def assert_right(work, q, k, v, how=None, scale=None, **options):
     outcome = run_half(work, q, k, v, how, scale=scale, **options)
     assert [str(finding) for finding in outcome.findings] == []
     assert outcome.finished
+    assert (outcome.beside == 0xFFFF).all(), "written between O's rows"
     exact = [numbers(x, work.dtype) for x in (q, k, v)]
     o, lse = definition(*exact, scale or work.scale, work.offset if work.causal else None)
     reach = max(1, np.abs(exact[2]).max() / 4)

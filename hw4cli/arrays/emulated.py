@@ -26,9 +26,10 @@ _MAP = struct.Struct("<Q5Q5I5H3B")  # emu::TensorMap in kernels/emulator/tiles.h
 
 @dataclass(frozen=True)
 class HalfOutcome:
-    """O as 16-bit words, the LSE, what was found, and whether the kernel came to its end."""
+    """O as 16-bit words, those between its rows, the LSE, what was found, and whether the kernel came to its end."""
 
     o: Any
+    beside: Any
     lse: Any
     findings: tuple[Finding, ...]
     finished: bool
@@ -55,20 +56,24 @@ def run_half(
     blocks: int = 2,
     adds_as: int = 0,
     lanes: int = 32,
+    gap: int = 0,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
-    `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront.
+    `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront. `gap`: words between O's rows, all bits
+    of which are set before.
     """
     planned = plan16(work, DEVICES[cc], kernel, tiling)
     library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
-    shape, rows = (work.batch, work.heads, work.Nq, work.d), (work.batch, work.heads, work.Nq)
+    rows = work.batch, work.heads, work.Nq
+    shape = *rows, work.d + gap
     sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
     buffer, starts = space(sizes, GAP)
     parts = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-    o, lse = parts[3].view(np.uint16).reshape(shape), parts[4].view(np.float32).reshape(rows)
+    o, beside = np.split(parts[3].view(np.uint16).reshape(shape), [work.d], axis=3)
+    lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
     arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
     passed = arguments16(work, planned, arrays, scale or work.scale, tensor_map)
@@ -78,7 +83,7 @@ def run_half(
     if planned.variant in (HALF, SHORT):  # whose blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
-    return HalfOutcome(o, lse, findings, finished)
+    return HalfOutcome(o, beside, lse, findings, finished)
 
 
 def matrix(array: Any) -> Matrix:

@@ -137,6 +137,14 @@ def test_with_the_least_scale_keys_are_still_hidden(kernel):
     assert_right(work, *random_words(work), scale=SCALES[0], kernel=kernel)
 
 
+@pytest.mark.parametrize("sizes", [(130, 200, 40), (100, 120, 40), (70, 90, 128)], ids=str)
+@pytest.mark.parametrize("kernel", KERNELS16)
+def test_nothing_is_written_between_the_rows_of_the_answer(kernel, sizes):
+    Nq, Nk, d = sizes
+    work = Workload(FLOAT16, 2, 2, 1, Nq, Nk, d)
+    assert_right(work, *random_words(work), kernel=kernel, gap=24)
+
+
 @pytest.mark.parametrize("part", ["q", "k"])
 def test_more_rows_than_kernels_count_are_refused_before_memory_is_asked_for(part):
     few = np.zeros((1, 1, 5, 8), np.float16)
