@@ -1,9 +1,10 @@
 """Others' attention for arrays in the same benchmark: torch's backends, flash-attn, any function."""
 
 import importlib
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hw4cli.arraylab.ours import Implementation, Work
 from hw4cli.arraylab.passes import BACKWARD, FORWARD
 from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.gpu import Gpu
-from hw4cli.errors import MachineError
+from hw4cli.errors import InputError, MachineError
 
 # The name in tables; torch's name of the backend.
 BACKENDS = {
@@ -26,6 +27,14 @@ OF_FLOAT32 = ("efficient", "math")  # torch has no others for it
 TORCH, FLASH_ATTN = "torch", "flash-attn"
 PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "efficient": "efficient", "math": "math"}  # each backend by itself
 WORDS = (TORCH, *PEERS, FLASH_ATTN)
+FUNCTION = re.compile(r"[^:]+:\w+")
+
+
+def check_peers(words: Iterable[str]) -> None:
+    """Raise InputError for a word that names no peer."""
+    for word in words:
+        if word not in WORDS and not FUNCTION.fullmatch(word):
+            raise InputError(f"{word!r} is none of {', '.join(WORDS)}, nor a function of yours as FILE.py:FUNCTION")
 
 
 def peer_implementations(

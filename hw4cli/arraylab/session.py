@@ -1,6 +1,7 @@
 """A session of measurements of arrays on one GPU, and its record: what `hw4 bench --workload` and `hw4cli.bench` do."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,7 +10,7 @@ from hw4cli.arraylab.measure import ArrayResult, measure
 from hw4cli.arraylab.named import NamedWorkload, workload
 from hw4cli.arraylab.ours import KERNELS, Implementation, implementation, takes
 from hw4cli.arraylab.passes import CONVENTIONS, FORWARD, MEMORY, PASSES
-from hw4cli.arraylab.peers import peer_implementations
+from hw4cli.arraylab.peers import check_peers, peer_implementations
 from hw4cli.arraylab.tables import KIND
 from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.arrays.workload import FLOAT32
@@ -19,6 +20,7 @@ from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
+from hw4cli.problem.shape import is_whole
 
 Notify = Callable[[Measurement, NamedWorkload], None]
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named
@@ -108,7 +110,7 @@ def bench(
     each at most. `direction`: "fwd", "bwd" or "both", whose kernels are those of the backward pass. record["rows"]
     holds a dictionary for each kernel and workload, times in milliseconds.
 
-    Raises InputError for a kernel or workload that there is not, MachineError if there is no GPU.
+    Raises InputError for a kernel, workload or peer that there is not, MachineError if there is no GPU.
 
     >>> from hw4cli import MachineError
     >>> try:
@@ -118,9 +120,14 @@ def bench(
     >>> [row["median"] > 0 for row in rows] in ([], [True])
     True
     """
-    names, cases, others = (tuple(_words(x)) for x in (kernels, workloads, peers))
+    names, cases, others = _words("kernels", kernels), _words("workloads", workloads), _words("peers", peers)
     parsed = [workload(text) for text in cases]
-    if direction not in PASSES:
+    check_peers(others)
+    if not is_whole(samples) or samples < 1:
+        raise InputError(f"samples is {samples!r}: give an integer, 1 or more")
+    if not isinstance(pause, int | float) or not 0 <= pause < math.inf:
+        raise InputError(f"pause is {pause!r}: give seconds, 0 or more")
+    if direction not in tuple(PASSES):
         raise InputError(f"direction is {direction!r}: give {', '.join(map(repr, PASSES))}")
     which = PASSES[direction]
     check_kernels(names, which)
@@ -146,5 +153,9 @@ def kernels_of(direction: str) -> tuple[str, ...]:
     return KERNELS if direction == FORWARD else GRADIENT_KERNELS
 
 
-def _words(value: str | Iterable[str]) -> Iterator[str]:
-    yield from [value] if isinstance(value, str) else value
+def _words(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    """A text by itself, or the texts of a list. Raises InputError for all else."""
+    found = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(word, str) for word in found):
+        raise InputError(f"{name} is {value!r}: give a text, or a list of texts")
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
@@ -28,10 +29,13 @@ def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ..
 
 def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     words = tuple(filter(None, re.split(r"[,\s]+", value or "")))
-    for word in words:
-        if word not in PEERS and not re.fullmatch(r"[^:]+:\w+", word):
-            beside = "nor a function of yours as FILE.py:FUNCTION"
-            raise click.BadParameter(f"{word!r} is none of {', '.join(PEERS)}, {beside}", ctx, param)
+    if words:
+        with Importing():
+            from hw4cli.arraylab.peers import check_peers
+        try:
+            check_peers(words)
+        except InputError as error:
+            raise click.BadParameter(str(error), ctx, param) from None
     return words
 
 

@@ -1,6 +1,7 @@
 """Measurements of arrays on a GPU that is made up: what is right is timed, all else gets its reason."""
 
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -18,9 +19,12 @@ from hw4cli.arraylab.measure import measure
 from hw4cli.arraylab.named import workload
 from hw4cli.arraylab.oracle import BUDGET, exact_rows
 from hw4cli.arraylab.ours import Implementation
+from hw4cli.arraylab.peers import WORDS
+from hw4cli.arraylab.session import bench
 from hw4cli.arraylab.tables import table
 from hw4cli.arrays.kernels16 import KERNELS16
-from hw4cli.errors import MachineError
+from hw4cli.cli.bench import PEERS
+from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.changes import compare
 from hw4cli.lab.sampling import Sampling
 from hw4cli.show.records import load
@@ -206,6 +210,23 @@ def test_bad_requests_are_one_sentence(hw4):
     ):
         fails(hw4("bench", *args, env=NO_GPU), 2, words)
     fails(hw4("bench", "half", "--workload", "tilelang", env=NO_GPU), 3, "no GPU")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"kernels": 5}, "kernels is 5: give a text, or a list of texts"),
+        ({"workloads": [5]}, "workloads is [5]: give a text, or a list of texts"),
+        ({"peers": "cutlass"}, "'cutlass' is none of torch, cudnn"),
+        ({"samples": 0}, "samples is 0: give an integer, 1 or more"),
+        ({"pause": -1}, "pause is -1: give seconds, 0 or more"),
+        ({"direction": ["bwd"]}, "direction is ['bwd']: give 'fwd', 'bwd', 'both'"),
+    ],
+)
+def test_bad_requests_in_python_are_one_sentence_before_a_gpu_is_looked_for(asked, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        bench(**asked)
+    assert PEERS == WORDS, "which the command's help has without importing them"
 
 
 @pytest.mark.parametrize("width", [60, 200])
