@@ -25,12 +25,16 @@ class Tensor:
     """A tensor on GPU 0 that there is not."""
 
     requires_grad, device = False, SimpleNamespace(type="cuda", index=0)
+    is_nested, layout, negative = False, "torch.strided", False
 
     def __init__(self, array):
         self.array, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype.name}"
 
     def stride(self):
         return tuple(step // self.array.itemsize for step in self.array.strides)
+
+    def is_neg(self):
+        return self.negative
 
     def data_ptr(self):
         return self.array.ctypes.data

@@ -45,8 +45,8 @@ class Operand:
 def operand(name: str, array: Any, layout: str) -> Operand:
     """An array as an operand.
 
-    Raises TypeError for what is no array of a known library, ValueError for other dimensions than four, for a tensor on
-    a device that is no GPU, and for one that wants a gradient.
+    Raises TypeError for what is no array of a known library, and for a tensor that is not dense; ValueError for other
+    dimensions than four, for a tensor on a device that is no GPU, for one that wants a gradient, or whose sign is due.
     """
     library = type(array).__module__.split(".")[0]
     if isinstance(array, np.ma.MaskedArray):
@@ -70,11 +70,20 @@ def operand(name: str, array: Any, layout: str) -> Operand:
     return Operand(name, library, dtype, shape, strides, address, device, array, layout)
 
 
+def check_dense(name: str, tensor: Any) -> None:
+    """Raise TypeError for a tensor of torch's whose elements do not stand at an address with strides."""
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        raise TypeError(f"{name} is a nested or sparse tensor: give a dense one")
+
+
 def _check_tensor(name: str, tensor: Any) -> None:
+    check_dense(name, tensor)
     if tensor.device.type != "cuda":
         raise ValueError(f"{name} is on {tensor.device}: move it to a GPU, or give a NumPy array ({name}.numpy())")
     if tensor.requires_grad and _torch().is_grad_enabled():
         raise ValueError(f"{name} requires a gradient: call hw4cli.torch.attention, or give {name}.detach()")
+    if tensor.is_neg():  # torch negates its elements when it reads them
+        raise ValueError(f"{name} is the negative of what lies in memory: give {name}.resolve_neg()")
 
 
 def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None) -> Any:

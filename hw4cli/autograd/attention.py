@@ -4,6 +4,7 @@ from typing import Any, Never
 
 import torch
 
+from hw4cli.arrays.operand import check_dense
 from hw4cli.arrays.workload import TOP_LEFT, refuse
 from hw4cli.autograd.operators import operator
 from hw4cli.compute.dispatch import AUTO
@@ -64,8 +65,7 @@ def _check(query: Any, key: Any, value: Any, attn_mask: Any, dropout_p: float, e
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
             raise TypeError(f"{name} is a {type(x).__name__}: give a tensor of torch (hw4cli.attention takes others)")
-        if x.is_nested or x.layout != torch.strided:
-            raise TypeError(f"{name} is a nested or sparse tensor: give a dense one")
+        check_dense(name, x)
         if x.dim() < 2:
             raise ValueError(f"{name} has {x.dim()} dimensions: give (..., heads, N, d)")
         if x.dtype != query.dtype and not torch.is_autocast_enabled(query.device.type):

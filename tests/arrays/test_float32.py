@@ -114,6 +114,21 @@ def test_what_no_kernel_gives_is_refused(gpu, options, sentence):
         hw4cli.attention(*tensors(), **options)
 
 
+@pytest.mark.parametrize(
+    ("fact", "error", "sentence"),
+    [
+        ({"layout": "torch.sparse_coo"}, TypeError, "k is a nested or sparse tensor: give a dense one"),
+        ({"is_nested": True}, TypeError, "k is a nested or sparse tensor: give a dense one"),
+        ({"negative": True}, ValueError, "k is the negative of what lies in memory: give k.resolve_neg()"),
+    ],
+)
+def test_a_tensor_that_is_not_what_lies_in_memory_is_refused(gpu, fact, error, sentence):
+    q, k, v = tensors()
+    vars(k).update(fact)
+    with pytest.raises(error, match=re.escape(sentence)):
+        hw4cli.attention(q, k, v)
+
+
 def test_a_thread_that_has_not_used_the_gpu_yet_gets_its_context(gpu):
     before = len(faketorch.has_context)
     hw4cli.attention(*tensors())
