@@ -7,7 +7,7 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
         "N=128 d=64 rows=2^20": (
             ("split", "exact", "flash"),
             {},
-            "2026-11-22",
+            "2026-11-23",
         ),
         "N=128 d=32 rows=2^15": (
             ("split", "exact", "flash"),
