@@ -52,7 +52,9 @@ class Compiler:
         """What a kernel is compiled with."""
         # What the tensor cores still add to keeps its place on the stack, as a register would.
         kept = ("-mllvm", "-no-stack-coloring") if self.clang else ("-fstack-reuse=none",)
-        return (*kept, *self._checks(build))
+        # GCC would let all shared objects of a process have one array, the first one's, for a template's static one.
+        own = () if self.clang else ("-fno-gnu-unique",)
+        return (*kept, *own, *self._checks(build))
 
     def _checks(self, build: str) -> tuple[str, ...]:
         if build == PLAIN:

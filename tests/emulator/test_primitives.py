@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from probes import MACROS, library, run
 
-from hw4cli.compute.plan import Launch, Plan
-from hw4cli.emulator.build import PLAIN, RACE, find_compiler
+from hw4cli.compute.plan import Launch, Plan, Scratch
+from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
+from hw4cli.emulator.library import Library
 from hw4cli.emulator.worker import Job, run_jobs
 
 NAMES = (
@@ -46,6 +47,31 @@ def test_threads_that_meet_get_what_cuda_says(name, order):
 def test_static_shared_memory_is_watched():
     _, found = tried("STATIC_RACE")
     assert any("race: " in sentence and "primitives.cu:40" in sentence for sentence in found), found
+
+
+TEMPLATE = """#include "params.cuh"
+template <class T> __device__ T kept(T x) {
+    __shared__ T before[64], words[64][SIZE], behind[64];
+    words[threadIdx.x][0] = x;
+    __syncthreads();
+    before[threadIdx.x] = behind[threadIdx.x] = 0;
+    __syncthreads();
+    return words[threadIdx.x][0];
+}
+extern "C" __global__ void keep(const Params p) { p.o.data[threadIdx.x] = kept(p.q.data[threadIdx.x]); }
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_static_shared_memory_in_a_template_is_each_files_own(tmp_path, size):
+    """Compilers may let a process have one such array for all its shared objects: the second is longer."""
+    (tmp_path / f"keep{size}.cu").write_text(TEMPLATE.replace("SIZE", str(size)))
+    x = np.arange(64, dtype=np.float32).reshape(1, 1, 16, 4).repeat(3, axis=1)
+    plan = Plan("keep", MACROS, (Launch("keep", 1, 64, 0),), layout=Scratch(16))
+    made = Library(shared_object(tmp_path / f"keep{size}.cu", MACROS, 90, 32, RACE))
+    outcome = made.run(plan, x, watched=True)
+    assert list(map(str, outcome.findings)) == []
+    np.testing.assert_array_equal(outcome.o, x[:, 0])
 
 
 def test_a_part_of_a_warp_may_meet_alone():
