@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases seq results dist clean clean-cases cuda-extra
+.PHONY: help demo test gpu-test lint cases seq students results dist clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -68,6 +68,11 @@ seq: seq-attention seq-flashattention  ## build ./seq-attention and ./seq-flasha
 seq-attention seq-flashattention: %: kernels/host/%.c kernels/host/seq.h
 	$(CC) -O3 -std=c11 -D_POSIX_C_SOURCE=200809L -o $@ $< -lm
 
+students: student student-padded  ## build ./student and ./student-padded, a homework's first version, to be judged and profiled
+
+student student-padded: %: kernels/host/student.cu
+	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) $(if $(findstring padded,$@),-DPAD=1 )-o $@ $<
+
 cuda-extra:  ## show which cuda extra fits this machine's driver (none without one)
 	@echo '$(cuda_extra)'
 
@@ -92,7 +97,7 @@ clean-cases:  ## remove the generated cases
 	rm -f testcases/t[0-9][0-9] testcases/t[0-9][0-9].out testcases/demo-*.out testcases/.*.hw4-part testcases/.hw4-sums.json
 
 clean:  ## remove the environment, builds and caches (see clean-cases)
-	rm -f hw4 hw4-amd seq-attention seq-flashattention
+	rm -f hw4 hw4-amd seq-attention seq-flashattention student student-padded
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
