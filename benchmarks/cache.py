@@ -89,12 +89,12 @@ def main() -> None:
         return target()
     from hw4cli.measure.counters import read_launches
     from hw4cli.measure.metrics import DRAM_READ, DRAM_WRITTEN, NCU, value_of
-    from hw4cli.measure.profilers import find_tool, profile_text
+    from hw4cli.measure.profilers import Profiler, find_tool, profile_text
 
     metrics = DRAM_READ, DRAM_WRITTEN
     counters = [name for metric in metrics for name in metric.ncu]
     command = [sys.executable, str(Path(__file__).resolve()), "--target"]
-    text = profile_text(NCU, find_tool(NCU), counters, command, from_start=False)
+    text = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
     marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith("counted|")]
     lines: list[Iterable[object]] = [("pass", "mib", "dram_read", "dram_written")]
     for words, one in zip(marks, read_launches(text)[1], strict=True):

@@ -34,18 +34,46 @@ MOVED = {  # each with measured / model
 def counters(records: list[Record]) -> str:
     """A line for each launch of some profiles: the metrics, the bytes beside the model's, and the nearest limit."""
     lines = []
-    for one in (launch for record in records for launch in record["launches"]):
+    for label, one in _launches(records):
         metrics = {metric["name"]: metric for metric in one["metrics"]}
-        line = [one["kernel"], *(_number(metrics.get(name, {}).get("value")) for name in COUNTED)]
+        line = [label, *_counted(metrics)]
         for name in MOVED:
             value, ratio = (metrics.get(name, {}).get(key) for key in ("value", "ratio"))
             line.append(_number(value) + (f" ({ratio:.2f})" if ratio else ""))
         limit = re.match(r"nearest limit: (.*?) at (\d+ %)", one["sentence"])
         lines.append([*line, f"{limit[1]}, {limit[2]}" if limit else "-"])
+    header = ["launch", *COUNTED.values(), *MOVED.values(), "nearest limit"]
+    return markdown(header, lines) + f"\n{_profiled_on(records)}\n"
+
+
+def assignment(records: list[Record]) -> str:
+    """A line for each launch of some profiles: its time and the six metrics that the assignment asks for."""
+    lines = [
+        [label, *_counted({metric["name"]: metric for metric in one["metrics"]})] for label, one in _launches(records)
+    ]
+    return markdown(["launch", *COUNTED.values()], lines) + f"\n{_profiled_on(records)}\n"
+
+
+def _launches(records: list[Record]) -> list[tuple[str, Record]]:
+    """All launches of some profiles, each with its name, behind that of its program where a profile has several."""
+    found = []
+    for one in (record["launches"] for record in records):
+        several = len({launch.get("program", "") for launch in one}) > 1
+        for launch in one:
+            whose = launch.get("program", "") if several else ""
+            found.append((f"{whose}: {launch['kernel']}" if whose else launch["kernel"], launch))
+    return found
+
+
+def _counted(metrics: Record) -> list[str]:
+    return [_number(metrics.get(name, {}).get("value")) for name in COUNTED]
+
+
+def _profiled_on(records: list[Record]) -> str:
+    """The GPU and the profiler, what was profiled, and when."""
     first = records[0]
     what = "; ".join(one["of"] if one["of"].startswith("./") else one["of"].partition(" on ")[2] for one in records)
-    stated = f"{first['gpu']}, {first['tool']}; {what}; commit {first['commit']}, {first['date']}."
-    return markdown(["launch", *COUNTED.values(), *MOVED.values(), "nearest limit"], lines) + f"\n{stated}\n"
+    return f"{first['gpu']}, {first['tool']}; {what}; commit {first['commit']}, {first['date']}."
 
 
 def _number(value: float | None) -> str:

@@ -10,12 +10,12 @@ what is busiest), `schedules` (a line for each workload of half), `masks` (a lin
 mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with the peers' errors), `sweep` (the
 same in few columns, without errors), `designs` (gradients: a line for each of our designs), `errors` (gradients: a line
 for each kind of numbers), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch
-of a profile), `tuned` (a line for each workload of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest
-of every tile), `candidates` (tiles of the fastest kernel), `rungs` (a line for each kernel: its nearest limit by the
-model), `lengths` (a line for each kernel, a column for each N), `builds` (two builds in turns), `scaling` or `shards`
-(a line for each number of GPUs: files, or one sequence of arrays), `predictions` (what a model makes of the machine's
-rates) or `nodes` (a line for each number of nodes and ranks). Instead of a record that is not made yet, or has no line
-for a view, there is a sentence.
+of a profile), `assignment` (the same, of the assignment's metrics alone), `tuned` (a line for each workload of `hw4
+tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `candidates` (tiles of the fastest
+kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths` (a line for each kernel, a column
+for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one
+sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of
+nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
 """
 
 import json
@@ -29,7 +29,17 @@ from benchmarks import pictures
 from benchmarks.arraytables import arrays, decoding, exactness, limits, masks, schedules, sustained
 from benchmarks.facts import run_spread, source, tuned_source
 from benchmarks.gradienttables import designs, errors, gradients, sweep
-from benchmarks.measuretables import builds, candidates, counters, energy, over_lengths, quickly, rung_limits, tuned
+from benchmarks.measuretables import (
+    assignment,
+    builds,
+    candidates,
+    counters,
+    energy,
+    over_lengths,
+    quickly,
+    rung_limits,
+    tuned,
+)
 from benchmarks.rungs import ladder
 from benchmarks.scalingtables import in_shards, over_nodes, predictions, scaling, scaling_caption
 from hw4cli.compute.dispatch import ranking
@@ -197,6 +207,7 @@ VIEWS: dict[str, View] = {
     "errors": of_json(errors),
     "energy": of_rows(energy),
     "counters": of_list(counters),
+    "assignment": of_list(assignment),
     "tuned": of_list(lambda records: tuned(records, RUN_SPREAD)),
     "quickly": beside_quick,
     "candidates": of_list(candidates),

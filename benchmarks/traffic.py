@@ -135,12 +135,12 @@ def measured(group: str) -> Iterator[list[str]]:
     """The lines of a group."""
     from hw4cli.measure.counters import read_launches
     from hw4cli.measure.metrics import DURATION, MOVED, NCU, value_of
-    from hw4cli.measure.profilers import find_tool, profile_text
+    from hw4cli.measure.profilers import Profiler, find_tool, profile_text
 
     metrics = (*MOVED, DURATION)
     counters = [name for metric in metrics for name in metric.counters(NCU)]
     command = [sys.executable, str(Path(__file__).resolve()), "--target", group]
-    text = profile_text(NCU, find_tool(NCU), counters, command, from_start=False)
+    text = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
     marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith(f"{MARK}|")]
     for words, one in zip(marks, read_launches(text)[1], strict=True):
         values = [value_of(metric, NCU, one.values) for metric in metrics]

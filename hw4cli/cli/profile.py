@@ -4,7 +4,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,7 @@ from hw4cli.terminal.params import KernelName, OneOf, complete_cases, complete_c
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.arraylab.named import NamedWorkload
-    from hw4cli.compute.plan import Plan
-    from hw4cli.measure.model import LaunchModel
+    from hw4cli.arraymodel.jobs import Job
     from hw4cli.measure.profile import ProfiledLaunch
     from hw4cli.measure.profilers import ProfiledGpu
 
@@ -51,20 +48,6 @@ STATIC = (
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is profiled at once: its name for the heading, the command, and of kernels the plans with their models."""
-
-    what: str
-    target: list[str]
-    planned: "tuple[tuple[Plan, list[LaunchModel]], ...]" = ()
-
-    @property
-    def models(self) -> "tuple[LaunchModel, ...]":
-        """Of all launches."""
-        return tuple(model for _, models in self.planned for model in models)
-
-
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
     words = value.split(",") if value else []
     if not all(word.strip().isdecimal() and 0 < int(word) < 2**31 for word in words):
@@ -76,9 +59,11 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *ARRAY_KERNELS]), metavar="[KERNELS]...")
 @click.option(
     "--program",
+    "programs",
+    multiple=True,
     metavar="COMMAND",
     shell_complete=complete_command,
-    help="Profile a command that takes INPUTFILE OUTPUTFILE, all its launches.",
+    help="Profile a command that takes INPUTFILE OUTPUTFILE, all its launches; may be given again.",
 )
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape, for kernels.")
@@ -99,7 +84,7 @@ def profile(
     ctx: click.Context,
     /,
     kernels: tuple[str, ...],
-    program: str | None,
+    programs: tuple[str, ...],
     case: str | None,
     shape: Shape | None,
     causal: bool,
@@ -127,117 +112,62 @@ def profile(
     """
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.measure.profilers import ClosedCountersError, find_gpu, find_tool, profile_text, tool_for
+        from hw4cli.measure.profilers import ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
         from hw4cli.system.files import check_place, write_text
 
-    if bool(kernels) == (program is not None):
+    if not kernels and not programs:
         raise click.UsageError("name kernels, or a program by --program", ctx)
-    if program is not None and (shape or causal or sweep):
-        raise click.UsageError("--shape, --causal and --sweep go with kernels: a program reads a case's file", ctx)
-    arrays = chosen_workload(ctx, kernels, workload, (case, shape, causal, sweep, program))
-    if log and len(sweep) > 1:
-        raise click.UsageError("--log takes one profile, and a --sweep is several", ctx)
+    if programs and (shape or causal or sweep):
+        raise click.UsageError(
+            "--shape, --causal and --sweep go with kernels alone: a program reads a case's file", ctx
+        )
+    arrays = chosen_workload(ctx, kernels, workload, (case, shape, causal, sweep, programs))
+    if log and (len(sweep) or 1) * (bool(kernels) + len(programs)) > 1:
+        raise click.UsageError("--log takes what is profiled at once: kernels on one shape, or one program", ctx)
     if output and log and output.resolve() == log.resolve():
         raise click.UsageError("--output and --log are one file: give each a name of its own", ctx)
-    command = [] if program is None else program_command(program, ctx)[0]
+    commands = [program_command(program, ctx)[0] for program in dict.fromkeys(programs)]
     for path in filter(None, (output, log)):
-        check_place(path, *map(Path, [*kernels, *command]))
+        check_place(path, *map(Path, [*kernels, *(word for command in commands for word in command)]))
     chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
     for own in () if arrays else kernels:
         kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
     prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
     gpu = find_gpu(prefix)
     name = TOOLS[tool] if tool else tool_for(gpu)
-    found = find_tool(name, prefix)
-    asked = sets or ("assignment",)
+    profiler = Profiler(name, find_tool(name, prefix), prefix)
     records = []
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
-        if command:
-            jobs = [_program_job(command, str(case), folder, Path(place))]
-        else:
-            jobs = (
-                [_array_job(kernels, arrays, str(workload), gpu)]
-                if arrays
-                else _kernel_jobs(kernels, chosen, sweep, case, gpu)
-            )
-        for job in jobs:
-            from hw4cli.measure.counters import read_launches
-            from hw4cli.measure.profile import counters_of, profiled, record
+        from hw4cli.arraymodel import jobs
+        from hw4cli.measure.profile import record
+        from hw4cli.problem import suite
 
-            counters = counters_of(asked, name, bool(job.models))
-            try:
-                text = profile_text(name, found, counters, job.target, from_start=bool(program), prefix=prefix)
-            except ClosedCountersError as reason:
-                print_message(reason)
-                _print_static(job, gpu, form)
-                return ClosedCountersError.exit_code
-            if log:
-                write_text(log, text)
-            launches = profiled(name, read_launches(text)[1], asked, job.models)
-            if not launches:
-                raise MachineError(f"{found} counted no kernel of {job.what}: does it run on the GPU?")
-            _show(job.what, launches, name, gpu, form)
-            records.append(record(name, gpu.name, job.what, launches))
+        if arrays:
+            wanted = [jobs.of_arrays(kernels, arrays, str(workload), gpu)]
+        else:
+            assert chosen is not None
+            named = suite.select([case])[0] if case else None
+            foreign = jobs.program_jobs(commands, named, folder, Path(place)) if named and commands else []
+            wanted = jobs.of_files(kernels, foreign, jobs.swept(chosen, sweep), named, gpu)
+        try:
+            for one in wanted:
+                launches, text = jobs.profile(one, sets or ("assignment",), profiler)
+                if log:
+                    write_text(log, text)
+                _show(one.what, launches, profiler.tool, gpu, form)
+                records.append(record(profiler.tool, gpu.name, one.what, launches))
+        except ClosedCountersError as reason:
+            print_message(reason)
+            _print_static(wanted[0].jobs, gpu, form)
+            return ClosedCountersError.exit_code
     _publish(records, form, output)
     return 0
 
 
-def _program_job(command: Sequence[str], case: str, folder: Path, place: Path) -> Job:
-    from hw4cli.problem import suite
-
-    (found,) = suite.select([case])
-    source = found.input_path(folder).resolve()
-    if not source.is_file():
-        raise MachineError(f"{folder} lacks {case}: run `hw4 gen {case} --no-answers`")
-    return Job(f"{' '.join(command)} on {case}", [*command, str(source), str((place / "output").resolve())])
-
-
-def _kernel_jobs(
-    kernels: Sequence[str], shape: Shape | None, sweep: Sequence[int], case: str | None, gpu: "ProfiledGpu"
-) -> list[Job]:
-    """A job for each N, of all kernels. InputError for a wrong file, MachineError where the GPU cannot run one."""
-    from hw4cli.device.ownkernel import kernel_named
-    from hw4cli.measure.gpus import model_for
-    from hw4cli.measure.model import launch_models
-    from hw4cli.measure.target import arguments
-    from hw4cli.problem import suite
-    from hw4cli.resources import python_command
-
-    model = model_for(gpu.name, gpu.cc)
-    props = model.props
-    seed = suite.cases()[case].seed if case else 0
-    names = list(dict.fromkeys(kernels))
-    jobs = []
-    assert shape is not None
-    for one in [replace(shape, N=N) for N in sweep] or [shape]:
-        one.check("--sweep" if sweep else "--shape")
-        plans = [kernel_named(name).plan(one, props) for name in names]
-        planned = tuple((plan, launch_models(plan, one, props, model.cache)) for plan in plans)
-        own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in names], one, seed)
-        target = [*python_command("measure.target", "-P"), own]
-        jobs.append(Job(f"{', '.join(names)} on (B, N, d) = {one}", target, planned))
-    return jobs
-
-
-def _array_job(kernels: Sequence[str], arrays: "NamedWorkload", text: str, gpu: "ProfiledGpu") -> Job:
-    """The job of kernels of arrays. MachineError where the GPU cannot run one."""
-    from hw4cli.arraylab.named import described
-    from hw4cli.arraymodel.launches import array_models, plan_of
-    from hw4cli.arraymodel.target import arguments
-    from hw4cli.measure.gpus import model_for
-    from hw4cli.resources import python_command
-
-    model, names = model_for(gpu.name, gpu.cc), list(dict.fromkeys(kernels))
-    props = model.props
-    plans = [plan_of(name, arrays.work, props) for name in names]
-    target = [*python_command("arraymodel.target", "-P"), arguments(names, text)]
-    planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
-    return Job(f"{', '.join(names)} on (B, H, N, d) = {described(arrays.work)}", target, planned)
-
-
 def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu", form: str) -> None:
-    """Print a profile for people, or in nvprof's form, with the sentence on the launch that takes longest."""
-    from hw4cli.measure.profile import longest
+    """Print a profile for people, or in nvprof's form, with the sentence on the launch that takes the longest of hw4's,
+    and of each program."""
+    from hw4cli.measure.profile import sentences
     from hw4cli.measure.profileforms import model_table, nvprof_form, table
 
     width = columns(sys.stdout)
@@ -249,9 +179,8 @@ def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "Prof
     click.echo(table(launches, width))
     if beside := model_table(launches, width):
         click.echo(beside)
-    last = longest(launches, tool)
-    if last and last.sentence:
-        click.echo(wrapped(f"{last.kernel}: {last.sentence}", width))
+    for sentence in sentences(launches, tool):
+        click.echo(wrapped(sentence, width))
 
 
 def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> None:
@@ -264,7 +193,7 @@ def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> N
         click.echo(document, nl=False)
     elif form == "csv":
         flat = [
-            {"of": one["of"], "launch": number, "kernel": launch["kernel"], **metric}
+            {"of": one["of"], "launch": number, **{key: launch[key] for key in ("program", "kernel")}, **metric}
             for one in records
             for number, launch in enumerate(one["launches"])
             for metric in launch["metrics"]
@@ -274,7 +203,7 @@ def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> N
         write_text(output, document)
 
 
-def _print_static(job: Job, gpu: "ProfiledGpu", form: str) -> None:
+def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", form: str) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
     from hw4cli.device.kernelcheck import compiler_for
     from hw4cli.measure.explanation import explain_plan
@@ -288,6 +217,7 @@ def _print_static(job: Job, gpu: "ProfiledGpu", form: str) -> None:
         compiler = None
     facts = [
         fact
+        for job in jobs
         for plan, models in job.planned
         for fact in explain_plan(plan.variant, plan, models, props, {}, compiler)[0]
     ]

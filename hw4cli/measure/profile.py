@@ -40,11 +40,12 @@ class Row:
 
 @dataclass(frozen=True)
 class ProfiledLaunch:
-    """A launch with its metrics, and the sentence on its nearest limit."""
+    """A launch with its metrics, the sentence on its nearest limit, and the program that it is of, "" for hw4's own."""
 
     launch: Launch
     rows: tuple[Row, ...]
     sentence: str
+    program: str = ""
 
     @property
     def kernel(self) -> str:
@@ -60,7 +61,11 @@ def counters_of(names: Sequence[str], tool: str, with_model: bool) -> list[str]:
 
 
 def profiled(
-    tool: str, launches: Sequence[Launch], names: Sequence[str], models: Sequence[LaunchModel] = ()
+    tool: str,
+    launches: Sequence[Launch],
+    names: Sequence[str],
+    models: Sequence[LaunchModel] = (),
+    program: str = "",
 ) -> list[ProfiledLaunch]:
     """The launches with the metrics of some sets. `models` are those of launches in their order, where it is known."""
     chosen = list(dict.fromkeys(metric for name in names for metric in SETS[name]))
@@ -74,7 +79,7 @@ def profiled(
             Row(metric, value_of(metric, tool, launch.values), _of_model(metric, model), metric in chosen)
             for metric in (*chosen, *moved)
         ]
-        found.append(ProfiledLaunch(launch, tuple(rows), limit_sentence(tool, launch)))
+        found.append(ProfiledLaunch(launch, tuple(rows), limit_sentence(tool, launch), program))
     return found
 
 
@@ -104,13 +109,20 @@ def limit_sentence(tool: str, launch: Launch) -> str:
     return "; ".join(words)
 
 
-def longest(launches: Sequence[ProfiledLaunch], tool: str) -> ProfiledLaunch | None:
-    """The launch that takes the longest; the first, where times are not known."""
+def labels(launches: Sequence[ProfiledLaunch]) -> list[str]:
+    """What each launch is called in a table: its kernel, behind its program where there are others beside it."""
+    several = len({one.program for one in launches}) > 1
+    return [f"{one.program}: {one.kernel}" if several and one.program else one.kernel for one in launches]
 
-    def duration(one: ProfiledLaunch) -> float:
-        return value_of(DURATION, tool, one.launch.values) or 0.0
 
-    return max(launches, key=duration, default=None)
+def sentences(launches: Sequence[ProfiledLaunch], tool: str) -> list[str]:
+    """Of hw4's kernels and of each program, on the launch that takes the longest; the first, if times are not known."""
+    found = []
+    for program in dict.fromkeys(one.program for one in launches):
+        own = [pair for pair in zip(labels(launches), launches, strict=True) if pair[1].program == program]
+        label, last = max(own, key=lambda pair: value_of(DURATION, tool, pair[1].launch.values) or 0.0)
+        found += [f"{label}: {last.sentence}"] * bool(last.sentence)
+    return found
 
 
 def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -> dict[str, Any]:
@@ -124,6 +136,7 @@ def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -
         "of": what,
         "launches": [
             {
+                "program": one.program,
                 "kernel": one.kernel,
                 "count": one.launch.count,
                 "metrics": [

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from hw4cli.measure.metrics import MOVED, Metric
-from hw4cli.measure.profile import ProfiledLaunch, Row
+from hw4cli.measure.profile import ProfiledLaunch, Row, labels
 from hw4cli.text import tables
 
 MILLION = 1e6
 
 
 def by_kernel(launches: Sequence[ProfiledLaunch]) -> dict[str, list[ProfiledLaunch]]:
-    """The launches of each kernel."""
+    """The launches of each kernel, by its label."""
     found: dict[str, list[ProfiledLaunch]] = {}
-    for one in launches:
-        found.setdefault(one.kernel, []).append(one)
+    for label, one in zip(labels(launches), launches, strict=True):
+        found.setdefault(label, []).append(one)
     return found
 
 
@@ -35,8 +35,8 @@ def table(launches: Sequence[ProfiledLaunch], width: int | None) -> str:
 def model_table(launches: Sequence[ProfiledLaunch], width: int | None) -> str:
     """What was moved, beside the model of it; "" where no model is known."""
     lines = [
-        [one.kernel, row.metric.title, plain(row.value), plain(row.model), f"{row.ratio:.2f}"]
-        for one in launches
+        [label, row.metric.title, plain(row.value), plain(row.model), f"{row.ratio:.2f}"]
+        for label, one in zip(labels(launches), launches, strict=True)
         for row in one.rows
         if row.metric in MOVED and row.value is not None and row.model and row.ratio is not None
     ]

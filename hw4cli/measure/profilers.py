@@ -53,6 +53,15 @@ class ProfiledGpu:
     cc: int
 
 
+@dataclass(frozen=True)
+class Profiler:
+    """A profiler: which one, its path, and the command before it, such as srun."""
+
+    tool: str
+    path: str
+    prefix: Sequence[str] = ()
+
+
 def find_gpu(prefix: Sequence[str] = ()) -> ProfiledGpu:
     """The GPU that a program takes here, or the first one where commands behind `prefix` (such as srun) run.
 
@@ -120,25 +129,17 @@ def command_line(
     return [path, *form, *log, *start, "--metrics", ",".join(dict.fromkeys(counters)), *target]
 
 
-def profile_text(
-    tool: str,
-    path: str,
-    counters: Sequence[str],
-    target: Sequence[str],
-    *,
-    from_start: bool,
-    prefix: Sequence[str] = (),
-) -> str:
+def profile_text(profiler: Profiler, counters: Sequence[str], target: Sequence[str], from_start: bool) -> str:
     """What a profiler writes of a target: its tables.
 
     Raises ClosedCountersError where counters are closed, MachineError if the profiler or the target fails.
     """
-    asked = list(counters)
+    tool, prefix, asked = profiler.tool, profiler.prefix, list(counters)
     # Behind a prefix, another machine writes the files: it sees this folder, as a rule, and not this machine's /tmp.
     with tempfile.TemporaryDirectory(prefix=".hw4-profile-", dir="." if prefix else None) as name:
         folder = Path(name).resolve()
         for _ in range(MOST_UNKNOWN):
-            command = [*prefix, *command_line(tool, path, asked, folder, target, from_start)]
+            command = [*prefix, *command_line(tool, profiler.path, asked, folder, target, from_start)]
             printed, status = _run(command)
             text = "".join(file.read_text(errors="replace") for file in sorted(folder.rglob("*.csv")))
             everything = f"{text}\n{printed}"

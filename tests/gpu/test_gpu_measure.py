@@ -3,12 +3,13 @@
 import json
 import shutil
 import statistics
+import subprocess
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers import ROOT, random_block, read_output, write_case
+from helpers import ROOT, make_cases, random_block, read_output, write_case
 
 from hw4cli.compute.bounds import SAFE
 from hw4cli.compute.dispatch import AUTO
@@ -33,15 +34,20 @@ def test_no_roof_is_far_above_the_data_sheet_or_far_below(gpu):
         assert 0.5 < rates[name] / rate < 1.2, (name, rates[name], rate)
 
 
-def profiled(hw4, gpu, *arguments):
-    """The launches of a profile, each as its kernel's name and the ratios of its bytes to the model's."""
+def profile_of(hw4, gpu, *arguments):
+    """The launches of a profile."""
     if shutil.which("ncu") is None or gpu.props.cc < 80:
         pytest.skip("there is no ncu for this GPU, or it lacks kernels")
-    result = hw4("profile", *arguments, "--set", "memory", "--format", "json", timeout=120)
+    result = hw4("profile", *arguments, "--format", "json", timeout=120)
     if "ERR_NVGPUCTRPERM" in result.stderr:
         pytest.skip("counters are closed")
     assert result.returncode == 0, result.stderr
-    for launch in json.loads(result.stdout)["launches"]:
+    return json.loads(result.stdout)["launches"]
+
+
+def profiled(hw4, gpu, *arguments):
+    """The launches of a profile, each as its kernel's name and the ratios of its bytes to the model's."""
+    for launch in profile_of(hw4, gpu, *arguments, "--set", "memory"):
         yield launch["kernel"], {one["name"]: one["ratio"] for one in launch["metrics"]}
 
 
@@ -68,6 +74,37 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu):
         assert least <= ratios["l2_to_l1"] <= 1.05, kernel
         assert ratios["dram_read"] == pytest.approx(1, abs=0.05), kernel
     assert seen >= {"half_mma", "backward_dq", "backward_dkdv", "backward_mma_dq"}
+
+
+@pytest.fixture(scope="module")
+def student(gpu, tmp_path_factory):
+    """The program that `make students` builds, and a case that it is right on."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("nvcc is not installed")
+    folder = tmp_path_factory.mktemp("student")
+    command = ["make", "-f", ROOT / "Makefile", "students", f"NVCC_ARCH=sm_{gpu.props.cc}"]
+    (folder / "kernels").symlink_to(ROOT / "kernels")
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    make_cases(folder, "t01", "t02")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["student", "student-padded"])
+def test_a_homework_is_right_at_both_head_sizes(hw4, student, name):
+    result = hw4("judge", "t01-t02", "--dir", student, "--program", student / name, timeout=120)
+    assert "2 of 2 cases AC" in result.stdout, result.stdout + result.stderr
+
+
+def test_a_homework_and_kernels_have_the_assignments_metrics_in_one_table(hw4, gpu, student):
+    programs = [word for name in ("student", "student-padded") for word in ("--program", student / name)]
+    options = ("--case", "t02", "--dir", student, "--set", "assignment")
+    launches = [*profile_of(hw4, gpu, "shared", "flash", *programs, *options)]
+    names = [(one["program"].rpartition("/")[2], one["kernel"]) for one in launches]
+    assert names == [
+        *(("", "shared"), ("", "flash")),
+        *(("student", "attention<64>"), ("student-padded", "attention<64>")),
+    ]
+    assert all(len([one for one in launch["metrics"] if one["asked"] and one["value"]]) == 6 for launch in launches)
 
 
 def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):

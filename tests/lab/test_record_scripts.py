@@ -1,6 +1,7 @@
 """The scripts that make the records of kernels of files, and of `split` without warpgroups."""
 
 import json
+import os
 import sys
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from helpers import run_script
 from benchmarks import without_warpgroups
 from benchmarks.rungs import with_measured
 from hw4cli.cli.bench import bench
+from hw4cli.cli.profile import profile
 from hw4cli.cli.tune import tune
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
@@ -59,6 +61,23 @@ def test_the_scripts_ask_for_tuning_and_for_every_kernel_over_n(tmp_path):
     assert asked["h100-energy"]["sustained"]
     (profiled,) = (call for call in calls if "profile" in call)
     assert {*VARIANTS} - {"float64"} <= {*profiled}
+
+
+def test_every_rung_and_a_homework_are_profiled_in_one_call(tmp_path):
+    made = tmp_path / "make"
+    made.write_text(f"#!/bin/sh\necho $* > {tmp_path}/targets\n")
+    made.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    result, calls = run_script("figures.sh", tmp_path, "h200", WHAT="assignment", PATH=path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "targets").read_text() == "students\n"
+    generated, profiled = (call[2:] for call in calls)
+    assert generated == ["gen", "t20", "--no-answers"]
+    options = profile.make_context("profile", profiled[1:]).params
+    assert {*options["kernels"]} == {*VARIANTS} - {"float64"}
+    assert (options["programs"], options["case"]) == (("./student", "./student-padded"), "t20")
+    assert options["output"] == tmp_path / "h200-assignment.json"
+    assert options["sets"][0] == "assignment"
 
 
 def test_the_script_names_a_record_that_it_does_not_know(tmp_path):

@@ -1,7 +1,17 @@
 """Tables that pages show of profiles, of tuning, of energy and of two builds."""
 
 from benchmarks.facts import tuned_source
-from benchmarks.measuretables import builds, candidates, counters, energy, over_lengths, quickly, rung_limits, tuned
+from benchmarks.measuretables import (
+    assignment,
+    builds,
+    candidates,
+    counters,
+    energy,
+    over_lengths,
+    quickly,
+    rung_limits,
+    tuned,
+)
 from hw4cli.lab.tune import TunedRow
 
 
@@ -37,6 +47,23 @@ def test_a_profile_shows_metrics_beside_the_models_ratio_and_the_limit():
         "the issue slots, 84 %",
     ]
     assert "(B, N, d) = (4, 16384, 64); commit abc" in text
+
+
+def test_the_assignments_metrics_stand_in_a_line_for_each_launch_with_its_program():
+    def launch(kernel, occupancy, **facts):
+        return {"kernel": kernel, "metrics": [{"name": "achieved_occupancy", "value": occupancy}], **facts}
+
+    facts = {"gpu": "NVIDIA H200", "tool": "Nsight Compute", "commit": "abc", "date": "2026-11-23"}
+    both = [launch("flash", 0.2, program=""), launch("attention<64>", 0.9, program="./student")]
+    text = assignment([{**facts, "of": "flash, ./student on t20, (B, N, d) = (100, 2048, 64)", "launches": both}])
+    assert [line[::2] for line in cells(text)] == [
+        ["launch", "occupancy", "shared load, GB/s", "global load, GB/s"],
+        ["flash", "0.2", "-", "-"],
+        ["./student: attention<64>", "0.9", "-", "-"],
+    ]
+    assert "; t20, (B, N, d) = (100, 2048, 64); commit abc" in text
+    alone = assignment([{**facts, "of": "./hw4 on t28", "launches": [launch("split", 0.1)]}])
+    assert cells(alone)[1][0] == "split", "older profiles have one program, or none"
 
 
 def row(kernel, tile, median, own=False, status="ok"):

@@ -1,0 +1,97 @@
+"""`hw4 profile` of kernels and of programs in one table, by an ncu that answers each as it was recorded."""
+
+import csv
+import json
+import re
+
+import pytest
+from helpers import ROOT, fits, on_a_terminal
+
+RECORDED = (ROOT / "benchmarks/h100-ncu-t28.csv").read_text()
+SYMBOL = "void attention<64>(const float *, const float *, const float *, float *, int)"
+# Recorded launches, as if they were a program's: one called so by its author, and one called as hw4's is.
+STUDENTS = "\n".join(
+    line for line in RECORDED.splitlines() if not re.search(r'"(split_convert|flash_combine|exact)', line)
+).replace('"flash"', f'"{SYMBOL}"')
+SIX = [
+    *("achieved_occupancy", "sm_efficiency, %", "shared_load_throughput, GB/s", "shared_store_throughput, GB/s"),
+    *("gld_throughput, GB/s", "gst_throughput, GB/s"),
+]
+
+
+@pytest.fixture
+def programs(tools, folder, tmp_path, monkeypatch):
+    """Two programs in this folder; hw4's kernels and those of each program are counted as they were recorded."""
+    assert (STUDENTS.count(SYMBOL), STUDENTS.count('"split"')) == (1, 1)
+    for name in ("first", "second"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    tools(ncu=RECORDED, others={"/first": STUDENTS, "/second": STUDENTS.replace("attention", "mine")})
+    return ("--program", "./first", "--program", "./second", "--case", "t01", "--dir", folder)
+
+
+def test_kernels_and_programs_stand_in_one_table(hw4, programs):
+    result = hw4("profile", "flash", "split", *programs)
+    assert result.returncode == 0, result.stderr
+    title, _, header, *lines = result.stdout.splitlines()
+    assert title.startswith("flash, split, ./first, ./second on t01, (B, N, d) = (320, 128, 32): NVIDIA H100")
+    columns = re.split(r"  +", header)
+    assert columns[:3] == ["metric", "flash", "flash_combine"]
+    assert columns[-4:] == [
+        *("./first: attention<64>", "./first: split"),
+        *("./second: mine<64>", "./second: split"),
+    ]
+    assert [re.split(r"  +", line)[0] for line in lines[:6]] == SIX
+    occupancy = re.split(r"  +", lines[0])
+    assert len(occupancy) == len(columns)
+    assert occupancy[1] == occupancy[columns.index("./first: attention<64>")] == "0.1808"
+
+
+def test_the_model_is_beside_hw4s_launches_alone_though_a_program_has_one_of_that_name(hw4, programs):
+    record = json.loads(hw4("profile", "flash", "split", *programs, "--format", "json").stdout)
+    ratios = {
+        (one["program"], one["kernel"]): any(metric["ratio"] for metric in one["metrics"]) for one in record["launches"]
+    }
+    assert ratios["", "split"]
+    assert not ratios["./first", "split"]
+    assert {program for program, _ in ratios} == {"", "./first", "./second"}
+
+
+def test_each_program_has_its_sentence_and_hw4s_kernels_have_one(hw4, programs):
+    last = hw4("profile", "flash", "split", *programs).stdout.splitlines()[-6:]
+    begins = [line.partition(": nearest limit")[0] for line in last if "nearest limit" in line]
+    assert begins == ["flash", "./first: attention<64>", "./second: mine<64>"]
+
+
+def test_nvprofs_form_and_csv_say_whose_a_kernel_is(hw4, programs):
+    shown = hw4("profile", "flash", *programs, "--format", "nvprof").stdout
+    assert "    Kernel: flash\n" in shown
+    assert "    Kernel: ./first: split\n" in shown
+    rows = list(csv.DictReader(hw4("profile", "flash", *programs, "--format", "csv").stdout.splitlines()))
+    assert {(row["program"], row["kernel"]) for row in rows} >= {("", "flash"), ("./second", "mine<64>")}
+
+
+def test_of_one_program_alone_kernels_have_their_names_alone(hw4, programs):
+    result = hw4("profile", *programs[:2], *programs[4:])
+    assert result.stdout.startswith("./first on t01: NVIDIA H100")
+    assert re.split(r"  +", result.stdout.splitlines()[2]) == ["metric", "attention<64>", "split"]
+
+
+def test_the_table_of_all_fits_a_terminal_of_60_columns(programs):
+    code, shown = on_a_terminal(60, "profile", "flash", "split", *programs)
+    assert code == 0, shown
+    assert fits(shown, 60), shown
+
+
+def test_a_table_of_one_process_alone_is_kept_by_log_and_goes_over_lengths(hw4, programs):
+    for words, options in (
+        ("--log takes what is profiled at once", ("flash", *programs, "--log", "x")),
+        ("--log takes what is profiled at once", (*programs, "--log", "x")),
+        ("go with kernels alone", ("flash", *programs, "--sweep", "128,256")),
+        ("--case takes one case", ("flash", *programs[:4], "--case", "t01-t02")),
+        ("give one case", ("flash", *programs[:4])),
+    ):
+        result = hw4("profile", *options)
+        assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
+        assert words in result.stderr
