@@ -20,6 +20,7 @@ SOURCE = "roofs/roofs"  # in kernels/
 THREADS, CHAINS, WARP = 256, 16, 32
 L2_BUFFER = {True: 8 << 20, False: 1 << 20}  # bytes that stay in the L2 cache, by whether there are 4 MB or more of it
 FIRST_ROUNDS, LEAST_MS, SAMPLES = 64, 5.0, 7
+DEPTHS = {"fp16": 16, "bf16": 16, "tf32": 8, "int8": 32}  # numbers that the tensor cores' instructions sum at once
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,16 @@ KERNELS = (
     RoofKernel(SHARED, "roof_shared", "GB", 16 * CHAINS, 4, 16 * THREADS * 4),
     RoofKernel(FFMA, "roof_ffma", "TFLOP", 2 * 8 * CHAINS),
     RoofKernel(EXP2, "roof_exp2", "Gexp", 8 * CHAINS),
-    RoofKernel("mma.sync fp16", "roof_mma_fp16", "TFLOP", 2 * 16 * 8 * 16 * CHAINS / WARP, 4, 0, 80),
-    RoofKernel("mma.sync bf16", "roof_mma_bf16", "TFLOP", 2 * 16 * 8 * 16 * CHAINS / WARP, 4, 0, 80),
-    RoofKernel("mma.sync tf32", "roof_mma_tf32", "TFLOP", 2 * 16 * 8 * 8 * CHAINS / WARP, 4, 0, 80),
-    RoofKernel("wgmma fp16", "roof_wgmma_fp16", "TFLOP", 2 * 64 * 128 * 16 * CHAINS / 128, 2, 4096, 90, True),
+    *(
+        RoofKernel(f"mma.sync {kind}", f"roof_mma_{kind}", "TFLOP", 2 * 16 * 8 * depth * CHAINS / WARP, 4, 0, 80)
+        for kind, depth in DEPTHS.items()
+    ),
+    *(
+        RoofKernel(
+            f"wgmma {kind}", f"roof_wgmma_{kind}", "TFLOP", 2 * 64 * 128 * depth * CHAINS / 128, 2, 4096, 90, True
+        )
+        for kind, depth in DEPTHS.items()
+    ),
 )
 FP16 = ("wgmma fp16", "mma.sync fp16")  # of which the faster stands for the tensor cores
 

@@ -19,8 +19,9 @@ MEASURED, DATA_SHEET = "measured", "data sheet"
 
 
 def unit_of(name: str) -> str:
-    """The unit of a rate: that of a resource, or TFLOP/s of one of the tensor cores' paths ("wgmma fp16")."""
-    return f"{UNITS.get(name, UNITS[TENSOR])}/s"
+    """The unit of a rate: that of a resource, or TFLOP/s of one of the tensor cores' paths ("wgmma fp16"), of integers
+    TOP/s."""
+    return "TOP/s" if name.endswith("int8") else f"{UNITS.get(name, UNITS[TENSOR])}/s"
 
 
 def folder() -> Path:

@@ -18,7 +18,7 @@ from hw4cli.errors import InputError
 from hw4cli.measure import roofkernels
 from hw4cli.measure.gpus import model_for
 from hw4cli.measure.roofkernels import KERNELS, SOURCE, options
-from hw4cli.measure.roofs import checked, keep, kept, path_of, rates_of
+from hw4cli.measure.roofs import checked, keep, kept, path_of, rates_of, unit_of
 from hw4cli.resources import kernel_source
 
 RECORD = ROOT / "benchmarks/roofs/h100.json"
@@ -74,7 +74,10 @@ def test_a_rate_is_what_all_threads_do_by_the_time_of_the_launch(monkeypatch, cc
     assert rates["FFMA"] == pytest.approx(2 * 8 * 16 * 1e9 / 1e12)  # of a thread and round, in a nanosecond
     assert rates["shared memory"] == pytest.approx(16 * 16)
     assert ("tensor cores" in rates) == (cc >= 80)
-    assert ("wgmma fp16" in rates) == (cc == 90)
+    for kind in ("fp16", "bf16", "tf32", "int8"):
+        assert (f"mma.sync {kind}" in rates) == (cc >= 80)
+        assert (f"wgmma {kind}" in rates) == (cc == 90)
+    assert [unit_of(name) for name in ("DRAM", "wgmma fp16", "mma.sync int8")] == ["GB/s", "TFLOP/s", "TOP/s"]
 
 
 def test_the_record_of_an_h100_is_near_its_data_sheet():
