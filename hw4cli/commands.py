@@ -15,7 +15,7 @@ COMMANDS = {
     "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
     "explain": "Show how KERNELS are launched for a case, what they move and compute, and what limits them.",
     "profile": "Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.",
-    "roofs": "Measure what this GPU reaches: copy, L2 cache, shared memory, FFMA, exp2, tensor cores.",
+    "roofs": "Measure what this GPU reaches: copy, L2 cache, shared memory, FMA, exp2, tensor cores.",
     "tune": "Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).",
     "new-kernel": "Begin a kernel of your own: NAME.cu, from one of the ladder.",
     "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",

@@ -20,7 +20,7 @@ from hw4cli.text.words import columns, print_message, wrapped
 @click.option("--output", type=FILE, help="Write the record there as JSON, too.")
 @click.pass_context
 def roofs(ctx: click.Context, /, gpu: str | None, form: str, output: Path | None) -> int:
-    """Measure what this GPU reaches: copy, L2 cache, shared memory, FFMA, exp2, tensor cores.
+    """Measure what this GPU reaches: copy, L2 cache, shared memory, FMA, exp2, tensor cores.
 
     Each rate is the median of runs of a kernel that does one thing. The record is kept for this GPU, and `hw4 explain`
     goes by it from then on; see docs/explain.md. Takes some 5 seconds.

@@ -62,6 +62,7 @@ class LaunchFacts:
             "shared_bytes_moved": model.shared,
             "shared_bytes_of_tensor_cores": model.operands,
             "ffma_flops": model.ffma_flops,
+            "dfma_flops": model.dfma_flops,
             "tensor_flops": model.tensor_flops,
             "int8_operations": model.int8_operations,
             "exponentials": model.exponentials,

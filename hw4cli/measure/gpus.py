@@ -10,14 +10,17 @@ from dataclasses import dataclass, replace
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.errors import InputError
 
-# Lanes of a multiprocessor, by compute capability: float32 FMA, exp2 (special function units); CUDA programming guide,
-# throughput of native arithmetic instructions.
-LANES = {61: (128, 32), 70: (64, 16), 75: (64, 16), 80: (64, 16), 86: (128, 16), 89: (128, 16), 90: (128, 16)}
-NEWEST_LANES = (128, 16)
+# Lanes of a multiprocessor, by compute capability: float32 FMA, exp2 (special function units), float64 FMA; CUDA
+# programming guide, throughput of native arithmetic instructions.
+LANES = {
+    **{61: (128, 32, 4), 70: (64, 16, 32), 75: (64, 16, 2), 80: (64, 16, 32), 86: (128, 16, 2), 89: (128, 16, 2)},
+    **{90: (128, 16, 64), 100: (128, 16, 64), 103: (128, 16, 2)},
+}
+NEWEST_LANES = (128, 16, 2)
 # Of AMD's compute units: four SIMDs of 16 lanes, which on CDNA 2 do two products each at once (v_pk_fma_f32: the
 # compiler takes it for nine of ten products of flash). That is also the rate of its fp32 matrix cores.
-AMD_LANES = {"gfx90a": (128, 16)}
-OTHER_AMD_LANES = (64, 16)
+AMD_LANES = {"gfx90a": (128, 16, 64)}
+OTHER_AMD_LANES = (64, 16, 32)
 # Bytes that a multiprocessor takes a clock: of shared memory; of the L2 cache, where all do (estimated: 30 on an H100).
 SHARED_BYTES, L2_BYTES = 128, 32
 # Of an L2 cache, the share that holds what is read again: on an H200, whose driver says 60 MB, one half of a buffer of
@@ -25,8 +28,8 @@ SHARED_BYTES, L2_BYTES = 128, 32
 # capacity; of other GPUs the same share is assumed.
 HOLDS = 0.72
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
-DRAM, L2, SHARED, FFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "exp2", "tensor cores"
-UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
+DRAM, L2, SHARED, FFMA, DFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "DFMA", "exp2", "tensor cores"
+UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", DFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
 SCALES = {"GB": 1e9, "TFLOP": 1e12, "Gexp": 1e9}
 
 
@@ -57,14 +60,15 @@ class GpuModel:
     @property
     def rates(self) -> dict[str, float]:
         """The best rate of each resource in its unit of UNITS a second."""
-        fma, special = LANES.get(self.cc, NEWEST_LANES)
+        fma, special, doubles = LANES.get(self.cc, NEWEST_LANES)
         if self.gfx:
-            fma, special = AMD_LANES.get(self.gfx, OTHER_AMD_LANES)
+            fma, special, doubles = AMD_LANES.get(self.gfx, OTHER_AMD_LANES)
         found = {
             DRAM: self.dram,
             L2: self.sms * L2_BYTES * self.clock,
             SHARED: self.sms * SHARED_BYTES * self.clock,
             FFMA: self.sms * 2 * fma * self.clock / 1e3,
+            DFMA: self.sms * 2 * doubles * self.clock / 1e3,
             EXP2: self.sms * special * self.clock,
         }
         return found if self.tensor is None else {**found, TENSOR: self.tensor}

@@ -16,7 +16,7 @@ from hw4cli.compute.formulas import FLOAT, ceil_div, first_batches
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
 from hw4cli.device.occupancy import occupancy
-from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SHARED, TENSOR
+from hw4cli.measure.gpus import DFMA, DRAM, EXP2, FFMA, L2, SHARED, TENSOR
 from hw4cli.problem.shape import Shape
 from hw4cli.stepper.blocks import BlockKeys, blocks_of, parts_of, plan_again, shares, tiles_of
 from hw4cli.stepper.cache import SCATTERED_WAYS, left
@@ -36,8 +36,9 @@ MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwar
 @dataclass(frozen=True)
 class LaunchModel:
     """What one launch moves and computes: bytes read and written of device memory and of the L2 cache (None: not
-    known), bytes of shared memory that threads read and write, and that tensor cores read, FLOPs on CUDA cores or on
-    tensor cores as tiles are computed, exponentials by special units, and tiles of BR x BC scores that are computed."""
+    known), bytes of shared memory that threads read and write, and that tensor cores read, FLOPs on CUDA cores (of
+    float32, of float64) or on tensor cores as tiles are computed, exponentials by special units, and tiles of BR x BC
+    scores that are computed."""
 
     symbol: str
     dram: Bytes
@@ -48,6 +49,7 @@ class LaunchModel:
     tensor_flops: int = 0
     exponentials: int = 0
     tiles: int = 0
+    dfma_flops: int = 0
     int8_operations: int = 0  # of tensor cores, on integers of 8 bits: twice as fast as FLOPs of fp16
 
     @property
@@ -58,6 +60,7 @@ class LaunchModel:
             L2: sum(self.l2) if self.l2 else None,
             SHARED: (self.shared or 0) + self.operands,
             FFMA: self.ffma_flops,
+            DFMA: self.dfma_flops,
             TENSOR: self.tensor_flops + self.int8_operations / 2,
             EXP2: self.exponentials,
         }
@@ -142,7 +145,16 @@ def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None
         more = other or (0, 0)
         return mine and (part(mine[0]) + more[0], part(mine[1]) + more[1])
 
-    numbers = ("shared", "operands", "ffma_flops", "tensor_flops", "exponentials", "tiles", "int8_operations")
+    numbers = (
+        "shared",
+        "operands",
+        "ffma_flops",
+        "tensor_flops",
+        "exponentials",
+        "tiles",
+        "dfma_flops",
+        "int8_operations",
+    )
     scaled: dict[str, Any] = {name: part(getattr(model, name)) for name in numbers}
     dram = moved(model.dram, beside.dram if beside else None)
     return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
@@ -174,6 +186,7 @@ def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: Devic
         by_tensor_cores,
         0 if doubles else int(pairs * _exponentials(plan)) - by_polynomial,
         B * blocks.tiles(BC),
+        2 * 3 * shape.d * pairs if doubles else 0,  # Q K^T twice
         2 * integers * pairs,
     )
 

@@ -13,7 +13,7 @@ from hw4cli.device.gpu import Gpu, as_file
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import CompileError, MachineError
 from hw4cli.lab.record import provenance
-from hw4cli.measure.gpus import DRAM, EXP2, FFMA, L2, SCALES, SHARED, TENSOR
+from hw4cli.measure.gpus import DFMA, DRAM, EXP2, FFMA, L2, SCALES, SHARED, TENSOR
 from hw4cli.measure.roofs import SCHEMA, unit_of
 
 SOURCE = "roofs/roofs"  # in kernels/
@@ -46,6 +46,7 @@ KERNELS = (
     RoofKernel(L2, "roof_l2", "GB", 16 * CHAINS),
     RoofKernel(SHARED, "roof_shared", "GB", 16 * CHAINS, 4, 16 * THREADS * 4),
     RoofKernel(FFMA, "roof_ffma", "TFLOP", 2 * 8 * CHAINS),
+    RoofKernel(DFMA, "roof_dfma", "TFLOP", 2 * 8 * CHAINS),
     RoofKernel(EXP2, "roof_exp2", "Gexp", 8 * CHAINS),
     *(
         RoofKernel(f"mma.sync {kind}", f"roof_mma_{kind}", "TFLOP", 2 * 16 * 8 * depth * CHAINS / WARP, 4, 0, 80)

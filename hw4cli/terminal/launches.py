@@ -120,6 +120,7 @@ def traffic_table(facts: "Sequence[LaunchFacts]") -> Table:
     def line(fact: "LaunchFacts") -> list[str]:
         model = fact.model
         by = {"tensor": model.tensor_flops, "int8": model.int8_operations, "FFMA": model.ffma_flops}
+        by |= {"DFMA": model.dfma_flops}
         flops = sum(by.values())
         return [
             fact.symbol,

@@ -13,16 +13,20 @@ extern __shared__ uint4 shared[];
 // fp16 or bf16 numbers between 1/2 and 1 and their negatives, two in 32 bits: zeros would take less power than data does.
 __device__ __forceinline__ unsigned pair_of_halves(unsigned n) { return (n * 2654435761u & 0x83ff83ffu) | 0x38003800u; }
 
-extern "C" __global__ void __launch_bounds__(THREADS) roof_ffma(float* to, int rounds) {
-    float x[CHAINS];
-    const float a = 0.999f + 1e-9f * rounds, b = 1e-3f * threadIdx.x;
+template <class T> __device__ __forceinline__ void multiply_and_add(float* to, int rounds, T a, T b) {
+    T x[CHAINS], sum = 0;
     UNROLL for (int n = 0; n < CHAINS; n++) x[n] = n + b;
     for (int r = 0; r < rounds; r++)
         UNROLL for (int k = 0; k < 8; k++)
-            UNROLL for (int n = 0; n < CHAINS; n++) x[n] = fmaf(x[n], a, b);
-    float sum = 0;
+            UNROLL for (int n = 0; n < CHAINS; n++) x[n] = fma(x[n], a, b);
     UNROLL for (int n = 0; n < CHAINS; n++) sum += x[n];
     if (sum == -1) *to = sum;
+}
+extern "C" __global__ void __launch_bounds__(THREADS) roof_ffma(float* to, int rounds) {
+    multiply_and_add(to, rounds, 0.999f + 1e-9f * rounds, 1e-3f * threadIdx.x);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) roof_dfma(float* to, int rounds) {
+    multiply_and_add(to, rounds, 0.999 + 1e-9 * rounds, 1e-3 * threadIdx.x);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) roof_exp2(float* to, int rounds) {

@@ -55,6 +55,16 @@ def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
     assert "989 TFLOP/s (data sheet)" in last
 
 
+def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
+    few = rows(hw4("explain", "float64", "--case", "t28", "--gpu", "GTX 1080", "--format", "json"))[0]
+    flops = 1.5 * Shape(4, 16384, 64).flops  # QK^T is computed twice
+    assert (few["roof"], few["dfma_flops"], few["ffma_flops"]) == ("DFMA", flops, 0)
+    assert few["least_seconds"]["DFMA"] == pytest.approx(flops / 277.3e9, rel=1e-3)
+    many = rows(hw4("explain", "float64", "--case", "t28", "--gpu", "H100", "--format", "json"))[0]
+    assert many["roof"] == "shared memory"
+    assert "412.3  DFMA" in hw4("explain", "float64", "--case", "t28").stdout
+
+
 def test_it_fits_a_terminal_of_60_columns(hw4):
     code, shown = on_a_terminal(60, "explain", "flash", "naive", "--shape", "2,1000,64", "--causal", "--gpu", "7.5")
     assert code == 0, shown
