@@ -13,7 +13,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_shape, chosen_workload, launch_table
+from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_shape, chosen_workload, compiled_table, launch_table
 from hw4cli.terminal.options import (
     FILE,
     causal_option,
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from hw4cli.measure.profilers import ProfiledGpu
 
 SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.measure.metrics, which completion need not import
-# Of a launch, what is known where counters are closed: fields of LaunchFacts.record.
-STATIC = (
-    "launch",
-    "grid",
-    "threads",
-    "registers",
-    "spilled_bytes",
-    "shared_bytes",
-    "blocks",
-    "occupancy",
-    "limited_by",
-)
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
@@ -205,26 +193,24 @@ def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> N
 
 def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", form: str) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
-    from hw4cli.device.kernelcheck import compiler_for
-    from hw4cli.measure.explanation import explain_plan
+    from hw4cli.arraymodel.static import FIELDS, of_kernels, of_program
     from hw4cli.measure.gpus import model_for
     from hw4cli.text import tables
 
-    props = model_for(gpu.name, gpu.cc).props
-    try:
-        compiler = compiler_for(props)
-    except MachineError:
-        compiler = None
-    facts = [
-        fact
-        for job in jobs
-        for plan, models in job.planned
-        for fact in explain_plan(plan.variant, plan, models, props, {}, compiler)[0]
-    ]
-    known = [{name: value for name, value in fact.record().items() if name in STATIC} for fact in facts]
+    props, width = model_for(gpu.name, gpu.cc).props, columns(sys.stdout)
+    facts = of_kernels(jobs, props)
+    known = [{"program": "", **{name: fact.record()[name] for name in FIELDS}} for fact in facts]
+    for job in jobs:
+        try:
+            known += [{"program": job.program, **row} for row in (of_program(job, props) if job.program else ())]
+        except MachineError as reason:
+            print_message(reason)
     if form == "json":
         click.echo(json.dumps(known, indent=1))
     elif form == "csv":
         click.echo(tables.comma_separated(known), nl=False)
-    elif facts:
-        click.echo(tables.plain(*launch_table(facts), columns(sys.stdout)), nl=False)
+    else:
+        if facts:
+            click.echo(tables.plain(*launch_table(facts), width), nl=False)
+        if known[len(facts) :]:
+            click.echo("\n" * bool(facts) + tables.plain(*compiled_table(known[len(facts) :]), width), nl=False)

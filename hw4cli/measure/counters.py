@@ -80,7 +80,7 @@ def _is_header(line: str) -> bool:
 def _add(found: dict[str, Launch], cells: Iterator[tuple[Cells, str, float]], name: str, number: str) -> None:
     """Add counters to the launches that they are of: those of one number, else of one kernel's name."""
     for row, counter, value in cells:
-        kernel = _symbol(row.get(name, ""))
+        kernel = symbol(row.get(name, ""))
         made = Launch(kernel, grid=row.get("Grid Size", ""), gpu=_gpu(row))
         launch = found.setdefault(f"{row.get(number, '')} {kernel}", made)
         launch.values[counter] = value
@@ -92,7 +92,7 @@ def _gpu(row: Cells) -> str:
     return "" if name.isdecimal() else printable(re.sub(r" \(\d+\)$", "", name))
 
 
-def _symbol(name: str) -> str:
+def symbol(name: str) -> str:
     """A function's name without its result and its parameters."""
     return printable(name.partition("(")[0].removeprefix("void ").strip())
 
@@ -132,7 +132,7 @@ def _of_rocprof(rows: Sequence[Cells]) -> Iterator[tuple[Cells, str, float]]:
 def _add_nvprof(found: dict[str, Launch], rows: Sequence[Cells], name: str) -> None:
     """nvprof's lines: the unit stands behind a value. Events have no average that is called Avg in old versions."""
     for row in rows:
-        kernel, counter = _symbol(row.get(name, "")), row.get("Metric Name") or row.get("Event Name") or ""
+        kernel, counter = symbol(row.get(name, "")), row.get("Metric Name") or row.get("Event Name") or ""
         average = number(row.get("Avg", ""), "")
         if not counter or average is None:
             continue

@@ -16,7 +16,8 @@ from hw4cli.system.nvidia import first_visible
 from hw4cli.system.process import run_with_descendants
 from hw4cli.text.words import printable
 
-EXECUTABLES = {NVPROF: "nvprof", NCU: "ncu", ROCPROF: "rocprofv3"}
+CUOBJDUMP = "cuobjdump"  # which shows what a program's machine code takes, without running it
+EXECUTABLES = {NVPROF: "nvprof", NCU: "ncu", ROCPROF: "rocprofv3", CUOBJDUMP: "cuobjdump"}
 PLACES = {  # beside PATH, the newest last
     NVPROF: ("{CUDA_PATH}/bin/nvprof", "{CUDA_HOME}/bin/nvprof", "/usr/local/cuda*/bin/nvprof"),
     NCU: (
@@ -24,12 +25,14 @@ PLACES = {  # beside PATH, the newest last
         "/opt/nvidia/nsight-compute/*/ncu",
     ),
     ROCPROF: ("/opt/rocm*/bin/rocprofv3",),
+    CUOBJDUMP: ("{CUDA_PATH}/bin/cuobjdump", "{CUDA_HOME}/bin/cuobjdump", "/usr/local/cuda*/bin/cuobjdump"),
 }
 NEWEST_NVPROF_CC = 70  # nvprof's last GPU; a later ncu than 2019's starts at 7.0, today's at 7.5
 GET = {
     NVPROF: "CUDA 12 and older have it: module load cuda/12",
     NCU: "it comes with the CUDA toolkit: module load cuda",
     ROCPROF: "it comes with ROCm: module load rocm",
+    CUOBJDUMP: "it comes with the CUDA toolkit: module load cuda",
 }
 CLOSED = re.compile(r"ERR_NVGPUCTRPERM|CUPTI_ERROR_INSUFFICIENT_PRIVILEGES|insufficient privileges", re.IGNORECASE)
 UNKNOWN = re.compile(r"(?:[Ff]ailed to find|[Ii]nvalid|[Uu]nknown) metrics?:? *['\"]?([\w.]+)")

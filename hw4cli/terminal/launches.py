@@ -113,6 +113,19 @@ def launch_table(facts: "Sequence[LaunchFacts]") -> Table:
     return [*header, "waves", "last wave", "limited by"], lines
 
 
+def compiled_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Resources and occupancy of a program's kernels, of hw4cli.arraymodel.static."""
+    header = ["program", "kernel", "threads", "registers", "stack", "shared KB", "blocks/SM", "occupancy", "limited by"]
+    return header, [
+        [
+            *(row["program"], row["launch"], str(row["threads"]), str(row["registers"]), str(row["spilled_bytes"])),
+            *(f"{row['shared_bytes'] / 1024:.1f}", str(row["blocks"]), f"{row['occupancy']:.0%}"),
+            ", ".join(row["limited_by"]),
+        ]
+        for row in rows
+    ]
+
+
 def traffic_table(facts: "Sequence[LaunchFacts]") -> Table:
     """What each launch moves and computes, by the model."""
     header = ["launch", "DRAM read MB", "written", "L2 to SM MB", "SM to L2 MB", "shared GB", "GFLOP", "by", "Gexp"]
