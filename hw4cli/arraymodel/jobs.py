@@ -43,6 +43,21 @@ class Together:
     jobs: tuple[Job, ...]
 
 
+def startable(
+    kernels: Sequence[str], shapes: Sequence[Shape], gpu: ProfiledGpu
+) -> tuple[list[str], list[MachineError]]:
+    """Which kernels the GPU can start on all shapes, and why not the others."""
+    found, reasons = [], []
+    for name in kernels:
+        try:
+            for shape in shapes:
+                kernel_named(name).plan(shape, model_for(gpu.name, gpu.cc).props)
+            found.append(name)
+        except MachineError as reason:
+            reasons.append(reason)
+    return found, reasons
+
+
 def of_files(
     kernels: Sequence[str], programs: Sequence[Job], shapes: Sequence[Shape], case: Case | None, gpu: ProfiledGpu
 ) -> list[Together]:
@@ -50,7 +65,7 @@ def of_files(
 
     Raises InputError for a wrong file, MachineError where the GPU cannot run a kernel.
     """
-    names = ", ".join([*dict.fromkeys(kernels), *(one.program for one in programs)])
+    names = ", ".join([*kernels, *(one.program for one in programs)])
     found = []
     for shape in shapes:
         where = f"(B, N, d) = {shape}"
@@ -63,10 +78,9 @@ def of_files(
 
 def _kernel_job(kernels: Sequence[str], shape: Shape, seed: int, gpu: ProfiledGpu) -> Job:
     model = model_for(gpu.name, gpu.cc)
-    names = list(dict.fromkeys(kernels))
-    plans = [kernel_named(name).plan(shape, model.props) for name in names]
+    plans = [kernel_named(name).plan(shape, model.props) for name in kernels]
     planned = tuple((plan, launch_models(plan, shape, model.props, model.cache)) for plan in plans)
-    own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in names], shape, seed)
+    own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in kernels], shape, seed)
     return Job([*python_command("measure.target", "-P"), own], planned=planned)
 
 
@@ -81,12 +95,12 @@ def program_jobs(programs: Sequence[Sequence[str]], case: Case, folder: Path, pl
 
 def of_arrays(kernels: Sequence[str], arrays: NamedWorkload, text: str, gpu: ProfiledGpu) -> Together:
     """Kernels of arrays. Raises MachineError where the GPU cannot run one."""
-    model, names = model_for(gpu.name, gpu.cc), list(dict.fromkeys(kernels))
+    model = model_for(gpu.name, gpu.cc)
     props = model.props
-    plans = [plan_of(name, arrays.work, props) for name in names]
-    target = [*python_command("arraymodel.target", "-P"), array_arguments(names, text)]
+    plans = [plan_of(name, arrays.work, props) for name in kernels]
+    target = [*python_command("arraymodel.target", "-P"), array_arguments(list(kernels), text)]
     planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
-    return Together(f"{', '.join(names)} on (B, H, N, d) = {described(arrays.work)}", (Job(target, planned=planned),))
+    return Together(f"{', '.join(kernels)} on (B, H, N, d) = {described(arrays.work)}", (Job(target, planned=planned),))
 
 
 def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[list[ProfiledLaunch], str]:

@@ -13,12 +13,14 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.launches import (
+    ALL,
     ARRAY_KERNELS,
     chosen_gpu,
     chosen_shape,
     chosen_workload,
     launch_table,
     traffic_table,
+    with_ladder,
 )
 from hw4cli.terminal.options import causal_option, format_option, shape_option, workload_option
 from hw4cli.terminal.params import KernelName, complete_cases
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, *ARRAY_KERNELS]), metavar="KERNELS...")
+@click.argument(
+    "kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, *ARRAY_KERNELS, ALL]), metavar="KERNELS..."
+)
 @click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
 @shape_option("A shape.")
 @causal_option("Causal attention: row i sees the keys 0 to i alone.")
@@ -56,6 +60,7 @@ def explain(
 
     Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate:
     the one that `hw4 roofs` measured on this GPU, or the data sheet's (docs/explain.md).
+    "all" is the whole ladder.
     Example: hw4 explain flash split --case t28 --gpu T4; hw4 explain half --workload tilelang
     """
     with Importing():
@@ -64,7 +69,7 @@ def explain(
         from hw4cli.measure.roofs import rates_of
         from hw4cli.text import tables
 
-    names = list(dict.fromkeys(kernels))
+    names = with_ladder(kernels)
     arrays = chosen_workload(ctx, names, workload, (case, shape, causal))
     chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
     planned = _planner(names, chosen, arrays)

@@ -13,7 +13,15 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_shape, chosen_workload, compiled_table, launch_table
+from hw4cli.terminal.launches import (
+    ALL,
+    ARRAY_KERNELS,
+    chosen_shape,
+    chosen_workload,
+    compiled_table,
+    launch_table,
+    with_ladder,
+)
 from hw4cli.terminal.options import (
     FILE,
     causal_option,
@@ -44,7 +52,7 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *ARRAY_KERNELS]), metavar="[KERNELS]...")
+@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *ARRAY_KERNELS, ALL]), metavar="[KERNELS]...")
 @click.option(
     "--program",
     "programs",
@@ -88,6 +96,8 @@ def profile(
 ) -> int:
     """Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.
 
+    "all" is the whole ladder, as far as the GPU can start it. Programs stand in one table with kernels.
+
     \b
     --set is
     assignment  occupancy, SM efficiency, throughputs
@@ -109,16 +119,17 @@ def profile(
         raise click.UsageError(
             "--shape, --causal and --sweep go with kernels alone: a program reads a case's file", ctx
         )
-    arrays = chosen_workload(ctx, kernels, workload, (case, shape, causal, sweep, programs))
+    names = with_ladder(kernels)
+    arrays = chosen_workload(ctx, names, workload, (case, shape, causal, sweep, programs))
     if log and (len(sweep) or 1) * (bool(kernels) + len(programs)) > 1:
         raise click.UsageError("--log takes what is profiled at once: kernels on one shape, or one program", ctx)
     if output and log and output.resolve() == log.resolve():
         raise click.UsageError("--output and --log are one file: give each a name of its own", ctx)
     commands = [program_command(program, ctx)[0] for program in dict.fromkeys(programs)]
     for path in filter(None, (output, log)):
-        check_place(path, *map(Path, [*kernels, *(word for command in commands for word in command)]))
+        check_place(path, *map(Path, [*names, *(word for command in commands for word in command)]))
     chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
-    for own in () if arrays else kernels:
+    for own in () if arrays else names:
         kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
     prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
     gpu = find_gpu(prefix)
@@ -131,12 +142,17 @@ def profile(
         from hw4cli.problem import suite
 
         if arrays:
-            wanted = [jobs.of_arrays(kernels, arrays, str(workload), gpu)]
+            wanted = [jobs.of_arrays(names, arrays, str(workload), gpu)]
         else:
             assert chosen is not None
             named = suite.select([case])[0] if case else None
             foreign = jobs.program_jobs(commands, named, folder, Path(place)) if named and commands else []
-            wanted = jobs.of_files(kernels, foreign, jobs.swept(chosen, sweep), named, gpu)
+            shapes = jobs.swept(chosen, sweep)
+            if ALL in kernels:
+                names, reasons = jobs.startable(names, shapes, gpu)
+                for reason in reasons:
+                    print_message(reason)
+            wanted = jobs.of_files(names, foreign, shapes, named, gpu)
         try:
             for one in wanted:
                 launches, text = jobs.profile(one, sets or ("assignment",), profiler)
@@ -144,8 +160,8 @@ def profile(
                     write_text(log, text)
                 _show(one.what, launches, profiler.tool, gpu, form)
                 records.append(record(profiler.tool, gpu.name, one.what, launches))
-        except ClosedCountersError as reason:
-            print_message(reason)
+        except ClosedCountersError as closed:
+            print_message(closed)
             _print_static(wanted[0].jobs, gpu, form)
             return ClosedCountersError.exit_code
     _publish(records, form, output)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.compute.plan import DeviceProperties
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 
@@ -18,7 +19,13 @@ OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
 OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "backward_atomic")
 ARRAY_KERNELS = (*OF_ARRAYS, *OF_GRADIENTS)  # those of hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
+ALL = "all"  # the whole ladder
 Table = tuple[list[str], list[list[str]]]  # header and lines
+
+
+def with_ladder(names: Sequence[str]) -> list[str]:
+    """Kernels, each once, with all of the ladder in the place of ALL."""
+    return list(dict.fromkeys(one for name in names for one in (VARIANTS if name == ALL else [name])))
 
 
 def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, causal: bool) -> Shape:

@@ -9,6 +9,7 @@ import pytest
 from helpers import fits, on_a_terminal
 
 from hw4cli.compute.plan import AMD_DEVICES
+from hw4cli.compute.variants import VARIANTS
 from hw4cli.measure.explanation import formula_tile
 from hw4cli.measure.gpus import MODELS, model_like, model_named
 from hw4cli.measure.roofs import path_of
@@ -63,6 +64,14 @@ def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
     many = rows(hw4("explain", "float64", "--case", "t28", "--gpu", "H100", "--format", "json"))[0]
     assert many["roof"] == "shared memory"
     assert "412.3  DFMA" in hw4("explain", "float64", "--case", "t28").stdout
+
+
+def test_all_is_the_whole_ladder(hw4):
+    found = rows(hw4("explain", "all", "--shape", "1,128,64", "--gpu", "H100", "--format", "json"))
+    assert [*dict.fromkeys(row["kernel"] for row in found)] == [*VARIANTS]
+    result = hw4("explain", "all", "--shape", "1,128,64", "--gpu", "GTX 1080", "--format", "csv")
+    assert (result.returncode, len(result.stderr.splitlines())) == (3, 4), result.stderr
+    assert "flash" in {row["kernel"] for row in csv.DictReader(result.stdout.splitlines())}
 
 
 def test_it_fits_a_terminal_of_60_columns(hw4):

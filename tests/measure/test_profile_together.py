@@ -7,6 +7,8 @@ import re
 import pytest
 from helpers import ROOT, fits, on_a_terminal
 
+from hw4cli.compute.variants import VARIANTS
+
 RECORDED = (ROOT / "benchmarks/h100-ncu-t28.csv").read_text()
 SYMBOL = "void attention<64>(const float *, const float *, const float *, float *, int)"
 # Recorded launches, as if they were a program's: one called so by its author, and one called as hw4's is.
@@ -82,6 +84,22 @@ def test_the_table_of_all_fits_a_terminal_of_60_columns(programs):
     code, shown = on_a_terminal(60, "profile", "flash", "split", *programs)
     assert code == 0, shown
     assert fits(shown, 60), shown
+
+
+def test_all_is_the_ladder_as_far_as_the_gpu_starts_it(hw4, programs, tools):
+    title = hw4("profile", "all", *programs).stdout.splitlines()[0]
+    assert title.startswith(f"{', '.join(VARIANTS)}, ./first, ./second on t01")
+    table = '"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
+    row = '"NVIDIA GeForce GTX 1080 (0)","flash",1,"achieved_occupancy","Achieved Occupancy",0.1,0.1,0.1\n'
+    tools(gpu="NVIDIA GeForce GTX 1080, 6.1", nvprof=table + row)
+    result = hw4("profile", "all", "--case", "t01")
+    assert (result.returncode, result.stdout.startswith("naive, paper, global, rowthread, smallbr, shared, warp")) == (
+        0,
+        True,
+    )
+    assert "hw4: kernel split needs compute capability 8.0, this GPU has 6.1" in result.stderr.splitlines()
+    result = hw4("profile", "split", "--case", "t01")
+    assert (result.returncode, len(result.stderr.splitlines())) == (3, 1)
 
 
 def test_a_table_of_one_process_alone_is_kept_by_log_and_goes_over_lengths(hw4, programs):
