@@ -173,16 +173,16 @@ def _differs(row: Record) -> bool:
 
 
 def candidates(records: list[Record]) -> str:
-    """Of the kernel that is the fastest on a workload, a line for each tile and knob that did not drop out."""
+    """Of the kernel that is the fastest on a workload, a line for each tile and knob that was timed."""
     lines = []
     for one in (one for record in records for one in record["workloads"]):
         timed = _timed(one)
-        for row in (row for row in timed if row.kernel == timed[0].kernel and row.status == "ok"):
+        for row in (row for row in timed if row.kernel == timed[0].kernel):
             spread = ((row.high or 0.0) - (row.low or 0.0)) / 2 / (row.median or 1.0)
             lines.append(
                 [
                     *_workload(one),
-                    row.name + " (its own)" * row.own,
+                    row.name + " (its own)" * row.own + " (dropped)" * (row.status == "dropped"),
                     f"{row.median:.4g}",
                     f"{spread:.1%}",
                     f"{(row.median or 0.0) / (timed[0].median or 1.0):.3f}",

@@ -115,12 +115,13 @@ def test_quick_tuning_is_shown_beside_the_fastest_of_every_tile():
     assert len(cells(quickly(full, tuning(*quick["workloads"][0]["rows"], shape=(1, 128, 64))))) == 1
 
 
-def test_candidates_are_those_of_the_fastest_kernel_that_did_not_drop_out():
+def test_candidates_are_those_of_the_fastest_kernel_with_those_that_dropped_out():
     rows = [row("flash", (128, 64), 5.0), row("flash", (128, 32), 5.5, own=True), row("split", (128, 64), 6.0)]
     text = candidates([tuning(*rows, row("flash", (32, 16), 7.0, status="dropped"))])
     assert [line[2:6] for line in cells(text)[1:]] == [
         ["flash 128x64", "5", "0.0%", "1.000"],
         ["flash 128x32 (its own)", "5.5", "0.0%", "1.100"],
+        ["flash 32x16 (dropped)", "7", "0.0%", "1.400"],
     ]
 
 
