@@ -19,17 +19,19 @@ def by_kernel(launches: Sequence[ProfiledLaunch]) -> dict[str, list[ProfiledLaun
 
 
 def table(launches: Sequence[ProfiledLaunch], width: int | None) -> str:
-    """The metrics, a column for each kernel: the mean of its launches."""
+    """The metrics, a column for each kernel: the mean of its launches. A line for each, where kernels are more."""
     kernels = by_kernel(launches)
     metrics = list(dict.fromkeys(row.metric for one in launches for row in one.rows if row.asked))
     counts = {kernel: sum(one.launch.count for one in own) for kernel, own in kernels.items()}
-    header = ["metric", *(kernel if counts[kernel] == 1 else f"{kernel} x{counts[kernel]}" for kernel in kernels)]
-    lines = []
+    cells = [["metric", *(kernel if counts[kernel] == 1 else f"{kernel} x{counts[kernel]}" for kernel in kernels)]]
     for metric in metrics:
         means = [_mean([row.value for row in _rows(own, metric)]) for own in kernels.values()]
         title = f"{metric.name}, {metric.unit}" if metric.unit else metric.name
-        lines.append([title, *("-" if mean is None else plain(mean) for mean in means)])
-    return tables.plain(header, lines, width)
+        cells.append([title, *("-" if mean is None else plain(mean) for mean in means)])
+    if len(kernels) > len(metrics):
+        cells = [list(column) for column in zip(*cells, strict=True)]
+        cells[0][0] = "launch"
+    return tables.plain(cells[0], cells[1:], width)
 
 
 def model_table(launches: Sequence[ProfiledLaunch], width: int | None) -> str:

@@ -33,21 +33,30 @@ def programs(tools, folder, tmp_path, monkeypatch):
     return ("--program", "./first", "--program", "./second", "--case", "t01", "--dir", folder)
 
 
+def cells(line):
+    return re.split(r"  +", line)
+
+
 def test_kernels_and_programs_stand_in_one_table(hw4, programs):
-    result = hw4("profile", "flash", "split", *programs)
+    result = hw4("profile", "flash", *programs[2:], "--set", "assignment", "--set", "memory")
     assert result.returncode == 0, result.stderr
     title, _, header, *lines = result.stdout.splitlines()
-    assert title.startswith("flash, split, ./first, ./second on t01, (B, N, d) = (320, 128, 32): NVIDIA H100")
-    columns = re.split(r"  +", header)
+    assert title.startswith("flash, ./second on t01, (B, N, d) = (320, 128, 32): NVIDIA H100")
+    columns = cells(header)
     assert columns[:3] == ["metric", "flash", "flash_combine"]
-    assert columns[-4:] == [
-        *("./first: attention<64>", "./first: split"),
-        *("./second: mine<64>", "./second: split"),
-    ]
-    assert [re.split(r"  +", line)[0] for line in lines[:6]] == SIX
-    occupancy = re.split(r"  +", lines[0])
+    assert columns[-2:] == ["./second: mine<64>", "./second: split"]
+    assert [cells(line)[0] for line in lines[:6]] == SIX
+    occupancy = cells(lines[0])
     assert len(occupancy) == len(columns)
-    assert occupancy[1] == occupancy[columns.index("./first: attention<64>")] == "0.1808"
+    assert occupancy[1] == occupancy[columns.index("./second: mine<64>")] == "0.1808"
+
+
+def test_where_launches_are_more_than_metrics_each_is_a_line(hw4, programs):
+    lines = hw4("profile", "flash", "split", *programs).stdout.splitlines()[2:]
+    assert cells(lines[0]) == ["launch", *SIX]
+    found = {cells(line)[0]: cells(line)[1:] for line in lines[1 : lines.index("")]}
+    assert [*found][-4:] == ["./first: attention<64>", "./first: split", "./second: mine<64>", "./second: split"]
+    assert found["flash"] == found["./first: attention<64>"]
 
 
 def test_the_model_is_beside_hw4s_launches_alone_though_a_program_has_one_of_that_name(hw4, programs):
@@ -77,7 +86,7 @@ def test_nvprofs_form_and_csv_say_whose_a_kernel_is(hw4, programs):
 def test_of_one_program_alone_kernels_have_their_names_alone(hw4, programs):
     result = hw4("profile", *programs[:2], *programs[4:])
     assert result.stdout.startswith("./first on t01: NVIDIA H100")
-    assert re.split(r"  +", result.stdout.splitlines()[2]) == ["metric", "attention<64>", "split"]
+    assert cells(result.stdout.splitlines()[2]) == ["metric", "attention<64>", "split"]
 
 
 def test_the_table_of_all_fits_a_terminal_of_60_columns(programs):
