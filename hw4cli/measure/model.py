@@ -145,17 +145,8 @@ def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None
         more = other or (0, 0)
         return mine and (part(mine[0]) + more[0], part(mine[1]) + more[1])
 
-    numbers = (
-        "shared",
-        "operands",
-        "ffma_flops",
-        "tensor_flops",
-        "exponentials",
-        "tiles",
-        "dfma_flops",
-        "int8_operations",
-    )
-    scaled: dict[str, Any] = {name: part(getattr(model, name)) for name in numbers}
+    computed = ("ffma_flops", "dfma_flops", "tensor_flops", "int8_operations", "exponentials", "tiles")
+    scaled: dict[str, Any] = {name: part(getattr(model, name)) for name in ("shared", "operands", *computed)}
     dram = moved(model.dram, beside.dram if beside else None)
     return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
 

@@ -84,7 +84,8 @@ def find_gpu(prefix: Sequence[str] = ()) -> ProfiledGpu:
     if not prefix and AMD_FILE.exists():
         return ProfiledGpu("AMD GPU", 0)
     raise MachineError(
-        "there is no GPU to profile, or nvidia-smi does not show it: on a cluster, add --srun '-p nvidia --gres=gpu:1'"
+        "there is no GPU to profile, or nvidia-smi does not show it: on a cluster, add --srun '-p nvidia "
+        "--gres=gpu:1'; hw4 explain needs none"
     )
 
 
