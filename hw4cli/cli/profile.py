@@ -110,7 +110,7 @@ def profile(
     """
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.measure.profilers import ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
+        from hw4cli.measure.profilers import AMD, ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
         from hw4cli.system.files import check_place, write_text
 
     if not kernels and not programs:
@@ -133,6 +133,11 @@ def profile(
         kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
     prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
     gpu = find_gpu(prefix)
+    if names and gpu.cc == AMD:
+        raise MachineError(
+            "kernels are profiled on NVIDIA's GPUs so far: here, profile hw4 as a program, as in "
+            "--program 'hw4 --kernel flash' --case t28"
+        )
     name = TOOLS[tool] if tool else tool_for(gpu)
     profiler = Profiler(name, find_tool(name, prefix), prefix)
     records = []

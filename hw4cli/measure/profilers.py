@@ -41,6 +41,7 @@ HOW_TO_OPEN = (
     "administrator put `options nvidia NVreg_RestrictProfilingToAdminUsers=0` into a file in /etc/modprobe.d and reboot"
 )
 AMD_FILE = Path("/dev/kfd")
+AMD = 0  # the compute capability of its GPUs
 MOST_UNKNOWN = 12  # metrics that an older or newer ncu may not know
 
 
@@ -50,7 +51,7 @@ class ClosedCountersError(MachineError):
 
 @dataclass(frozen=True)
 class ProfiledGpu:
-    """The GPU that will be profiled: its name and compute capability; the capability of AMD's is 0."""
+    """The GPU that will be profiled: its name and compute capability, of AMD's AMD."""
 
     name: str
     cc: int
@@ -82,7 +83,7 @@ def find_gpu(prefix: Sequence[str] = ()) -> ProfiledGpu:
         if match := re.fullmatch(r"(\d+)\.(\d)", capability.strip()):
             return ProfiledGpu(printable(name.strip()), 10 * int(match[1]) + int(match[2]))
     if not prefix and AMD_FILE.exists():
-        return ProfiledGpu("AMD GPU", 0)
+        return ProfiledGpu("AMD GPU", AMD)
     raise MachineError(
         "there is no GPU to profile, or nvidia-smi does not show it: on a cluster, add --srun '-p nvidia "
         "--gres=gpu:1'; hw4 explain needs none"
@@ -91,7 +92,7 @@ def find_gpu(prefix: Sequence[str] = ()) -> ProfiledGpu:
 
 def tool_for(gpu: ProfiledGpu) -> str:
     """nvprof to compute capability 7.0, Nsight Compute from there on, rocprofv3 for AMD."""
-    if gpu.cc == 0:
+    if gpu.cc == AMD:
         return ROCPROF
     return NVPROF if gpu.cc <= NEWEST_NVPROF_CC else NCU
 

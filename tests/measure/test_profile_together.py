@@ -122,3 +122,14 @@ def test_a_table_of_one_process_alone_is_kept_by_log_and_goes_over_lengths(hw4, 
         result = hw4("profile", *options)
         assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
         assert words in result.stderr
+
+
+def test_on_amds_gpus_hw4_is_profiled_as_a_program(hw4_here, tools, programs, monkeypatch, tmp_path):
+    """The plan of a kernel is that of an NVIDIA GPU here: beside it, no figure of an AMD GPU would mean anything."""
+    tools(gpu="")
+    (tmp_path / "bin/nvidia-smi").unlink()
+    monkeypatch.setattr("hw4cli.measure.profilers.AMD_FILE", tmp_path)
+    result = hw4_here("profile", "flash", "--case", "t01")
+    assert (result.returncode, result.stderr.count("\n")) == (3, 1)
+    assert "profile hw4 as a program" in result.stderr
+    assert "rocprofv3 is not on PATH" in hw4_here("profile", *programs).stderr
