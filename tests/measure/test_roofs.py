@@ -87,6 +87,13 @@ def test_the_record_of_an_h100_is_near_its_data_sheet():
         assert 0.85 < record["rates"][name] / sheet[name] < 1.05, name
 
 
+def test_integers_are_twice_as_fast_as_the_model_of_split8_has_it():
+    record = json.loads((ROOT / "benchmarks/roofs/h200.json").read_text())
+    for path in ("mma.sync", "wgmma"):
+        assert record["rates"][f"{path} int8"] / record["rates"][f"{path} fp16"] == pytest.approx(2, rel=0.05)
+    assert {*record["rates"]} >= {kernel.name for kernel in KERNELS}, "each path was measured"
+
+
 def test_a_kept_record_is_found_again_by_its_gpus_name_and_a_damaged_one_is_none():
     record = json.loads(RECORD.read_text())
     gpu = record["machine"]["gpu"]
