@@ -14,7 +14,7 @@ from hw4cli.measure.counters import read_launches
 from hw4cli.measure.gpus import model_for
 from hw4cli.measure.model import LaunchModel, launch_models
 from hw4cli.measure.profile import ProfiledLaunch, counters_of, profiled
-from hw4cli.measure.profilers import ProfiledGpu, Profiler, profile_text
+from hw4cli.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
 from hw4cli.measure.target import arguments
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
@@ -111,7 +111,12 @@ def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[
     launches, texts = [], []
     for job in table.jobs:
         counters = counters_of(asked, profiler.tool, bool(job.models))
-        texts.append(profile_text(profiler, counters, job.target, from_start=bool(job.program)))
+        try:
+            texts.append(profile_text(profiler, counters, job.target, from_start=bool(job.program)))
+        except ClosedCountersError:
+            raise
+        except MachineError as error:
+            raise MachineError(f"{job.program}: {error}" if job.program else str(error)) from None
         found = profiled(profiler.tool, read_launches(texts[-1])[1], asked, job.models, job.program)
         if not found:
             what = job.program or table.what

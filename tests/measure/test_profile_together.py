@@ -124,6 +124,15 @@ def test_a_table_of_one_process_alone_is_kept_by_log_and_goes_over_lengths(hw4, 
         assert words in result.stderr
 
 
+def test_the_program_that_fails_is_named(hw4, programs, tmp_path):
+    (tmp_path / "bin/ncu").rename(tmp_path / "bin/real")
+    fails = f'#!/bin/sh\ncase "$*" in */second*) echo "no such file"; exit 9;; esac\nexec {tmp_path}/bin/real "$@"\n'
+    (tmp_path / "bin/ncu").write_text(fails)
+    (tmp_path / "bin/ncu").chmod(0o755)
+    result = hw4("profile", "flash", *programs)
+    assert (result.returncode, result.stderr) == (3, "hw4: ./second: ncu failed with status 9: no such file\n")
+
+
 def test_on_amds_gpus_hw4_is_profiled_as_a_program(hw4_here, tools, programs, monkeypatch, tmp_path):
     """The plan of a kernel is that of an NVIDIA GPU here: beside it, no figure of an AMD GPU would mean anything."""
     tools(gpu="")
