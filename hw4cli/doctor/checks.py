@@ -13,7 +13,7 @@ from typing import Any
 
 from hw4cli.doctor import host
 from hw4cli.doctor.drivers import NO_GPU_HERE, amd, counters, nvidia
-from hw4cli.doctor.finding import Finding, UnansweredError, kill_all, output_of, tool
+from hw4cli.doctor.finding import CHILDREN, Finding, UnansweredError, output_of, tool
 from hw4cli.problem.shape import Shape
 from hw4cli.text.words import counted
 
@@ -60,7 +60,7 @@ def run_checks(python: Sequence[str], env: Mapping[str, str] | None, folder: Pat
         groups["Compiler"][:0] = compiler(facts)
         target = sample.result(lambda error: Target(None, "", _message(error).removeprefix("hw4: ")))
     finally:
-        kill_all()
+        CHILDREN.kill()
         sample.wait(1)  # after Ctrl-C: until its folder is removed
     if target.on == "gpu":
         target = Target("gpu", f"GPU 0, {facts.get('gpu', 'whose name is unknown')}")

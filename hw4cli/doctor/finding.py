@@ -1,17 +1,17 @@
 """The finding of a check of `hw4 doctor`, and calls of the machine's programs with a time limit."""
 
-import os
 import re
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from hw4cli.system.children import Children
+
 State = Literal["ok", "warning", "missing"]
+CHILDREN = Children()  # the programs that checks wait for
 SECONDS = 5.0  # that a program may take to print its version; nvidia-smi on a cold GPU takes two
 
 
@@ -40,61 +40,21 @@ def output_of(
     path = shutil.which(command[0])
     if path is None:
         return None
-    with _starting:
-        if _ended:
-            raise UnansweredError("interrupted")
-        process = _start([path, *command[1:]], env, errors)
-        _running.add(process)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT if errors else subprocess.PIPE}
     try:
-        out, err = process.communicate(timeout=seconds)
+        done = CHILDREN.run([path, *command[1:]], timeout=seconds, text=True, errors="replace", env=env, **streams)
+    except OSError as error:
+        raise UnansweredError(f"{path} cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        _end(process)
         raise UnansweredError(f"{command[0]} does not answer within {seconds:g} s") from None
-    finally:
-        _running.discard(process)
-    if process.returncode:
-        lines = ((err or "").strip() or out.strip()).splitlines()
-        raise UnansweredError(lines[-1] if lines else f"{command[0]} {_ending(process.returncode)}")
-    return out
+    if done.returncode:
+        lines = ((done.stderr or "").strip() or done.stdout.strip()).splitlines()
+        raise UnansweredError(lines[-1] if lines else f"{command[0]} {_ending(done.returncode)}")
+    return str(done.stdout)
 
 
 def _ending(status: int) -> str:
     return f"ends with status {status}" if status > 0 else f"is ended by {signal.Signals(-status).name}"
-
-
-_running: set[subprocess.Popen[str]] = set()
-_starting = threading.Lock()  # held while a program is started and added to _running
-_ended = False
-
-
-def kill_all() -> None:
-    """Kill the programs that are still running, in all threads; from now on none is started."""
-    global _ended
-    with _starting:
-        _ended = True
-        for process in list(_running):
-            _end(process)
-
-
-def _start(command: list[str], env: Mapping[str, str] | None, errors: bool) -> "subprocess.Popen[str]":
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if errors else subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=env,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise UnansweredError(f"{command[0]} cannot be started: {error.strerror}") from None
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def tool(name: str, purpose: str, get: str) -> Finding:

@@ -14,10 +14,11 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hw4cli.device.machinecode import kernel_cache
 from hw4cli.errors import InputError, MachineError
@@ -33,6 +34,7 @@ SECONDS = 300.0  # that a compilation may take
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
+Run = Callable[..., "subprocess.CompletedProcess[Any]"]  # subprocess.run, or what takes the same
 _ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
 
 
@@ -102,10 +104,13 @@ def checking_builds() -> tuple[str, ...]:
     return (RACE, ASAN)
 
 
-def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, build: str) -> Path:
+def shared_object(
+    source: Path, macros: Mapping[str, int], cc: int, lanes: int, build: str, run: Run = subprocess.run
+) -> Path:
     """A kernel's file as a shared object for a compute capability and a width of warps; kept, if there is a place.
 
-    Raises InputError if the source does not compile, and MachineError if there is no compiler.
+    `run` starts the compiler and waits for it. Raises InputError if the source does not compile, and MachineError if
+    there is no compiler.
     """
     compiler = find_compiler()
     headers = data_path("kernels/emulator")
@@ -117,26 +122,27 @@ def shared_object(source: Path, macros: Mapping[str, int], cc: int, lanes: int, 
     target = _folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
     if target.exists():
         return target
-    runtime = _runtime(compiler, build, headers)
+    runtime = _runtime(compiler, build, headers, run)
     with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
         cpp, made = Path(folder, f"{source.stem}.cpp"), Path(folder, "made.so")
         cpp.write_text(text, encoding="utf-8")
         command = [compiler.path, *options, f"-I{headers}", f"-I{source.resolve().parent}", f"-I{data_path('kernels')}"]
-        _run([*command, "-include", "cuda.h", "-c", str(cpp), "-o", f"{cpp}.o"], source.name)
+        _run([*command, "-include", "cuda.h", "-c", str(cpp), "-o", f"{cpp}.o"], source.name, folder, run)
         if compiler.clang and build == RACE:  # until 14, its hook for copies of structs is the C library's function
             renamed = [f"--redefine-sym={name}=__tsan_{name}" for name in ("memcpy", "memmove", "memset")]
-            _run(["objcopy", *renamed, f"{cpp}.o"], source.name)
+            _run(["objcopy", *renamed, f"{cpp}.o"], source.name, folder, run)
         # What a kernel declares as dynamic shared memory, under whatever name, is the runtime's window.
         windows = dict.fromkeys(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]\s*;", text))
         window = [f"-Wl,--defsym={name}=hw4_window" for name in windows]
         sanitizer = ["-fsanitize=address", *(["-shared-libasan"] if compiler.clang else [])] if build == ASAN else []
         objects = [f"{cpp}.o", *map(str, runtime)]
-        _run([compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)], source.name)
+        linked = [compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)]
+        _run(linked, source.name, folder, run)
         _keep(made, target)
     return target
 
 
-def _runtime(compiler: Compiler, build: str, headers: Path) -> list[Path]:
+def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Path]:
     """The runtime, compiled: by as many compilers as there are processors, and what all builds share but once."""
     of_build = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"]}[build]
 
@@ -147,7 +153,7 @@ def _runtime(compiler: Compiler, build: str, headers: Path) -> list[Path]:
         if not target.exists():
             with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
                 made = Path(folder, "made.o")
-                _run([compiler.path, *options, "-c", str(source), "-o", str(made)], source.name)
+                _run([compiler.path, *options, "-c", str(source), "-o", str(made)], source.name, folder, run)
                 _keep(made, target)
         return target
 
@@ -155,9 +161,11 @@ def _runtime(compiler: Compiler, build: str, headers: Path) -> list[Path]:
         return list(pool.map(compile_one, sorted(headers.glob("*.cpp"))))
 
 
-def _run(command: list[str], name: str) -> None:
+def _run(command: list[str], name: str, folder: str, run: Run) -> None:
+    """Run a compiler, whose own temporary files go to `folder`: it removes none if it is killed."""
+    streams, env = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "TMPDIR": folder}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = run(command, **streams, text=True, timeout=SECONDS, env=env)
     except subprocess.TimeoutExpired:
         raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
     except FileNotFoundError:

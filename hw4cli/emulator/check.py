@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -20,6 +20,7 @@ from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
+from hw4cli.system.children import Children
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
 SHAPES = (Shape(1, 1, 32), Shape(1, 131, 64), Shape(3, 65, 36), Shape(1, 67, 128))
@@ -104,22 +105,26 @@ def check_kernel(
         for each in ([shape] if shape else shapes)
         if shape or not _is_long(each) or _differs(variant, each, props, tile)
     ]
+    children = Children()
     with ThreadPoolExecutor(workers()) as pool:
+
+        def compiled(macros: Mapping[str, int], width: int, build: str) -> Path:
+            return shared_object(source, macros, props.cc, width, build, children.run)
 
         def run(build: str, width: int) -> list[tuple[Shape, str, Job, Outcome]]:
             objects = {plan.options: plan.macros for _, plan in planned}
-            made = pool.map(lambda macros: shared_object(source, macros, props.cc, width, build), objects.values())
+            made = pool.map(lambda macros: compiled(macros, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
             runs = [
                 (each, kind, Job(paths[plan.options], plan, block, width, schedule))
                 for each, plan in planned
                 for kind, block, schedule in _runs(each, data, build)
             ]
-            outcomes = run_jobs([job for _, _, job in runs], build, seconds)
+            outcomes = run_jobs([job for _, _, job in runs], build, seconds, children.run)
             return [(*one, outcome) for one, outcome in zip(runs, outcomes, strict=True)]
 
         ways = list(product(builds or checking_builds(), lanes))
-        with ThreadPoolExecutor(workers()) as runners:
+        with ThreadPoolExecutor(workers()) as runners, children:
             done = list(runners.map(run, *zip(*ways, strict=True)))
     found: dict[tuple[str, ...], Mistake] = {}  # by what makes it the same: its kind and the lines it names
     for (build, width), runs in zip(ways, done, strict=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.compute.plan import Plan
-from hw4cli.emulator.build import ASAN, find_compiler
+from hw4cli.emulator.build import ASAN, Run, find_compiler
 from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
 from hw4cli.problem.casefile import FLOAT32, Floats
@@ -37,10 +37,11 @@ class Job:
     schedule: Schedule = FORWARDS
 
 
-def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Outcome]:
+def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0, run: Run = subprocess.run) -> list[Outcome]:
     """The outcome of each job, in order; of one that crashes, or takes longer than so many seconds, that as a finding.
 
-    The seconds are the processor's. Raises MachineError if AddressSanitizer's library is wanted and not there.
+    The seconds are the processor's. `run` starts a process and waits for it. Raises MachineError if AddressSanitizer's
+    library is wanted and not there.
     """
     env = dict(os.environ)
     if build == ASAN:
@@ -48,13 +49,12 @@ def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0) -> list[Out
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
         left = jobs[len(outcomes) :]
-        done = subprocess.run(
+        done = run(
             python_command("emulator.worker", "-P"),
             input=pickle.dumps((seconds, left)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=env,
-            check=False,
         )
         answered = list(_answers(done.stdout))
         outcomes += answered

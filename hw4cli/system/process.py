@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Self
 
 from hw4cli.errors import SHORTAGES, MachineError, os_error
-from hw4cli.system import selfguard, sharedmemory
+from hw4cli.system import selfguard
 from hw4cli.system.account import Account
 from hw4cli.system.exits import ProgramError, StartError, start_problem
 from hw4cli.system.interrupts import DefaultSignalsForChildren, SignalsDeferred
-from hw4cli.system.sweep import Descendants, adopted_descendants
+from hw4cli.system.sweep import Descendants, adopted_descendants, remove_new_segments, shared_segments
 
 STDERR_TAIL = 64 << 10  # bytes of the program's stderr that are kept
 PIPE_BYTES = 1 << 20  # of the pipe for it: the larger, the less a program waits that prints much
@@ -80,7 +80,7 @@ def run_program(
     process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
     """
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    state, segments = selfguard.snapshot(), sharedmemory.segments()
+    state, segments = selfguard.snapshot(), shared_segments()
     if not gated:
         selfguard.kill_when_we_die(None)
     changed: list[str] = []
@@ -106,7 +106,7 @@ def run_program(
                     selfguard.kill_when_we_die(None)
                     changed += selfguard.restore(state)
         stderr.drain()
-        sharedmemory.remove_new(segments, children.reaped)
+        remove_new_segments(segments, children.reaped)
     process.returncode = os.waitstatus_to_exitcode(children.reaped[process.pid][0])
     if changed:
         raise ProgramError(f"it changed the judge's own limits while it ran: {', '.join(dict.fromkeys(changed))}")

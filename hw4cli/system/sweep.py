@@ -1,6 +1,8 @@
-"""The processes that a program leaves: this process adopts them (a "child subreaper", prctl(2)) and kills them.
+"""What a program leaves: processes and shared memory.
 
-That includes those in sessions of their own: none is left when the program's files are examined.
+This process adopts the processes (as a "child subreaper", prctl(2)) and kills them, those in sessions of their own,
+too: none is left when the program's files are examined. System V shared memory outlives its processes: the segments
+that they made are removed.
 """
 
 import ctypes
@@ -8,7 +10,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from hw4cli.errors import MachineError
@@ -17,6 +19,7 @@ from hw4cli.system.exits import ProgramError
 SWEEP_SECONDS = 30.0  # after which processes are given up that do not die, or multiply faster than they are killed
 ROUNDS = 3  # of killing, after which this process runs with real-time priority, where it may
 PAGE = 4096
+IPC_RMID = 0
 PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
 
 Reaped = dict[int, tuple[int, resource.struct_rusage]]  # wait statuses and usages, by process id
@@ -146,3 +149,20 @@ def _precedence() -> Iterator[None]:
         yield
     finally:
         os.sched_setscheduler(0, *before)
+
+
+def shared_segments() -> dict[int, int]:
+    """The segments of shared memory, and the process id of the maker of each. Empty if the kernel has none."""
+    found = {}
+    with suppress(OSError), open("/proc/sysvipc/shm", encoding="ascii") as file:  # noqa: PTH123
+        for line in file.read().splitlines()[1:]:
+            words = line.split()
+            found[int(words[1])] = int(words[4])
+    return found
+
+
+def remove_new_segments(before: Container[int], makers: Container[int]) -> None:
+    """Remove the segments that were not there before and that one of these processes, which have ended, made."""
+    for segment, maker in shared_segments().items():
+        if segment not in before and maker in makers:
+            ctypes.CDLL(None).shmctl(segment, IPC_RMID, None)

@@ -2,10 +2,11 @@
 
 import json
 import shutil
+import time
 
 import numpy as np
 import pytest
-from helpers import random_block, write_case
+from helpers import random_block, start_hw4, write_case
 
 from hw4cli.problem.oracle import exact_attention
 
@@ -68,3 +69,27 @@ def test_a_kernel_of_ones_own_answers_a_file_on_the_emulated_gpu(hw4, mine, tmp_
 def test_clang_compiles_kernels_too(hw4, tmp_path):
     done = hw4("check", "flash", "split", "--run", *SMALL, env={"CXX": "clang++"})
     assert (done.returncode, done.stdout) == (0, "flash: no mistake found\nsplit: no mistake found\n"), done.stderr
+
+
+SLEEPING_COMPILER = """#!/bin/sh
+case $1 in
+--version) echo g++ ;;
+-print-file-name=*) echo /lib/libasan.so ;;
+*) touch "$TMPDIR/own" "$(dirname "$0")/compiling"; sleep 60 ;;
+esac
+"""
+
+
+def test_sigterm_ends_the_compilers_that_its_threads_wait_for(tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text(SLEEPING_COMPILER)
+    compiler.chmod(0o755)
+    places = {"CUPY_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    process = start_hw4("check", "naive", "--run", *SMALL, env={"CXX": str(compiler), **places})
+    while not (tmp_path / "compiling").exists():
+        time.sleep(0.05)
+    began = time.monotonic()
+    process.terminate()
+    assert (process.wait(), process.stderr.read().split()) == (130, ["hw4:", "interrupted"])
+    assert time.monotonic() - began < 5
+    assert not [*tmp_path.glob("hw4-*"), *tmp_path.glob("own")]  # its folders, with what the compiler writes there
