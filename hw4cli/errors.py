@@ -30,6 +30,10 @@ class MachineError(Hw4Error):
     """The machine cannot do it: no GPU, no memory, no space, no permission (exit code 3)."""
 
 
+class ShortageError(MachineError):
+    """There is not enough memory for what was asked, whatever computes it."""
+
+
 class LostGpuError(MachineError):
     """CUDA refuses all further work of this process on a GPU. `others`: the numbers of the GPUs with which a new
     process may begin again, where those of this one failed, too."""

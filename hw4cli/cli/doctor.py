@@ -1,12 +1,13 @@
 """`hw4 doctor`: what this machine has and lacks."""
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.system.importing import Importing
+from hw4cli.system.importing import BLAS_THREADS, Importing
 from hw4cli.terminal.options import folder_option, json_option, program_command
 from hw4cli.text.words import counted, printable, wrapped
 
@@ -51,6 +52,7 @@ def doctor(ctx: click.Context, folder: Path, measure: bool, as_json: bool) -> in
         from hw4cli.doctor.checks import run_checks
 
     command, env = program_command(None, ctx)
+    os.environ.setdefault(BLAS_THREADS, "1")  # checks import NumPy in threads
     report = run_checks(command[:-1], env, folder)
     found = measurements(folder) if measure else {}
     if as_json:

@@ -21,7 +21,7 @@ from hw4cli.compute.launch import SQUARES_BELOW, SQUARES_UNIT, magnitudes
 from hw4cli.compute.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import Gpu
-from hw4cli.errors import MachineError
+from hw4cli.errors import MachineError, ShortageError
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
@@ -169,13 +169,15 @@ class Outcome:
 
 
 def run_case(case: RandomCase, backend: Backend) -> Outcome:
-    """Compute a case on a backend and check the answer."""
+    """Compute a case on a backend and check the answer. ShortageError if the host has not enough memory for it."""
     try:
         error, share = _errors(case, backend, case.block())
     except WrongError as reason:
         return Outcome(case, wrong=str(reason))
     except SkippedError as reason:
         return Outcome(case, skipped=str(reason))
+    except ShortageError:
+        raise
     except MachineError as reason:
         return Outcome(case, wrong=str(reason), final=True)
     return Outcome(case, error=error, share=share)

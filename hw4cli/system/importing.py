@@ -6,10 +6,11 @@ import os
 import resource
 import sys
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import ShortageError
 from hw4cli.system import interrupts
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+LIMITS = ((resource.RLIMIT_AS, "address space", "-v"), (resource.RLIMIT_DATA, "memory for data", "-d"))
 NUMPY_BYTES = 160 << 20  # of address space that NumPy and its BLAS take when they are loaded, and some for us
 
 
@@ -18,7 +19,7 @@ class Importing:
 
     NumPy's BLAS, which reads its number of threads from the environment when it is loaded, starts none: hw4 spreads
     work over the cores itself, and where a process may start no threads, the BLAS would end it by a SIGINT. The
-    environment of judged programs is unchanged. Raises MachineError if memory is limited to less than NumPy needs.
+    environment of judged programs is unchanged. Raises ShortageError if memory is limited to less than NumPy needs.
     """
 
     def __enter__(self) -> None:
@@ -35,19 +36,21 @@ class Importing:
 
 
 def check_memory(needed: int) -> None:
-    """Raise MachineError if the limit of this process's address space (ulimit -v) leaves less than so many bytes.
+    """Raise ShortageError if the limits of this process's memory (ulimit -v, -d) leave less than so many bytes.
 
     Libraries written in C end the process if they do not get it.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    given = [(resource.getrlimit(kind)[0], *words) for kind, *words in LIMITS]
+    limits = [limit for limit in given if limit[0] != resource.RLIM_INFINITY]
+    if not limits:
         return
     try:
         mmap.mmap(-1, needed, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()  # nothing of it is touched
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        raise MachineError(
-            f"this process may use {limit >> 20} MB of address space, and {needed >> 20} MB more are needed: "
-            "raise the limit (ulimit -v)"
+        limit, what, option = min(limits)
+        raise ShortageError(
+            f"this process may use {limit >> 20} MB of {what}, and {needed >> 20} MB more are needed: "
+            f"raise the limit (ulimit {option})"
         ) from None

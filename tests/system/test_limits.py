@@ -10,7 +10,8 @@ MEGABYTE = 1 << 20
 # Root may start as many processes as it likes: a user without processes, who may read and write what root may.
 NOBODY = ["setpriv", "--reuid=45678", "--regid=45678", "--clear-groups"]
 NOBODY += ["--inh-caps=-all,+dac_override", "--ambient-caps=-all,+dac_override"]
-ONE_PROCESS = [*(NOBODY if os.geteuid() == 0 else []), "prlimit", "--nproc=1"]
+AS_USER = NOBODY if os.geteuid() == 0 else []
+ONE_PROCESS = [*AS_USER, "prlimit", "--nproc=1"]
 
 
 @pytest.fixture
@@ -71,3 +72,34 @@ def test_what_needs_no_threads_works_without_them(case, tmp_path, name, status):
     assert result.returncode == status, result.stderr
     assert "OpenBLAS" not in result.stderr
     assert "ulimit" not in result.stderr
+
+
+@pytest.mark.parametrize("processes", [2, 3, 4])
+def test_where_the_blas_could_start_no_threads_doctor_is_not_interrupted_by_it(case, tmp_path, processes):
+    result = run_hw4("doctor", prefix=[*AS_USER, "prlimit", f"--nproc={processes}"], env=environment(tmp_path))
+    assert "interrupted" not in result.stderr + result.stdout
+    assert "OpenBLAS" not in result.stderr + result.stdout
+    assert result.returncode in (0, 3)
+
+
+@pytest.mark.parametrize("name", ["run", "info", "gen", "doctor"])
+def test_too_little_memory_for_data_is_one_sentence(case, tmp_path, name):
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_DATA, (30 * MEGABYTE, 30 * MEGABYTE))
+
+    lacks(
+        run_hw4(*commands(case, tmp_path)[name], preexec_fn=little_memory, env=environment(tmp_path)),
+        tmp_path,
+        "ulimit",
+    )
+
+
+def test_too_little_memory_is_no_wrong_kernel(tmp_path):
+    def little_memory():
+        resource.setrlimit(resource.RLIMIT_AS, (400 * MEGABYTE, 400 * MEGABYTE))
+
+    result = run_hw4("selftest", "--device", "cpu", "--minutes", "0.01", preexec_fn=little_memory)
+    assert "wrong" not in result.stdout + result.stderr
+    if result.returncode:  # how much is enough is not the question
+        assert result.returncode == 3
+        assert "ulimit -v" in result.stderr.splitlines()[-1]
