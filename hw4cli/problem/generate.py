@@ -69,9 +69,7 @@ def check_space(tasks: list[GenerationTask]) -> None:
         needed = sum(task.bytes for task in tasks if task.source.resolve().parent == folder)
         free = shutil.disk_usage(folder).free
         if needed > free:
-            raise MachineError(
-                f"{needed / 1e9:.2f} GB are to be written to {folder}, which has {free / 1e9:.2f} GB free"
-            )
+            raise MachineError(f"{needed:,} bytes are to be written to {folder}, which has {free:,} bytes free")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def check_memory(needed: int) -> None:
 
     Libraries written in C end the process if they do not get it.
     """
-    given = [(resource.getrlimit(kind)[0], *words) for kind, *words in LIMITS]
+    given = [(resource.getrlimit(kind)[0], what, option) for kind, what, option in LIMITS]
     limits = [limit for limit in given if limit[0] != resource.RLIM_INFINITY]
     if not limits:
         return

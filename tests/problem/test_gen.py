@@ -2,18 +2,22 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from helpers import ROOT, definition, fails, folder_is_clean, read_output, run_hw4
 
+from hw4cli.errors import MachineError
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD, file_sha256
-from hw4cli.problem.generate import GenerationTask, file_tasks
+from hw4cli.problem.generate import GenerationTask, check_space, file_tasks
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
@@ -127,8 +131,14 @@ def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(hw4, tmp_path):
-    fails(hw4("gen", "--shape", "2147483647,2147483647,128", "-o", tmp_path / "x"), 3, "GB free")
+    fails(hw4("gen", "--shape", "2147483647,2147483647,128", "-o", tmp_path / "x"), 3, "bytes free")
     folder_is_clean(tmp_path)
+
+
+def test_a_small_disk_without_room_for_a_small_case_is_told_in_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(MachineError, match=r"^12,300 bytes are to be written to .*, which has 100 bytes free$"):
+        check_space([GenerationTask(tmp_path / "x", None, Shape(1, 32, 32), 0)])
 
 
 def test_a_disk_that_fills_up_leaves_no_half_file(tmp_path):
