@@ -19,11 +19,12 @@ def bits(count, nearest=True):
     return rounded
 
 
-def low_precision(rounded, *, s=False, p=True, o=True, tile=None):
-    """Attention in few bits: Q, K and V always, S, P, O if asked for; sums as exact as float64."""
+def low_precision(rounded, *, qk=True, v=True, s=False, p=True, o=True, tile=None):
+    """Attention in few bits, as far as asked for; sums as exact as float64."""
+    parts_rounded = (qk, qk, v)
 
     def program(block):
-        q, k, v = (rounded(part) for part in parts(block))
+        q, k, v = (rounded(part) if low else part for part, low in zip(parts(block), parts_rounded, strict=True))
         d = q.shape[2]
         raw = np.einsum("bid,bjd->bij", q, k)
         raw = (rounded(raw) if s == "raw" else raw) / np.sqrt(d)
@@ -53,4 +54,10 @@ ROUNDINGS = {
     "cut off to TF32": low_precision(bits(10, nearest=False), p=False, o=False),
     "cut off to bf16": low_precision(bits(7, nearest=False), p=False, o=False),
     "rounded to fp16 or TF32 ": low_precision(bits(10)),
+    "those of S rounded to fp16 or TF32": low_precision(fp16, qk=False, v=False, s=True, p=False, o=False),
+    "those of S rounded to bf16": low_precision(bits(7), qk=False, v=False, s="raw", p=False, o=False),
+    "those of P rounded to bf16": low_precision(bits(7), qk=False, v=False, o=False),
+    "those of P and V rounded to bf16": low_precision(bits(7), qk=False, o=False),
+    "those of P and V cut off to TF32": low_precision(bits(10, nearest=False), qk=False, o=False),
+    "those of O rounded to bf16": low_precision(bits(7), qk=False, v=False, p=False),
 }

@@ -48,25 +48,41 @@ FORMATS: dict[str, Rounding] = {
 
 
 def roundings(sample: Sample) -> Iterator[tuple[str, Doubles]]:
-    """For each format: O from rounded Q, K, V; with P and O rounded, too; with S rounded before or after its factor."""
-    root = np.sqrt(sample.q.shape[1])
+    """O of programs that round to each format Q, K and V; P and O, too; S, too, before or after its factor; or one part
+    alone."""
     for name, rounded in FORMATS.items():
         q, k, v = (_in_chunks(rounded, part) for part in (sample.q, sample.k, sample.v))
         if not (np.isfinite(k).all() and np.isfinite(v).all() and np.isfinite(q).all()):
             continue
-        low = Sample(sample.rows, q, k, v)
+        for parts, o in _of_format(sample, Sample(sample.rows, q, k, v), rounded):
+            yield f"the errors are those of {parts} {name}", o
 
-        def both(values: Doubles, rounded: Rounding = rounded) -> Doubles:
-            return rounded(values.astype(np.float32)).astype(np.float64)
 
-        def output(scores: Doubles, low: Sample = low, both: Callable[[Doubles], Doubles] = both) -> Doubles:
-            p = both(np.exp(scores - scores.max(axis=1, keepdims=True)))
-            return both(low.mix(p) / p.sum(axis=1, keepdims=True))
+def _of_format(exact: Sample, low: Sample, rounded: Rounding) -> Iterator[tuple[str, Doubles]]:
+    """O from a sample whose Q, K and V are rounded, or from the exact one; the parts that were rounded."""
 
-        yield f"the errors are those of Q, K and V {name}", low.attend(low.scores)
-        yield f"the errors are those of Q, K, V, P and O {name}", output(low.scores)
-        for scores in (both(low.scores), both(low.raw) / root):
-            yield f"the errors are those of Q, K, V, S, P and O {name}", output(scores)
+    def to_format(values: Doubles) -> Doubles:
+        return rounded(values.astype(np.float32)).astype(np.float64)
+
+    def scores(sample: Sample) -> tuple[Doubles, Doubles]:
+        return to_format(sample.scores), to_format(sample.raw) / np.sqrt(sample.q.shape[1])
+
+    def weights(scores: Doubles) -> Doubles:
+        return to_format(np.exp(scores - scores.max(axis=1, keepdims=True)))
+
+    def mixed(sample: Sample, p: Doubles) -> Doubles:
+        return np.asarray(sample.mix(p) / p.sum(axis=1, keepdims=True))
+
+    yield "Q, K and V", low.attend(low.scores)
+    yield "Q, K, V, P and O", to_format(mixed(low, weights(low.scores)))
+    for s in scores(low):
+        yield "Q, K, V, S, P and O", to_format(mixed(low, weights(s)))
+    for s in scores(exact):
+        yield "S", exact.attend(s)
+    p = weights(exact.scores)
+    yield "P", mixed(exact, p)
+    yield "P and V", mixed(low, p)
+    yield "O", to_format(exact.attend(exact.scores))
 
 
 def _in_chunks(rounded: Rounding, values: Floats) -> Floats:

@@ -213,7 +213,7 @@ def test_the_answer_of_another_case_is_known_by_its_name(diagnose, tmp_path):
 
 
 def test_a_diagnosis_takes_little_time_and_memory_for_long_rows_too(tmp_path):
-    """0.3 s of processor time and 80 MB at t30's shape; with room for slow machines."""
+    """0.4 s of processor time and 80 MB at t30's shape; with room for slow machines."""
     shape, rng = Shape(2, 32768, 64), np.random.default_rng(1)
     answer = rng.random((2, 32768, 64), np.float32) - 0.5
     block = 6 * rng.random((2, 3, 32768, 64), np.float32) - 3
