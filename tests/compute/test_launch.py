@@ -4,12 +4,13 @@ import re
 import shutil
 import struct
 import subprocess
+from itertools import product
 
 import pytest
 from helpers import ROOT
 
 from hw4cli.compute.launch import FIELDS, SIZE, arguments, block_matrices
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
@@ -86,3 +87,15 @@ def test_the_parts_of_scratch_are_aligned_and_do_not_overlap(kernel, shape):
     assert all(fields[name] % 16 == 0 for name in ("tiles", "row_stats", "partial_o"))
     assert fields["splits"] == plan.splits
     assert fields["lse"] == 123
+
+
+@pytest.mark.parametrize("kernel", VARIANTS)
+def test_no_part_of_scratch_is_misaligned_where_batches_rows_and_parts_are_odd(kernel):
+    """Accesses of 16 bytes to it failed on a GPU where B N splits was odd."""
+    variant = VARIANTS[kernel]
+    for props in [*DEVICES.values(), *AMD_DEVICES.values()]:
+        if props.cc < variant.least_cc:
+            continue
+        for B, N, d, causal in product((1, 3, 301), (1, 777, 4097, 40001), (4, 36, 64, 100), (False, True)):
+            layout = variant.plan(Shape(B, N, d, causal=causal), props).layout
+            assert all(at % 16 == 0 for at in (layout.tiles, layout.row_stats, layout.partial_o))
