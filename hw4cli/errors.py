@@ -56,12 +56,16 @@ class BusyError(MachineError):
 
 
 def resource_shortage(error: BaseException) -> str | None:
-    """The sentence for an error that shows a lack of memory or threads; None for any other error."""
+    """The sentence for an error that shows a lack of memory, threads, processes or open files; None for any other."""
     message = str(error)
     if isinstance(error, MemoryError) or "Cannot allocate memory" in message or "failed to map segment" in message:
         return "this machine has not enough memory for that, or a limit leaves too little (ulimit -v)"
     if "can't start new thread" in message:
         return "this machine starts no more threads: a limit (ulimit -u, ulimit -v, a container's) leaves too few"
+    if message.endswith("Resource temporarily unavailable"):  # from fork
+        return "this machine starts no more processes: a limit (ulimit -u, a container's) leaves too few"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "no more files can be opened: raise the limit (ulimit -n)"
     return None
 
 

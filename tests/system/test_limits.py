@@ -103,3 +103,11 @@ def test_too_little_memory_is_no_wrong_kernel(tmp_path):
     if result.returncode:  # how much is enough is not the question
         assert result.returncode == 3
         assert "ulimit -v" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("limit", "words"), [("--nproc=1", "ulimit -u"), ("--nofile=8", "ulimit -n")])
+def test_where_no_compiler_can_be_started_the_limit_is_named(tmp_path, limit, words):
+    command = ["check", "naive", "--run", "--shape", "1,33,32"]
+    result = run_hw4(*command, prefix=[*AS_USER, "prlimit", limit], env=environment(tmp_path))
+    assert result.returncode == 3
+    assert words in result.stderr.splitlines()[-1]
