@@ -90,13 +90,23 @@ class KernelName(OneOf):
         return items(found) if found else items([incomplete], "file")
 
 
-class FileName(click.Path):
-    """A file's name; the command checks whether it can be read or written, with a message of hw4's."""
+class PathName(click.Path):
+    """A file's or a folder's name; the command checks whether it can be used, with a message of hw4's."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path. BadParameter if it has no letters: a Path of none is the current folder."""
         if not os.fspath(value):
             self.fail("the name is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FileName(PathName):
+    """A file's name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path. BadParameter if it ends in a slash, as a folder's does: a Path would leave that out."""
+        if str(value).endswith("/"):
+            self.fail(f"{value} is not a file's name: it ends in /", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -123,8 +133,8 @@ class Gpus(click.ParamType[str]):
         return items(word for word in ("all", "count:2", "ids:0,1") if word.startswith(incomplete))
 
 
-class FolderName(FileName):
-    """A folder's name; the command checks whether it exists."""
+class FolderName(PathName):
+    """A folder's name."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
         """The folders that begin so."""

@@ -143,6 +143,16 @@ def test_an_empty_name_is_one_sentence(hw4_here, case, tmp_path):
     assert set(tmp_path.iterdir()) == before
 
 
+def test_a_file_is_not_written_where_a_folder_is_named(hw4_here, case, tmp_path):
+    """Path("out/") is "out": a file of that name would lie where a folder was meant."""
+    before = set(tmp_path.iterdir())
+    fails(hw4_here(case, "out/"), 2, "Invalid value for 'OUTPUTFILE': out/ is not a file's name: it ends in /")
+    fails(
+        hw4_here("gen", "--shape", "1,2,4", "-o", "out/"), 2, "Invalid value for '-o' / '--output': out/ is not a file"
+    )
+    assert set(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize("answer", [".", "/", ".."])
 def test_a_folder_is_no_answer(hw4_here, case, answer):
     fails(hw4_here("verify", case, answer), 2, f"{answer} is not a file")
