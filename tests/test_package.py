@@ -52,6 +52,14 @@ def test_a_source_distribution_makes_the_same_wheel_and_can_be_tested(wheel, tmp
         assert set(first.namelist()) == set(second.namelist())
 
 
+def test_a_wheel_has_the_commands_script_which_an_installer_makes_executable(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (script,) = [entry for entry in archive.infolist() if ".data/scripts/" in entry.filename]
+        assert script.filename.endswith("/hw4")
+        assert script.external_attr >> 16 & 0o111
+        assert archive.read(script).startswith(b"#!python\n")  # which it replaces by its own
+
+
 def test_a_wheel_computes_generates_and_judges_from_anywhere(installed, tmp_path):
     source = write_case(tmp_path / "in", random_block(2, 40, 8))
     env = {**os.environ, "PYTHONPATH": str(installed), "CUDA_VISIBLE_DEVICES": "-1"}

@@ -46,6 +46,30 @@ def test_the_first_lines_of_ours_import_nothing_that_python_has_not(tmp_path):
     assert set(found.stdout.split()) <= {"hw4cli", "hw4cli.entry", "hw4cli.system", "hw4cli.system.interrupts", "time"}
 
 
+SLOW_PACKAGE = "import sys, time; print(*sys.modules, flush=True); time.sleep(5); main = lambda: sys.exit(9)"
+
+
+@pytest.mark.parametrize(("ignored", "ends"), [(False, -signal.SIGINT), (True, 9)])
+def test_the_installed_script_has_no_traceback_while_it_imports_and_a_signal_that_is_ignored_stays_so(
+    tmp_path, ignored, ends
+):
+    """What pip writes as a script imports re and enum first: 10 ms in which Python answered by a traceback."""
+    (tmp_path / "hw4cli").mkdir()
+    (tmp_path / "hw4cli/__init__.py").touch()
+    (tmp_path / "hw4cli/entry.py").write_text(SLOW_PACKAGE.replace("5", "0.5" if ignored else "5"))
+    process = subprocess.Popen(
+        [sys.executable, "-S", str(ROOT / "bin/hw4")],  # without the packages of the environment
+        env={**hw4_env(), "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
+    )
+    assert not {"re", "enum", "signal"} & set(process.stdout.readline().split())
+    process.send_signal(signal.SIGINT)
+    assert (process.wait(timeout=60), process.stderr.read()) == (ends, "")
+
+
 def test_a_second_interrupt_does_not_disturb_the_clean_up_after_the_first(monkeypatch):
     monkeypatch.setattr(interrupts, "_last", 0.0)
     raised = []
