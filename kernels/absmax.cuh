@@ -10,6 +10,7 @@
 #include "ptx.cuh"
 
 enum Found { Q_TOP, Q_SQUARES, K_TOP, K_SQUARES, V_TOP, FOUND };  // the numbers, in their order in p.absmax
+enum Counts { STARTED = FOUND, CLAIMS };                           // behind them: blocks (parts.cuh), batches (converters.cuh)
 struct Largest { unsigned top = 0, squares = 0; };                // of a matrix
 
 constexpr float SQUARES_FROM = 0x1p16f;  // where a float's last bit is 2^-7, up to twice as much

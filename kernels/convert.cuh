@@ -96,35 +96,50 @@ __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigne
     }
 }
 
-// How many batches are attended to by a launch of their own, in which K and V of the others are converted (ahead.cuh); 0: there
-// is none, and all are converted before. hw4cli/compute/formulas.py has the same.
-__device__ __forceinline__ int first_batches(const Params& p) {
-#if AHEAD  // with BR, MOST_BLOCKS and AHEAD_KEYS of the plan
-    if (p.splits > 1) return 0;
-    const long long tasks = ceil_div(p.Nq, BR), rounds = p.batches * tasks * min(AHEAD_KEYS, p.Nk / 2) / p.Nk / MOST_BLOCKS;
-    return rounds * MOST_BLOCKS / tasks;
+// CONVERTING: the first `blocks` blocks convert K and V of all but the `first` batches, and attend after so many rounds of the
+// others (converters.cuh); 0: there are none. hw4cli/compute/formulas.py has the same, and why.
+struct Converters { int blocks, first, rounds; };
+__device__ __forceinline__ Converters converters_of(const Params& p) {
+#if CONVERTING  // with BR, BC and MOST_BLOCKS of the plan
+    const long long tasks = ceil_div(p.Nq, BR), tiles = ceil_div(p.Nk, BC), task = 100 * (2 * tiles + 7);
+    const long long batch = 2 * CONVERTING * tiles + 400, first = ceil_div(MOST_BLOCKS * (task + batch), tasks * task);
+    if (p.splits > 1 || tasks < 3 || p.batches < 4 * first) return {0, p.batches, 0};
+    const long long blocks = ceil_div(6 * MOST_BLOCKS * batch, 5 * tasks * task + 6 * batch);
+    return {int(blocks), int(first), int(ceil_div(ceil_div(p.batches - first, blocks) * batch, task))};
 #else
-    return 0;
+    return {0, p.batches, 0};
 #endif
 }
-__device__ __forceinline__ int batches_before(const Params& p) {
-#if AHEAD
-    if (const int first = first_batches(p)) return first;
-#endif
-    return p.batches;
-}
-// BALANCED (parts.cuh): no block has started, and no row has been left in parts: its l is 0 until then.
+// BALANCED (parts.cuh): no block has started, and no row has been left in parts: its l is 0 until then; nor
+// has any converter converted a batch: its flag, behind these, is 0.
 __device__ __forceinline__ void expect_parts(const Params& p) {
-    const long long rows = (long long)p.batches * p.Nq, step = (long long)gridDim.x * blockDim.x;
-    if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[FOUND + threadIdx.x] = 0;
+    const long long step = (long long)gridDim.x * blockDim.x;
+    const long long rows = (long long)p.batches * (p.Nq + (CONVERTING > 0));
+    if (blockIdx.x == 0 && threadIdx.x < 2) p.absmax[STARTED + threadIdx.x] = 0;
     for (long long n = blockIdx.x * (long long)blockDim.x + threadIdx.x; n < rows; n += step) p.row_stats[n] = float2{0, 0};
+}
+// Columns 8 c on of row r of K and V, in a tile.
+__device__ __forceinline__ void convert_chunks(const Chunk& from_k, const Chunk& from_v, char* tiles, long long tile, int r,
+                                               int c, Largest& of_k, unsigned& top_v) {
+    uint4 V[2];
+    of_k.squares = max(of_k.squares, squares_of(from_k));
+    char* to = tiles + tile * STAGE + swizzle(r, c);
+#if INT8
+    store_keys(from_k, tiles + tile * STAGE, r, c, of_k.top);
+#else
+    uint4 K[2];
+    split_chunk(from_k, 1, K, of_k.top);
+    UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * PIECE) = K[t];
+#endif
+    split_chunk(from_v, V_FACTOR, V, top_v);
+    UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
 }
 // K and V as pieces, tile by tile, of the batches that are converted before; eight columns a thread, CONVERT_CHUNKS times at
 // most. Keys past the end become zeros.
 __device__ __forceinline__ void convert(const Params& p) {
     allow_next_launch();
     if (BALANCED) expect_parts(p);
-    const int tiles = ceil_div(p.Nk, BC);
+    const int tiles = ceil_div(p.Nk, BC), batches = converters_of(p).first;
     __shared__ unsigned found[FOUND * BlockAbsmax::WARPS];
     BlockAbsmax absmax{found};
     absmax.begin(p.absmax, K_TOP);
@@ -134,21 +149,10 @@ __device__ __forceinline__ void convert(const Params& p) {
         const long long e = (blockIdx.x + (long long)gridDim.x * n) * blockDim.x + threadIdx.x;
         const long long tile = e / (BC * CHUNKS), batch = tile / tiles;
         const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
-        if (batch >= batches_before(p)) break;
+        if (batch >= batches) break;
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
         const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
-        uint4 V[2];
-        of_k.squares = max(of_k.squares, squares_of(from_k));
-        char* to = p.tiles + tile * STAGE + swizzle(r, c);
-#if INT8
-        store_keys(from_k, p.tiles + tile * STAGE, r, c, of_k.top);
-#else
-        uint4 K[2];
-        split_chunk(from_k, 1, K, of_k.top);
-        UNROLL for (int t = 0; t < 2; t++) *(uint4*)(to + t * PIECE) = K[t];
-#endif
-        split_chunk(from_v, V_FACTOR, V, top_v);
-        UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
+        convert_chunks(from_k, from_v, p.tiles, tile, r, c, of_k, top_v);
     }
     absmax.leave(K_TOP, of_k);
     absmax.leave(V_TOP, top_v);

@@ -9,43 +9,57 @@
 
 #if GROUPS
 constexpr unsigned NUMBER_AT = STAGES * (STAGE + 16);  // in shared memory, behind the ring and its barriers
+constexpr unsigned KEPT_BYTES = 32;                    // what stands there
 constexpr unsigned SHORTEST_PART = 4;                  // in tiles
 
-// This block's number. BALANCED: in the order in which blocks start, so that whom it waits for has started before.
-template <bool FIRST> __device__ __forceinline__ void take_number(const Params& p) {
-    if (BALANCED) *(volatile unsigned*)((char*)shared + NUMBER_AT) = atomicAdd(p.absmax + FOUND + FIRST, 1);
+// What a block keeps in shared memory. Its number; BALANCED: in the order in which blocks start, so that whom it waits for has
+// started before. CONVERTING: of `converters_of`, and the batch that it has claimed.
+enum Kept { NUMBER, CONVERTERS, ROUNDS, FIRST, CLAIMED };
+__device__ __forceinline__ volatile unsigned* place_of(Kept n) { return (volatile unsigned*)((char*)shared + NUMBER_AT) + n; }
+__device__ __forceinline__ unsigned kept(Kept n) { return SHFL(*place_of(n), 0); }
+__device__ __forceinline__ void take_number(const Params& p) {
+    if (BALANCED) *place_of(NUMBER) = atomicAdd(p.absmax + STARTED, 1);
+    if (!CONVERTING) return;
+    const Converters found = converters_of(p);
+    *place_of(CONVERTERS) = found.blocks, *place_of(ROUNDS) = found.rounds, *place_of(FIRST) = found.first;
 }
-__device__ __forceinline__ unsigned block_number() {
-    return BALANCED ? SHFL(*(const volatile unsigned*)((const char*)shared + NUMBER_AT), 0) : blockIdx.x;
-}
+__device__ __forceinline__ unsigned block_number() { return BALANCED ? kept(NUMBER) : blockIdx.x; }
 
 struct Part { int task, first, last; };  // of a task, tiles `first` to `last`
-// Part n of this block, of the first batches or of the others; false if there is none. A block takes its share from the end
-// on: it begins with what the next block ends with, so that nobody waits long.
-template <bool FIRST> __device__ __forceinline__ bool part_of(const Params& p, unsigned n, Part& part) {
+// Part n of this block; false if there is none. A block takes its share from the end on: it begins with what the next block
+// ends with, so that nobody waits long.
+__device__ __forceinline__ bool part_of(const Params& p, unsigned n, Part& part) {
     if (MOST_BLOCKS == 0) {  // a block for each task
         part = {int(blockIdx.x), 0, int(ceil_div(p.Nk, BC))};
         return n == 0;
     }
-    const int from = FIRST ? 0 : first_batches(p), to = FIRST ? first_batches(p) : p.batches;
-    const unsigned tasks = ceil_div(p.Nq, BR) * p.splits, all = tasks * (to - from), tiles = ceil_div(p.Nk, BC);
-    const unsigned block = block_number(), blocks = gridDim.x;
+    const unsigned tiles = ceil_div(p.Nk, BC), block = block_number(), blocks = gridDim.x;
+    unsigned all = ceil_div(p.Nq, BR) * p.splits * p.batches, from = 0;
+    if (CONVERTING) {  // the first rounds are of those that do not convert
+        const unsigned converters = kept(CONVERTERS), others = blocks - converters, rounds = kept(ROUNDS);
+        if (block >= converters) {
+            part = {int(block - converters + n * others), 0, int(tiles)};
+            if (n < rounds) return true;
+            n -= rounds;
+        }
+        from = rounds * others, all -= from;
+    }
     const bool shares = BALANCED && p.splits == 1 && all > blocks && all % blocks;
     const unsigned rounds = shares ? all / blocks - 1 : ceil_div(all, blocks), whole = min(rounds * blocks, all);
     const unsigned task = block + n * blocks;
-    part = {int(tasks * from + task), 0, int(tiles)};
+    part = {int(from + task), 0, int(tiles)};
     if (n < rounds || !shares) return task < whole;
     auto share = [&](unsigned number) {  // where that of a block begins
         const unsigned at = (all - whole) * number, over = at % blocks * tiles / blocks;
         return at / blocks * tiles + (over < SHORTEST_PART ? 0 : over > tiles - SHORTEST_PART ? tiles : over);
     };
     const int first = share(block), last = share(block + 1), at = ((last - 1) / tiles - (n - rounds)) * tiles;
-    part = {int(tasks * from + whole + at / tiles), max(first - at, 0), min(last - at, int(tiles))};
+    part = {int(from + whole + at / tiles), max(first - at, 0), min(last - at, int(tiles))};
     return at + int(tiles) > first;
 }
-template <bool FIRST, class Work> __device__ __forceinline__ void each_part(const Params& p, Work work) {
+template <class Work> __device__ __forceinline__ void each_part(const Params& p, Work work) {
     Part part;
-    for (unsigned n = 0; part_of<FIRST>(p, n, part); n++) work(n, part);
+    for (unsigned n = 0; part_of(p, n, part); n++) work(n, part);
 }
 __device__ __forceinline__ Task task_of_part(const Params& p, const Part& part) {
     Task t = task_of_split(part.task, p);

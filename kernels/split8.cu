@@ -4,7 +4,7 @@
 //           those twice as fast, with exact sums. They are asked for one tile ahead, and the sum of hi hi begins with them.
 // Geometry: As split, but that K and V are always converted before. It is split beyond d = 64 and where split converts in the
 //           block, up to 256 keys; with warp groups up to 512, and up to d = 32, too.
-// Shared:   As split; for GROUPS 2 * BR * p bytes of Q in integers in place of what converts; without warp groups, where there
+// Shared:   As split; for GROUPS 2 * BR * p bytes of Q in integers; without warp groups, where there
 //           is room (SHARED_SUMS), 4 * BR * (p + 8) for O of the keys before, which else passes through global memory.
 // Limits:   As split. |Elements| of Q and K up to 3.0029; larger ones are less exact than is proven (docs/accuracy.md).
 // Source:   Integer sums that become floats by their bits: Warren, Hacker's Delight (2nd edition), chapter 17.
@@ -18,7 +18,4 @@ static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in 
 
 extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split8_convert(const Params p) { convert(p); }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8(const Params p) { attend(p); }
-#if AHEAD
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8_first(const Params p) { attend<true>(p); }
-#endif
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) split8_combine(const Params p) { combine(p); }

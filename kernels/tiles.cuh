@@ -19,8 +19,8 @@
 #ifndef INT8  // whether the products with a lo of Q or K are of integers (integers.cuh)
 #define INT8 0
 #endif
-#ifndef AHEAD  // whether K and V of some batches may be converted while others are attended to (ahead.cuh)
-#define AHEAD 0
+#ifndef CONVERTING  // if blocks may convert before they attend (converters.cuh): a tile, in percent of attention to it
+#define CONVERTING 0
 #endif
 
 constexpr int WORKERS = THREADS - (GROUPS ? 128 : 0);  // threads that have rows

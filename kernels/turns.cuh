@@ -5,7 +5,7 @@
 // A group asks for its next scores and for P V of the last ones, passes on the turn, and takes exponentials of the scores that
 // have come: meanwhile the tensor cores compute for another group.
 
-#include "ahead.cuh"
+#include "converters.cuh"
 #include "hopper.cuh"
 #include "parts.cuh"
 #include "scores.cuh"
@@ -13,14 +13,13 @@
 
 #if GROUPS
 // Shared memory: STAGES tiles of K and V, a ring; two barriers for each; the block's number; ones for the 16 keys of a
-// product; O, l and BIAS - m of the keys before; what is to be converted, or (INT8) Q in integers.
+// product; O, l and BIAS - m of the keys before; INT8: Q in integers.
 constexpr unsigned BARRIERS_AT = STAGES * STAGE;
-constexpr unsigned ONES_AT = ceil_div(NUMBER_AT + 16, 1024) * 1024;
-constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, CONVERTED_AT = SUMS_AT + SUMS_BYTES;
+constexpr unsigned ONES_AT = ceil_div(NUMBER_AT + KEPT_BYTES, 1024) * 1024;
+constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, Q_AT = SUMS_AT + SUMS_BYTES;
 
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
-static_assert(!AHEAD || THREADS - WORKERS - 32 == HELPERS, "the warps that convert");
-static_assert(!(AHEAD && INT8) && CONVERTED_AT % 1024 == 0, "one or the other; tiles begin at multiples of 1024");
+static_assert(Q_AT % 1024 == 0, "tiles begin at multiples of 1024");
 static_assert(SUB == BC, "a tile's scores are in registers at once");
 
 // Tile n lies in buffer n % STAGES.
@@ -45,12 +44,15 @@ struct Tiles {
 };
 
 // What the copying warp does: it asks for the tiles of each task, as soon as their buffers are empty.
-template <bool FIRST> __device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles) {
+__device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles) {
     unsigned asked = 0;
-    each_part<FIRST>(p, [&](unsigned, const Part& part) {
+    each_part(p, [&](unsigned, const Part& part) {
         const Task t = task_of_part(p, part);
         const char* first = p.tiles + (long long)(t.batch * ceil_div(p.Nk, BC) + t.first_key / BC) * STAGE;
         const int count = ceil_div(t.last_key - t.first_key, BC);
+#if CONVERTING
+        if (t.batch >= kept(FIRST)) wait_for_count(flag_of(p, t.batch), 1);
+#endif
 #pragma unroll 1  // its registers are few
         for (int j = 0; j < count; j++, asked++) {
             BEGINS(COPYING, asked);
@@ -61,10 +63,9 @@ template <bool FIRST> __device__ __forceinline__ void fetch_tiles(const Params& 
 }
 
 // A group's 64 rows of part n. `used` tiles passed before.
-template <bool FIRST>
 __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles, unsigned n, Part part, int turn,
                                             int next_turn, unsigned& used) {
-    const unsigned ones = tiles.base + ONES_AT, q_at = tiles.base + CONVERTED_AT + (turn - 1) * 64 * ROW;
+    const unsigned ones = tiles.base + ONES_AT, q_at = tiles.base + Q_AT + (turn - 1) * 64 * ROW;
     const Sums sums{tiles.base + SUMS_AT};
     RowState r;
     Scores S;
@@ -138,7 +139,7 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
     keep(r); ENDS(ADDING, used);
     tiles.release(used++);
     if (mine.keys > PROMOTION) sums.add_to(r);
-    part_of<FIRST>(p, n, part);  // computed again, as registers to keep it in are scarce
+    part_of(p, n, part);  // computed again, as registers to keep it in are scarce
     const Task t = task_of_part(p, part);
     const int row0 = t.row0 + warp_row();
     const long long row = partial_row(p, t, row0);
@@ -147,27 +148,28 @@ __device__ __forceinline__ void attend_part(const Params& p, const Tiles& tiles,
     store(r, p, t.batch, row0, to, p.row_stats + row, false, p.splits == 1 && (!BALANCED || t.last_key == p.Nk));
 }
 
-// A block: it takes task after task of the first batches, and meanwhile converts K and V of the others; or of the others.
-template <bool FIRST = false> __device__ __forceinline__ void attend(const Params& p) {
+// A block: it takes task after task; some convert K and V of later batches before.
+__device__ __forceinline__ void attend(const Params& p) {
     const Tiles tiles{shared_start(shared)};
     const int group = group_number();
     allow_next_launch();
     if (BALANCED) await_launch();  // before numbers are taken
-    if (threadIdx.x == 0) tiles.prepare(), take_number<FIRST>(p);
+    if (threadIdx.x == 0) tiles.prepare(), take_number(p);
     make_ones(tiles.base + ONES_AT);
     show_shared();
+#if CONVERTING
+    if (block_number() < kept(CONVERTERS)) convert_share(p, kept(FIRST), place_of(CLAIMED));
+#endif
     if (group == GROUPS) {
         fewer_registers<COPY_REGISTERS>();
-        if (threadIdx.x == WORKERS) await_launch(), fetch_tiles<FIRST>(p, tiles);
-        if (FIRST && threadIdx.x >= WORKERS + 32)
-            convert_behind(p, first_batches(p), tiles.base + CONVERTED_AT, threadIdx.x - WORKERS - 32);
+        if (threadIdx.x == WORKERS) await_launch(), fetch_tiles(p, tiles);
         return;
     }
     more_registers<REGISTERS>();
     unsigned used = 0;
     if (group == GROUPS - 1) give_turn(1);
-    each_part<FIRST>(p, [&](unsigned n, const Part& part) {
-        attend_part<FIRST>(p, tiles, n, part, 1 + group, 1 + (group + 1) % GROUPS, used);
+    each_part(p, [&](unsigned n, const Part& part) {
+        attend_part(p, tiles, n, part, 1 + group, 1 + (group + 1) % GROUPS, used);
     });
 }
 #endif  // GROUPS

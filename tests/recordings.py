@@ -9,6 +9,7 @@ from helpers import ROOT
 
 from hw4cli.arraylab.named import workload
 from hw4cli.arraymodel.launches import array_models, plan_of
+from hw4cli.compute.common import converters_of
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.measure.counters import read_launches
@@ -35,13 +36,21 @@ def counted(name):
     return found, {one.kernel: int(one.grid.strip("(").partition(",")[0]) for one in launches}
 
 
+def counted_models(plan, shape):
+    """The models of a plan's launches, but of the one whose blocks convert and attend: how much of what they write
+    others find in the L2 cache is not modelled."""
+    converting = plan.macros.get("CONVERTING") and converters_of(shape, plan.macros, plan.splits).blocks
+    found = launch_models(plan, shape, H200, L2_BYTES)
+    return [model for model in found if not (converting and model.symbol == plan.variant)]
+
+
 @cache
 def modelled(kernel, workload_text, causal, splits):
     """The models of a kernel's launches, with their grids and the splits of the keys, by symbol."""
     if kernel in VARIANTS:
         shape = Shape(*map(int, workload_text.split(",")), causal=causal == "1")
         plan = replace(VARIANTS[kernel], splits=lambda *_: int(splits)).plan(shape, H200)
-        found = launch_models(plan, shape, H200, L2_BYTES)
+        found = counted_models(plan, shape)
     else:
         work = workload(workload_text).work
         plan = plan_of(kernel, work, H200)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from itertools import product
 
 from hw4cli.compute import formulas
-from hw4cli.compute.formulas import MOST_SPLITS, ceil_div, combine_blocks, partial_o_bytes, row_stats_bytes, split_count
+from hw4cli.compute.formulas import (
+    MOST_SPLITS,
+    Converters,
+    ceil_div,
+    combine_blocks,
+    converters,
+    partial_o_bytes,
+    row_stats_bytes,
+    split_count,
+)
 from hw4cli.compute.plan import DeviceProperties, Launch, Scratch, Tile
 from hw4cli.problem.shape import Shape
 
@@ -15,8 +24,10 @@ TILED_QUERIES, TILED_KEYS = 1024, 512
 NO_LIMIT = 2**31 - 1  # keys of a split
 RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
-# Up to so many keys, K and V are converted beside attention to the first batches, whose share is AHEAD_KEYS in N.
-AHEAD_LONGEST, AHEAD_KEYS = 4096, 768
+# A tile's conversion by a block, in percent of attention to it by so many rows; a little more than measured (H200), as
+# late converters cost more than early ones. Longer keys would gain less than 2 %.
+CONVERTING = {"split32": (38, 256), "split64": (74, 192), "split8": (88, 192)}
+CONVERTING_LONGEST = 8192
 LONG = 8192  # keys, of which more than MOST_SPLITS are short enough to lose less than few long ones
 MANY_BLOCKS = 2  # rounds of blocks, longest first: so many end at about the same time
 
@@ -59,14 +70,14 @@ def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, .
     return launches
 
 
-def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool) -> Scratch:
+def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool, flags: int = 0) -> Scratch:
     """Bytes for absmax and tiles; then two numbers of each row and split, and each split's O, if there are splits.
 
-    `stats`: the two numbers are wanted anyway.
+    `stats`: the two numbers are wanted anyway, and behind them as many bytes for each of so many `flags`.
     """
     rows = shape.B * shape.rows * splits
     row_stats = absmax + tiles
-    partial_o = row_stats + row_stats_bytes(rows, stats or splits > 1)
+    partial_o = row_stats + row_stats_bytes(rows + flags, stats or splits > 1)
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
 
 
@@ -166,6 +177,16 @@ def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
         "COPY_REGISTERS": min(40, granted - registers * groups),
         "MOST_BLOCKS": 0 if shape.causal else props.sms,
         "BALANCED": int(not shape.causal),
-        "AHEAD": int(not shape.causal and shape.N <= AHEAD_LONGEST),
-        "AHEAD_KEYS": AHEAD_KEYS,
     }
+
+
+def converting(shape: Shape, tile: Tile, integers: bool) -> int:
+    """CONVERTING of kernels/converters.cuh: what it costs a block to convert a tile; 0: no block does."""
+    cost, rows = CONVERTING["split8" if integers else f"split{padded_d(shape.d)}"]
+    return ceil_div(cost * rows, tile["BR"]) if shape.N <= CONVERTING_LONGEST else 0
+
+
+def converters_of(shape: Shape, tile: Tile, splits: int) -> Converters:
+    """How the blocks of a plan with these macros share out conversion."""
+    cost = tile.get("CONVERTING", 0) if splits == 1 else 0
+    return converters(shape.B, shape.rows, shape.N, tile["BR"], tile["BC"], tile.get("MOST_BLOCKS", 0), cost)

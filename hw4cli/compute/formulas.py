@@ -1,8 +1,11 @@
 """How many blocks and splits a launch has, and where scratch memory is parted: whole numbers in, numbers out.
 
 The native program computes them for any file, too. It gets these very functions: `native.as_cpp` writes them in C++, so
-they keep to what that translates (arithmetic, `min`, `max`, conditions, loops over ranges, calls of one another).
+they keep to what that translates (arithmetic, `min`, `max`, conditions, loops over ranges, calls of one another); but
+for `converters`, which only warp groups have, and it has not.
 """
+
+from typing import NamedTuple
 
 FLOAT = 4  # bytes
 MOST_SPLITS = 8  # of the keys
@@ -30,15 +33,29 @@ def convert_blocks(tiles: int, BC: int, width: int, chunks: int, threads: int) -
     return max(ceil_div(once, chunks), min(once, ENOUGH_BLOCKS))
 
 
-def first_batches(B: int, rows: int, N: int, BR: int, blocks: int, keys: int) -> int:
-    """How many batches a launch of its own attends to, while K and V of the others are converted; 0: none.
+class Converters(NamedTuple):
+    """Which blocks convert K and V of later batches before they attend (kernels/converters.cuh); no `blocks`: none."""
 
-    Its share is that of `keys` in N, half at most: converting takes the longer, beside attention, the fewer keys there
-    are. Whole rounds of `blocks` blocks at a time.
+    blocks: int
+    first: int  # so many batches are converted by the pass before: all, if there are no converters
+    rounds: int  # so many tasks has each of the other blocks in the meantime
+
+
+def converters(B: int, rows: int, N: int, BR: int, BC: int, blocks: int, cost: int) -> Converters:
+    """How `blocks` blocks share out conversion. `cost`: of a tile's conversion, in percent of attention to a tile; what
+    a batch takes beside takes as long as attention to 2 tiles, and a task's beginning and end as 3.5.
+
+    The first batches last until converters have converted one each. Converters are so many that the others need a fifth
+    longer to attend to a batch than these to convert one. None, where batches are few, or a batch has so few tasks that
+    converters would be limited by memory.
     """
-    tasks = ceil_div(rows, BR)
-    rounds = B * tasks * min(keys, N // 2) // N // blocks
-    return rounds * blocks // tasks
+    tasks, tiles = ceil_div(rows, BR), ceil_div(N, BC)
+    task, batch = 100 * (2 * tiles + 7), 2 * cost * tiles + 400
+    first = ceil_div(blocks * (task + batch), tasks * task)
+    if not cost or tasks < 3 or 4 * first > B:
+        return Converters(0, B, 0)
+    some = ceil_div(6 * blocks * batch, 5 * tasks * task + 6 * batch)
+    return Converters(some, first, ceil_div(ceil_div(B - first, some) * batch, task))
 
 
 def combine_blocks(B: int, N: int, d: int, threads: int) -> int:

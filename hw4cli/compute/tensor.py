@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hw4cli.compute.common import (
-    AHEAD_KEYS,
     COMBINE_THREADS,
     NO_LIMIT,
     RESCALE_THRESHOLD,
     combine_launch,
+    converters_of,
+    converting,
     groups_in_turns,
     main_blocks,
     padded_d,
@@ -18,7 +19,7 @@ from hw4cli.compute.common import (
     tiles_of,
     turns_of,
 )
-from hw4cli.compute.formulas import FLOAT, convert_blocks, first_batches, key_tiles, row_blocks
+from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
 from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
 from hw4cli.problem.shape import Shape
 
@@ -32,7 +33,6 @@ BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, 
 SPLIT_COST, CAUSAL_COST = 256, {1: 512, 2: 128}  # of a split of the keys, in keys; with a mask, by pieces
 ABSMAX_BYTES = 128  # of scratch, before the tiles
 CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
-HELPERS_BYTES = 4 * 64 * 96  # of shared memory, for the warps that convert (kernels/ahead.cuh)
 
 
 def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
@@ -135,8 +135,6 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         sums = adds.integers and not warpgroups and fitting >= 3
         stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
-        if adds.integers:  # Q's integers take the space of what would be converted ahead
-            turns = {**turns, "AHEAD": 0}
         return {
             "THREADS": threads,
             "BLOCKS": blocks,
@@ -163,6 +161,7 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
             "CONVERT_CHUNKS": CONVERT_CHUNKS,
             "COMBINE_THREADS": COMBINE_THREADS,
             **turns,
+            "CONVERTING": converting(shape, tile, adds.integers) if turns.get("BALANCED") else 0,
             # measured with four groups: with fewer, exponentials do not limit
             "POLYNOMIAL": POLYNOMIAL if adds.polynomial and turns.get("GROUPS") == 4 else 0,
         }
@@ -174,7 +173,7 @@ def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool)
     """Threads; the blocks that registers allow; stages of the ring."""
     if inblock:
         return 2 * tile["BR"], 3 if padded_d(d) == 32 else 2, 1
-    rest = 2048 + 16 * HALF * padded_d(d) + _sums_bytes(d, tile) + HELPERS_BYTES
+    rest = 2048 + 16 * HALF * padded_d(d) + _sums_bytes(d, tile)
     most = 4 if padded_d(d) == 64 else 6  # a power of two is a little faster; d = 32 was not tried
     return 2 * tile["BR"] + 128, 1, max(2, min(most, (props.shared_limit - rest) // _stage_bytes(d, tile, 1)))
 
@@ -217,7 +216,7 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
 
 def _regions(name: str) -> Regions:
     """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps, 16 rows of ones
-    and Q's pieces; or, where groups take turns, 16 rows of ones, O of the keys before, what is converted meanwhile."""
+    and Q's pieces; or, where groups take turns, 16 rows of ones, O of the keys before, Q in integers."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
         stages, whole = tile["STAGES"], tile_bytes(d, tile, PIECES[name])
@@ -227,10 +226,9 @@ def _regions(name: str) -> Regions:
         if tile["SHARED_SUMS"]:
             found["O of keys before"] = _sums_bytes(d, tile)
         if tile.get("GROUPS"):
-            found["number"] = 16
+            found["number"] = 32
             found["padding"] = -sum(found.values()) % 1024
             found["ones"], found["O of keys before"] = 16 * row, _sums_bytes(d, tile)
-            found["converted"] = HELPERS_BYTES * tile["AHEAD"]
             if tile["INT8"]:
                 found["Q"] = tile["BR"] * row
         elif tile["WARPGROUPS"]:
@@ -243,18 +241,14 @@ def _regions(name: str) -> Regions:
 
 
 def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
-    """The pass that converts; blocks of BR rows and a split, perhaps of some batches first; what combines splits."""
+    """The pass that converts, perhaps the first batches alone; blocks of BR rows and a split; what combines splits."""
 
     def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
         most, inblock = tile.get("MOST_BLOCKS") or NO_LIMIT, tile["INBLOCK"]
         blocks = min(most, main_blocks(shape, tile, splits))
         steps = [Launch(name, blocks, tile["THREADS"], shared, early=splits > 1 and not inblock)]
         if not inblock:
-            ahead = tile.get("AHEAD") and splits == 1
-            first = first_batches(shape.B, shape.rows, shape.N, tile["BR"], most, AHEAD_KEYS) if ahead else 0
-            if first:
-                steps.insert(0, Launch(f"{name}_first", blocks, tile["THREADS"], shared))
-            tiles = key_tiles(first or shape.B, shape.N, tile["BC"])
+            tiles = key_tiles(converters_of(shape, tile, splits).first, shape.N, tile["BC"])
             grid = convert_blocks(tiles, tile["BC"], padded_d(shape.d), CONVERT_CHUNKS, CONVERT_THREADS)
             steps.insert(0, Launch(f"{name}_convert", grid, CONVERT_THREADS, 0))
         if splits > 1:
@@ -265,11 +259,13 @@ def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]
 
 
 def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
-    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too; each split's O."""
+    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a flag for each
+    batch that is converted; each split's O."""
 
     def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
         tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
-        return scratch_of(shape, splits, ABSMAX_BYTES, tiles * tile_bytes(shape.d, tile, PIECES[name]), stats=True)
+        converted, flags = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
+        return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, flags=flags)
 
     return scratch
 

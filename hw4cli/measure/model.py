@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.common import AHEAD_KEYS
-from hw4cli.compute.formulas import FLOAT, ceil_div, first_batches
+from hw4cli.compute.common import converters_of
+from hw4cli.compute.formulas import FLOAT, Converters, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.tensor import HALF
 from hw4cli.device.occupancy import occupancy
@@ -87,15 +87,22 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
             moved = helper_bytes(launch.symbol, plan, shape)
             shared = 0 if launch.symbol.endswith("_combine") else None
             models.append(LaunchModel(launch.symbol, moved, moved if any(moved) else None, shared))
-    return _with_first(models, plan, shape)
+    return _with_what_blocks_share(models, plan, shape)
 
 
-def _with_first(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
-    """The models where blocks share tasks, of which the launch that converts says that nobody has any yet; and where a
-    launch of its own attends to the first batches, and converts K and V of the others."""
-    parts = _by_batches(models, plan, shape)
-    clears = FLOAT * 2 * shape.B * shape.N if plan.macros.get("BALANCED") else 0
-    return [_writing(model, clears) if model.symbol.endswith("_convert") else model for model in parts]
+def _with_what_blocks_share(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
+    """The models where blocks share tasks, of which the launch that converts says that nobody has any yet; and where
+    some blocks convert K and V of later batches."""
+    if not plan.macros.get("BALANCED"):
+        return models
+    late, convert = converters_of(shape, plan.macros, plan.splits), models[0]
+    main = _handing_over(models[plan.main], plan, shape, late)
+    if late.blocks:
+        main = _share(main, shape.B, shape.B, beside=_share(convert, shape.B - late.first, shape.B))
+    flags = FLOAT * 2 * shape.B if plan.macros["CONVERTING"] else 0
+    clears = FLOAT * 2 * shape.B * shape.N + flags
+    models[0], models[plan.main] = _writing(_share(convert, late.first, shape.B), clears), main
+    return models
 
 
 def _writing(model: LaunchModel, more: int) -> LaunchModel:
@@ -104,33 +111,17 @@ def _writing(model: LaunchModel, more: int) -> LaunchModel:
     return replace(model, dram=(read, written + more), l2=l2 and (l2[0], l2[1] + more))
 
 
-def _by_batches(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
-    symbols = [launch.symbol for launch in plan.launches]
-    if f"{plan.variant}_first" not in symbols:
-        models[plan.main] = _handing_over(models[plan.main], plan, shape, shape.B)
-        return models
-    first = first_batches(shape.B, shape.rows, shape.N, plan.macros["BR"], plan.macros["MOST_BLOCKS"], AHEAD_KEYS)
-    convert, main = models[symbols.index(f"{plan.variant}_convert")], models[plan.main]
-    behind = _share(convert, shape.B - first, shape.B)
-    parts = {
-        convert.symbol: _share(convert, first, shape.B),
-        f"{plan.variant}_first": replace(
-            _handing_over(_share(main, first, shape.B, behind), plan, shape, first), shared=None
-        ),  # whose threads also convert in shared memory
-        main.symbol: _handing_over(_share(main, shape.B - first, shape.B), plan, shape, shape.B - first),
-    }
-    return [replace(parts.get(symbol, model), symbol=symbol) for symbol, model in zip(symbols, models, strict=True)]
-
-
-def _handing_over(model: LaunchModel, plan: Plan, shape: Shape, batches: int) -> LaunchModel:
-    """With what passes through the L2 cache where two blocks share a task of so many batches: Q is read twice; O and
-    two numbers of each row are left, and read again."""
-    launch, tasks = plan.launches[plan.main], batches * ceil_div(shape.N, plan.macros["BR"])
+def _handing_over(model: LaunchModel, plan: Plan, shape: Shape, late: Converters) -> LaunchModel:
+    """With what passes through the L2 cache where two blocks share a task, after the rounds in which some convert: Q
+    is read twice; O and two numbers of each row are left, and read again."""
+    launch, each = plan.launches[plan.main], ceil_div(shape.N, plan.macros["BR"])
+    early = late.rounds * (launch.grid - late.blocks)
+    tasks = shape.B * each - early
     if model.l2 is None or not shares(plan, launch, tasks):
         return model
-    each = ceil_div(shape.N, plan.macros["BR"])
-    seconds = [part.task for own in parts_of(tasks, launch.grid, tiles_of(plan, shape)) for part in own if part.first]
-    rows = sum(min(plan.macros["BR"], shape.N - task % each * plan.macros["BR"]) for task in seconds)
+    parts = (part for own in parts_of(tasks, launch.grid, tiles_of(plan, shape)) for part in own)
+    starts = [(early + part.task) % each * plan.macros["BR"] for part in parts if part.first]
+    rows = sum(min(plan.macros["BR"], shape.N - start) for start in starts)
     left = rows * FLOAT * (shape.d + 2)
     return replace(model, l2=(model.l2[0] + rows * FLOAT * shape.d + left, model.l2[1] + left))
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hw4cli.compute.common import split_keys
+from hw4cli.compute.common import converters_of, split_keys
 from hw4cli.compute.formulas import FLOAT, ceil_div
 from hw4cli.compute.plan import DeviceProperties, Launch, Plan
 from hw4cli.device.occupancy import occupancy
@@ -112,8 +112,8 @@ def plan_again(plan: Plan, shape: Shape, section: int, key_bytes: int, props: De
     many batches' a turn: kernels/schedule.cuh has the order of the blocks."""
     blocks = blocks_of(plan, shape)
     main, splits = plan.launches[plan.main], plan.splits
-    if any(launch.symbol.endswith("_first") for launch in plan.launches):
-        return 0  # two launches share the batches
+    if plan.macros.get("CONVERTING") and converters_of(shape, plan.macros, splits).blocks:
+        return 0  # what some blocks have just converted, the others find in the cache
     resident = plan.macros.get("BLOCKS") or occupancy(props, 1, main.shared, main.block).blocks
     tasks = shape.B * int((blocks.keys > 0).sum())
     slots, order = (main.grid, IN_ROUNDS) if main.grid < tasks else (min(tasks, resident * props.sms), AS_THEY_END)

@@ -249,6 +249,7 @@ void store_wait(unsigned left, bool read) {
 // ---- Counts, by which blocks go one after the other
 
 void atomic_touch(const void* p, unsigned bytes);  // of cuda.h
+void volatile_read(const void* p, unsigned bytes);  // notes it for the race check
 
 // Blocks run one after the other here: a count that only a later block would raise is reported as a wait without end.
 namespace {
@@ -259,7 +260,7 @@ static std::string whose_turn(void*) { return "for a count that no thread of thi
 void wait_for_count(Site site, const int* count, int turn) {
     Turn mine{count, turn};
     wait_until(site, has_come, &mine, whose_turn);
-    atomic_touch(count, sizeof *count);
+    volatile_read(count, sizeof *count);
 }
 void set_count(int* count, int turn) {
     atomic_touch(count, sizeof *count);

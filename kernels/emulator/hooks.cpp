@@ -46,4 +46,5 @@ void atomic_touch(const void* p, unsigned bytes) {
     access(p, bytes, false, true, pc);
     access(p, bytes, true, true, pc);
 }
+void volatile_read(const void* p, unsigned bytes) { access(p, bytes, false, true, CALLER); }
 }  // namespace emu

@@ -10,13 +10,13 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.compute.bounds import PROVEN
-from hw4cli.compute.common import AHEAD_KEYS, computed_share
-from hw4cli.compute.formulas import first_batches
+from hw4cli.compute.common import computed_share, converters_of
+from hw4cli.compute.formulas import converters
 from hw4cli.compute.plan import DEVICES, DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.problem.suite import cases
 from hw4cli.resources import kernel_source, spliced
 
@@ -154,18 +154,31 @@ def test_every_launch_is_one_that_the_architecture_can_start(name, cc):
 
 def test_a_kernels_figures_are_those_of_its_main_launch():
     plan = VARIANTS["split"].plan(Shape(1000, 2048, 64), DEVICES[90])
-    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split_first", "split"]
+    assert [launch.symbol for launch in plan.launches] == ["split_convert", "split"]
     assert plan.launches[plan.main].symbol == "split"
     assert VARIANTS["naive"].plan(Shape(1, 8, 64), DEVICES[90]).main == 0
 
 
-@pytest.mark.parametrize("N", [513, 600, 1000, 2048, 4096])
-def test_batches_whose_keys_are_converted_beside_others_are_half_of_all_at_least(N):
-    """So that what comes first is never more than there is; and few batches are not parted."""
-    counts = [first_batches(B, N, N, 192, 132, AHEAD_KEYS) for B in range(1, 700)]
-    assert all(2 * first <= B for B, first in enumerate(counts, 1))
-    assert counts[0] == 0 < counts[-1]
-    assert all(first * -(-N // 192) % 132 < -(-N // 192) or first == 0 for first in counts), "not in whole rounds"
+@pytest.mark.parametrize("N", [513, 600, 1000, 2048, 4096, 8192])
+@pytest.mark.parametrize(("BR", "cost"), [(192, 95), (192, 85), (256, 45), (64, 285)])
+def test_blocks_convert_where_there_are_batches_enough_and_leave_more_than_a_round_of_tasks_to_all(N, BR, cost):
+    """So that the last tasks can be shared out equally."""
+    tasks = -(-N // BR)
+    for B in range(1, 700, 3):
+        found = converters(B, N, N, BR, 64, 132, cost)
+        assert (found.blocks > 0) == (4 * found.first <= B)
+        assert found.blocks < 132
+        assert tasks * B - found.rounds * (132 - found.blocks) > 132 or not found.blocks
+
+
+def test_nobody_converts_for_few_batches_few_rows_or_long_keys():
+    def blocks(B, rows, N):
+        shape = Oblong(B, N, 64, Nq=rows)
+        plan = VARIANTS["split8"].plan(shape, DEVICES[90])
+        return converters_of(shape, plan.macros, plan.splits).blocks
+
+    assert blocks(500, 2048, 2048) == 12
+    assert blocks(90, 2048, 2048) == blocks(5000, 384, 2048) == blocks(500, 8200, 8200) == 0
 
 
 def test_groups_that_take_turns_share_the_registers_that_a_block_is_launched_with():

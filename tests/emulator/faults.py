@@ -26,6 +26,7 @@ class Fault:
     build: str = RACE
     lanes: int = 32
     cc: int = 80
+    sms: int = 0  # if not as many multiprocessors as usual
     tile: dict[str, int] = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ SHORT, RING = Shape(1, 131, 64), LONG[0]  # each block converts for itself; tile
 MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=80, shape=SHORT)
 GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=90, shape=SHORT)
 TURNS = partial(Fault, kernel="split", file="turns.cuh", kind="wgmma", cc=90, shape=Shape(1, 777, 64))
+CONVERTERS = partial(TURNS, shape=Shape(8, 530, 64), sms=2)
 COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=100, shape=RING)
 
 TENSOR_FAULTS = [
@@ -156,6 +157,21 @@ TENSOR_FAULTS = [
         new="barrier_wait(full(n), ~(n / STAGES) % 2)",
         kind="race",
         says="asynchronous copy",
+    ),
+    CONVERTERS(
+        "converters: a batch is not waited for",
+        old="        if (t.batch >= kept(FIRST)) wait_for_count(flag_of(p, t.batch), 1);\n",
+        new="",
+        kind="race",
+        says="nothing orders blocks",
+    ),
+    CONVERTERS(
+        "converters: the first block leaves before all batches are claimed",
+        file="converters.cuh",
+        old="batch >= p.batches",
+        new="batch >= p.batches - 1",
+        kind="divergence",
+        says="for a count",
     ),
     GROUPS(
         "split: more keys are asked for than a later block has",

@@ -1,6 +1,7 @@
 """Mistakes that are put into kernels on purpose: each is found, by the check that it is meant for."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from faults import FAULTS
@@ -29,11 +30,12 @@ def kernel_with(fault, folder):
 
 def mistakes_of(fault, folder):
     """The kind and the sentence of all that is found in the kernel with the mistake."""
+    usual = AMD_DEVICES["gfx90a"] if fault.lanes == 64 else DEVICES[fault.cc]
     try:
         mistakes = check_kernel(
             VARIANTS[fault.kernel],
             kernel_with(fault, folder),
-            props=AMD_DEVICES["gfx90a"] if fault.lanes == 64 else DEVICES[fault.cc],
+            props=replace(usual, sms=fault.sms or usual.sms),
             shapes=[fault.shape],
             data=[fault.data],
             builds=[fault.build],

@@ -15,6 +15,7 @@ pytestmark = [
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 BEGINNING = """
+from dataclasses import replace
 from itertools import product
 import cupy
 import numpy as np
@@ -52,6 +53,10 @@ for name in kernels:
 for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)]:
     for name in {"split", "split8"} & {*kernels}:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name))
+# Blocks that convert for others; so few that it does not take many batches.
+gpu.props = replace(gpu.props, sms=6)
+for name, d in [("split8", 64), ("split", 64), ("split", 32)] * gpu.props.warpgroups:
+    right(gpu.attention(random.uniform(-3, 3, (16, 3, 600, d)).astype(np.float32), name))
 """,
     "16-bit arrays": """
 for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_cores"]:

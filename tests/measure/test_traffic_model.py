@@ -79,7 +79,7 @@ def test_what_is_written_has_left_the_l2_cache_where_it_does_not_fit():
 def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():
     seen = set()
     for line, model in counted_on_an_h200("flash", "split", "half", "half_mma", "half_split", "half_cores"):
-        if model.l2 is None or line["launch"] == "split_first":  # whose blocks convert beside, and read what they made
+        if model.l2 is None:
             continue
         seen.add(line["kernel"])
         assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.01, abs=2e4), line
@@ -88,8 +88,7 @@ def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent
 
 def test_what_is_written_to_the_l2_cache_is_that_of_the_model_but_for_stores_of_16_bit_rows():
     for line, model in counted_on_an_h200("flash", "split", "half_cores", "half_split"):
-        if line["launch"] != "split_first":
-            assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.03), line
+        assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.03), line
 
 
 def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_percent():

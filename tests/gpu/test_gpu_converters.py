@@ -1,0 +1,64 @@
+"""Blocks that convert K and V of later batches before they attend: right, the same bits every time, the same range."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers import random_block, read_output, write_case
+
+from hw4cli.compute.bounds import SAFE
+from hw4cli.compute.common import converters_of
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.shape import Shape
+
+pytestmark = pytest.mark.usefixtures("gpu")
+SHAPES = [
+    *(("split8", shape) for shape in [(240, 1001, 64), (235, 577, 36), (250, 700, 48)]),
+    *(("split", shape) for shape in [(240, 1000, 64), (240, 650, 40), (300, 700, 32), (260, 1025, 20), (300, 513, 8)]),
+]
+
+
+@pytest.fixture(params=[6, 0, 48], ids=["few blocks", "as usual", "more blocks than multiprocessors"])
+def props(request, gpu):
+    """What plans are made for; where there are more blocks than the GPU holds, some start when others have ended."""
+    if not gpu.props.warpgroups:
+        pytest.skip("this GPU has no warp groups")
+    return replace(gpu.props, sms={6: 6, 0: gpu.props.sms}.get(request.param, gpu.props.sms + request.param))
+
+
+def compute(gpu, plan, block):
+    """O, in an array that was NaN before, and the numbers that are left of the range."""
+    inputs, outputs = gpu.upload(block), gpu.empty((len(block), *block.shape[2:]))
+    outputs.data.memset(0xFF, outputs.nbytes)
+    largest = gpu.absmax_of(plan, gpu.compute(plan, inputs, outputs), inputs)
+    return outputs.get(), largest.get().view(np.float32)
+
+
+@pytest.mark.parametrize(("name", "size"), SHAPES, ids=str)
+def test_answers_are_right_the_same_every_time_and_so_is_the_range(gpu, props, name, size):
+    shape, variant = Shape(*size), VARIANTS[name]
+    plan = variant.plan(shape, props)
+    if not converters_of(shape, plan.macros, plan.splits).blocks:
+        pytest.skip("too few batches for this GPU")
+    block = random_block(*size)
+    block[-1, :, -1, -1] = 5, 6, 7  # in a batch that a block converts
+    first, found = compute(gpu, plan, block)
+    assert np.abs(first[:-1] - exact_attention(block[:-1])).max() <= variant.error_bound
+    for _ in range(5):
+        assert np.array_equal(first, compute(gpu, plan, block)[0])
+    by_a_pass = variant.plan(shape, props, {**variant.tile(shape, props), "CONVERTING": 0})
+    assert np.array_equal(found, compute(gpu, by_a_pass, block)[1])
+    norms = [np.square(block[:, part].astype(float)).sum(-1).max() for part in range(2)]
+    assert (found[[1, 3]] >= norms).all()
+
+
+def test_a_range_that_a_converter_finds_sends_the_group_to_another_kernel(hw4, tmp_path):
+    block = random_block(240, 600, 64)
+    block[-1, :2] *= 20
+    result = hw4("--device", "cuda", "--timing", write_case(tmp_path / "in", block), tmp_path / "out")
+    assert result.returncode == 0, result.stderr
+    got = read_output(tmp_path / "out", Shape(240, 600, 64))
+    assert np.abs(got[-20:] - exact_attention(block[-20:])).max() <= SAFE
+    assert not re.search(r"\b240 batches by split8?\b", result.stderr)
