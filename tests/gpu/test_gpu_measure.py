@@ -72,7 +72,7 @@ def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu):
         # happen to run in step, so that the model, in which none do, is what they read at most.
         least = 0.7 if kernel in ("backward_dq", "backward_dkdv") else 0.95
         assert least <= ratios["l2_to_l1"] <= 1.05, (kernel, ratios)
-        # How much of dQ, which is added to again and again, the cache still holds: on an H100 0.76 of the model is read.
+        # How much of dQ, which is added to again and again, a cache still holds: an H100 reads 0.76 of the model.
         least = 0.6 if kernel == "backward_once" else 0.95
         assert least <= ratios["dram_read"] <= 1.05, (kernel, ratios)
     assert seen >= {"half_mma", "backward_dq", "backward_dkdv", "backward_mma_dq"}
