@@ -44,7 +44,7 @@ def test_it_is_launched_as_the_kernel_that_it_names(own, like):
     )
     assert (mine.main, mine.finds_absmax) == (base.main, base.finds_absmax)
     with pytest.raises(MachineError, match=r"mine\.cu"):
-        kernel_named(name).plan(Shape(2**31, 4096, 64), DEVICES[90])
+        kernel_named(name).plan(Shape(2**31, 4096, 64, causal=True), DEVICES[90])
 
 
 def test_its_functions_are_called_after_the_file_or_keep_their_names(own):
