@@ -58,7 +58,7 @@ def test_the_installed_script_has_no_traceback_while_it_imports_and_a_signal_tha
     (tmp_path / "hw4cli/__init__.py").touch()
     (tmp_path / "hw4cli/entry.py").write_text(SLOW_PACKAGE.replace("5", "0.5" if ignored else "5"))
     process = subprocess.Popen(
-        [sys.executable, "-S", str(ROOT / "bin/hw4")],  # without the packages of the environment
+        [sys.executable, "-S", str(ROOT / "hw4cli/hw4")],  # without the packages of the environment
         env={**hw4_env(), "PYTHONPATH": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
