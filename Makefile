@@ -22,7 +22,7 @@ NVCC ?= nvcc
 PYTHON3 ?= python3
 # The architecture of the GPU that is here; on a machine without one, name it: make hw4 NVCC_ARCH=sm_61
 NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(error \
-	there is no GPU here: name the architecture to build for, as in make hw4 NVCC_ARCH=sm_61))
+	there is no GPU here: name the architecture to build for, as in make $@ NVCC_ARCH=sm_61))
 
 HIPCC ?= hipcc
 # Files of tests that run side by side.

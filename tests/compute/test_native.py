@@ -175,15 +175,16 @@ def test_make_builds_it_as_the_assignment_does():
     assert "rm -f hw4 hw4-amd " in subprocess.check_output(["make", "-n", "clean"], cwd=ROOT, text=True)
 
 
+@pytest.mark.parametrize("target", ["hw4", "student-padded"])
 @pytest.mark.parametrize(("answer", "native"), [("echo 'GPU 0: Some GPU'", True), ("exit 9", False)])
-def test_make_asks_for_the_architecture_only_where_there_is_no_gpu(tmp_path, answer, native):
+def test_make_asks_for_the_architecture_only_where_there_is_no_gpu(tmp_path, answer, native, target):
     (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{answer}\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    result = subprocess.run(["make", "-nB", "hw4"], cwd=ROOT, env=env, capture_output=True, text=True)
+    result = subprocess.run(["make", "-nB", target], cwd=ROOT, env=env, capture_output=True, text=True)
     assert (result.returncode == 0) == native
     assert ("-arch=native" in result.stdout) == native
-    assert ("make hw4 NVCC_ARCH=sm_61" in result.stderr) != native
+    assert (f"make {target} NVCC_ARCH=sm_61" in result.stderr) != native
 
 
 @pytest.fixture(scope="module")
