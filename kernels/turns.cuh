@@ -21,7 +21,6 @@ constexpr unsigned SUMS_AT = ONES_AT + ONES_BYTES, Q_AT = SUMS_AT + SUMS_BYTES;
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a group of four warps for each 64 rows, one that copies");
 static_assert(Q_AT % 1024 == 0, "tiles begin at multiples of 1024");
 static_assert(SUB == BC, "a tile's scores are in registers at once");
-static_assert(STAGES >= 2 + INT8, "too few stages: a tile, the one before and, for INT8, the one after are in use at once");
 
 // Tile n lies in buffer n % STAGES.
 struct Tiles {

@@ -21,6 +21,7 @@ from hw4cli.compute.common import (
 )
 from hw4cli.compute.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
 from hw4cli.compute.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
+from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 
 HALF = 2  # bytes
@@ -135,6 +136,8 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         sums = adds.integers and not warpgroups and fitting >= 3
         stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
+        if turns and tile.get("STAGES", stages) < 2 + adds.integers:  # the GPU would wait for ever
+            raise MachineError(f"kernel {name} needs {2 + adds.integers} stages here: so many tiles are in use at once")
         return {
             "THREADS": threads,
             "BLOCKS": blocks,

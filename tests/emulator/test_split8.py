@@ -11,7 +11,7 @@ from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
-from hw4cli.errors import InputError
+from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
@@ -105,7 +105,7 @@ def test_its_integers_are_written_and_read_without_a_race(shape, props):
     assert [str(mistake) for mistake in found] == []
 
 
-RINGS = {"split8": (2, "too few stages"), "split8 of three": (3, ""), "split": (2, "")}
+RINGS = {"split8": (2, "needs 3 stages"), "split8 of three": (3, ""), "split": (2, "")}
 
 
 @pytest.mark.parametrize("kernel", RINGS)
@@ -118,6 +118,6 @@ def test_a_ring_that_cannot_hold_what_a_group_uses_is_refused_and_not_waited_for
             variant, props=H200, shapes=[Shape(1, 777, 64)], data=["random"], builds=[RACE], tile=tile
         )
         found = "; ".join(mistake.sentence for mistake in mistakes)
-    except InputError as error:
+    except MachineError as error:
         found = str(error)
     assert says in found if says else not found, found
