@@ -17,6 +17,9 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
 template <unsigned BYTES> __device__ __forceinline__ void barrier_expect(unsigned barrier) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "n"(BYTES) : "memory");
 }
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
 // Waits for the end of a phase: the first has parity 0, the second 1, the third 0.
 __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; "
@@ -26,6 +29,10 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 template <unsigned BYTES> __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "n"(BYTES), "r"(barrier) : "memory");
+}
+__device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 // Asks for whole 16-byte chunks of global memory to be brought to the L2 cache.
 __device__ __forceinline__ void prefetch_bulk(const void* from, unsigned bytes) {
@@ -53,6 +60,10 @@ __device__ __forceinline__ void wait_for_count(const int* count, int turn) {
 }
 __device__ __forceinline__ void set_count(int* count, int turn) {
     asm volatile("fence.proxy.async; st.release.gpu.global.s32 [%0], %1;" ::"l"(count), "r"(turn) : "memory");
+}
+// Counts, and says that all that came before has been written.
+__device__ __forceinline__ void add_count(int* count, int more) {
+    asm volatile("fence.proxy.async; red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
 }
 // What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -101,8 +101,8 @@ __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigne
 struct Converters { int blocks, first, rounds; };
 __device__ __forceinline__ Converters converters_of(const Params& p) {
 #if CONVERTING  // with BR, BC and MOST_BLOCKS of the plan
-    const long long tasks = ceil_div(p.Nq, BR), tiles = ceil_div(p.Nk, BC), task = 100 * (2 * tiles + 7);
-    const long long batch = 2 * CONVERTING * tiles + 400, first = ceil_div(MOST_BLOCKS * (task + batch), tasks * task);
+    const long long tasks = ceil_div(p.Nq, BR), tiles = ceil_div(p.Nk, BC), task = 100 * (2 * tiles + (Q_AHEAD ? 3 : 7));
+    const long long batch = 2 * CONVERTING * tiles + 100, first = ceil_div(MOST_BLOCKS * (task + batch), tasks * task);
     if (p.splits > 1 || tasks < 3 || p.batches < 4 * first) return {0, p.batches, 0};
     const long long blocks = ceil_div(6 * MOST_BLOCKS * batch, 5 * tasks * task + 6 * batch);
     return {int(blocks), int(first), int(ceil_div(ceil_div(p.batches - first, blocks) * batch, task))};
@@ -111,7 +111,7 @@ __device__ __forceinline__ Converters converters_of(const Params& p) {
 #endif
 }
 // BALANCED (parts.cuh): no block has started, and no row has been left in parts: its l is 0 until then; nor
-// has any converter converted a batch: its flag, behind these, is 0.
+// has any tile been converted beside attention: the count of each batch, behind these, is 0.
 __device__ __forceinline__ void expect_parts(const Params& p) {
     const long long step = (long long)gridDim.x * blockDim.x;
     const long long rows = (long long)p.batches * (p.Nq + (CONVERTING > 0));

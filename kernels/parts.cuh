@@ -8,15 +8,15 @@
 #include "fragments.cuh"
 
 #if GROUPS
-constexpr unsigned NUMBER_AT = STAGES * (STAGE + 16);  // in shared memory, behind the ring and its barriers
-constexpr unsigned KEPT_BYTES = 32;                    // what stands there
+constexpr unsigned NUMBER_AT = STAGES * 16;            // in shared memory, behind the barriers of the ring
+constexpr unsigned KEPT_BYTES = 160;                   // what stands there
 constexpr unsigned SHORTEST_PART = 4;                  // in tiles
 
 // What a block keeps in shared memory. Its number; BALANCED: in the order in which blocks start, so that whom it waits for has
-// started before. CONVERTING: of `converters_of`, and the batch that it has claimed.
-enum Kept { NUMBER, CONVERTERS, ROUNDS, FIRST, CLAIMED };
-__device__ __forceinline__ volatile unsigned* place_of(Kept n) { return (volatile unsigned*)((char*)shared + NUMBER_AT) + n; }
-__device__ __forceinline__ unsigned kept(Kept n) { return SHFL(*place_of(n), 0); }
+// started before. CONVERTING: of `converters_of`. Q_AHEAD: four parts, one after the other (keep_part).
+enum Kept { NUMBER, CONVERTERS, ROUNDS, FIRST, PARTS = 8 };
+__device__ __forceinline__ volatile unsigned* place_of(int n) { return (volatile unsigned*)((char*)shared + NUMBER_AT) + n; }
+__device__ __forceinline__ unsigned kept(int n) { return SHFL(*place_of(n), 0); }
 __device__ __forceinline__ void take_number(const Params& p) {
     if (BALANCED) *place_of(NUMBER) = atomicAdd(p.absmax + STARTED, 1);
     if (!CONVERTING) return;
@@ -57,14 +57,24 @@ __device__ __forceinline__ bool part_of(const Params& p, unsigned n, Part& part)
     part = {int(from + whole + at / tiles), max(first - at, 0), min(last - at, int(tiles))};
     return at + int(tiles) > first;
 }
-template <class Work> __device__ __forceinline__ void each_part(const Params& p, Work work) {
+// The same as a task; whether there is such a part, and whether the tiles before are in another block's share.
+struct TaskPart : Task { bool any, continued; };
+__device__ __forceinline__ TaskPart find_part(const Params& p, unsigned n) {
     Part part;
-    for (unsigned n = 0; part_of(p, n, part); n++) work(n, part);
-}
-__device__ __forceinline__ Task task_of_part(const Params& p, const Part& part) {
+    if (!part_of(p, n, part)) return {};
     Task t = task_of_split(part.task, p);
     if (BALANCED) t.first_key += part.first * BC, t.last_key = min(t.last_key, part.last * BC);
-    return t;
+    return {t, true, part.first > 0};
+}
+// Who has found it keeps it for the others: while some still end the part before, some may have begun the next one.
+__device__ __forceinline__ void keep_part(unsigned n, const TaskPart& t) {
+    volatile unsigned* to = place_of(PARTS + n % 4 * 8);
+    to[0] = t.batch, to[1] = t.row0, to[2] = t.split, to[3] = t.first_key, to[4] = t.last_key, to[5] = t.any, to[6] = t.continued;
+}
+__device__ __forceinline__ TaskPart part_at(const Params& p, unsigned n) {
+    if (!Q_AHEAD) return find_part(p, n);
+    auto of = [=](int i) { return int(kept(PARTS + n % 4 * 8 + i)); };
+    return {{of(0), of(1), of(2), of(3), of(4)}, of(5) != 0, of(6) != 0};
 }
 
 // m - BIAS and l of a row, which a warp waits for together: a loop that lanes leave one by one would cost the compiler its

@@ -29,6 +29,7 @@ __device__ __forceinline__ Largest bring_queries(RowState& r, const Params&, con
     meet_group(id);
     return found;
 }
+__device__ __forceinline__ void keep(Corrections& X) { keep(X.of); }
 __device__ __forceinline__ void ask_corrections(Corrections& X, unsigned k_at, unsigned q_at) {
     const unsigned k = (k_at + PIECE) >> 4, q = q_at >> 4;
     UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) X.of[n][e] = __float_as_int(INTEGERS);
@@ -51,6 +52,7 @@ __device__ __forceinline__ void ask_scores(const RowState& r, Scores S, unsigned
 }
 #else
 struct Corrections {};
+__device__ __forceinline__ void keep(const Corrections&) {}
 __device__ __forceinline__ Largest bring_queries(RowState& r, const Params& p, const float* q, int rows_left, unsigned, int) {
     return load_queries(r, q, rows_left, p.scale * LOG2E);
 }

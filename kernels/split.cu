@@ -12,7 +12,8 @@
 //           some blocks the others, before they stay (converters.cuh).
 // Shared:   STAGES * (6 * BC * p + 16) bytes, p = d rounded up to 32, 64 or 128: K hi, K lo, V in fp16, two barriers;
 //           for WARPGROUPS 160 for the range and, from the next multiple of 1024 on, 32 * p bytes of ones and 4 * BR * p
-//           for Q's hi and lo; for GROUPS none for the range, but 4 * BR * (p + 8) for O.
+//           for Q's hi and lo; for GROUPS none for the range, but 1024 for barriers and 4 * BR * (p + 8) for O, and none
+//           for Q unless the next task's is brought (queries.cuh).
 // Limits:   Compute capability 8.0 (WARPGROUPS: 9.0, and no other). Elements within fp16's range; how large the error can
 //           be follows from the range, which the kernel leaves in scratch. Scratch: 128 + 6 * B*N*p bytes, and
 //           4 * splits*B*N*(d+2), and 8 * B.

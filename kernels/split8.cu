@@ -4,8 +4,9 @@
 //           those twice as fast, with exact sums. They are asked for one tile ahead, and the sum of hi hi begins with them.
 // Geometry: As split, but that K and V are always converted before. It is split beyond d = 64 and where split converts in the
 //           block, up to 256 keys; with warp groups up to 512, and up to d = 32, too.
-// Shared:   As split; for GROUPS 2 * BR * p bytes of Q in integers; without warp groups, where there
-//           is room (SHARED_SUMS), 4 * BR * (p + 8) for O of the keys before, which else passes through global memory.
+// Shared:   As split; for GROUPS 2 * BR * p bytes of Q in integers, twice where the next task's is brought; without warp
+//           groups, where there is room (SHARED_SUMS), 4 * BR * (p + 8) for O of the keys before, which else passes through
+//           global memory.
 // Limits:   As split. |Elements| of Q and K up to 3.0029; larger ones are less exact than is proven (docs/accuracy.md).
 // Source:   Integer sums that become floats by their bits: Warren, Hacker's Delight (2nd edition), chapter 17.
 // Before:   split. Two of the four fp16 products become one of integers, twice as deep, in half the time.

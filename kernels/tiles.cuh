@@ -16,6 +16,9 @@
 #ifndef BALANCED  // whether blocks that stay take the last tasks in equal shares, some of them in two parts (turns.cuh)
 #define BALANCED 0
 #endif
+#ifndef Q_AHEAD  // whether Q of a block's next task is brought beside the work on this one (queries.cuh)
+#define Q_AHEAD 0
+#endif
 #ifndef INT8  // whether the products with a lo of Q or K are of integers (integers.cuh)
 #define INT8 0
 #endif

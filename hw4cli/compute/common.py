@@ -26,8 +26,9 @@ RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
 # A tile's conversion by a block, in percent of attention to it by so many rows; a little more than measured (H200), as
 # late converters cost more than early ones. Longer keys would gain less than 2 %.
-CONVERTING = {"split32": (38, 256), "split64": (74, 192), "split8": (88, 192)}
+CONVERTING = {"split32": (41, 256), "split64": (74, 192), "split8": (84, 192)}
 CONVERTING_LONGEST = 8192
+LONG_TASKS = 1024  # keys: of fewer, at d = 64, a task is done before Q of the next one is brought (H200)
 LONG = 8192  # keys, of which more than MOST_SPLITS are short enough to lose less than few long ones
 MANY_BLOCKS = 2  # rounds of blocks, longest first: so many end at about the same time
 
@@ -70,14 +71,14 @@ def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, .
     return launches
 
 
-def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool, flags: int = 0) -> Scratch:
+def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool, counts: int = 0) -> Scratch:
     """Bytes for absmax and tiles; then two numbers of each row and split, and each split's O, if there are splits.
 
-    `stats`: the two numbers are wanted anyway, and behind them as many bytes for each of so many `flags`.
+    `stats`: the two numbers are wanted anyway, and behind them as many bytes for each of so many `counts`.
     """
     rows = shape.B * shape.rows * splits
     row_stats = absmax + tiles
-    partial_o = row_stats + row_stats_bytes(rows + flags, stats or splits > 1)
+    partial_o = row_stats + row_stats_bytes(rows + counts, stats or splits > 1)
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
 
 
@@ -167,16 +168,18 @@ def groups_in_turns(shape: Shape, props: DeviceProperties) -> int:
 def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
     """Where groups take turns, beside one that copies: how many multiply, and the registers of a thread of each kind,
     together at most those that the block was launched with. A block stays, and takes task after task; causal, where
-    tasks are of different lengths, there is a block for each."""
+    tasks are of different lengths, there is a block for each. Three warps bring Q of the next task, if tasks are long
+    enough (H200), and d is not between 32 and 64, where these warps would have too few registers."""
     groups = tile["BR"] // 64
     granted = 65536 // (128 * (groups + 1)) // 8 * 8 * (groups + 1)
-    registers = min(240, (granted - 24) // max(1, groups) // 8 * 8)
+    registers = min(240, (granted - 32) // max(1, groups) // 8 * 8)
     return {
         "GROUPS": groups,
         "REGISTERS": registers,
         "COPY_REGISTERS": min(40, granted - registers * groups),
         "MOST_BLOCKS": 0 if shape.causal else props.sms,
         "BALANCED": int(not shape.causal),
+        "Q_AHEAD": int(not shape.causal and (padded_d(shape.d) == 32 or (shape.d == 64 and shape.N >= LONG_TASKS))),
     }
 
 
@@ -188,5 +191,5 @@ def converting(shape: Shape, tile: Tile, integers: bool) -> int:
 
 def converters_of(shape: Shape, tile: Tile, splits: int) -> Converters:
     """How the blocks of a plan with these macros share out conversion."""
-    cost = tile.get("CONVERTING", 0) if splits == 1 else 0
-    return converters(shape.B, shape.rows, shape.N, tile["BR"], tile["BC"], tile.get("MOST_BLOCKS", 0), cost)
+    cost, ahead = tile.get("CONVERTING", 0) if splits == 1 else 0, bool(tile.get("Q_AHEAD"))
+    return converters(shape.B, shape.rows, shape.N, tile["BR"], tile["BC"], tile.get("MOST_BLOCKS", 0), cost, ahead)

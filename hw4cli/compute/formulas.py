@@ -41,16 +41,17 @@ class Converters(NamedTuple):
     rounds: int  # so many tasks has each of the other blocks in the meantime
 
 
-def converters(B: int, rows: int, N: int, BR: int, BC: int, blocks: int, cost: int) -> Converters:
+def converters(B: int, rows: int, N: int, BR: int, BC: int, blocks: int, cost: int, ahead: bool) -> Converters:
     """How `blocks` blocks share out conversion. `cost`: of a tile's conversion, in percent of attention to a tile; what
-    a batch takes beside takes as long as attention to 2 tiles, and a task's beginning and end as 3.5.
+    a batch takes beside takes as long as attention to half a tile, and a task's beginning and end as 3.5, or 1.5 where
+    Q is brought `ahead`.
 
     The first batches last until converters have converted one each. Converters are so many that the others need a fifth
     longer to attend to a batch than these to convert one. None, where batches are few, or a batch has so few tasks that
     converters would be limited by memory.
     """
     tasks, tiles = ceil_div(rows, BR), ceil_div(N, BC)
-    task, batch = 100 * (2 * tiles + 7), 2 * cost * tiles + 400
+    task, batch = 100 * (2 * tiles + (3 if ahead else 7)), 2 * cost * tiles + 100
     first = ceil_div(blocks * (task + batch), tasks * task)
     if not cost or tasks < 3 or 4 * first > B:
         return Converters(0, B, 0)

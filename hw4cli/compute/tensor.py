@@ -136,12 +136,13 @@ def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
         sums = adds.integers and not warpgroups and fitting >= 3
         stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
-        if turns and tile.get("STAGES", stages) < 2 + adds.integers:  # the GPU would wait for ever
-            raise MachineError(f"kernel {name} needs {2 + adds.integers} stages here: so many tiles are in use at once")
+        in_use = 2 + adds.integers if turns else 0  # tiles at once, which the ring has to hold
+        if tile.get("STAGES", in_use) < in_use:  # the GPU would wait for ever
+            raise MachineError(f"kernel {name} needs {in_use} stages here: so many tiles are in use at once")
         return {
             "THREADS": threads,
             "BLOCKS": blocks,
-            "STAGES": stages,
+            "STAGES": max(stages, in_use),
             "INBLOCK": int(inblock),
             "INT8": int(adds.integers),
             "WARPGROUPS": int(warpgroups),
@@ -176,9 +177,10 @@ def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool)
     """Threads; the blocks that registers allow; stages of the ring."""
     if inblock:
         return 2 * tile["BR"], 3 if padded_d(d) == 32 else 2, 1
-    rest = 2048 + 16 * HALF * padded_d(d) + _sums_bytes(d, tile)
+    row = HALF * padded_d(d)
+    rest = 2048 + 16 * row + _sums_bytes(d, tile) + 3 * tile["BR"] * row  # Q in three pieces at most
     most = 4 if padded_d(d) == 64 else 6  # a power of two is a little faster; d = 32 was not tried
-    return 2 * tile["BR"] + 128, 1, max(2, min(most, (props.shared_limit - rest) // _stage_bytes(d, tile, 1)))
+    return 2 * tile["BR"] + 128, 1, min(most, (props.shared_limit - rest) // _stage_bytes(d, tile, 1))
 
 
 def _sums_bytes(d: int, tile: Tile) -> int:
@@ -219,22 +221,21 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
 
 def _regions(name: str) -> Regions:
     """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps, 16 rows of ones
-    and Q's pieces; or, where groups take turns, 16 rows of ones, O of the keys before, Q in integers."""
+    and Q's pieces. Where groups take turns, barriers come first, and what a block keeps; then the stages, 16 rows of
+    ones, O of the keys before, and of Q the integers of two tasks, or lo, and hi; without Q_AHEAD integers alone."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
-        stages, whole = tile["STAGES"], tile_bytes(d, tile, PIECES[name])
-        found = {f"stage {n}": whole for n in range(stages)}
-        found["barriers"] = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
-        row = HALF * padded_d(d)
+        stages, whole, row = tile["STAGES"], tile_bytes(d, tile, PIECES[name]), HALF * padded_d(d)
+        ring = {f"stage {n}": whole for n in range(stages)}
+        barriers = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
+        if tile.get("GROUPS"):
+            head = {"barriers": barriers + 16, "kept": 160, "padding": 1024 - 160 - 16 - barriers}
+            queries = (tile["INT8"] + 2 * tile["Q_AHEAD"]) * tile["BR"] * row
+            return {**head, **ring, "ones": 16 * row, "O of keys before": _sums_bytes(d, tile), "Q": queries}
+        found = {**ring, "barriers": barriers}
         if tile["SHARED_SUMS"]:
             found["O of keys before"] = _sums_bytes(d, tile)
-        if tile.get("GROUPS"):
-            found["number"] = 32
-            found["padding"] = -sum(found.values()) % 1024
-            found["ones"], found["O of keys before"] = 16 * row, _sums_bytes(d, tile)
-            if tile["INT8"]:
-                found["Q"] = tile["BR"] * row
-        elif tile["WARPGROUPS"]:
+        if tile["WARPGROUPS"]:
             found["absmax"] = 5 * 8 * FLOAT
             found["padding"] = -sum(found.values()) % 1024
             found["ones"], found["Q"] = 16 * row, 2 * tile["BR"] * row
@@ -262,13 +263,13 @@ def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]
 
 
 def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
-    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a flag for each
-    batch that is converted; each split's O."""
+    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a count for
+    each batch that is converted; each split's O."""
 
     def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
         tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
-        converted, flags = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
-        return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, flags=flags)
+        converted, counts = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
+        return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, counts=counts)
 
     return scratch
 

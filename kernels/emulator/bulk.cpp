@@ -266,6 +266,10 @@ void set_count(int* count, int turn) {
     atomic_touch(count, sizeof *count);
     *count = turn;
 }
+void add_count(int* count, int more) {
+    atomic_touch(count, sizeof *count);
+    *count += more;
+}
 
 // ---- A block
 

@@ -30,6 +30,7 @@ void add_bulk(float* to, uint32_t from, unsigned bytes);  // adds, one by one
 void store_tensor(const TensorMap&, const int* first, uint32_t from);
 void wait_for_count(Site, const int* count, int turn);  // until another thread has set it
 void set_count(int* count, int turn);
+void add_count(int* count, int more);
 void store_commit();
 void store_wait(unsigned groups_left, bool read);
 

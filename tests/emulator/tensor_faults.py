@@ -12,6 +12,7 @@ MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=
 GROUPS = partial(Fault, kernel="split", file="warpgroup.cuh", kind="wgmma", cc=90, shape=SHORT)
 TURNS = partial(Fault, kernel="split", file="turns.cuh", kind="wgmma", cc=90, shape=Shape(1, 777, 64))
 CONVERTERS = partial(TURNS, shape=Shape(8, 530, 64), sms=2)
+QUERIES = partial(Fault, kernel="split", file="queries.cuh", kind="race", cc=90, shape=Shape(8, 530, 32), sms=2)
 COPIES = partial(Fault, kernel="split", file="ring.cuh", kind="race", cc=100, shape=RING)
 
 TENSOR_FAULTS = [
@@ -120,8 +121,8 @@ TENSOR_FAULTS = [
     TURNS("turns: no wait for scores", old="group_wait<1 + INT8>();", new="group_wait<2>();", says="wait for it first"),
     TURNS(
         "turns: no wait for P V",
-        old="        group_wait<0>();\n        keep(r); ENDS(ADDING, used - 1);",
-        new="        keep(r); ENDS(ADDING, used - 1);",
+        old="            group_wait<0>();\n            keep(r); ENDS(ADDING, used - 1);",
+        new="            keep(r); ENDS(ADDING, used - 1);",
         says="wait for it first",
     ),
     TURNS(
@@ -132,21 +133,21 @@ TENSOR_FAULTS = [
     ),
     TURNS(
         "turns: a tile is released before its products are computed",
-        old="        exponentiate(S);\n        group_wait<0>();",
-        new="        exponentiate(S);\n        tiles.release(used - 1);\n        group_wait<0>();",
+        old="            exponentiate(S);\n            group_wait<0>();",
+        new="            exponentiate(S);\n            tiles.release(used - 1);\n            group_wait<0>();",
         kind="race",
         says="asynchronous copy",
     ),
     TURNS(
         "turns: a turn is not passed on",
-        old="        give_turn(next_turn);\n",
+        old="            give_turn(turn % GROUPS + 1);\n",
         new="",
         kind="divergence",
         says="bar.sync",
     ),
     TURNS(
         "turns: nobody has the first turn",
-        old="    if (group == GROUPS - 1) give_turn(1);\n",
+        old="        if (turn == GROUPS) give_turn(1);\n",
         new="",
         kind="divergence",
         says="bar.sync",
@@ -160,18 +161,53 @@ TENSOR_FAULTS = [
     ),
     CONVERTERS(
         "converters: a batch is not waited for",
-        old="        if (t.batch >= kept(FIRST)) wait_for_count(flag_of(p, t.batch), 1);\n",
+        old="        if (t.batch >= kept(FIRST)) wait_for_count(count_of(p, t.batch), ceil_div(p.Nk, BC));\n",
         new="",
         kind="race",
         says="nothing orders blocks",
     ),
     CONVERTERS(
-        "converters: the first block leaves before all batches are claimed",
-        file="converters.cuh",
-        old="batch >= p.batches",
-        new="batch >= p.batches - 1",
+        "converters: all tiles but one are waited for",
+        old="wait_for_count(count_of(p, t.batch), ceil_div(p.Nk, BC));",
+        new="wait_for_count(count_of(p, t.batch), ceil_div(p.Nk, BC) - 1);",
         kind="divergence",
         says="for a count",
+    ),
+    CONVERTERS(
+        "converters: the first block leaves before all batches are claimed",
+        file="converters.cuh",
+        old="while (tile.batch < p.batches)",
+        new="while (tile.batch < p.batches - 1)",
+        kind="divergence",
+        says="for a count",
+    ),
+    CONVERTERS(
+        "converters: rows are read before they have come",
+        file="converters.cuh",
+        old="        barrier_wait(barriers + n * 8, used++ / DEPTH % 2);\n",
+        new="        used++;\n",
+        kind="race",
+        says="asynchronous copy",
+    ),
+    QUERIES(
+        "queries: those of the next task are not waited for",
+        old="        if (Q_AHEAD && n > 0) barrier_wait(come, n % 2 ^ 1);\n",
+        new="",
+    ),
+    QUERIES(
+        "queries: those of the next task come before all warps have taken these",
+        old="            barrier_wait(taken(), n % 2 ^ 1);\n",
+        new="",
+        kind="divergence",
+        says="mbarrier",
+    ),
+    QUERIES(
+        "queries: the warp that copies tiles does not say that it knows its part",
+        file="turns.cuh",
+        old="        queries.release();\n        if (!t.any) return;\n",
+        new="        if (!t.any) return;\n",
+        kind="divergence",
+        says="mbarrier",
     ),
     GROUPS(
         "split: more keys are asked for than a later block has",

@@ -6,15 +6,19 @@
 template <unsigned ARRIVALS> inline void barrier_init(unsigned barrier) { emu::mbarrier_init(barrier, ARRIVALS); }
 inline void barriers_made() { emu::fence_mbarrier_init(); }
 inline void barrier_arrive(unsigned barrier) { emu::mbarrier_arrive(barrier); }
-template <unsigned BYTES> inline void barrier_expect(unsigned barrier) {
-    emu::mbarrier_expect(barrier, BYTES);
+inline void barrier_expect(unsigned barrier, unsigned bytes) {
+    emu::mbarrier_expect(barrier, bytes);
     emu::mbarrier_arrive(barrier);
 }
+template <unsigned BYTES> inline void barrier_expect(unsigned barrier) { barrier_expect(barrier, BYTES); }
 inline void barrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
     emu::mbarrier_wait(EMU_SITE("mbarrier.try_wait"), barrier, parity);
 }
+inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+    emu::copy_bulk(to, from, bytes, barrier);
+}
 template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, unsigned barrier) {
-    emu::copy_bulk(to, from, BYTES, barrier);
+    copy_bulk(to, from, BYTES, barrier);
 }
 inline void prefetch_bulk(const void* from, unsigned bytes) { emu::prefetch_bulk(from, bytes); }
 template <unsigned BYTES> inline void store_bulk(void* to, unsigned from) { emu::store_bulk(to, from, BYTES); }
@@ -26,5 +30,6 @@ inline void wait_for_count(const int* count, int turn, EMU_HERE) {
     emu::wait_for_count(EMU_SITE("ld.acquire"), count, turn);
 }
 inline void set_count(int* count, int turn) { emu::set_count(count, turn); }
+inline void add_count(int* count, int more) { emu::add_count(count, more); }
 inline void fence_async() { emu::fence_proxy_async(); }
 #endif

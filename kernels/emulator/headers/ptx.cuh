@@ -23,6 +23,7 @@ inline void store_shared(unsigned to, float4 x) { *(float4*)(emu::shared + to) =
 inline void store_shared(unsigned to, float a, float b, float c, float d) { store_shared(to, float4{a, b, c, d}); }
 inline void store_shared(unsigned to, float a) { *(float*)(emu::shared + to) = a; }
 inline void store_shared(unsigned to, uint4 x) { *(uint4*)(emu::shared + to) = x; }
+inline void store_shared(unsigned to, uint2 x) { *(uint2*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, unsigned x) { *(unsigned*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, unsigned short x) { *(unsigned short*)(emu::shared + to) = x; }
 
