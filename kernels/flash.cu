@@ -6,8 +6,8 @@
 //           3 or 4 loads of 16 bytes feed 32 or 64 FFMA, and neighbouring FFMA share a register operand.
 //           (The register file gives about 2 of an FFMA's 3 operands a cycle: the bound on sm_90.)
 // Geometry: B * ceil(N/BR) * splits blocks of THREADS = BR, a warp to 32 rows: BR = 128, BC = 32 where that
-//           fits. splits > 1 splits the keys (split-KV): the blocks of a split lie side by side, and flash_combine,
-//           4 columns of O a thread, puts the splits together.
+//           fits; where rows are few, BR = 64 or 32, if then less of a block is empty. splits > 1 splits the keys (split-KV):
+//           the blocks of a split lie side by side, and flash_combine, 4 columns of O a thread, puts the splits together.
 // Shared:   4 * (2*BC*p + BR*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: K, V, Q, P. K is swizzled
 //           by 16-byte chunks, Q and P by 64-byte halves: no bank conflicts in the loop. K's next tile is on
 //           its way while V is used, V's while K is: one buffer each is enough to overlap copy and work.

@@ -25,7 +25,7 @@ struct Stream {
     const float* from;
     unsigned to;
     int row;
-#if __CUDA_ARCH__ < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
+#if ARCH < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
     static constexpr bool AHEAD = WIDTH <= 64;
     static_assert(!AHEAD || BC / PASS <= 8, "what waits in registers is stored by a loop that is unrolled whole");
     float4 held[BC / PASS];
@@ -41,7 +41,7 @@ struct Stream {
         row = c < D / 4 ? r : BC;  // the padding of d: a row that no tile has
     }
     __device__ __forceinline__ unsigned at(int n) const { return (to ^ Swizzle::of(n)) + n * ROW_BYTES; }
-#if __CUDA_ARCH__ >= 800
+#if ARCH >= 800
     __device__ __forceinline__ void start(int rows) {
         if (rows >= BC) {
             UNROLL for (int n = 0; n < BC; n += PASS)

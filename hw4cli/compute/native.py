@@ -59,6 +59,11 @@ class Configuration:
         return f"{self.kernel}_{self.d}_{self.least}"
 
     @property
+    def code(self) -> tuple[object, ...]:
+        """What its kernels are compiled from."""
+        return self.kernel, *sorted(self.plan.macros.items())
+
+    @property
     def numbers(self) -> dict[str, int]:
         """The members of `struct Configuration`."""
         macros, split = self.plan.macros, self.kernel == "split"
@@ -170,7 +175,7 @@ def plans_h(hip: bool = False) -> str:
 
 
 def kernels_cuh(hip: bool = False) -> str:
-    """A kernel for each configuration, in a namespace of its own; its launches, as the configurations are ordered."""
+    """The kernels of configurations, each code in a namespace of its own; and which has which, in their order."""
     lines = ["#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels."]
     lines.append(
         "struct Kernels { const void *convert, *rows, *combine; };  // launched before; always; if there are splits"
@@ -178,7 +183,10 @@ def kernels_cuh(hip: bool = False) -> str:
     for directive, cc, known in _targets(hip):
         lines.append(directive)
         found = configurations(cc, known)
+        spaces = {entry.code: entry.name for entry in reversed(found)}  # lengths of the same code share one
         for entry in found:
+            if spaces[entry.code] != entry.name:
+                continue
             steps = {f"{entry.kernel}{step}": f"{entry.name}{step or '_rows'}" for step in ("_convert", "_combine", "")}
             macros = {**entry.plan.macros, **steps}
             lines += [f"#undef {name}\n#define {name} {value}" for name, value in macros.items()]
@@ -186,9 +194,9 @@ def kernels_cuh(hip: bool = False) -> str:
             lines += [f"#undef {name}" for name in macros]
         lines.append("const Kernels KERNELS[] = {")
         for entry in found:
-            symbols = [f"{entry.name}_convert" if entry.numbers["tile_bytes"] else "", f"{entry.name}_rows"]
-            symbols.append(f"{entry.name}_combine")
-            words = (f"(const void*){entry.name}::{step}" if step else "nullptr" for step in symbols)
+            name = spaces[entry.code]
+            symbols = [f"{name}_convert" if entry.numbers["tile_bytes"] else "", f"{name}_rows", f"{name}_combine"]
+            words = (f"(const void*){name}::{step}" if step else "nullptr" for step in symbols)
             lines.append(f"    {{{', '.join(words)}}},")
         lines.append("};")
     return "\n".join([*lines, "#endif", ""])
