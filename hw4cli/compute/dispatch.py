@@ -27,8 +27,8 @@ ASKED = "asked for"
 # For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability, padded head
 # size and whether rows have a mask (docs/ladder.md).
 LONG_ROWS: dict[tuple[int, int, bool], tuple[str, int]] = {
-    (90, 64, False): ("split8", 2048),
-    (90, 64, True): ("split8", 16384),
+    (90, 64, False): ("split8", 1200),
+    (90, 64, True): ("split8", 4096),
 }
 
 

@@ -34,9 +34,9 @@ def test_a_kernel_of_ones_own_answers_for_all_values_and_nothing_is_promised_of_
 
 
 @pytest.mark.parametrize("d", [32, 64])
-@pytest.mark.parametrize("N", [128, 1024, 2048, 4096, 32768])
+@pytest.mark.parametrize("N", [128, 1024, 1199, 1200, 2048, 32768])
 def test_the_assignments_cases_are_computed_by_split_on_an_h200_and_long_rows_by_split8(d, N):
-    expected = "split8" if d == 64 and N >= 2048 else "split"
+    expected = "split8" if d == 64 and N >= 1200 else "split"
     assert choice(d=d, N=N).first == choice(d=d, N=N).kernel_for((3, 3, 3)) == expected
 
 
@@ -49,14 +49,14 @@ def test_long_rows_whose_elements_are_too_large_for_integers_are_computed_by_spl
     ]
     assert choice("split8", N=8192).kernel_for((3, 3.2, 3)) == "split"
     assert this.kernel_for((3, 3, 6)) == choice("split", N=8192).kernel_for((3, 3, 6)) == "exact"
-    firsts = {N: candidates(AUTO, *H200, 64, N, causal=True)[0][0] for N in (2048, 8192, 16384, 32768)}
-    assert firsts == {2048: "split", 8192: "split", 16384: "split8", 32768: "split8"}
-    assert choice(N=8192).why == "measured fastest on compute capability 9.0 at d=64 from N=2048 on"
+    firsts = {N: candidates(AUTO, *H200, 64, N, causal=True)[0][0] for N in (2048, 4095, 4096, 32768)}
+    assert firsts == {2048: "split", 4095: "split", 4096: "split8", 32768: "split8"}
+    assert choice(N=8192).why == "measured fastest on compute capability 9.0 at d=64 from N=1200 on"
 
 
 def test_what_auto_takes_is_listed_for_rows_of_few_keys_and_of_many_where_that_differs():
     listed = {d: [(least, kernels[0]) for least, kernels, _ in auto_by_length(*H200, d)] for d in (32, 64, 128)}
-    assert listed == {32: [(1, "split")], 64: [(1, "split"), (2048, "split8")], 128: [(1, "split")]}
+    assert listed == {32: [(1, "split")], 64: [(1, "split"), (1200, "split8")], 128: [(1, "split")]}
     assert [kernels for _, kernels, _ in auto_by_length(DEVICES[61], "", 64)] == [("flash", "float64")]
     for least, kernels, why in auto_by_length(*H200, 64):
         assert (kernels, why) == candidates(AUTO, *H200, 64, least)
