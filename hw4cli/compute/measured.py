@@ -18,7 +18,7 @@ ERRORS: dict[str, dict[int, float]] = {
     "float4": {64: 2.41e-05},
     "flash": {32: 1.55e-05, 64: 1.55e-05, 96: 1.77e-05, 128: 1.86e-05},
     "split": {32: 0.00151, 64: 0.0017, 96: 0.00143, 128: 0.00146},
-    "split8": {32: 0.00151, 64: 0.00145},
+    "split8": {32: 0.00151, 64: 0.0017},
     "exact": {32: 2.03e-05, 64: 1.98e-05, 96: 1.81e-05, 128: 1.84e-05},
 }
 # Kernels from fast to slow, by compute capability (90 is 9.0) and head size.
@@ -31,4 +31,4 @@ FASTEST: dict[int, dict[int, tuple[str, ...]]] = {
     },
 }
 # From one run to another of the same kernel on the same case and GPU, medians differ by so much.
-RUN_SPREAD = 0.018
+RUN_SPREAD = 0.027

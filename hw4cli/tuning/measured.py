@@ -156,6 +156,21 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
             {},
             "2026-11-23",
         ),
+        "N=16384 d=64 rows=2^16": (
+            ("split8", "split", "exact", "flash"),
+            {},
+            "2026-11-23",
+        ),
+        "N=32768 d=32 rows=2^17": (
+            ("split", "exact", "flash"),
+            {},
+            "2026-11-23",
+        ),
+        "N=32768 d=64 rows=2^16": (
+            ("split8", "split", "exact", "flash"),
+            {},
+            "2026-11-23",
+        ),
         "N=128 d=32 rows=2^15": (
             ("split", "exact", "flash"),
             {},
@@ -278,21 +293,6 @@ TUNED: dict[str, dict[str, tuple[tuple[str, ...], dict[str, dict[str, int]], str
         ),
         "N=16384 d=32 rows=2^17": (
             ("split", "exact", "flash"),
-            {},
-            "2026-11-22",
-        ),
-        "N=16384 d=64 rows=2^16": (
-            ("split8", "split", "exact", "flash"),
-            {},
-            "2026-11-22",
-        ),
-        "N=32768 d=32 rows=2^17": (
-            ("split", "exact", "flash"),
-            {},
-            "2026-11-22",
-        ),
-        "N=32768 d=64 rows=2^16": (
-            ("split8", "split", "exact", "flash"),
             {},
             "2026-11-22",
         ),

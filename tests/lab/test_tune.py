@@ -20,7 +20,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
 from hw4cli.problem.shape import Shape
 
-CASE = ("1x16x8", Shape(1, 16, 8), 0)
+CASE = ("1x128x64", Shape(1, 128, 64), 0)
 RUN = (
     "import sys, fakegpu, hw4cli.device.gpu, hw4cli.device.timing\n"
     "fakegpu.install(hw4cli.device.gpu), fakegpu.install(hw4cli.device.timing)\n"

@@ -108,17 +108,17 @@ def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_rea
         (line["kernel"], line["workload"]): 1e6 * float(line["dram_read"]) / model.dram[0] for line, model in lines
     }
     assert len(ratios) > 8
-    assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.12} == {}
+    assert {key: ratio for key, ratio in ratios.items() if not 0.94 < ratio < 1.12} == {}
 
 
-def test_short_blocks_of_flash_with_a_mask_read_again_up_to_two_fifths_more_than_the_model_has():
+def test_flash_with_a_mask_reads_what_the_model_has_where_keys_are_not_split():
     ratios = {
         (line["workload"], line["splits"]): 1e6 * float(line["dram_read"]) / model.dram[0]
         for line, model in counted_on_an_h200("flash")
         if line["causal"] == "1" and model.tiles
     }
     assert len(ratios) > 2
-    assert {key: ratio for key, ratio in ratios.items() if not 0.97 < ratio < 1.41} == {}
+    assert {key: ratio for key, ratio in ratios.items() if not 0.97 < ratio < 1.07} == {}
 
 
 def test_paper_reads_all_of_q_and_o_again_for_each_tile_of_keys_once_they_outgrow_the_cache():
