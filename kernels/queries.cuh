@@ -8,7 +8,7 @@
 
 #if GROUPS
 // Integers are read until a task ends, so there is room for those of two tasks; the other pieces go to registers when it begins.
-constexpr int SECONDS = INT8 + (Q_AHEAD && !INT8) + (Q_AHEAD && INT8);
+constexpr int SECONDS = INT8 + Q_AHEAD;
 constexpr unsigned Q_PIECE = BR * ROW, Q_BYTES = (SECONDS + Q_AHEAD) * Q_PIECE;
 constexpr int BRINGING = 96;  // threads that bring
 

@@ -33,11 +33,8 @@ _flash_bytes = total(_flash_regions)
 def _flash_blocks(d: int, tile: Tile, props: DeviceProperties) -> int:
     """Blocks that a multiprocessor holds at once: as shared memory allows, and 384 threads for the registers; 256 where
     blocks of 64 rows would spill."""
-    spills = tile["BR"] == padded_d(d) == 64 and (props.cc >= 100 or d < 64)
-    return max(
-        1,
-        min((256 if spills else 384) // tile["BR"], props.shared_sm // (_flash_bytes(d, tile) + props.shared_reserved)),
-    )
+    threads = 256 if tile["BR"] == padded_d(d) == 64 and (props.cc >= 100 or d < 64) else 384
+    return max(1, min(threads // tile["BR"], props.shared_sm // (_flash_bytes(d, tile) + props.shared_reserved)))
 
 
 def _threads_at_work(shape: Shape, tile: Tile, props: DeviceProperties) -> float:
