@@ -22,6 +22,7 @@ from hw4cli.tuning.store import Finding, workload
 APART = {FALLBACK, *(name for name, _ in LONG_ROWS.values())}
 RANKED = [name for name in VARIANTS if name in PROVEN and name not in APART]
 
+LINE = 120  # columns
 Records = Iterable[dict[str, Any]]
 
 
@@ -139,8 +140,12 @@ def taken_first(record: dict[str, Any], workload: dict[str, Any]) -> str:
 
 
 def _entry(name: str, best: Finding, date: str) -> str:
+    """A line, or where that is too long, as ruff would have it."""
     kernels = "".join(f"{json.dumps(kernel)}, " for kernel in best.kernels)
     kernels = kernels.rstrip() if len(best.kernels) == 1 else kernels.removesuffix(", ")
+    line = f'        "{name}": (({kernels}), {json.dumps(best.tiles)}, "{date}"),\n'
+    if len(line.rstrip()) <= LINE:
+        return line
     tiles = "".join(
         f"                {json.dumps(kernel)}: {json.dumps(tile)},\n" for kernel, tile in best.tiles.items()
     )

@@ -21,9 +21,10 @@ struct Queries {
     __device__ __forceinline__ unsigned taken() const { return come + 8; }
     __device__ __forceinline__ void prepare() const { barrier_init<BRINGING>(come), barrier_init<WORKERS + 1>(taken()); }
 
-    // Until what a block needs of its part n is there.
-    __device__ __forceinline__ void wait(unsigned n) const {
+    // Part n of a block, as soon as it is known, and its Q is there.
+    __device__ __forceinline__ TaskPart wait_for_part(const Params& p, unsigned n) const {
         if (Q_AHEAD && n > 0) barrier_wait(come, n % 2 ^ 1);
+        return part_at(p, n);
     }
     // Each thread for itself, as each has read: Q, and what was kept of the part.
     __device__ __forceinline__ void release() const {

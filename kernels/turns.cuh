@@ -49,8 +49,7 @@ __device__ __forceinline__ void fetch_tiles(const Params& p, const Tiles& tiles,
     unsigned asked = 0;
 #pragma unroll 1
     for (unsigned n = 0;; n++) {
-        queries.wait(n);
-        const TaskPart t = part_at(p, n);
+        const TaskPart t = queries.wait_for_part(p, n);
         queries.release();
         if (!t.any) return;
         const char* first = p.tiles + (long long)(t.batch * ceil_div(p.Nk, BC) + t.first_key / BC) * STAGE;
@@ -85,10 +84,6 @@ struct Group {
     __device__ __forceinline__ unsigned q_at(unsigned n) const { return queries.second(n) + (turn - 1) * 64 * ROW; }
     __device__ __forceinline__ Mask mask_of(const Task& t) const {
         return mask_at(p, t.row0 + warp_row(), t.first_key, t.last_key - t.first_key);
-    }
-    __device__ __forceinline__ TaskPart wait_for_part(unsigned n) const {
-        queries.wait(n);
-        return part_at(p, n);
     }
     // Q of part n, from device memory.
     __device__ __forceinline__ void load_queries(unsigned n, const Task& t) {
@@ -186,13 +181,13 @@ struct Group {
         if (EARLY) begin_part(0, part_at(p, 0), false), await_first();
 #pragma unroll 1
         for (unsigned n = 0;; n++) {
-            const TaskPart t = EARLY ? part_at(p, n) : wait_for_part(n);
+            const TaskPart t = EARLY ? part_at(p, n) : queries.wait_for_part(p, n);
             if (!t.any) return;
             const Mask mine = mask_of(t);
             if (CAUSAL && mine.is_empty()) return leave_empty(p, t);
             if (!EARLY) begin_part(n, t, Q_AHEAD && n > 0), await_first();
             attend_part(n, mine);
-            if (EARLY) begin_part(n + 1, wait_for_part(n + 1), true);
+            if (EARLY) begin_part(n + 1, queries.wait_for_part(p, n + 1), true);
             store_part(n);
             if (EARLY) await_first();
             if (MOST_BLOCKS == 0 && !INT8) return;  // so the compiler knows that j is the same in all lanes; INT8 would spill

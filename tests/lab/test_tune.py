@@ -190,6 +190,24 @@ def test_a_committed_tile_is_faster_by_more_than_runs_differ():
     assert tuned(faster, own)[1] == {"split": {"BR": 192, "BC": 64, "STAGES": 4}}
 
 
+def test_what_was_tuned_is_written_as_the_formatter_has_it_however_long_a_line_gets():
+    def rows(kernel, faster):
+        own = TunedRow(kernel, (192, 64), True, "ok", "", 1.0, 1.0, 1.0, 5)
+        return [replace(own, tile=(128, 64), own=False, median=faster, low=faster, high=faster).record(), own.record()]
+
+    def source(faster):
+        found = [row for kernel in ("split8", "split", "exact", "flash") for row in rows(kernel, faster)]
+        one = {"shape": [4, 16384, 64], "causal": True, "rows": found}
+        machine = {"gpu": "NVIDIA H200", "compute_capability": "9.0"}
+        return tuned_source([{"date": "2026-11-22", "machine": machine, "workloads": [one]}], 0.03)
+
+    for text in (source(1.0), source(0.9)):
+        command = [sys.executable, "-m", "ruff", "format", "--diff", "--config", ROOT / "pyproject.toml", "-"]
+        result = subprocess.run(command, input=text, capture_output=True, text=True)
+        assert (result.returncode, result.stdout) == (0, ""), result.stdout + result.stderr
+    assert source(1.0).count("\n") < source(0.9).count("\n")
+
+
 @pytest.mark.parametrize("options", [["flash"], ["--no-keep"], ["float4"]])
 def test_what_does_not_compare_all_kernels_of_auto_is_not_kept(tmp_path, options):
     result = on_a_fake_gpu(tmp_path, "tune", *options, "--quick", "--shape", "1,16,8")
