@@ -1,10 +1,15 @@
 """A device for the pipeline that is slow, moody and sometimes broken, and a run over it in memory."""
 
+import os
 import random
+import signal
+import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from hw4cli.errors import MachineError
 from hw4cli.stream.layout import Files
@@ -186,3 +191,27 @@ def expected_of_rows(shape, source, plus=1):
 
 def expected(shape, source, plus=1):
     return (source.reshape(shape.B, 3, -1)[:, 0] + np.uint8(plus)).reshape(-1)
+
+
+@contextmanager
+def interrupted_after(seconds):
+    """SIGINT, so many seconds from now, is raised in the block. Where Python drops it, in a callback or a finaliser, it
+    comes once more, as the command has it do (hw4cli/system/interrupts.py)."""
+    timers, usual = [], sys.unraisablehook
+
+    def interrupt(dropped=None):
+        if dropped and not isinstance(dropped.exc_value, KeyboardInterrupt):
+            usual(dropped)
+        else:
+            timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
+            timers[-1].start()
+
+    sys.unraisablehook = interrupt
+    try:
+        interrupt()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        sys.unraisablehook = usual
+        for timer in timers:
+            timer.join()

@@ -1,6 +1,5 @@
 """The pipeline when a stage fails, or Ctrl-C comes, at any moment: it is raised, and no thread stays behind."""
 
-import os
 import random
 import signal
 import threading
@@ -8,7 +7,7 @@ import time
 from queue import SimpleQueue
 
 import pytest
-from moody import Moody, run
+from moody import Moody, interrupted_after, run
 
 from hw4cli.problem.shape import Shape
 from hw4cli.stream import scheduler
@@ -30,11 +29,8 @@ def test_an_error_in_any_stage_ends_all_threads_and_is_raised(stage, after):
 def test_ctrl_c_ends_all_threads():
     shape, layout = Shape(2000, 5, 4), Layout(group=1, piece=100, slots=2, readers=2, writers=1)
     before = threading.active_count()
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.3):
         run(shape, layout, Moody(shape, layout, delay=0.005))
-    timer.join()
     assert threading.active_count() == before
 
 

@@ -1,8 +1,6 @@
 """Several devices on one file: the bytes of one, shares by speed, and what happens when one of them fails."""
 
-import os
 import re
-import signal
 import threading
 from dataclasses import replace
 
@@ -10,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moody import Moody, expected, expected_of_rows, run_team
+from moody import Moody, expected, expected_of_rows, interrupted_after, run_team
 
 from hw4cli.errors import LostGpuError, MachineError
 from hw4cli.problem.shape import Shape
@@ -192,11 +190,8 @@ def test_ctrl_c_ends_all_devices_threads():
     both = devices(shape, layout, 2)
     for device in both:
         device.delay = 0.005
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_after(0.3):
         run_team(shape, layout, both)
-    timer.join()
     assert threading.active_count() == before
     assert all(device.cancelled.is_set() for device in both)
 
