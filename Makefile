@@ -55,7 +55,7 @@ cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 	$(hw4) gen t01-t30
 
 # The kernels' plans come from the package's own data, which any python3 of its versions can read: no package is needed.
-hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4, flash and split as a plain native program
+hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4: split8, split and flash in a plain native program
 	$(PYTHON3) -m hw4cli.compute.native build/native
 	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -Ibuild/native -o $@ $<
 

@@ -1,7 +1,7 @@
 """What `make hw4` compiles beside kernels/host/hw4.cu, made from the plans: `python3 -m hw4cli.compute.native FOLDER`;
 with `hip` behind FOLDER, what `make hw4-amd` compiles.
 
-FOLDER/plans.h has, for the architecture that is compiled for, the configurations of flash and of split: head size,
+FOLDER/plans.h has, for the architecture that is compiled for, the configurations of split8, split and flash: head size,
 lengths, tile, launches, shared memory; and the formulas for what depends on the file and the GPU. FOLDER/kernels.cuh
 has a kernel for each configuration. Needs Python's standard library alone.
 """
@@ -18,6 +18,7 @@ from typing import Any
 from hw4cli.compute import formulas
 from hw4cli.compute.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.compute.common import NO_LIMIT
+from hw4cli.compute.dispatch import auto_by_length
 from hw4cli.compute.flash import FLASH_COST, LONGEST_SPLIT
 from hw4cli.compute.launch import SQUARES_BELOW
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
@@ -39,6 +40,7 @@ TARGETS = {
 }
 OLDEST = min(DEVICES)
 AMD = "gfx90a"  # whose plans all of AMD's architectures take: a block has as much shared memory on each
+KERNELS = ("flash", "split", "split8")  # by their numbers in the program
 HEAD = ("#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels.")
 
 
@@ -66,10 +68,10 @@ class Configuration:
     @property
     def numbers(self) -> dict[str, int]:
         """The members of `struct Configuration`."""
-        macros, split = self.plan.macros, self.kernel == "split"
-        converts = split and not macros["INBLOCK"]
+        macros, tensor = self.plan.macros, self.kernel != "flash"
+        converts = tensor and not macros["INBLOCK"]
         return {
-            "split": int(split),
+            "kernel": KERNELS.index(self.kernel),
             "d": self.d,
             "least": self.least,
             "most": self.most,
@@ -81,12 +83,12 @@ class Configuration:
             "convert_threads": macros["CONVERT_THREADS"] if converts else 0,
             "convert_chunks": macros["CONVERT_CHUNKS"] if converts else 0,
             "combine_threads": macros["COMBINE_THREADS"],
-            "absmax_bytes": ABSMAX_BYTES if split else 0,
+            "absmax_bytes": ABSMAX_BYTES if tensor else 0,
             "tile_bytes": tile_bytes(self.d, macros, macros["PV_PIECES"]) if converts else 0,
-            "stats_wanted": int(split),
+            "stats_wanted": int(tensor),
             "squares": self.squares,
-            "longest": NO_LIMIT if split else LONGEST_SPLIT,
-            "cost": SPLIT_COST if split else FLASH_COST,
+            "longest": NO_LIMIT if tensor else LONGEST_SPLIT,
+            "cost": SPLIT_COST if tensor else FLASH_COST,
         }
 
 
@@ -96,12 +98,8 @@ def native_properties(cc: int | str) -> DeviceProperties:
 
 
 def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
-    """What the program has for a compute capability: flash for any length; split, if the architecture is `known`, where
-    its error is proven small enough for the assignment's range and lengths, at any head size."""
+    """What the program has for a compute capability: for each head size, in the order in which they are tried."""
     props = native_properties(cc)
-    kernels = {"flash": NO_LIMIT}
-    if known and all(bound("split", TYPICAL, d, LARGEST_N, props) <= SAFE for d in HEAD_SIZES):
-        kernels["split"] = LARGEST_N
 
     def configuration(kernel: str, d: int, least: int, last: int) -> Configuration:
         squares = proven_squares(d, last, props) if kernel == "split" else 0
@@ -109,10 +107,22 @@ def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
 
     return [
         configuration(kernel, d, least, last)
-        for kernel, most in kernels.items()
         for d in HEAD_SIZES
-        for least, last in _lengths(kernel, d, props, 1, most)
+        for kernel, first, most in _kernels(d, props, known)
+        for least, last in _lengths(kernel, d, props, first, most)
     ]
+
+
+def _kernels(d: int, props: DeviceProperties, known: bool) -> Iterator[tuple[str, int, int]]:
+    """Kernels and their lengths, as auto prefers them for rows of so many keys. Those on tensor cores, if the
+    architecture is `known`, where their error is proven to be small enough for the assignment's range and lengths."""
+    lengths = auto_by_length(props, "", d)
+    for kernel in lengths[-1][1]:
+        least = next(least for least, kernels, _ in lengths if kernel in kernels)
+        if kernel == "flash":
+            yield kernel, least, NO_LIMIT
+        elif kernel in KERNELS and known and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
+            yield kernel, least, LARGEST_N
 
 
 def proven_squares(d: int, N: int, props: DeviceProperties) -> int:
@@ -154,17 +164,14 @@ def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int
 def plans_h(hip: bool = False) -> str:
     """The formulas, and each architecture's configurations, as plain C++."""
     members = configurations(90)[0].numbers
-    lines = [
-        "#pragma once",
-        "// Made by hw4cli/compute/native.py from the plans of the kernels.",
-        "#include <algorithm>",
-    ]
-    lines += ["using std::max, std::min;", f"constexpr long long FLOAT = {formulas.FLOAT};"]
+    lines = [*HEAD, "#include <algorithm>", "using std::max, std::min;"]
+    lines.append(f"constexpr long long FLOAT = {formulas.FLOAT};")
     constants = {"MOST_SPLITS": formulas.MOST_SPLITS, "ENOUGH_BLOCKS": formulas.ENOUGH_BLOCKS}
     lines += [f"constexpr long long {name} = {value};" for name, value in constants.items()]
     lines += map(as_cpp, FORMULAS)
-    lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split is proven")
+    lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split and split8 are proven")
     lines.append(f"constexpr float SQUARES_BELOW = {SQUARES_BELOW};  // kernels/absmax.cuh")
+    lines.append(f"enum Kernel {{ {', '.join(map(str.upper, KERNELS))} }};")
     lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]
     for directive, cc, known in _targets(hip):
         lines += [directive, "constexpr Configuration CONFIGURATIONS[] = {"]
@@ -176,10 +183,8 @@ def plans_h(hip: bool = False) -> str:
 
 def kernels_cuh(hip: bool = False) -> str:
     """The kernels of configurations, each code in a namespace of its own; and which has which, in their order."""
-    lines = ["#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels."]
-    lines.append(
-        "struct Kernels { const void *convert, *rows, *combine; };  // launched before; always; if there are splits"
-    )
+    struct = "struct Kernels { const void *convert, *rows, *combine; };"
+    lines = [*HEAD, f"{struct}  // launched before; always; if there are splits"]
     for directive, cc, known in _targets(hip):
         lines.append(directive)
         found = configurations(cc, known)
@@ -280,7 +285,7 @@ def write(folder: Path, hip: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plans.h").write_text(plans_h(hip), encoding="utf-8")
     (folder / "kernels.cuh").write_text(kernels_cuh(hip), encoding="utf-8")
-    for kernel in ("flash",) if hip else ("flash", "split"):
+    for kernel in ("flash",) if hip else KERNELS:
         (folder / f"{kernel}.cuh").write_text(kernel_source(kernel, hip), encoding="utf-8")
 
 

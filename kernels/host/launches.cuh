@@ -6,13 +6,11 @@
 
 constexpr int COUNT = sizeof CONFIGURATIONS / sizeof *CONFIGURATIONS;
 
-// The number of the configuration that computes a file by split, or by flash; -1 if there is none.
-inline int find(bool split, int N, int d) {
-    for (int n = 0; n < COUNT; n++) {
-        const Configuration& c = CONFIGURATIONS[n];
-        if (c.split == split && c.d == d && c.least <= N && N <= c.most) return n;
-    }
-    return -1;
+// The number of the next configuration, from `n` on, that is for such rows; COUNT if there is none. The last one is flash's.
+inline int next_for(int n, int N, int d) {
+    auto fits = [=](const Configuration& c) { return c.d == d && c.least <= N && N <= c.most; };
+    while (n < COUNT && !fits(CONFIGURATIONS[n])) n++;
+    return n;
 }
 
 struct Launches {

@@ -14,7 +14,7 @@ import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
 from hw4cli.compute.bounds import SAFE, bound
-from hw4cli.compute.native import as_cpp, configurations, native_properties, plans_h
+from hw4cli.compute.native import KERNELS, as_cpp, configurations, native_properties, plans_h
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem import suite
@@ -47,9 +47,10 @@ PLANNER = """
 #include <cstdio>
 #include "launches.cuh"
 int main() {
-    for (int split, B, N, d, sms; std::scanf("%d%d%d%d%d", &split, &B, &N, &d, &sms) == 5;) {
-        const int n = find(split, N, d);
-        if (n < 0) { std::puts("none"); continue; }
+    for (int kernel, B, N, d, sms; std::scanf("%d%d%d%d%d", &kernel, &B, &N, &d, &sms) == 5;) {
+        int n = next_for(0, N, d);
+        while (n < COUNT && CONFIGURATIONS[n].kernel != kernel) n = next_for(n + 1, N, d);
+        if (n == COUNT) { std::puts("none"); continue; }
         const Configuration& c = CONFIGURATIONS[n];
         const Launches l = launches(c, B, N, sms);
         for (long long x : {c.BR, c.BC, c.resident, c.threads, c.shared, l.splits, l.convert, l.rows, l.combine,
@@ -94,13 +95,13 @@ def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc)
         Shape(int(rng.integers(1, 600)), int(2 ** rng.uniform(0, 15.3)), d) for d in (32, 64) for _ in range(100)
     ]
     devices = [native_properties(cc), *(replace(native_properties(cc), sms=sms) for sms in (13, 78, 114, 192))]
-    kernels = {entry.kernel for entry in configurations(cc)}
-    asked = [*itertools.product(shapes, ("flash", "split"), devices)]
-    lines = [f"{int(kernel == 'split')} {s.B} {s.N} {s.d} {props.sms}" for s, kernel, props in asked]
+    found = configurations(cc)
+    asked = [*itertools.product(shapes, KERNELS, devices)]
+    lines = [f"{KERNELS.index(kernel)} {s.B} {s.N} {s.d} {props.sms}" for s, kernel, props in asked]
     command = [planner(cc, generated)]
     printed = subprocess.run(command, input="\n".join(lines), check=True, capture_output=True, text=True).stdout
     for (shape, kernel, props), line in zip(asked, printed.splitlines(), strict=True):
-        if kernel in kernels and (kernel == "flash" or shape.N <= 32768):
+        if any(e.kernel == kernel and e.d == shape.d and e.least <= shape.N <= e.most for e in found):
             assert [*map(int, line.split())] == expected(kernel, shape, props), (kernel, shape, props.sms)
         else:
             assert line == "none"
@@ -118,10 +119,17 @@ def test_a_configurations_macros_are_those_of_every_length_that_it_is_for(cc):
 
 
 @pytest.mark.parametrize("cc", DEVICES)
-def test_where_split_computes_its_error_is_proven(cc):
-    found = [entry for entry in configurations(cc) if entry.kernel == "split"]
-    assert bool(found) == (cc in (90, 100))
-    for entry in found:
+def test_where_tensor_cores_compute_the_error_is_proven(cc):
+    found = configurations(cc)
+    from_fast_to_slow = [(entry.d, -KERNELS.index(entry.kernel), entry.least) for entry in found]
+    assert from_fast_to_slow == sorted(from_fast_to_slow)
+    lengths = {name: {e.d: e.least for e in reversed(found) if e.kernel == name} for name in ("split", "split8")}
+    assert lengths["split"] == ({32: 1, 64: 1} if cc in (90, 100) else {})
+    assert lengths["split8"] == ({} if cc in (61, 75, 100) else {64: 1200} if cc == 90 else {32: 257, 64: 257})
+    for entry in (entry for entry in found if entry.kernel == "split8"):
+        assert entry.squares == 0 and entry.most <= 32768  # by elements alone: integers end at LARGEST and a little
+        assert bound("split8", (3, 3, 3), entry.d, entry.most, native_properties(cc)) <= SAFE
+    for entry in (entry for entry in found if entry.kernel == "split"):
         assert entry.most <= 32768
         assert bound("split", (3, 3, 3), entry.d, entry.most, native_properties(cc)) <= SAFE
         assert entry.squares > 192**2  # about that of the assignment's data at d = 64

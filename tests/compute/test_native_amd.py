@@ -61,7 +61,7 @@ def test_every_case_is_launched_as_the_python_program_launches_it(tmp_path):
     flags = [f"-I{SOURCE.parent}", f"-I{tmp_path}", "-D__HIP__=1", "-O1", "-std=c++17", "-o", str(tmp_path / "planner")]
     subprocess.run(["g++", *flags, "-xc++", "-"], input=PLANNER, text=True, check=True)
     shapes = [case.shape for case in suite.cases().values()]
-    lines = "\n".join(f"{split} {s.B} {s.N} {s.d} {MI210.sms}" for s in shapes for split in (0, 1))
+    lines = "\n".join(f"{kernel} {s.B} {s.N} {s.d} {MI210.sms}" for s in shapes for kernel in (0, 1))
     printed = subprocess.run([tmp_path / "planner"], input=lines, check=True, capture_output=True, text=True).stdout
     flash, split = printed.splitlines()[::2], printed.splitlines()[1::2]
     assert [[*map(int, line.split())] for line in flash] == [expected("flash", shape, MI210) for shape in shapes]
