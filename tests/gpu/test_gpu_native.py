@@ -64,7 +64,8 @@ def test_it_agrees_with_the_definition_and_with_the_python_program(hw4, program,
     first, second = result.stdout.splitlines()
     assert first == f"(B, N, d): {Shape(*shape)}"
     assert second.startswith("Time: ")
-    assert hw4(source, tmp_path / "python", "--device", "cuda").returncode == 0
+    kernel = "flash" if large == "V" else "auto"  # whose bound allows a little more than 3
+    assert hw4(source, tmp_path / "python", "--device", "cuda", "--kernel", kernel).returncode == 0
     native, python = (read_output(tmp_path / name, Shape(*shape)) for name in ("native", "python"))
     allowed = 2e-5 if large == "V" else 3e-3
     assert np.abs(native - exact_attention(block)).max() < allowed
