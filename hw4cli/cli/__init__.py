@@ -77,10 +77,9 @@ class LazyGroup(click.Group):
         from difflib import get_close_matches
 
         close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
-        if close:
-            raise click.UsageError(f"there is no command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
-        if len(args) == 1:
-            raise click.UsageError(f"there is no command and no file {args[0]!r}", ctx)
+        if close or len(args) == 1:
+            instead = "".join(f". Did you mean {name!r}?" for name in close)
+            raise click.UsageError(f"there is no command and no file {args[0]!r}{instead}", ctx)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -40,7 +40,7 @@ def case(tmp_path_factory):
         (["judge", "t1"], "there is no case 't1': did you mean t01?"),
         (["gen", "T005"], "did you mean t05?"),
         (["judge", "99"], "there is no case '99': the suite has t01 to t30"),
-        (["jugde", "t01"], "Did you mean 'judge'?"),
+        (["jugde", "t01"], "there is no command and no file 'jugde'. Did you mean 'judge'?"),
         (["nothing"], "there is no command and no file 'nothing'"),
         (["verify", "a", "b", "--tolerance", "much"], "'much' is not a valid number"),
         (["judge", "--penalty", "nan"], "nan is not a number"),

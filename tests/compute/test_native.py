@@ -14,6 +14,7 @@ import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 
 from hw4cli.compute.bounds import SAFE, bound
+from hw4cli.compute.dispatch import candidates
 from hw4cli.compute.native import KERNELS, as_cpp, configurations, native_properties, plans_h
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -116,6 +117,19 @@ def test_a_configurations_macros_are_those_of_every_length_that_it_is_for(cc):
             if entry.least <= N <= entry.most:
                 plan = VARIANTS[entry.kernel].plan(Shape(1, N, entry.d), native_properties(cc))
                 assert plan.macros == entry.plan.macros
+
+
+@pytest.mark.parametrize(
+    ("cc", "gpu"), [*((cc, "") for cc in DEVICES), *((cc, "GeForce") for cc in (61, 75, 86, 89, 120))]
+)
+@pytest.mark.parametrize("d", [32, 64])
+def test_what_is_proven_is_tried_in_the_order_of_auto(cc, gpu, d):
+    props = native_properties(cc)
+    proven = {name for name in KERNELS if bound(name, (3, 3, 3), d, 32768, props) <= SAFE}
+    for N in (1, 256, 257, 1199, 1200, 4096, 32768, 32769):
+        able = proven if N <= 32768 else {"flash"}
+        tried = [entry.kernel for entry in configurations(cc) if entry.d == d and entry.least <= N <= entry.most]
+        assert tried == [name for name in candidates("auto", props, gpu, d, N)[0] if name in able], N
 
 
 @pytest.mark.parametrize("cc", DEVICES)
