@@ -7,7 +7,6 @@ import re
 import resource
 import subprocess
 import sys
-from collections import Counter
 from graphlib import TopologicalSorter
 
 import pytest
@@ -53,12 +52,6 @@ def test_a_package_imports_only_packages_before_it():
 
 def test_no_modules_import_each_other_in_a_circle():
     TopologicalSorter({module: set(imports(path)) - {module} for module, path in MODULES.items()}).prepare()
-
-
-def test_a_package_is_small_enough_to_be_seen_at_once():
-    sizes = Counter(module[0] for module in MODULES if len(module) > 1 and module[0] != "cli")  # which has all commands
-    assert max(sizes.values()) <= 12
-    assert [path for path in MODULES.values() if len(path.read_text().splitlines()) > 300] == []
 
 
 def modules_after(*args, tmp_path, **env):
