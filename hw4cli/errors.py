@@ -41,6 +41,10 @@ class LostGpuError(MachineError):
     others: tuple[int, ...] = ()
 
 
+class NoGpuError(MachineError):
+    """No GPU answers where programs that need one are judged: it says nothing about them, and stops the judging."""
+
+
 class KernelError(MachineError):
     """A kernel of the user's own is wrong: it does not compile, or lacks a function (exit code 2)."""
 

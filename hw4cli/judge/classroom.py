@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hw4cli.errors import BusyError, Hw4Error, InputError, os_error
+from hw4cli.errors import BusyError, Hw4Error, InputError, NoGpuError, os_error
 from hw4cli.judge import handout
 from hw4cli.judge.casesetup import prepare_cases
 from hw4cli.judge.casewatch import ChangedCasesError
@@ -189,10 +189,10 @@ class Classroom:
 
     def _guarded(self, member: Submission, work: Callable[[Submission], bool]) -> bool:
         """The result of work on a member; False if it fails, with the failure reported. No failure on one member stops
-        the judging of the others, unless the cases are damaged."""
+        the judging of the others, unless the cases are damaged or there is no GPU for the programs."""
         try:
             return work(member)
-        except ChangedCasesError:
+        except (ChangedCasesError, NoGpuError):
             raise
         except Hw4Error as error:
             self._failed(member, str(error), record=not isinstance(error, BusyError))

@@ -24,6 +24,8 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, ranges
 from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
 from hw4cli.runner.confine import Confinement
+from hw4cli.runner.gpuneed import ABSENT
+from hw4cli.runner.gpuwatch import GpuUsage
 from hw4cli.runner.slurm import run_step
 from hw4cli.runner.staging import Stage, absolute_command, staged
 from hw4cli.runner.step import RunRequest, execute
@@ -142,8 +144,13 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     source, answer = case.input_path(folder), case.answer_path(folder)
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
     with staged(source, case.shape.output_bytes, parent, account(settings.run_as)) as stage:
-        run, attempt = _run(replace(attempt, staged=stage.kind), case, stage, command, answer, settings)
-        return attempt if run.killed else _check_output(attempt, run, case, stage, folder)
+        run, usage = _run(case, stage, command, answer, settings)
+        attempt = _measured(replace(attempt, staged=stage.kind), run, usage)
+        judged = attempt if run.killed else _check_output(attempt, run, case, stage, folder)
+        if usage.absent and (run.killed or judged.problem or judged.wrong):
+            said = cuda_error(run.stderr) or error_line(run.stderr)
+            return replace(attempt, fault=f"{ABSENT.format(what='the program')}; it said: {said}")
+        return judged
 
 
 def _check_output(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: Path) -> Attempt:
@@ -165,10 +172,8 @@ def _check_output(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: 
     return replace(attempt, wrong="; ".join(filter(None, sentences)) or None, max_error=error)
 
 
-def _run(
-    attempt: Attempt, case: Case, stage: Stage, command: Sequence[str], answer: Path, settings: RunSettings
-) -> tuple[Run, Attempt]:
-    """Run the program on the staged input with the GPU locked; the run, and the attempt with its measurements."""
+def _run(case: Case, stage: Stage, command: Sequence[str], answer: Path, settings: RunSettings) -> tuple[Run, GpuUsage]:
+    """Run the program on the staged input with the GPU locked; the run, and its use of the GPU."""
     env = os.environ if settings.env is None else settings.env
     request = RunRequest(
         command=tuple(absolute_command(list(command))),
@@ -184,10 +189,13 @@ def _run(
         pass_env=settings.pass_env,
     )
     if settings.launcher:
-        run, usage = run_step(settings.launcher, request, env, settings.say)
-    else:
-        run, usage = execute(request, env, settings.say)
-    return run, replace(
+        return run_step(settings.launcher, request, env, settings.say)
+    return execute(request, env, settings.say)
+
+
+def _measured(attempt: Attempt, run: Run, usage: GpuUsage) -> Attempt:
+    """The attempt with a run's measurements."""
+    return replace(
         attempt,
         wall=run.wall,
         killed=run.killed,

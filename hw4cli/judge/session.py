@@ -5,6 +5,8 @@ same program, case, limit and GPU are not repeated. With `restart`, the older jo
 journal is an error, and nothing is run.
 """
 
+import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli import __version__
+from hw4cli.errors import NoGpuError
 from hw4cli.judge import identity
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.judge.journalfile import locked_journal, write_line
@@ -22,6 +25,7 @@ from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem import suite
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
+from hw4cli.runner.gpuneed import ABSENT, gpu_answers, needs_gpu
 from hw4cli.runner.slurm import job_info
 from hw4cli.scoring import journal, results
 from hw4cli.scoring.reasons import damage
@@ -70,10 +74,12 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
     """Judge a program on the plan's cases; with `output`, write a journal and the results' files there.
 
     On Ctrl-C the results so far are reported and written, and KeyboardInterrupt is raised with the progress as its
-    message. InputError if `output` is not a folder, or has a journal and the plan neither `resume` nor `restart`;
-    MachineError if it cannot be written, BusyError if another judge is writing there.
+    message. NoGpuError, with the results written, if the GPU falls away; and before anything is run, if the program
+    needs one and none answers. InputError if `output` is not a folder, or has a journal and the plan neither `resume`
+    nor `restart`; MachineError if it cannot be written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:
+        check_gpu(plan)
         path = stack.enter_context(locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
         session = _Session(plan, path, listener or Listener())
         try:
@@ -81,7 +87,19 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
         except KeyboardInterrupt:
             session.close()
             raise KeyboardInterrupt(session.progress_text()) from None
+        except NoGpuError:
+            session.close()
+            raise
         return session.close()
+
+
+def check_gpu(plan: SessionPlan) -> None:
+    """Raise NoGpuError if the plan's program is built for a GPU, and none answers on this machine, where it would
+    run."""
+    program = shutil.which(plan.command[0]) if plan.command and not plan.settings.launcher else None
+    env = os.environ if plan.settings.env is None else plan.settings.env
+    if program and needs_gpu(Path(program)) and not gpu_answers(env):
+        raise NoGpuError(ABSENT.format(what=f"{Path(program).name}, built for one,"))
 
 
 def record_not_run(output: Path, user: str, names: Sequence[str], note: str, **fields: Any) -> None:
@@ -100,7 +118,8 @@ class _Session:
         self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, remote=bool(plan.settings.launcher))
         self.tampered = ""  # the names of the cases' files that the program has changed
         self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
-        gpu = None if settings.launcher else identity.first_gpu()  # behind a launcher it is unknown
+        self.env = os.environ if settings.env is None else settings.env
+        self.gpu = gpu = None if settings.launcher else identity.first_gpu()  # behind a launcher it is unknown
         program = identity.program_sha256(plan.command, plan.sources)
         where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
         self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
@@ -140,6 +159,8 @@ class _Session:
                 self.journal.runs.append((self.keys[case.name], attempt))
             if not self.tampered:
                 self._restore_cases()
+            if attempt.fault and self.gpu and not gpu_answers(self.env):
+                raise NoGpuError(f"the GPU ({self.gpu['name']}) does not answer any more: {self.progress_text()}")
 
     def _attempt(self, case: Case, repeat: int) -> Attempt:
         """Run the program, unless it has changed the cases' files before."""

@@ -21,11 +21,13 @@ PERIOD = 0.1  # seconds between two samples: each costs the driver some time
 @dataclass
 class GpuUsage:
     """The use of the GPU during a run; None is unknown. `memory`: the peak in bytes, less what was in use before;
-    `clock`: the median of the multiprocessors' clock in MHz; `note`: what may have disturbed the run."""
+    `clock`: the median of the multiprocessors' clock in MHz; `note`: what may have disturbed the run; `absent`: the
+    program said that there is no GPU, and this machine indeed has none for it."""
 
     memory: int | None = None
     clock: int | None = None
     note: str | None = None
+    absent: bool = False
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from hw4cli.runner import confine
 from hw4cli.runner.confine import Confinement, Workspace
 from hw4cli.runner.environment import environment
 from hw4cli.runner.gpulock import gpu_lock
+from hw4cli.runner.gpuneed import failed_without_gpu
 from hw4cli.runner.gpuwatch import GpuUsage, watch_gpu
 from hw4cli.runner.quota import Quota
 from hw4cli.system import interrupts
@@ -79,6 +80,7 @@ def execute(request: RunRequest, base: Mapping[str, str], say: Callable[[str], N
         run = confine.run(
             request.command, request.files, workspace, env, request.confinement, request.kill_at, request.max_file
         )
+    usage.absent = failed_without_gpu(run.stderr, env)
     return run, usage
 
 

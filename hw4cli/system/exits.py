@@ -32,6 +32,14 @@ CUDA_ERROR = re.compile(
     re.IGNORECASE,
 )
 
+# What a program's runtime says where a machine has no GPU, no driver, or has lost them.
+MISSING_GPU = re.compile(
+    r"no (CUDA|ROCm)-capable device|NO_?DEVICE\b|driver version is insufficient|INSUFFICIENT_?DRIVER"
+    r"|libcuda\.so\.1: cannot open|cannot find .{0,40}libcuda|system not yet initialized|SYSTEM_?NOT_?READY"
+    r"|GPU is lost|DEVICES_?UNAVAILABLE|devices are busy or unavailable|STUB_LIBRARY|CUDA driver is a stub",
+    re.IGNORECASE,
+)
+
 # The driver's messages, or their names, and what they mean for the programmer.
 MEANINGS = {
     r"illegal ?memory ?access|illegal_?address": "a kernel went outside its arrays: compute-sanitizer shows where",
@@ -106,6 +114,11 @@ def cuda_error(stderr: str) -> str | None:
         return None
     meaning = next((text for words, text in MEANINGS.items() if re.search(words, line, re.IGNORECASE)), None)
     return f"{_quotable(line)} ({meaning})" if meaning else _quotable(line)
+
+
+def names_missing_gpu(stderr: str) -> bool:
+    """Whether a program's message says that there is no GPU, or no driver for it."""
+    return any(MISSING_GPU.search(line[:SEARCHED]) for line in stderr.splitlines())
 
 
 def _is_cuda_error(line: str) -> bool:

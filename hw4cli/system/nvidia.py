@@ -84,6 +84,11 @@ def _first_for_cuda(wanted: str | None, order: str | None, gpus: tuple[VisibleGp
     return next((gpu for gpu in gpus if uuid and gpu.uuid.replace("-", "").lower() == f"gpu{uuid}"), None)
 
 
+def cuda_answers(env: Mapping[str, str]) -> bool:
+    """Whether CUDA shows a GPU to a program with this environment, asked anew: a GPU may fall away at any time."""
+    return bool(_output_of(sys.executable, "-S", "-c", ASK_CUDA, env=env).strip())
+
+
 @cache
 def table() -> tuple[VisibleGpu, ...]:
     """The GPUs that this process may use, in the driver's order; empty without any, or without a driver."""
