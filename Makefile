@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test gpu-test lint cases seq students results dist clean clean-cases cuda-extra
+.PHONY: help demo test test-all gpu-test lint cases seq students results dist clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -39,8 +39,13 @@ demo: $(python_for_run)  ## install, make cases, compute them, judge them
 	$(hw4) gen t01-t10
 	$(hw4) judge t01-t10
 
-test: $(python_for_dev)  ## install and run all tests (those in tests/gpu need a GPU, and are skipped without one)
-	$(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+test: $(python_for_dev)  ## install and run the tests, but for the slow ones: 6 minutes on two cores
+	$(pytest) -m "not slow and not gpu"
+
+test-all: $(python_for_dev)  ## run all tests, the slow ones too: 25 minutes (gpu-test runs those that need a GPU)
+	$(pytest) -m "not gpu"
 
 # The float64 oracle has a thread for each core already.
 gpu-test: $(python_for_dev)  ## run the tests that need a GPU

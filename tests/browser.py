@@ -6,6 +6,7 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
+from needs import skip_without
 
 WIDTH, PHONE = 1280, 360
 # For scripts on colours: their numbers, one over another, and the contrast of two (WCAG), 1 to 21.
@@ -23,9 +24,8 @@ const contrast = (one, other) => {
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
+    skip_without("chromium", "chromedriver")
     programs = shutil.which("chromium"), shutil.which("chromedriver")
-    if None in programs:
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()

@@ -7,7 +7,6 @@ are as many slurmd on this machine.
 
 import os
 import pwd
-import shutil
 import socket
 import subprocess
 import time
@@ -15,9 +14,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
+from needs import PATH
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "scancel", "scontrol")
-PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 START_SECONDS = 60
 TASKS_MAX = 4  # tasks of an array: fewer than the students of a class of six
 
@@ -52,11 +50,6 @@ AccountingStorageType=accounting_storage/none
 {nodes}
 PartitionName=nvidia Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def missing():
-    """The programs of Slurm that are not installed."""
-    return [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
 
 
 def free_port():

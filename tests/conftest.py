@@ -1,6 +1,7 @@
-"""What many tests start from: the command, a case, a class, a page."""
+"""What many tests start from: the command, a case, a class, a page; and which tests are slow (tests/README.md)."""
 
 import os
+import resource
 import signal
 from contextlib import suppress
 from subprocess import CompletedProcess
@@ -9,9 +10,11 @@ import pytest
 from boards import write_class
 from browser import chromium  # noqa: F401 (a fixture)
 from cluster import Cluster
-from helpers import make_cases, run_hw4
+from helpers import ROOT, make_cases, run_hw4
+from needs import COMPILER, skip_without, why_not
 
 from hw4cli.cli import run_command
+from hw4cli.device.gpu import nvidia_gpu_is_here
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
 # depend on the one around them.
@@ -30,6 +33,69 @@ with suppress(ImportError):
 
     settings.register_profile("loaded", deadline=None)
     settings.load_profile("loaded")
+
+GPU_TESTS = ROOT / "tests" / "gpu"
+GPU_IS_HERE = nvidia_gpu_is_here() or os.path.exists("/dev/kfd")  # noqa: PTH110
+SLOW_FIXTURES = {"chromium", "cluster"}  # a browser, a Slurm
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu", action="store_true", help="list the tests that take the most of the processors' time")
+
+
+def gpu_tests_left_out(config):
+    """Whether tests/gpu is not collected: without a GPU it is thousands of skipped tests, which few ask for."""
+    asked = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    by_name = any(path.is_relative_to(GPU_TESTS) for path in asked)
+    return not GPU_IS_HERE and not by_name and any(GPU_TESTS.is_relative_to(path) for path in asked)
+
+
+def pytest_ignore_collect(collection_path, config):
+    return True if collection_path == GPU_TESTS and gpu_tests_left_out(config) else None
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
+
+
+def processor_seconds():
+    """What this process and those that have ended below it took of the processors' time."""
+    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    item.began = processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "teardown":
+        report.processor_seconds = processor_seconds() - item.began
+    return report
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if gpu_tests_left_out(config):
+        terminalreporter.write_line("tests/gpu: not collected, as there is no GPU here (make gpu-test, on a GPU)")
+    if config.getoption("--cpu"):
+        ends = [report for report in terminalreporter.stats.get("", ()) if report.when == "teardown"]
+        took = [(report.processor_seconds, report.nodeid) for report in ends]
+        terminalreporter.section(f"{sum(seconds for seconds, _ in took):.0f} s of processors' time")
+        for seconds, name in sorted(took, reverse=True)[:50]:
+            terminalreporter.write_line(f"{seconds:8.2f} s  {name}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_on_the_cpu_need_a_compiler():
+    """Where there is none, a test that would execute a kernel in this process is skipped."""
+    with pytest.MonkeyPatch.context() as patch:
+        if why_not(COMPILER):
+            patch.setattr("hw4cli.emulator.build.find_compiler", lambda: skip_without(COMPILER))
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -55,6 +56,17 @@ def start_hw4(*args, env=None):
         text=True,
         start_new_session=True,
     )
+
+
+def wait_until(condition, process=None, seconds=180):
+    """Wait until a condition holds, and return what it returned. Fails if `process` ends before, or after a time that
+    is there to end a test that hangs: it says nothing about how long the event may take."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process is None or process.poll() is None, f"{process.args} ended ({process.returncode}) before"
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.02)
+    return found
 
 
 RECORDER = """#!{python}

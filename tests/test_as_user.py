@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from attacks import NOBODY
 from helpers import ROOT
+from needs import needs
 
 # Whole files, and what is skipped for root.
 AGAIN = (
@@ -81,7 +82,7 @@ def checkout():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="all tests run as an ordinary user already")
-@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is not installed (Debian, Ubuntu: util-linux)")
+@needs("setpriv")
 @pytest.mark.timeout(600)
 def test_what_holds_for_roots_judge_holds_for_an_ordinary_users(checkout):
     base = checkout.parent

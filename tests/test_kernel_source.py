@@ -1,11 +1,11 @@
 """How a kernel's text is put together: its headers, and theirs, each once, and messages that name the right line."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
 from helpers import ROOT
+from needs import needs
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import kernel_source, spliced
@@ -27,7 +27,7 @@ def test_headers_of_headers_are_spliced_in_each_once(folder):
     assert [text.count(f"const int {name} =") for name in "abc"] == [1, 1, 1]
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
+@needs("g++")
 def test_a_compilers_message_names_the_file_and_the_line_that_it_is_about(folder):
     text = spliced(folder / "kernel.cu", (folder,))
     result = subprocess.run(["g++", "-fsyntax-only", "-xc++", "-"], input=text, capture_output=True, text=True)

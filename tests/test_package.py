@@ -128,6 +128,7 @@ def test_make_help_lists_every_target():
         "help",
         "demo",
         "test",
+        "test-all",
         "gpu-test",
         "lint",
         "cases",

@@ -3,7 +3,6 @@
 import os
 import pty
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 from helpers import commands, fails, hw4_env
+from needs import needs
 
 from hw4cli.cli import cli
 from hw4cli.compute.variants import VARIANTS
@@ -171,14 +171,14 @@ def test_bash_completes_it(here, shell_env, line, words):
     assert on_tab(shell, 'eval "$(hw4 completion bash)"', line, words, shell_env, here) is True
 
 
-@pytest.mark.skipif(not shutil.which("zsh"), reason="needs zsh")
+@needs("zsh")
 @pytest.mark.parametrize(("line", "words"), [("hw4 judge t28-t3", "t28-t30"), ("hw4 oth", "hw4 other")])
 def test_zsh_completes_it(here, shell_env, line, words):
     script = 'autoload -Uz compinit; compinit -u -D; eval "$(hw4 completion zsh)"'
     assert on_tab(["zsh", "-f", "-i"], script, line, words, shell_env, here) is True
 
 
-@pytest.mark.skipif(not shutil.which("fish"), reason="needs fish")
+@needs("fish")
 @pytest.mark.parametrize(
     ("line", "words"), [("hw4 judge t28-", "t28-t30"), ("hw4 oth", "other"), ("hw4 kern", "kernels")]
 )

@@ -1,13 +1,13 @@
 """The bytes that a launch passes: laid out as the compiler lays out struct Params, and what they say of a plan."""
 
 import re
-import shutil
 import struct
 import subprocess
 from itertools import product
 
 import pytest
 from helpers import ROOT
+from needs import needs
 
 from hw4cli.compute.launch import FIELDS, SIZE, arguments, block_matrices
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES
@@ -30,7 +30,7 @@ def offsets():
     return found
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
+@needs("g++")
 def test_the_layout_is_the_compilers(tmp_path):
     facts = [f"sizeof(Params) == {SIZE}"]
     for name, (at, size) in offsets().items():

@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
+from needs import needs
 
 from hw4cli.compute.bounds import SAFE, bound
 from hw4cli.compute.dispatch import candidates
@@ -23,8 +23,6 @@ from hw4cli.problem.shape import Shape
 
 SOURCE = ROOT / "kernels/host/hw4.cu"
 ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GTX 1080's 61
-
-needs_nvcc = pytest.mark.skipif(not shutil.which("nvcc"), reason="nvcc is not installed")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +83,7 @@ def expected(kernel, shape, props):
     return [*tile, main.shared, plan.splits, *grids, converting, combining, *scratch]
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
+@needs("g++")
 @pytest.mark.parametrize("cc", DEVICES)
 def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc):
     """The program is what hw4 is measured against, so it must be as good: on all cases, other shapes, larger GPUs."""
@@ -172,7 +170,7 @@ def beyond_cpp(N: int) -> int:
     return N.bit_length()
 
 
-@needs_nvcc
+@needs("nvcc")
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path, generated):
     flags = ["-O3", "-std=c++17", f"-arch=sm_{cc}", f"-I{generated}", "-Xcompiler", "-Wall", "-Xptxas", "-v"]
@@ -228,7 +226,7 @@ def header(B, N, d):
     return struct.pack("<iii", B, N, d)
 
 
-@needs_nvcc
+@needs("nvcc")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -249,7 +247,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing_behind(program, tmp_path,
     folder_is_clean(tmp_path, "in")
 
 
-@needs_nvcc
+@needs("nvcc")
 def test_wrong_usage_is_one_sentence(program, tmp_path):
     fails(run(program), 2, "INPUTFILE OUTPUTFILE")
     fails(run(program, "a", "b", "c"), 2, "INPUTFILE OUTPUTFILE")
@@ -257,7 +255,7 @@ def test_wrong_usage_is_one_sentence(program, tmp_path):
     fails(run(program, tmp_path, tmp_path / "out"), 2, "Is a directory")
 
 
-@needs_nvcc
+@needs("nvcc")
 def test_no_gpu_is_one_sentence_and_leaves_the_old_output(program, tmp_path):
     source = write_case(tmp_path / "in", random_block(1, 8, 32))
     (tmp_path / "out").write_bytes(b"old")

@@ -2,18 +2,17 @@
 
 import os
 import re
-import shutil
 import subprocess
 
 import pytest
 from helpers import ROOT, fails, random_block, write_case
+from needs import needs
 from test_native import PLANNER, SOURCE, expected
 
 from hw4cli.compute.native import configurations, write
 from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.problem import suite
 
-needs_hipcc = pytest.mark.skipif(not shutil.which("hipcc"), reason="needs hipcc (Debian, Ubuntu: hipcc)")
 MI210 = AMD_DEVICES["gfx90a"]
 
 
@@ -29,7 +28,7 @@ def program(tmp_path_factory):
     return folder / "hw4-amd", log
 
 
-@needs_hipcc
+@needs("hipcc")
 def test_it_compiles_for_three_architectures_without_a_warning_or_a_spill(program):
     _, log = program
     assert "warning" not in log
@@ -39,7 +38,7 @@ def test_it_compiles_for_three_architectures_without_a_warning_or_a_spill(progra
     assert set(spills) == {"0"}
 
 
-@needs_hipcc
+@needs("hipcc")
 def test_what_it_refuses_is_one_sentence(program, tmp_path):
     path, _ = program
 
@@ -55,7 +54,7 @@ def test_what_it_refuses_is_one_sentence(program, tmp_path):
         assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not shutil.which("g++"), reason="there is no C++ compiler")
+@needs("g++")
 def test_every_case_is_launched_as_the_python_program_launches_it(tmp_path):
     write(tmp_path, hip=True)
     flags = [f"-I{SOURCE.parent}", f"-I{tmp_path}", "-D__HIP__=1", "-O1", "-std=c++17", "-o", str(tmp_path / "planner")]

@@ -1,17 +1,17 @@
 """`make seq`: the sequential programs that parallel ones are compared with, built, run and given wrong files."""
 
-import shutil
 import struct
 import subprocess
 
 import numpy as np
 import pytest
 from helpers import ROOT, definition, folder_is_clean, random_block, read_output, write_case
+from needs import needs
 
 from hw4cli.problem.shape import Shape
 
 NAMES = ("seq-attention", "seq-flashattention")
-pytestmark = pytest.mark.skipif(not shutil.which("cc") or not shutil.which("make"), reason="there is no C compiler")
+pytestmark = needs("cc", "make")
 
 
 @pytest.fixture(scope="module")

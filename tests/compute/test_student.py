@@ -1,13 +1,13 @@
 """kernels/host/student.cu, a homework's first version: its kernel on the CPU, and the program as nvcc builds it."""
 
 import re
-import shutil
 import struct
 import subprocess
 
 import numpy as np
 import pytest
 from helpers import ROOT, random_block
+from needs import skip_without
 
 from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import RACE, shared_object
@@ -46,8 +46,7 @@ def test_make_builds_both(name, option):
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    if not shutil.which("nvcc"):
-        pytest.skip("nvcc is not installed")
+    skip_without("nvcc")
     path = tmp_path_factory.mktemp("student") / "student"
     flags = ["-O3", "-std=c++17", "-arch=sm_75", "-Xcompiler", "-Wall", "-Xptxas", "-v", "-DPAD=1"]
     built = subprocess.run(["nvcc", *flags, "-o", path, SOURCE], capture_output=True, text=True)

@@ -1,10 +1,10 @@
 """The kernels compiled by HIP's compiler for AMD's GPUs, without one: what their code objects say of themselves."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
+from needs import skip_without
 
 from hw4cli.compute.plan import AMD_DEVICES, HIP_VOTES
 from hw4cli.compute.variants import VARIANTS
@@ -54,8 +54,7 @@ def test_a_block_leaves_shared_memory_for_the_vote_of_hips_own():
 
 
 def test_the_figures_are_those_that_hipcc_reports(tmp_path):
-    if not shutil.which("hipcc"):
-        pytest.skip("needs hipcc (Debian, Ubuntu: hipcc)")
+    skip_without("hipcc")
     plan = VARIANTS["naive"].plan(Shape(1, 128, 64), AMD_DEVICES["gfx90a"])
     (tmp_path / "naive.hip").write_text(kernel_source("naive", hip=True))
     own = ["--genco", "--no-gpu-bundle-output", "--offload-arch=gfx90a", "-include", "hip/hip_runtime.h"]

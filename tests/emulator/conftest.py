@@ -1,19 +1,16 @@
 """What runs kernels on the CPU wants a C++ compiler; without one it is skipped."""
 
 import os
-import shutil
 
 import pytest
-
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
-NO_COMPILER = "needs a C++ compiler (Debian, Ubuntu: g++)"
+from needs import COMPILER, needs
 
 
 def pytest_collection_modifyitems(items):
     here = os.path.dirname(__file__)  # noqa: PTH120
     for item in items:
-        if str(item.path).startswith(here) and not COMPILERS:
-            item.add_marker(pytest.mark.skip(reason=NO_COMPILER))
+        if str(item.path).startswith(here):
+            item.add_marker(needs(COMPILER))
 
 
 @pytest.fixture(scope="session", autouse=True)

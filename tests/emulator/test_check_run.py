@@ -1,12 +1,12 @@
 """`hw4 check KERNELS --run`: what a student without a GPU sees of a kernel's mistakes."""
 
 import json
-import shutil
 import time
 
 import numpy as np
 import pytest
 from helpers import random_block, start_hw4, write_case
+from needs import needs
 
 from hw4cli.problem.oracle import exact_attention
 
@@ -65,7 +65,7 @@ def test_a_kernel_of_ones_own_answers_a_file_on_the_emulated_gpu(hw4, mine, tmp_
     assert np.abs(o - exact_attention(block)).max() < 2e-5
 
 
-@pytest.mark.skipif(not shutil.which("clang++"), reason="needs clang++ (Debian, Ubuntu: clang)")
+@needs("clang++")
 def test_clang_compiles_kernels_too(hw4, tmp_path):
     done = hw4("check", "flash", "split", "--run", *SMALL, env={"CXX": "clang++"})
     assert (done.returncode, done.stdout) == (0, "flash: no mistake found\nsplit: no mistake found\n"), done.stderr

@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from needs import skip_without
 
 from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.device.kernelcheck import check, compiler_for
@@ -107,8 +108,7 @@ def test_it_compiles_without_spills_and_all_four_simds_of_a_unit_have_work(gfx, 
 
 @pytest.mark.parametrize("swizzled", [0, 1])
 def test_the_loop_has_a_matrix_instruction_for_each_product_and_loads_k_by_16_bytes(swizzled, tmp_path):
-    if not shutil.which("llvm-objdump"):
-        pytest.skip("needs llvm-objdump (Debian, Ubuntu: llvm)")
+    skip_without("llvm-objdump")
     plan = kernel_named(NAME).plan(Shape(1, 4096, 64), MI210)
     options = (*hiprtc.OPTIONS, *plan.options, f"-DSWIZZLED={swizzled}")
     (tmp_path / "code").write_bytes(compiler("gfx90a").compile(kernel_source(NAME, hip=True), "matrix.cu", options))
@@ -120,8 +120,7 @@ def test_the_loop_has_a_matrix_instruction_for_each_product_and_loads_k_by_16_by
 
 
 def test_hipcc_compiles_it_for_the_next_generation_too(tmp_path):
-    if not shutil.which("hipcc"):
-        pytest.skip("needs hipcc (Debian, Ubuntu: hipcc)")
+    skip_without("hipcc")
     plan = kernel_named(NAME).plan(Shape(1, 4096, 64), MI210)
     (tmp_path / "matrix.hip").write_text(kernel_source(NAME, hip=True))
     own = ["--genco", "--offload-arch=gfx940", "-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage"]

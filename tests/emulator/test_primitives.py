@@ -1,10 +1,10 @@
 """Votes, shuffles, atomics, static shared memory on the CPU; and what becomes of kernels that never end, or crash."""
 
 import os
-import shutil
 
 import numpy as np
 import pytest
+from needs import skip_without
 from probes import MACROS, library, run
 
 from hw4cli.compute.plan import Launch, Plan, Scratch
@@ -96,8 +96,7 @@ def test_volatile_stores_of_one_word_are_no_race_and_plain_ones_are():
 
 @pytest.fixture(params=["g++", "clang++"])
 def compiler(request, monkeypatch):
-    if not shutil.which(request.param):
-        pytest.skip(f"needs {request.param}")
+    skip_without(request.param)
     for cached in (find_compiler, library):
         cached.cache_clear()
     monkeypatch.setenv("CXX", request.param)

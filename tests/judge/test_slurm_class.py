@@ -5,15 +5,16 @@ import shlex
 import signal
 
 import pytest
-from cluster import answering_program, missing, processes_naming, queue, shell_program
+from cluster import answering_program, processes_naming, queue, shell_program
 from helpers import OPEN, fails, run_hw4, start_hw4
+from needs import SLURM, needs
 
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(bool(missing()), reason=f"Slurm is not installed ({', '.join(missing())})"),
+    needs(*SLURM),
 ]
 
 

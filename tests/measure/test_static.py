@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from helpers import ROOT, fits, on_a_terminal
+from needs import needs
 
 NVCC, CUOBJDUMP = shutil.which("nvcc"), shutil.which("cuobjdump")
 # Of nvcc 13.0 and cuobjdump 13.1, for kernels/host/student.cu with -gencode for 7.5 and 9.0; headers are shortened.
@@ -96,7 +97,7 @@ def test_without_cuobjdump_it_is_named(hw4, closed):
     assert result.returncode == 3
 
 
-@pytest.mark.skipif(not NVCC or not CUOBJDUMP, reason="there is no CUDA toolkit")
+@needs("nvcc", "cuobjdump")
 def test_a_real_program_is_read(hw4, closed, tmp_path):
     options = closed(answer="")
     (tmp_path / "bin/cuobjdump").symlink_to(CUOBJDUMP)

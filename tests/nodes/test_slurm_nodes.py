@@ -8,13 +8,14 @@ from contextlib import suppress
 import numpy as np
 import psutil
 import pytest
-from cluster import Cluster, missing, processes_naming, queue
+from cluster import Cluster, processes_naming, queue
 from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, start_hw4, write_case
+from needs import SLURM, needs
 
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(bool(missing()), reason=f"Slurm is not installed ({', '.join(missing())})"),
+    needs(*SLURM),
 ]
 RANKS = ("--device", "cpu", "--srun", "-N2 -n4 -O")
 TWO = ("--device", "cpu", "--srun", "-N2 -n2")

@@ -7,8 +7,9 @@ import time
 from dataclasses import replace
 
 import pytest
-from cluster import answering_program, missing, processes_naming, queue, shell_program
+from cluster import answering_program, processes_naming, queue, shell_program
 from helpers import fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
+from needs import SLURM, needs
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import RunSettings, judge_case
@@ -17,7 +18,7 @@ from hw4cli.scoring.record import decide
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(bool(missing()), reason=f"Slurm is not installed ({', '.join(missing())})"),
+    needs(*SLURM),
 ]
 SRUN = ("srun", "-p", "nvidia", "-N1", "-n1", "--gres=gpu:1")
 

@@ -1,12 +1,12 @@
 """The GPU that a program will see, in all the ways in which an environment can name it."""
 
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
 from fakenvml import FakeNvml
+from needs import needs
 
 from hw4cli.judge.identity import first_gpu
 from hw4cli.system import nvidia
@@ -139,7 +139,7 @@ int cuDeviceGetUuid(unsigned char *u, int d) { memset(u, 0, 16); u[0] = 0xab; u[
 """
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@needs("cc")
 def test_cuda_is_asked_in_a_process_of_its_own(host, tmp_path, monkeypatch):
     (tmp_path / "cuda.c").write_text(CUDA)
     library = tmp_path / "libcuda.so.1"
