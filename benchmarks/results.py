@@ -2,8 +2,8 @@
 hw4cli/compute/measured.py and hw4cli/tuning/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each kernel
-and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (what `auto` takes on
-Hopper, and how many times faster it is), `programs` (a line for each case of an end-to-end record), `arrays` (a line
+and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (of some cases: what `auto` takes
+on Hopper, and beside it what has float32's error), `programs` (a line for each case of an end-to-end record), `arrays` (a line
 for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
 run without rest), `decoding` (a line for each workload of few rows, beside a copy), `limits` (a line for each profile:
 what is busiest), `schedules` (a line for each workload of half), `masks` (a line for each workload with and without a
@@ -101,21 +101,24 @@ def versus(rows: list[dict[str, Any]]) -> str:
     return markdown(header, lines)
 
 
-BRIEF_COLUMNS = ["shape", "median", "tflops", "max_error"]
-BRIEF = {"flash": "flash", "torch efficient": "PyTorch"}  # the kernels that it is compared with, and their names
+BRIEF_COLUMNS = ["shape", "kernel", "median", "tflops", "max_error"]
+BRIEF_CASES = ("t12", "t21", "t22", "t28", "t30")  # short and long rows of both head sizes
+PYTORCH = "torch efficient"
 
 
 def brief(rows: list[dict[str, Any]]) -> str:
-    """A line for each case of the suite: what `auto` takes on Hopper, and how many times faster it is than others."""
+    """Three lines for each of some cases: what `auto` takes on Hopper, then, at the error of float32, `exact` and
+    PyTorch; and how many times faster than PyTorch each is."""
     table = {(row["case"], row["kernel"]): row for row in rows}
-    header = ["case", "(B, N, d)", "kernel", "ms", "TFLOP/s", "max error", *(f"× {name}" for name in BRIEF.values())]
+    header = ["case", "(B, N, d)", "kernel", "ms", "TFLOP/s", "max error", "× PyTorch"]
     lines = []
-    for case in dict.fromkeys(row["case"] for row in rows if row["case"].startswith("t")):
+    for case in BRIEF_CASES:
         N, d = table[case, rows[0]["kernel"]]["shape"][1:]
-        own = table[case, ranking(DEVICES[90], "", d, N)[0][0]]
-        shape, median, tflops, error = (cells(own)[list(COLUMNS).index(key)] for key in BRIEF_COLUMNS)
-        ratios = (f"{table[case, other]['median'] / own['median']:.1f}" for other in BRIEF)
-        lines.append([case, shape, own["kernel"], median, tflops, error, *ratios])
+        for kernel in (ranking(DEVICES[90], "", d, N)[0][0], "exact", PYTORCH):
+            own = table[case, kernel]
+            shape, name, *figures = (cells(own)[list(COLUMNS).index(key)] for key in BRIEF_COLUMNS)
+            ratio = f"{table[case, PYTORCH]['median'] / own['median']:.1f}"
+            lines.append([case, shape, "PyTorch, float32" if kernel == PYTORCH else name, *figures, ratio])
     return markdown(header, lines)
 
 

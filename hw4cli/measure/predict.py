@@ -36,7 +36,12 @@ class Prediction:
     roof: str
 
     def __str__(self) -> str:
-        return f"{1000 * self.least:.3g} to {1000 * self.most:.3g}"
+        return f"{_rounded(1000 * self.least)} to {_rounded(1000 * self.most)}"
+
+
+def _rounded(number: float) -> str:
+    """A predicted number with two digits: it is not known better."""
+    return f"{float(f'{number:.2g}'):g}"
 
 
 def predict(kernel: str, shape: Shape, model: GpuModel) -> Prediction:
@@ -64,7 +69,7 @@ def cases(kernels: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
         found = {f"{kernel}, {gpu}": predict(_path(kernel), case.shape, model_named(gpu)) for kernel, gpu in kernels}
         moved = 16 * case.shape.elements / PCIE_GB_PER_S / 1e6
         cells = {title: str(one) for title, one in found.items()}
-        yield {"case": case.name, "(B, N, d)": str(case.shape), **cells, "copies": f"{moved:.3g}"}
+        yield {"case": case.name, "(B, N, d)": str(case.shape), **cells, "copies": _rounded(moved)}
 
 
 def others() -> Iterator[dict[str, str]]:
