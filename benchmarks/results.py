@@ -2,20 +2,21 @@
 hw4cli/compute/measured.py and hw4cli/tuning/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each kernel
-and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (of some cases: what `auto` takes
-on Hopper, and beside it what has float32's error), `programs` (a line for each case of an end-to-end record), `arrays` (a line
-for each workload of arrays: the first kernel, the peers, and what others published), `sustained` (the same, run after
-run without rest), `decoding` (a line for each workload of few rows, beside a copy), `limits` (a line for each profile:
-what is busiest), `schedules` (a line for each workload of half), `masks` (a line for each workload with and without a
-mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with the peers' errors), `sweep` (the
-same in few columns, without errors), `designs` (gradients: a line for each of our designs), `errors` (gradients: a line
-for each kind of numbers), `energy` (a line for each kernel that ran without rest), `counters` (a line for each launch
-of a profile), `assignment` (the same, of the assignment's metrics alone), `tuned` (a line for each workload of `hw4
-tune`), `quickly` (what quick tuning takes, beside the fastest of every tile), `candidates` (tiles of the fastest
-kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths` (a line for each kernel, a column
-for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each number of GPUs: files, or one
-sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes` (a line for each number of
-nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there is a sentence.
+and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (of some cases: what
+`auto` takes on Hopper, and beside it what has float32's error), `programs` (a line for each case of an end-to-end
+record), `arrays` (a line for each workload of arrays: the first kernel, the peers, and what others published),
+`sustained` (the same, run after run without rest), `decoding` (a line for each workload of few rows, beside a copy),
+`limits` (a line for each profile: what is busiest), `schedules` (a line for each workload of half), `masks` (a line for
+each workload with and without a mask), `exactness` (errors, and peers'), `gradients` (as `arrays`, of gradients, with
+the peers' errors), `sweep` (the same in few columns, without errors), `designs` (gradients: a line for each of our
+designs), `errors` (gradients: a line for each kind of numbers), `energy` (a line for each kernel that ran without
+rest), `counters` (a line for each launch of a profile), `assignment` (the same, of the assignment's metrics alone),
+`tuned` (a line for each workload of `hw4 tune`), `quickly` (what quick tuning takes, beside the fastest of every tile),
+`candidates` (tiles of the fastest kernel), `rungs` (a line for each kernel: its nearest limit by the model), `lengths`
+(a line for each kernel, a column for each N), `builds` (two builds in turns), `scaling` or `shards` (a line for each
+number of GPUs: files, or one sequence of arrays), `predictions` (what a model makes of the machine's rates) or `nodes`
+(a line for each number of nodes and ranks). Instead of a record that is not made yet, or has no line for a view, there
+is a sentence.
 """
 
 import json
