@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.options import FILE, json_option, program_command, shape_option
 from hw4cli.terminal.params import FOLDER, KernelName, complete_cases, complete_command
+from hw4cli.text.dates import now
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(
         authors=members,
         program=printable(name),
         workload=workload.Workload.of(case.shape, timed),
-        date=datetime.now().astimezone().replace(microsecond=0),
+        date=now().replace(microsecond=0),
     )
     entries.append(folder, entry)
     if as_json:
@@ -191,12 +191,11 @@ def show(
     if html:
         from hw4cli.leaderboard.page import page
 
-        write_text(html, page(boards, found.entries, title, best_per_user, datetime.now().astimezone()))
+        write_text(html, page(boards, found.entries, title, best_per_user, now()))
         click.echo(printable(f"wrote {html}"), err=True)
-    if found.damaged:
-        places = f"line{'s' * (len(found.damaged) > 1)} {', '.join(map(str, found.damaged))}"
-        print_message(f"{found.path} is damaged in {places}: what stood there is not shown")
-    return MachineError.exit_code if found.damaged else 0
+    for sentence in found.skipped:
+        print_message(sentence)
+    return MachineError.exit_code if found.skipped else 0
 
 
 def _chosen(boards: "list[Board]", case_name: str | None, gpu: str | None) -> "list[Board]":

@@ -63,12 +63,15 @@ def report(
         from hw4cli.report.document import blanks, lacking
         from hw4cli.report.material import gathered
         from hw4cli.report.write import FORMS as FILES
-        from hw4cli.report.write import check_page, settings_of, write_report
+        from hw4cli.report.write import check_page, check_places, settings_of, write_report
         from hw4cli.system.files import write_text
 
     path = folder / f"{FILES[form]}.md"
+    check_places(folder, path.name, path.with_suffix(".html").name)
     kept = settings_of(path, form)
-    material = gathered(folder, kernel or kept.get("kernel", ""), case or kept.get("case", ""))
+    material = gathered(
+        folder, kernel or kept.get("kernel", ""), case or kept.get("case", ""), named=kernel is not None
+    )
     if check:
         return _print(lacks(path, material, form))
     html = path.with_suffix(".html")

@@ -64,9 +64,8 @@ def scoreboard(
 
 
 def _write(path: Path, standings: "Sequence[Standing]", rules: "Rules", title: str) -> None:
-    from datetime import datetime
-
     from hw4cli.scoring.scoreboard import page
     from hw4cli.system.files import write_text
+    from hw4cli.text.dates import now
 
-    write_text(path, page(standings, rules, title, datetime.now().astimezone()))
+    write_text(path, page(standings, rules, title, now()))

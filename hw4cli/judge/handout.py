@@ -4,7 +4,6 @@ judge's own board, which links to all handouts."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +17,7 @@ from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
-from hw4cli.text.dates import duration
+from hw4cli.text.dates import duration, local, now
 from hw4cli.text.page import escaped, filled
 from hw4cli.text.words import printable
 
@@ -53,7 +52,7 @@ def write(folder: Path, standings: Sequence[Standing], rules: Rules, names: Mapp
             if (own / name).is_symlink():
                 (own / name).unlink()
             write_text(own / name, text, PRIVATE)
-    board = scoreboard.page(standings, rules, folder.resolve().name, datetime.now().astimezone(), private)
+    board = scoreboard.page(standings, rules, folder.resolve().name, now(), private)
     write_text(folder / BOARD, board, PRIVATE)
 
 
@@ -87,7 +86,7 @@ class Handout:
         sentences = [f"{standing.passed} of {len(standing.cases)} cases AC, {rank}, {score_words(standing)}. {total}."]
         if standing.handed_in:
             late = f", {duration(standing.late)} late" if standing.late else ""
-            sentences.append(f"Handed in {standing.handed_in.astimezone():%Y-%m-%d %H:%M %Z}{late}.")
+            sentences.append(f"Handed in {local(standing.handed_in):%Y-%m-%d %H:%M %Z}{late}.")
         gpu = standing.session.get("gpu") or {}
         where = f" on {gpu['name']}" if gpu.get("name") else ""
         sentences.append(f"Judged {str(standing.session.get('started', ''))[:16].replace('T', ' ')} UTC{where}.")

@@ -28,6 +28,7 @@ NAME = "leaderboard.jsonl"
 RANKED, WRONG, FAILED = "ranked", "wrong", "failed"
 LONGEST_NAME = 80  # letters of a user's name
 DIGITS = 6  # significant ones of a sample
+SHORTEST, LONGEST = 1e-6, 1e9  # milliseconds of a sample: no clock shows less, and nobody waits for more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +74,28 @@ def rounded(samples: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass
 class Entries:
-    """The entries of a folder, in the order of submission, and the numbers of its file's damaged lines, from 1."""
+    """The entries of a folder, in the order of submission, and the numbers, from 1, of its file's lines that are
+    damaged, and of those that a newer hw4 wrote."""
 
     path: Path
     entries: list[Entry] = field(default_factory=list)
     damaged: list[int] = field(default_factory=list)
+    newer: list[int] = field(default_factory=list)
+
+    @property
+    def skipped(self) -> list[str]:
+        """A sentence about the lines of either kind."""
+        kinds = ((self.damaged, "damaged"), (self.newer, f"of a newer schema than {SCHEMA}, which this hw4 reads,"))
+        return [
+            f"{self.path} is {words} in line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}: "
+            "what stood there is not shown"
+            for lines, words in kinds
+            if lines
+        ]
 
 
 def read(folder: Path) -> Entries:
-    """The entries of a leaderboard's folder. InputError if it has none, or if they were written by a newer hw4."""
+    """The entries of a leaderboard's folder. InputError if it has none."""
     path = folder / NAME
     found = Entries(path)
     try:
@@ -95,7 +109,11 @@ def read(folder: Path) -> Entries:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                found.entries.append(_entry(json.loads(line), f"{path}, line {number}"))
+                fields = json.loads(line)
+                if type(schema := fields["schema"]) is int and schema > SCHEMA:
+                    found.newer.append(number)
+                else:
+                    found.entries.append(_entry(fields))
             except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
                 found.damaged.append(number)
     return found
@@ -108,8 +126,8 @@ def check_folder(folder: Path) -> None:
     """
     make_folder(folder)
     path = folder / NAME
-    if path.exists():
-        read(folder)
+    if path.exists() and (newer := read(folder).newer):
+        raise InputError(f"{path}, line {newer[0]} was written by a newer hw4: this one reads schema {SCHEMA}")
     try:
         path.open("ab").close()
     except OSError as error:
@@ -128,30 +146,29 @@ def append(folder: Path, entry: Entry) -> None:
         raise os_error(error, f"write {path}") from None
 
 
-def _entry(line: Mapping[str, Any], where: str) -> Entry:
-    """An entry from a line. InputError if it is of another schema; ValueError and others if it is damaged."""
-    if type(schema := line["schema"]) is int and schema > SCHEMA:
-        raise InputError(f"{where}: schema {schema}, but this hw4 reads schema {SCHEMA}: it was written by a newer one")
+def _entry(line: Mapping[str, Any]) -> Entry:
+    """An entry from a line. ValueError and others if it is damaged."""
     date = parse_timestamp(line["date"])
     samples = {name: tuple(float(ms) for ms in line[name]) for name in ("benchmark", "ranked")}
     texts = {name: line[name] for name in ("user", "program", "machine", "reason", "sha256")}
     authors, facts = line["authors"], line["facts"]
     seed, max_error = line["seed"], line["max_error"]
     sound = (
-        schema == SCHEMA
-        and type(schema) is int
+        line["schema"] == SCHEMA
+        and type(line["schema"]) is int
         and all(isinstance(line[name], list) for name in (*samples, "authors"))
         and date is not None
         and line["status"] in (RANKED, WRONG, FAILED)
         and all(isinstance(text, str) for text in [*texts.values(), *authors, *facts, *facts.values()])
         and 0 < len(texts["user"]) <= LONGEST_NAME
         and (seed is None or (type(seed) is int and seed >= 0))
-        and (max_error is None or 0 <= max_error < inf)
-        and all(0 < ms < inf for times in samples.values() for ms in times)
+        and (max_error is None or (_is_number(max_error) and 0 <= max_error < inf))
+        and all(_is_number(ms) for name in samples for ms in line[name])
+        and all(SHORTEST <= ms <= LONGEST for times in samples.values() for ms in times)
         and (line["status"] != RANKED or len(samples["ranked"]) > 1)
     )
     if not sound or date is None:
-        raise ValueError(where)
+        raise ValueError("an impossible entry")
     return Entry(
         **texts,
         benchmark=samples["benchmark"],
@@ -164,6 +181,10 @@ def _entry(line: Mapping[str, Any], where: str) -> Entry:
         max_error=max_error,
         facts=dict(facts),
     )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float)
 
 
 def _workload(fields: Mapping[str, Any]) -> Workload:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -11,6 +10,7 @@ from hw4cli.report import document, figures
 from hw4cli.report.material import Material, is_amd
 from hw4cli.report.write import Contents, read, template
 from hw4cli.show.picture import gpus
+from hw4cli.system.reading import is_file_in
 from hw4cli.text.words import counted
 
 # A unit, as a caption of a chart of the author's own has to name one.
@@ -86,8 +86,8 @@ def _of_figures(text: str, path: Path, contents: Contents) -> Iterator[Lack]:
         where = _at(text, caption.line)
         if REMOTE.match(name):
             yield Lack(where, f"the picture {name} is not a file beside the report")
-        elif not _is_file(path.parent, name):
-            yield Lack(where, f"there is no file {name}")
+        elif not is_file_in(path.parent, path.parent / name):
+            yield Lack(where, f"there is no file {name} in the folder")
         elif name in own:
             if not figures.is_current(path.parent, Path(name).stem, own[name]):
                 yield Lack(where, f"{name} is not what the records hold now: run `hw4 report` again")
@@ -104,13 +104,7 @@ def _of_own_figure(where: str, name: str, caption: str, folder: Path, files: set
 
 def _names_a_file(caption: str, folder: Path) -> bool:
     words = (word.strip(".,;:()") for word in caption.split())
-    return any("." in word and _is_file(folder, word) for word in words)
-
-
-def _is_file(folder: Path, name: str) -> bool:
-    with suppress(OSError, ValueError):  # a name that is too long, or has a zero
-        return (folder / name).is_file()
-    return False
+    return any("." in word and is_file_in(folder, folder / word) for word in words)
 
 
 def _of_records(material: Material) -> Iterator[Lack]:

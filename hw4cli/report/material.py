@@ -17,11 +17,11 @@ from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 from hw4cli.report.profile import Counters, read_profile
 from hw4cli.resources import is_own_kernel
-from hw4cli.scoring import journal, standings
+from hw4cli.scoring import standings
 from hw4cli.scoring.record import Standing
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
 from hw4cli.show.stories import Story, stories, story_of, texts
-from hw4cli.system.reading import read_json, read_regular
+from hw4cli.system.reading import is_file_in, leads_out, read_json, read_regular
 from hw4cli.text.words import printable
 
 
@@ -38,7 +38,8 @@ class Source:
 @dataclass(frozen=True)
 class Material:
     """What a folder holds. `problems` are the sentences about files that cannot be used. `asked_kernel` and
-    `asked_case` are what the report is to be about, or empty."""
+    `asked_case` are what the report is to be about, or empty; with `named`, whoever runs hw4 asked for that kernel, so
+    that its file may lie elsewhere. Of files that the folder's own contents name, only those in it are read."""
 
     folder: Path
     sources: tuple[Source, ...]
@@ -47,6 +48,7 @@ class Material:
     problems: tuple[str, ...]
     asked_kernel: str = ""
     asked_case: str = ""
+    named: bool = False
 
     @cached_property
     def gpu(self) -> str:
@@ -102,10 +104,19 @@ class Material:
         known = DEVICES.get(cc) or DEVICES[max(key for key in DEVICES if key <= max(cc, min(DEVICES)))]
         return replace(known, sms=next((count for count in counts if type(count) is int and count > 0), known.sms))
 
+    def _file_of(self, kernel: str) -> str:
+        """Where the file of a kernel of the author's own is: in the folder, or where it was named."""
+        beside = self.folder / Path(kernel).name
+        if is_file_in(self.folder, beside):
+            return str(beside)
+        if self.named and same_kernel(kernel, self.asked_kernel):
+            return self.asked_kernel
+        raise InputError(f"the file of {kernel} is not in {self.folder}: copy it there, or name it with --kernel")
+
     @cached_property
     def _entry(self) -> Variant | str:
         try:
-            return kernel_named(_file_in(self.folder, self.kernel))
+            return kernel_named(self._file_of(self.kernel) if is_own_kernel(self.kernel) else self.kernel)
         except InputError as error:
             return str(error)
 
@@ -140,8 +151,8 @@ class Material:
         if known or not is_own_kernel(kernel):
             return known
         try:
-            text = read_regular(Path(_file_in(self.folder, kernel))).decode()
-        except (OSError, ValueError):
+            text = read_regular(Path(self._file_of(kernel))).decode()
+        except (OSError, ValueError, InputError):
             return None
         name = Path(kernel).stem
         return story_of(name, {**files, f"{name}.cu": text})
@@ -171,22 +182,16 @@ def comparable(records: Sequence[Record]) -> list[Point]:
     return [p for p in found if (p.setting.dtype, p.setting.direction, p.setting.causal) == settled]
 
 
-def _file_in(folder: Path, kernel: str) -> str:
-    """A kernel's name; of a file of the author's own, the one in the folder if there is one of this name."""
-    beside = folder / Path(kernel).name
-    return str(beside) if is_own_kernel(kernel) and beside.is_file() else kernel
-
-
-def gathered(folder: Path, kernel: str = "", case: str = "") -> Material:
+def gathered(folder: Path, kernel: str = "", case: str = "", named: bool = False) -> Material:
     """What a folder holds, and the folders in it. InputError if there is no such folder."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: name the one with your records")
     problems: list[str] = []
-    sources = [source for path in _files(folder, "json") if (source := _source(path, folder, problems))]
+    sources = [source for path in _files(folder, "json", problems) if (source := _source(path, folder, problems))]
     sources.sort(key=lambda source: (source.record.date, source.record.name))
-    profile = [one for path in _files(folder, "csv") for one in _profile(path, folder, problems)]
+    profile = [one for path in _files(folder, "csv", problems) for one in _profile(path, folder, problems)]
     judged = _judged(folder, problems)
-    found = Material(folder, tuple(sources), judged, tuple(profile), tuple(problems), kernel, case)
+    found = Material(folder, tuple(sources), judged, tuple(profile), tuple(problems), kernel, case, named)
     _check_case(found)
     return found
 
@@ -199,10 +204,17 @@ def _check_case(material: Material) -> None:
         raise InputError(f"there is no case {material.asked_case!r}: {known}")
 
 
-def _files(folder: Path, ending: str) -> list[Path]:
-    """The files with an ending, in a folder and in the folders in it, but for hidden ones: an editor's, say."""
+def _files(folder: Path, ending: str, problems: list[str]) -> list[Path]:
+    """The files with an ending, in a folder and in the folders in it, but for hidden ones: an editor's, say; and for
+    links out of the folder, each of which is a problem."""
     paths = (path for form in ("*", "*/*") for path in folder.glob(f"{form}.{ending}") if path.is_file())
-    return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    seen = sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    problems += [_outside(path, folder) for path in seen if leads_out(folder, path)]
+    return [path for path in seen if not leads_out(folder, path)]
+
+
+def _outside(path: Path, folder: Path) -> str:
+    return f"{path.relative_to(folder)} is a link that leads out of the folder: put a copy in its place"
 
 
 def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
@@ -233,9 +245,12 @@ def _profile(path: Path, folder: Path, problems: list[str]) -> Sequence[Counters
 
 def _judged(folder: Path, problems: list[str]) -> Standing | None:
     """The author's results; the newest where there are several."""
-    if not any(path.is_file() for form in ("", "*/") for path in folder.glob(f"{form}{journal.NAME}")):
+    paths = standings.find_journals(folder)
+    problems += [_outside(path, folder) for path in paths if leads_out(folder, path)]
+    inside = [path for path in paths if not leads_out(folder, path)]
+    entries = [standings.read_one(path, str(path.relative_to(folder))) for path in inside]
+    if not entries:
         return None
-    entries = standings.read(folder)
     found = standings.compute(entries, standings.recorded_rules(entries))
     if len(found) > 1:
         users = ", ".join(sorted(one.user for one in found))

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.report import document, figures
-from hw4cli.system.reading import read_regular
+from hw4cli.system.reading import is_file_in, read_regular
 from hw4cli.text.page import escaped, filled
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _image(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options:
     path = Path(env["folder"]) / name
     kind = KINDS.get(path.suffix.lower())
     try:
-        data = base64.b64encode(read_regular(path)).decode() if kind else ""
+        data = base64.b64encode(read_regular(path)).decode() if kind and is_file_in(env["folder"], path) else ""
     except (OSError, ValueError):
         data = ""
     shown = f'<span class="missing">There is no picture {escaped(name)}.</span>'

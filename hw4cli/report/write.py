@@ -1,5 +1,6 @@
 """Writing a report: a new one from its template, or new figures into the blocks of an old one."""
 
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from hw4cli.report.steps import LEAST, Step, ladder_table, statistics, steps, st
 from hw4cli.resources import data_path
 from hw4cli.show.draw import render
 from hw4cli.system.files import write_text
-from hw4cli.system.reading import read_regular
+from hw4cli.system.reading import leads_out, read_regular
 from hw4cli.text.tables import escaped
 
 FORMS = {"assignment": "report", "worklog": "worklog"}  # and their files' names
@@ -79,6 +80,13 @@ def _step(step: Step) -> str:
     return Template(_template("step")).substitute(name=escaped(step.name), key=document.key_of(step.name))
 
 
+def check_places(folder: Path, *names: str) -> None:
+    """Raise InputError if a file that is to be read and written in a folder is elsewhere, by a link in its place."""
+    for name in (*names, figures.FOLDER, *(f"{figures.FOLDER}/{one}.svg" for one in figures.MAKERS)):
+        if leads_out(folder, folder / name):
+            raise InputError(f"{folder / name} is a link that leads out of {folder}: remove it")
+
+
 def read(path: Path) -> str | None:
     """A report's text as its bytes are, line ends included; None if there is none. InputError if it is not text."""
     try:
@@ -137,7 +145,7 @@ def _put_aside(path: Path) -> None:
 def kept_name(path: Path) -> Path:
     """Where --force keeps the old file: report-1.md, or the next that is free."""
     number = 1
-    while (place := path.with_name(f"{path.stem}-{number}{path.suffix}")).exists():
+    while os.path.lexists(place := path.with_name(f"{path.stem}-{number}{path.suffix}")):
         number += 1
     return place
 

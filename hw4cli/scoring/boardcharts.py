@@ -17,16 +17,17 @@ JITTER = 0.7  # the part of a column that dots spread over, from the first rank 
 BAR, GAP, TALL = 5, 3, 14  # of a strip: a case's width, what is added between parts of the suite, its height
 HEIGHTS = {"ac": 14, "tle": 10, "plus": 8, "na": 5, "je": 5, "none": 1}  # so that colours are not the only sign
 STEPS = (1, 2, 5)
+LARGEST = 1e12  # a larger value counts as this
 
 
 class LogAxis:
     """A logarithmic axis from one round value to another (1, 2 or 5 times a power of ten) that has these between."""
 
     def __init__(self, values: Sequence[float]) -> None:
-        low, high = max(min(values), LEAST_SECONDS), max(*values, LEAST_SECONDS)
-        rounds = [step * 10.0**power for power in range(-4, 9) for step in STEPS]
+        low, high = (min(LARGEST, max(value, LEAST_SECONDS)) for value in (min(values), max(values)))
+        rounds = [step * 10.0**power for power in range(-4, 13) for step in STEPS]
         self.low = max(value for value in rounds if value <= low * 1.001)
-        self.high = min((value for value in rounds if value >= high * 0.999 and value > self.low), default=rounds[-1])
+        self.high = min(value for value in rounds if value >= high * 0.999 and value > self.low)
         self.ticks = [value for value in rounds if self.low <= value <= self.high]
         if len(self.ticks) > 8:
             self.ticks = [value for value in self.ticks if f"{value:e}"[0] == "1"]

@@ -8,7 +8,7 @@ from hw4cli.scoring.boardcharts import against_best, strip, style
 from hw4cli.scoring.figures import Board, CaseFigures, Private, geometric_mean, total
 from hw4cli.scoring.reasons import case_names, groups, score_words, suspicion
 from hw4cli.scoring.record import Result, Standing
-from hw4cli.text.dates import duration
+from hw4cli.text.dates import duration, local
 from hw4cli.text.page import escaped
 
 SHADES = 10
@@ -169,7 +169,7 @@ def _facts(board: Board, one: Standing) -> str:
 def _private(one: Standing, private: Private) -> Iterator[str]:
     facts = [f'<a href="{escaped(private.handout)}">handout</a>'] if private.handout else []
     facts += [f"“{escaped(private.pseudonym)}” on a board with pseudonyms"] if private.pseudonym else []
-    facts += [f"handed in {one.handed_in.astimezone():%Y-%m-%d %H:%M %Z}"] if one.handed_in else []
+    facts += [f"handed in {local(one.handed_in):%Y-%m-%d %H:%M %Z}"] if one.handed_in else []
     if facts:
         yield f'<p class="facts">{" · ".join(facts)}</p>'
     if words := suspicion(one):

@@ -1,5 +1,6 @@
 """The standings of all users whose journals are in a folder of results: of one program, or of a class."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,9 +41,21 @@ def journal_paths(folder: Path) -> list[Path]:
     """The files of these journals. InputError if there is none."""
     if not folder.is_dir():
         raise InputError(f"{folder} is not a folder: name the one that `hw4 judge --output` wrote")
-    paths = [path for path in (folder / journal.NAME, *sorted(folder.glob(f"*/{journal.NAME}"))) if _may_exist(path)]
+    paths = find_journals(folder)
     if not paths:
         raise InputError(f"{folder} and its folders hold no {journal.NAME}: name what `hw4 judge --output` wrote")
+    return paths
+
+
+def find_journals(folder: Path) -> list[Path]:
+    """The files of these journals; none if there is none. InputError if the folder cannot be read."""
+    try:
+        places = [folder, *sorted(folder.iterdir())]
+    except OSError as error:
+        raise InputError(f"cannot read {folder}: {error.strerror}") from None
+    paths = [place / journal.NAME for place in places if _may_exist(place / journal.NAME)]
+    if paths and paths[0].is_dir() and paths[0].parent == folder:  # of a student who is called so
+        del paths[0]
     return paths
 
 
@@ -59,7 +72,7 @@ def _may_exist(path: Path) -> bool:
 
 def read_one(path: Path, name: str) -> UserJournal:
     """A user's journal, called `name` in messages."""
-    user = path.parent.resolve().name
+    user = Path(os.path.realpath(path.parent)).name  # which ends at a loop of links
     try:
         found = journal.read(path)
     except InputError as error:

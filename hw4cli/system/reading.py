@@ -22,6 +22,20 @@ def read_regular(path: Path) -> bytes:
     return content
 
 
+def leads_out(folder: Path, path: Path) -> bool:
+    """Whether a name leads out of a folder: by .., as an absolute path, or by links, even to what is not there."""
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def is_file_in(folder: Path, path: Path) -> bool:
+    """Whether a name is that of a regular file in a folder, or in the folders in it: of a folder that somebody else
+    filled, no other file may be read."""
+    try:
+        return not leads_out(folder, path) and path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or has a zero
+        return False
+
+
 def read_json(path: Path) -> Any:
     """The JSON document in a regular file. OSError as `read_regular`; ValueError if it is none."""
     try:

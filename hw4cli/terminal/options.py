@@ -17,7 +17,7 @@ from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases, complete_workloads
-from hw4cli.text.dates import due_date
+from hw4cli.text.dates import SkippedTimeError, due_date
 
 FILE = FileName(readable=False, path_type=Path)
 DAY = 86400  # seconds
@@ -166,6 +166,8 @@ def limits_option(help: str) -> Callable[[Command], Command]:
 def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
     try:
         return None if value is None else due_date(value)
+    except SkippedTimeError as error:
+        raise click.BadParameter(f"{value} is no time of day: {error}", ctx, param) from None
     except ValueError:
         raise click.BadParameter(
             f"{value!r} is not a date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param
