@@ -48,7 +48,11 @@ class ClassArray(Classroom):
             self._watch(job, left)
         self._prepare()
         ready = self._prepared_members()
-        all_ready, left = len(ready) == len(self.members), [member for member in left if member in ready]
+        left = [member for member in left if member in ready and not member.loose]
+        all_ready = len(left) == len(self.members)
+        for member in ready:
+            if member.loose:
+                self._guarded(member, self._judge)
         self._report_done(left, skipped=True)
         if not left:
             return all_ready

@@ -27,6 +27,7 @@ from hw4cli.system.files import make_folder
 
 BUILD_SECONDS = 120.0
 LOCK = ".lock"  # in the class's folder
+LOOSE = "not judged: handed in as a loose file, not as a folder"  # in public, without the file's name
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,8 @@ class Classroom:
         return False
 
     def _judge(self, member: Submission) -> bool:
+        if member.loose:
+            raise InputError(member.homeless)
         skipped = self.is_done(member)
         if not skipped:
             folder = self._folder(member)
@@ -240,8 +243,9 @@ class Classroom:
         judge_session(replace(plan, output=folder, resume=True), listener)
 
     def _failed(self, member: Submission, message: str, record: bool = True) -> None:
-        """Report a failure of the judge. With `record`, also write it into the member's journal, if that has nothing of
-        this submission: so the board shows the failure instead of nothing, or of an older submission's results."""
+        """Report a failure of the judge, or of whoever collected the class. With `record`, also write it into the
+        member's journal, if that has nothing of this submission: so the board shows the failure instead of nothing, or
+        of an older submission's results."""
         self.listener.failed(member.user, message)
         if not record:  # another judge is writing the journal
             return
@@ -250,7 +254,8 @@ class Classroom:
             header = journal.read(path).header if path.exists() else {}
             if (header.get("settings") or {}).get("submission") != member.sha256:
                 names = [case.name for case in self.plan.session.cases]
-                record_not_run(self._folder(member), member.user, names, message, said="", fault=True)
+                words = {"public_note": LOOSE} if member.loose else {}
+                record_not_run(self._folder(member), member.user, names, message, said="", fault=True, **words)
 
     def write(self) -> list[Standing]:
         """The ranked standings, after writing the class's results and each student's handout."""

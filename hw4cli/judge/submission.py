@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +38,10 @@ BOARD = "scoreboard-private.html"  # the judge's own, beside the students' folde
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build writes
 MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of the copied submission and all that its build writes
 MAX_ENTRIES = 10_000  # files and folders of a submission
+ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst")
+SOURCES = (".cu", ".hip", ".c", ".cc", ".cpp", ".cxx")
+MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+FOUND = 5  # names of a submission's files that a sentence lists
 # The names of other files and folders beside the students' folders of results.
 RESERVED = {
     "slurm",
@@ -86,15 +90,29 @@ class Contents:
 
 @dataclass(frozen=True)
 class Submission:
-    """A student's folder. It is never written to: a copy is built and run."""
+    """A student's folder. It is never written to: a copy is built and run. A student of whom the class's folder has
+    `loose` files alone, such as SID.zip, has no folder yet, and cannot be judged."""
 
     user: str
     folder: Path
+    loose: Sequence[Path] = ()
 
     @cached_property
     def contents(self) -> Contents:
         """Its contents, read once."""
         return Contents.of(self.folder)
+
+    @property
+    def homeless(self) -> str:
+        """What to do with the loose files, as a sentence."""
+        names = " and ".join(path.name for path in self.loose)
+        lie = "lies" if len(self.loose) == 1 else "lie"
+        if any(path.name.lower().endswith(ARCHIVES) for path in self.loose):
+            return f"not judged: {names} {lie} loose in {self.folder.parent}: unpack into a folder {self.user} there"
+        return (
+            f"not judged: {names} {lie} loose in {self.folder.parent}: make a folder {self.user} there, with a "
+            "Makefile that builds hw4 from it"
+        )
 
     @property
     def excess(self) -> str | None:
@@ -119,7 +137,10 @@ class Submission:
     @cached_property
     def sha256(self) -> str:
         """A hash of its names, the targets of links, and the bytes of files (their sizes, if it is too large)."""
-        digest, by_size = hashlib.sha256(), self.excess is not None
+        digest, by_size = (
+            hashlib.sha256("\0".join(path.name for path in self.loose).encode(errors="surrogateescape")),
+            self.excess is not None,
+        )
         for path, status in self.contents.entries:
             content = str(status.st_size)
             with suppress(OSError):
@@ -132,22 +153,43 @@ class Submission:
 
 
 def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
-    """The submissions in a folder, one in each subfolder, sorted by name; with `only`, those of these users. InputError
-    if there is none, or if a name is reserved."""
+    """The submissions in a folder, one in each subfolder, sorted by name, and the students who have loose files there
+    but no folder; with `only`, those of these users. InputError if there is no folder, or if a name is reserved."""
     try:
         with os.scandir(folder) as entries:  # knows folders without asking for each, as every task of an array would
-            folders = sorted(Path(one.path) for one in entries if not one.name.startswith(".") and _is_folder(one))
+            seen = [one for one in entries if not one.name.startswith(".")]
+            folders = {one.name: Submission(one.name, Path(one.path)) for one in seen if _is_folder(one)}
+            loose = sorted(Path(one.path) for one in seen if one.name not in folders and _owner(one.name))
     except OSError as error:
         raise InputError(f"cannot read the submissions in {folder}: {error.strerror}") from None
     if not folders:
-        raise InputError(f"{folder} holds no submissions: give each student a folder in it")
-    for path in folders:
-        if path.name in RESERVED or path.name.startswith(PREFIX):
-            raise InputError(f"{path}: no student's folder can be called {path.name}: rename it")
+        there = f", but loose files ({_listed(path.name for path in loose)})" if loose else ""
+        raise InputError(f"{folder} holds no submissions{there}: give each student a folder in it")
+    owned: dict[str, list[Path]] = {}
+    for path in loose:
+        owned.setdefault(_owner(path.name), []).append(path)
+    found = {**{user: Submission(user, folder / user, paths) for user, paths in owned.items()}, **folders}
+    for user, one in found.items():
+        if user in RESERVED or user.startswith((PREFIX, ".")):
+            raise InputError(f"{(one.loose or [one.folder])[0]}: no student's folder can be called {user}: rename it")
     for user in only:
-        if user not in [path.name for path in folders]:
+        if user not in found:
             raise InputError(f"{folder} holds no submission {user}")
-    return [Submission(path.name, path) for path in folders if not only or path.name in only]
+    return [found[user] for user in sorted(found) if not only or user in only]
+
+
+def _owner(name: str) -> str:
+    """Whose file in the class's folder this is, by its name: SID.zip or SID_hw4.cu; empty if it is nobody's."""
+    stem = name
+    while stem.lower().endswith((*ARCHIVES, *SOURCES)):
+        stem = stem.rpartition(".")[0]
+    return "" if stem == name else re.sub(r"(?<=.)[-_. ]?hw4$", "", stem, flags=re.IGNORECASE | re.DOTALL)
+
+
+def _listed(names: Iterable[str]) -> str:
+    """A few names, for a sentence."""
+    some = list(islice(names, FOUND + 1))
+    return ", ".join(some[:FOUND]) + (", …" if len(some) > FOUND else "")
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -177,7 +219,7 @@ def build_program(
     stamp.unlink(missing_ok=True)
     try:
         _copy(submission, copy)
-        if any((copy / name).is_file() for name in ("Makefile", "makefile", "GNUmakefile")):
+        if any((copy / name).is_file() for name in MAKEFILES):
             remove(copy / PROGRAM)  # a prebuilt program may be for another machine
             _run_make(results, limit, confinement, cases, pass_env)
         if account(confinement.run_as):
@@ -208,17 +250,34 @@ def _check(program: Path, submission: Submission) -> None:
     target = Path(os.path.realpath(program))
     if not target.is_relative_to(folder):
         raise BrokenError("hw4 is a link that leads elsewhere")
-    if os.path.lexists(program) and not target.is_file():
-        raise BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else 'not a regular file'}")
     if not target.is_file():
-        found = ", ".join(sorted(path.name for path in program.parent.iterdir())[:5])
-        if "hw4.cu" in found:
-            raise BrokenError("there is an hw4.cu, but no Makefile to build it with")
-        if not found:
-            raise BrokenError("the folder is empty")
-        raise BrokenError("there is no hw4 and no Makefile", f"only {found}")
+        raise _no_program(program)
     if any(Path(name).resolve().is_relative_to(others) for name in interpreter(program) if "/" in name):
         raise BrokenError("the first line of hw4 leads to a student's folder")
+
+
+def _no_program(program: Path) -> BrokenError:
+    """Why there is no program in a student's folder, and what its author did instead."""
+    found = sorted(program.parent.iterdir())
+    for folder in found:
+        for name in (*MAKEFILES, PROGRAM, "hw4.cu"):
+            if folder.is_dir() and not folder.is_symlink() and (folder / name).is_file():
+                return BrokenError(
+                    f"its files lie one folder too deep: {folder.name}/{name} belongs beside {folder.name}/"
+                )
+    if os.path.lexists(program):
+        kind = "a folder, not a program" if program.is_dir() else "not a regular file"
+        return BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else kind}")
+    if not found:
+        return BrokenError("the folder is empty")
+    sources = [path.name for path in found if path.is_file() and path.name.lower().endswith(SOURCES)]
+    if sources:
+        an = "an" if sources[0].startswith("hw4") else "a file"
+        return BrokenError(f"there is {an} {sources[0]}, but no Makefile to build it with")
+    archives = [path.name for path in found if path.is_file() and path.name.lower().endswith(ARCHIVES)]
+    if archives:
+        return BrokenError(f"there is an archive {archives[0]}, but nothing unpacked: no hw4 and no Makefile")
+    return BrokenError("there is no hw4 and no Makefile", f"only {_listed(path.name for path in found)}")
 
 
 def interpreter(file: Path) -> list[str]:

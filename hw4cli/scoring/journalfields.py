@@ -112,6 +112,7 @@ HEADER: dict[str, Check] = {
     "keys": _object(_text),
     "note": _optional(_text),
     "said": _optional(_text),
+    "public_note": _text,
     "fault": _boolean,
     "settings": _fields(SETTINGS),
 }

@@ -122,7 +122,8 @@ def _standing(entry: UserJournal, cases: Sequence[str], rules: Rules) -> Standin
     if header.get("fault"):  # the judge's own
         damage = damage or note
     if damage:  # not the program's fault
-        public_note = JUDGE_FAILED if header.get("fault") else "the journal is damaged"
+        failed = header.get("public_note") or JUDGE_FAILED
+        public_note = failed if header.get("fault") else "the journal is damaged"
         standing = make_standing(entry.user, [], cases, rules, damage, public_note, damaged=found.damaged, lost=True)
         return replace(standing, lost=not header.get("fault"))
     attempts = {} if note else found.attempts()
