@@ -25,6 +25,11 @@ def data_path(name: str) -> Path:
     return inside if inside.exists() else _PACKAGE.parent / name
 
 
+def has_solution() -> bool:
+    """Whether this is all of hw4, and not the judge alone, which has no kernels (packaging/hw4-judge)."""
+    return data_path("kernels").is_dir()
+
+
 def is_own_kernel(name: str) -> bool:
     """Whether a kernel's name is that of a file of the user's own, PATH.cu, and not of one of the ladder."""
     return name.endswith(".cu")

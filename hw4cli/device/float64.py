@@ -1,16 +1,11 @@
 """The float64 oracle on the fastest device: the GPU if there is one that works, else the CPU."""
 
-from functools import partial
-
 from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.problem.casefile import Floats
-from hw4cli.problem.cpu import workers
-from hw4cli.problem.generate import Oracle
-from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.generate import Oracle, cpu_oracle
 from hw4cli.text.progress import Advance
-from hw4cli.text.words import counted
 
 
 def best_oracle(causal: bool = False) -> tuple[Oracle, str]:
@@ -23,7 +18,7 @@ def best_oracle(causal: bool = False) -> tuple[Oracle, str]:
     try:
         gpu = Gpu()
     except MachineError:
-        return partial(exact_attention, causal=causal), f"float64 on {counted(workers(), 'CPU core')}"
+        return cpu_oracle(causal)
 
     def on_gpu(block: Floats, advance: Advance) -> Floats:
         answer: Floats = gpu.attention(block, FALLBACK, causal)

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hw4cli.hip import driver as amd
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.suite import Case
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 
 
 def program_sha256(command: Sequence[str], sources: Iterable[Path] = ()) -> str:

@@ -10,10 +10,13 @@ from pathlib import Path
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.casefile import Floats, InputFile, check_finite
 from hw4cli.problem.checksums import answer_sha256, note_answer, note_file, verify
+from hw4cli.problem.cpu import workers
+from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, generate_input
 from hw4cli.system.files import NewFile, check_place
 from hw4cli.text.progress import Advance
+from hw4cli.text.words import counted
 
 BLOCK_BYTES = 32 << 20
 Oracle = Callable[[Floats, Advance], Floats]  # the second is called with the rows that were just computed
@@ -80,6 +83,11 @@ class FileTask:
     path: Path
     total: int
     run: Callable[[Advance], None]
+
+
+def cpu_oracle(causal: bool = False) -> tuple[Oracle, str]:
+    """The float64 oracle on the CPU, of causal attention if asked; and its description."""
+    return partial(exact_attention, causal=causal), f"float64 on {counted(workers(), 'CPU core')}"
 
 
 def file_tasks(task: GenerationTask, oracle: Oracle | None) -> list[FileTask]:

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
-from hw4cli.hip import driver as amd
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 
 LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
 

@@ -4,8 +4,7 @@ import mmap
 from collections.abc import Mapping
 from pathlib import Path
 
-from hw4cli.hip import driver as amd
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 from hw4cli.system.exits import names_missing_gpu
 
 # What compilers leave in a program with kernels: the sections of device code, and the drivers' and runtimes' libraries.

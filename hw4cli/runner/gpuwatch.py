@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from hw4cli.hip import driver as amd
-from hw4cli.system import nvidia
+from hw4cli.system import amd, nvidia
 from hw4cli.system.nvidia import THROTTLE_BITS, query_nvml
 
 PERIOD = 0.1  # seconds between two samples: each costs the driver some time
