@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -84,7 +84,7 @@ def run_program(
     if not gated:
         selfguard.kill_when_we_die(None)
     changed: list[str] = []
-    with _StderrPipe() as stderr, _Gate() as gate, adopted_descendants() as children:
+    with _blaming(changed), _StderrPipe() as stderr, _Gate() as gate, adopted_descendants() as children:
         try:
             start = time.monotonic()
             with SignalsDeferred():
@@ -109,7 +109,7 @@ def run_program(
         remove_new_segments(segments, children.reaped)
     process.returncode = os.waitstatus_to_exitcode(children.reaped[process.pid][0])
     if changed:
-        raise ProgramError(f"it changed the judge's own limits while it ran: {', '.join(dict.fromkeys(changed))}")
+        raise _limits_changed(changed)
     usages = [usage for _, usage in children.reaped.values()]
     peak_rss = max(usage.ru_maxrss for usage in usages)
     return Run(
@@ -125,29 +125,49 @@ def run_program(
     )
 
 
+@contextmanager
+def _blaming(changed: Sequence[str]) -> Iterator[None]:
+    """What this process cannot do is the program's fault if it has changed this process's limits: with few open files
+    a process may be unable to wait for its child."""
+    try:
+        yield
+    except (OSError, MachineError):
+        if changed:
+            raise _limits_changed(changed) from None
+        raise
+
+
+def _limits_changed(names: Sequence[str]) -> ProgramError:
+    return ProgramError(f"it changed the judge's own limits while it ran: {', '.join(dict.fromkeys(names))}")
+
+
 def run_with_descendants(
     command: Sequence[str], env: Mapping[str, str], stderr: int = subprocess.PIPE
 ) -> tuple[bytes, bytes, int]:
     """Run a program to its end, in a session of its own: its stdout, its stderr and its status. On Ctrl-C all of the
     session ends, first asked to, then killed. Raises OSError if it cannot be started."""
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env=env,
-        start_new_session=True,
-    ) as process:
-        try:
-            printed, messages = process.communicate()
-        except BaseException:
-            for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, number)
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(seconds)
-            raise
+    with ExitStack() as stack:
+        with SignalsDeferred():  # an interrupt on the way out of Popen would leave it running
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env=env,
+                start_new_session=True,
+            )
+            stack.enter_context(process)
+            stack.push(lambda exception, *_: _end_session(process) if exception else None)
+        printed, messages = process.communicate()
     return printed, messages or b"", process.returncode
+
+
+def _end_session(process: subprocess.Popen[bytes]) -> None:
+    for number, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, None)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
 
 
 def _start(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, arena, done_by, has_capability, needs_bwrap
+from helpers import wait_until
 
 from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem.verdict import Verdict
@@ -105,6 +106,27 @@ def test_changes_of_the_judges_limits_and_priority_are_undone(arena, how):
         assert second == (AC, "")
     else:
         assert (second[0], "was lowered while a program ran" in second[1]) == (JE, True)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_program_that_is_faster_than_the_judge_with_its_limits_is_refused_as_well(arena, monkeypatch, earlier):
+    """It changes them before the judge opens what it waits with; from the second run on the judge's guard is there."""
+
+    def is_late(_):
+        wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 16)
+
+    def judge_all():
+        commands = [[str(arena.program(body, body[:4]))] for body in ("right()", f"{CHANGES['limits']}; right()")]
+        judged = lambda command: decide(judge_case(arena.case, command, arena.cases, RunSettings()))  # noqa: E731
+        before = [judged(commands[0]) for _ in range(earlier)]
+        with monkeypatch.context() as patch:
+            patch.setattr(selfguard, "prefer_for_oom_kill", is_late)
+            found = judged(commands[1])
+        return [*before, found, judged(commands[0])]
+
+    *before, found, after = done_by(arena.judge, judge_all, apart=True)
+    assert found == (NA, "it changed the judge's own limits while it ran: RLIMIT_NOFILE")
+    assert {*before, after} == {(AC, "")}
 
 
 def test_a_limit_that_cannot_be_restored_is_not_the_next_programs_fault(arena):
