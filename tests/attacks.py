@@ -116,9 +116,9 @@ def done_by(judge, work, apart=False):
     return found
 
 
-def processes_naming(text):
-    """The command lines with this text of processes that have not ended within some seconds."""
-    deadline = time.monotonic() + 5
+def processes_naming(text, seconds=5):
+    """The command lines with this text of processes that have not ended within so many seconds."""
+    deadline = time.monotonic() + seconds
     while True:
         found = []
         for process in psutil.process_iter(["cmdline", "status"]):

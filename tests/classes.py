@@ -23,8 +23,9 @@ def submit(workdir, user, **files):
 
 
 def class_args(folder):
-    """The arguments of hw4 that judge the class."""
-    return ["judge", "t01", "--class", "submissions", "--output", "out", "--dir", str(folder), *OPEN]
+    """The arguments of hw4 that judge the class; no program is too slow for a machine that is busy."""
+    limit = ("--limit", "t01=120")
+    return ["judge", "t01", *limit, "--class", "submissions", "--output", "out", "--dir", str(folder), *OPEN]
 
 
 def judge_class(folder, *options, **kwargs):

@@ -12,6 +12,7 @@ from browser import chromium  # noqa: F401 (a fixture)
 from cluster import Cluster
 from helpers import ROOT, make_cases, run_hw4
 from needs import COMPILER, skip_without, why_not
+from slow import mark_others_slow
 
 from hw4cli.cli import run_command
 from hw4cli.device.gpu import nvidia_gpu_is_here
@@ -55,6 +56,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
+    mark_others_slow(items)
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

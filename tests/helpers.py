@@ -69,6 +69,15 @@ def wait_until(condition, process=None, seconds=180):
     return found
 
 
+def all_threads_wait(pid):
+    """Whether no thread of a process has anything to do: it is as far as it gets without an event."""
+    states = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states == {"S"}
+
+
 RECORDER = """#!{python}
 import json, os, sys
 with open(os.environ["CALLS"], "a") as calls:

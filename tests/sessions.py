@@ -40,5 +40,6 @@ def contestant(tmp_path):
 
 
 def judge_args(folder, path, *more):
-    """The arguments of hw4 that judge the three cases."""
-    return ["judge", "t01-t03", "--dir", str(folder), "--program", str(path), *map(str, more)]
+    """The arguments of hw4 that judge the three cases; no program is too slow for a machine that is busy."""
+    limit = ("--limit", "t01-t03=120")
+    return ["judge", "t01-t03", *limit, "--dir", str(folder), "--program", str(path), *map(str, more)]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from helpers import fails, fits, on_a_terminal
+from slow import quick_of_each
 
 from hw4cli.arraylab.named import named, workload
 from hw4cli.arraymodel.launches import NAMES, array_models, plan_of
@@ -155,6 +156,7 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
         fails(hw4(command, *arguments), code, words)
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("kernel", ["half_cores", "backward_once"])
 @pytest.mark.parametrize("sizes", ["B=1 H=1 N=1073741824", "B=32768 H=128 N=9"])
 def test_a_workload_that_would_take_minutes_to_count_is_refused(hw4, kernel, sizes):

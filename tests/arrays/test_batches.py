@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import definition
+from slow import quick_of_each
 
 from hw4cli.arrays.float32 import as_batches, is_contiguous, is_packed, without_needless_mask
 from hw4cli.arrays.operand import operand
@@ -17,6 +18,8 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.resources import kernel_path
+
+pytestmark = quick_of_each(2)
 
 
 def random(work, seed=0):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from halves import definition, numbers, rounded
 from helpers import ROOT
+from slow import quick_of_each
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
@@ -13,6 +14,8 @@ from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
 from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.compute.plan import DEVICES
+
+pytestmark = quick_of_each(2)
 
 THREES = (3.0, 3.0, 3.0)
 DIGITS = {FLOAT16: 11, BFLOAT16: 8}

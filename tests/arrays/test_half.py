@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import assert_right, definition, numbers, random_words, rounded
+from slow import quick_of_each
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.half import Tiling, heads_together, plan, tiling
@@ -18,6 +19,8 @@ from hw4cli.emulator.build import PLAIN
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 HOPPER = DEVICES[90]
 # The tiling; the head size; the type; rows and keys. Each in two: causal and not.

@@ -4,6 +4,7 @@ import re
 
 import pytest
 from halves import assert_right, random_words
+from slow import quick_of_each
 
 from hw4cli.arrays.halfmma import CORES, cores_plan
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
@@ -11,6 +12,8 @@ from hw4cli.compute.plan import DEVICES, SHARED_DEFAULT
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 # The compute capability; rows, keys, the head size, the type; the offset, if it is causal.
 WAYS = {

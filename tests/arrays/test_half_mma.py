@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import assert_right, numbers, random_words, rounded
+from slow import quick_of_each
 
 from hw4cli.arrays.halfmma import CORES, MMA, MmaTiling, mma_plan, mma_tiling
 from hw4cli.arrays.kernels16 import kernel16
@@ -15,6 +16,8 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 # The tiling, where it is not what the GPU would take; the compute capability; the head size; the type; rows and keys.
 # Each in two: causal and not.

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import assert_right, random_words
+from slow import quick_of_each
 
 from hw4cli.arrays.halfshort import ShortTiling, plan
 from hw4cli.arrays.kernels16 import plan16
@@ -14,6 +15,8 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 # The tiling; the head size; the type; rows and keys. Each in two: causal and not.
 WAYS = {

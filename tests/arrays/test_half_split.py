@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import assert_right, random_words
+from slow import quick_of_each
 
 from hw4cli.arrays.halfmma import COMBINED, MOST_SPLITS, SPLIT, SplitTiling, packed_rows, split_count, split_plan
 from hw4cli.arrays.kernels16 import kernel16
@@ -14,6 +15,8 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.resources import kernel_path, kernel_source
+
+pytestmark = quick_of_each(2)
 
 
 def how(warps, fragments, keys, stages, q_registers, splits):

@@ -14,6 +14,7 @@ from emulation import adversaries, along_the_keys, flash_attention, one_and_many
 from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow import quick_of_each, slow
 
 from hw4cli.compute import bounds
 from hw4cli.compute.bounds import MARGIN, SAFE, V_FACTOR, bound, expected, has_bound, shares, suffices
@@ -50,6 +51,7 @@ def split_error(kernel, q, k, v, props=DEVICES[90]):
     return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, props)
 
 
+@quick_of_each(4)
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize("cc", [80, 90, 100])  # 90: by warp groups, but for d = 128
 @pytest.mark.parametrize("kernel", TENSOR)
@@ -118,6 +120,7 @@ def test_any_range_stays_within_the_bound(kernel, reach, N, d, signs, seed):
     assert limit == math.inf or error <= limit
 
 
+@slow
 @settings(max_examples=60)
 @given(
     reach=st.tuples(*(st.floats(-8, 2) for _ in range(3))).map(lambda x: [10.0**y for y in x]),

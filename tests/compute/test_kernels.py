@@ -9,6 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers import ROOT
+from slow import quick_of_each, slow, slowly
 
 from hw4cli.compute.bounds import PROVEN
 from hw4cli.compute.common import computed_share, converters_of
@@ -59,7 +60,12 @@ OLD_COMPILER = replace(DEVICES[90], warpgroups=False)  # NVRTC before 12.9
 COMPILED = [(name, DEVICES[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
 
 
-@pytest.mark.parametrize(("name", "props"), [*COMPILED, ("split", OLD_COMPILER)], ids=lambda x: getattr(x, "cc", x))
+# Those with a proven bound are compiled for many shapes, and so for many seconds.
+QUICK = [(name, props) for name, props in COMPILED if props.cc == 90 and name not in PROVEN]
+REST = [one for one in [*COMPILED, ("split", OLD_COMPILER)] if one not in QUICK]
+
+
+@pytest.mark.parametrize(("name", "props"), [*QUICK, *map(slowly, REST)], ids=lambda x: getattr(x, "cc", x))
 def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
     tiles_follow_N = VARIANTS[name].finds_absmax  # and compiling takes long
     all_sizes = name in PROVEN or (props.cc in ALL_SIZES_ON and "_" not in name)
@@ -90,6 +96,7 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
 
 
 # With many batches four groups take turns, and blocks convert: other machine code than for the shapes above.
+@slow
 @pytest.mark.parametrize("d", range(8, 65, 4))
 def test_with_many_batches_split_compiles_without_spills_whatever_d(d):
     for name, N in (("split", 600), ("split", 2048), ("split8", 2048)):
@@ -103,6 +110,7 @@ CAUSAL = [("flash", 90, 128), ("split", 80, 128), ("split", 90, 32), ("exact", 8
 CAUSAL += [("split8", 90, 64), ("split8", 80, 64), ("exact", 90, 64), ("split", 90, 64)]
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("N", [8192, 32768])  # few blocks, and more
 @pytest.mark.parametrize(("name", "cc", "d"), CAUSAL)
 def test_a_causal_kernel_compiles_without_spills(name, cc, d, N):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 from needs import needs
+from slow import slow
 
 from hw4cli.compute.bounds import SAFE, bound
 from hw4cli.compute.dispatch import candidates
@@ -170,6 +171,7 @@ def beyond_cpp(N: int) -> int:
     return N.bit_length()
 
 
+@slow
 @needs("nvcc")
 @pytest.mark.parametrize("cc", ARCHITECTURES)
 def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path, generated):
@@ -187,6 +189,7 @@ def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path, generate
     assert max(spills) <= (16 if cc == 90 else 0), log
 
 
+@needs("make")
 def test_make_builds_it_as_the_assignment_does():
     command = ["make", "-nB", "hw4", "NVCC_ARCH=sm_61", "NVCC=/opt/cuda/bin/nvcc"]
     plan = subprocess.check_output(command, cwd=ROOT, text=True)
@@ -196,6 +199,7 @@ def test_make_builds_it_as_the_assignment_does():
     assert "rm -f hw4 hw4-amd " in subprocess.check_output(["make", "-n", "clean"], cwd=ROOT, text=True)
 
 
+@needs("make")
 @pytest.mark.parametrize("target", ["hw4", "student-padded"])
 @pytest.mark.parametrize(("answer", "native"), [("echo 'GPU 0: Some GPU'", True), ("exit 9", False)])
 def test_make_asks_for_the_architecture_only_where_there_is_no_gpu(tmp_path, answer, native, target):
@@ -226,6 +230,7 @@ def header(B, N, d):
     return struct.pack("<iii", B, N, d)
 
 
+@slow
 @needs("nvcc")
 @pytest.mark.parametrize(
     ("content", "words"),
@@ -247,6 +252,7 @@ def test_a_bad_file_is_one_sentence_and_leaves_nothing_behind(program, tmp_path,
     folder_is_clean(tmp_path, "in")
 
 
+@slow
 @needs("nvcc")
 def test_wrong_usage_is_one_sentence(program, tmp_path):
     fails(run(program), 2, "INPUTFILE OUTPUTFILE")
@@ -255,6 +261,7 @@ def test_wrong_usage_is_one_sentence(program, tmp_path):
     fails(run(program, tmp_path, tmp_path / "out"), 2, "Is a directory")
 
 
+@slow
 @needs("nvcc")
 def test_no_gpu_is_one_sentence_and_leaves_the_old_output(program, tmp_path):
     source = write_case(tmp_path / "in", random_block(1, 8, 32))

@@ -7,11 +7,14 @@ import subprocess
 import pytest
 from helpers import ROOT, fails, random_block, write_case
 from needs import needs
+from slow import quick_of_each
 from test_native import PLANNER, SOURCE, expected
 
 from hw4cli.compute.native import configurations, write
 from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.problem import suite
+
+pytestmark = quick_of_each(2)
 
 MI210 = AMD_DEVICES["gfx90a"]
 

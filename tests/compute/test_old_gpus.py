@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT
+from slow import quick_of_each
 
 from hw4cli.compute.bounds import PROVEN
 from hw4cli.compute.launch import ABSMAX_CHUNK
@@ -19,7 +20,10 @@ from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 
 LIBRARY = find(12000, 61)
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="needs NVRTC 12 (pip install 'hw4cli[dev]')")
+pytestmark = [
+    quick_of_each(2),
+    pytest.mark.skipif(LIBRARY is None, reason="needs NVRTC 12 (pip install 'hw4cli[dev]')"),
+]
 
 GPUS = {"6.1": DEVICES[61], "7.0": DeviceProperties(70, 80, 96 << 10, 96 << 10)}
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 75]

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from slow import quick_of_each
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -11,6 +12,8 @@ from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path, kernel_source
 from hw4cli.stepper.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
+
+pytestmark = quick_of_each(2)
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 STAMP = re.compile(r" ?\b(?:BEGINS|ENDS)\([^()]*(?:\([^()]*\))?[^()]*\);")

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import ROOT, definition, fails, random_block, read_output, write_case
+from needs import COMPILER, needs
 
 from hw4cli.errors import MachineError
 from hw4cli.hip import hiprtc
@@ -37,6 +38,7 @@ def amd(tmp_path, cache):
     return {"PYTHONPATH": os.pathsep.join(path), "CUPY_CACHE_DIR": str(cache)}
 
 
+@needs(COMPILER)
 def test_a_file_is_computed_by_a_kernel_that_hip_compiled(hw4, tmp_path, amd, cache):
     block = random_block(2, 131, 36)  # no head size of the assignment's, whose other kernels would be compiled, too
     source, target = write_case(tmp_path / "in", block), tmp_path / "out"
@@ -48,6 +50,7 @@ def test_a_file_is_computed_by_a_kernel_that_hip_compiled(hw4, tmp_path, amd, ca
     assert [path.suffix for path in cache.iterdir() if path.name.startswith("hw4-") and path.suffix == ".hsaco"]
 
 
+@needs(COMPILER)
 def test_scores_that_are_too_large_are_computed_in_float64(hw4, tmp_path, amd):
     block = random_block(1, 40, 4)
     block[0, :2] *= 1e18
@@ -72,6 +75,7 @@ def test_without_a_gpu_auto_says_so_and_computes_on_the_cpu(hw4, tmp_path, amd):
     assert np.abs(read_output(tmp_path / "out", Shape(2, 30, 8)) - definition(block)).max() < 1e-5
 
 
+@needs(COMPILER)
 def test_the_doctor_compiles_and_runs_a_kernel_there(hw4, amd):
     document = json.loads(hw4("doctor", "--json", env=amd).stdout)
     lines = {line["name"]: line for line in document["findings"]}

@@ -1,6 +1,7 @@
 """16-bit attention for AMD's GPUs: half_cores compiled by hiprtc, without such a GPU."""
 
 import pytest
+from slow import quick_of_each
 
 from hw4cli.arrays.halfmma import CORES, cores_plan
 from hw4cli.arrays.kernels16 import kernel16
@@ -11,6 +12,8 @@ from hw4cli.errors import MachineError
 from hw4cli.hip.codeobject import kernels_of
 from hw4cli.hip.hiprtc import OPTIONS
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])

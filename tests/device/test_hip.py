@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from needs import skip_without
+from slow import quick_of_each
 
 from hw4cli.compute.plan import AMD_DEVICES, HIP_VOTES
 from hw4cli.compute.variants import VARIANTS
@@ -15,6 +16,8 @@ from hw4cli.hip.codeobject import kernels_of
 from hw4cli.hip.hiprtc import OPTIONS, HipCompiler
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 try:
     COMPILERS = {gfx: compiler_for(props) for gfx, props in AMD_DEVICES.items()}

@@ -1,9 +1,10 @@
-"""What runs kernels on the CPU wants a C++ compiler; without one it is skipped."""
+"""Tests that execute kernels on the CPU: they need a C++ compiler, and most parameters of each are slow."""
 
 import os
 
 import pytest
 from needs import COMPILER, needs
+from slow import quick_of_each
 
 
 def pytest_collection_modifyitems(items):
@@ -11,6 +12,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if str(item.path).startswith(here):
             item.add_marker(needs(COMPILER))
+            item.add_marker(quick_of_each(2))
 
 
 @pytest.fixture(scope="session", autouse=True)

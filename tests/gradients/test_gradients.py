@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import numbers, rounded
+from slow import quick_of_each
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
@@ -16,6 +17,8 @@ from hw4cli.gradients.emulated import run_backward
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.gradients.plan import TILES, plan
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 
 def forward(q, k, v, causal=False, offset=0, scale=None):

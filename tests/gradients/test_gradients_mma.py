@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from slow import quick_of_each
 from test_gradients import assert_right, forward, operands
 
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
@@ -16,6 +17,8 @@ from hw4cli.gradients import choice, mma
 from hw4cli.gradients.emulated import run_backward
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 FLOAT32_ERROR = 2e-6  # of the largest gradient: as by float32 alone
 

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from slow import quick_of_each
 from test_gradients import as_numbers, as_words, assert_right, operands
 
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
@@ -18,6 +19,8 @@ from hw4cli.gradients.cut import section
 from hw4cli.gradients.once import ATOMIC, ONCE
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(2)
 
 HOPPER = DEVICES[90]
 KERNELS = [ONCE.name, hopper.NAME]

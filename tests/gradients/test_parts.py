@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from slow import quick_of_each
 from test_gradients import assert_right
 
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
@@ -12,6 +13,8 @@ from hw4cli.emulator.library import Schedule
 from hw4cli.gradients.cut import Cut, best_cut
 from hw4cli.gradients.once import ADDED_COLUMNS, ATOMIC, ONCE
 from hw4cli.resources import data_path
+
+pytestmark = quick_of_each(2)
 
 HOPPER = DEVICES[90]
 WORKLOADS = [

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from classes import board, submit
 from helpers import OPEN, fails, make_cases, run_hw4, tiny_case
+from slow import slow
 
 from hw4cli.errors import InputError
 from hw4cli.judge import casemanifest
@@ -52,6 +53,7 @@ def judge(workdir, *options):
     return run_hw4("judge", "t01", "t02", *args, *options)
 
 
+@slow
 def test_a_program_that_changes_the_cases_is_refused_and_the_next_is_judged_by_restored_ones(workdir, two, cases):
     (workdir / "victim").write_text("mine")
     submit_class(workdir, two, cases, ATTACKS.values())

@@ -9,6 +9,7 @@ import time
 import psutil
 from classes import board, class_args, correct, judge_class, submit
 from helpers import OPEN, fails, run_hw4, start_hw4
+from needs import needs
 
 from hw4cli.judge.submission import scan
 from hw4cli.problem import suite
@@ -16,6 +17,7 @@ from hw4cli.scoring import journal
 from hw4cli.scoring.record import Attempt
 
 
+@needs("make")
 def test_broken_submissions_get_their_reasons_and_the_others_are_judged(workdir, folder, request):
     log = workdir / "runs"
     submit(workdir, "ready", hw4=correct(folder, log))
@@ -69,6 +71,7 @@ def test_broken_submissions_get_their_reasons_and_the_others_are_judged(workdir,
     assert sorted(path.name for path in (workdir / "submissions" / "built").iterdir()) == ["Makefile", "solution"]
 
 
+@needs("make")
 def test_a_resumed_class_judges_only_changed_submissions(workdir, folder):
     log = workdir / "runs"
     submit(workdir, "ann", hw4=correct(folder, log))
@@ -118,6 +121,7 @@ def test_a_failure_of_the_judge_on_one_student_is_reported_and_the_others_are_ju
     assert board(workdir)["cid"].passed == 1
 
 
+@needs("make")
 def test_a_students_odd_files_do_not_stop_the_judging_of_the_others(workdir, folder):
     submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
     submit(workdir, "ben", hw4=correct(folder, workdir / "runs"))
@@ -140,6 +144,7 @@ def test_a_students_odd_files_do_not_stop_the_judging_of_the_others(workdir, fol
     assert board(workdir)["ann"].score == 60
 
 
+@needs("make")
 def test_submissions_may_be_read_only_and_are_not_changed(workdir, folder):
     """A program that writes into its own folder changes the copy, and is not judged again for it."""
     own = submit(workdir, "ann", hw4=correct(folder, workdir / "runs") + "date +%N >> ${0%/*}/log\n")
@@ -156,6 +161,7 @@ def test_submissions_may_be_read_only_and_are_not_changed(workdir, folder):
         path.chmod(0o755)
 
 
+@needs("make")
 def test_a_build_that_was_too_slow_is_repeated_with_a_longer_limit(workdir, folder):
     submit(workdir, "ann", Makefile="hw4:\n\tsleep 1.5; cp solution hw4\n", solution=correct(folder, workdir / "runs"))
     assert judge_class(folder, "--build-limit", "1").returncode == 0
@@ -195,12 +201,12 @@ def test_missing_and_conflicting_options_of_a_class_are_refused(workdir, folder,
     fails(hw4_here("judge", "--class", "submissions"), 2, "--class needs --output DIR")
     fails(hw4_here("judge", "--slurm", "-p x"), 2, "--slurm needs --class")
     fails(
-        hw4_here("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder),
+        hw4_here("judge", "--class", "nowhere", "--output", "out", "t01", "--dir", folder, *OPEN),
         2,
         "--class nowhere: there is no such folder",
     )
     for output in ("submissions", "submissions/ann", "submissions/ann/out"):
-        args = ("--class", "submissions", "--output", output, "--dir", folder)
+        args = ("--class", "submissions", "--output", output, "--dir", folder, *OPEN)
         fails(hw4_here("judge", "t01", *args), 2, "keep the results elsewhere")
     submit(workdir, "results.json", hw4="#!/bin/true\n")
     fails(judge_here(), 2, "no student's folder can be called results.json")

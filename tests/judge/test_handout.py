@@ -11,6 +11,7 @@ import pytest
 from boards import RIGHT, write
 from classes import correct, judge_class, submit
 from helpers import fails, run_hw4
+from needs import needs
 
 from hw4cli.judge import handout
 from hw4cli.judge.handout import Handout
@@ -82,6 +83,7 @@ def test_the_commands_of_a_handout_reproduce_the_failure(workdir, folder):
     assert "exit code 3: oh dear" in result.stdout
 
 
+@needs("make")
 def test_each_student_gets_a_handout_that_only_its_owner_can_read(workdir, folder):
     submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
     submit(workdir, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")
@@ -163,6 +165,7 @@ def test_a_time_stamp_outside_of_all_dates_is_ignored(stamp):
     assert from_timestamp(stamp) is None
 
 
+@needs("make")
 def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
     users = ("alice.secretname", "bob.secretname", "cid.secretname")
     submit(workdir, users[0], hw4=correct(folder, workdir / "runs"))
@@ -212,6 +215,7 @@ def test_spans_of_time_have_readable_units(seconds, text):
     assert duration(seconds) == text
 
 
+@needs("make")
 def test_rows_of_a_class_show_reasons_and_progress(workdir, folder):
     submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
     submit(workdir, "ben", Makefile="hw4:\n\t@echo 'hw4.cu(7): error: no ;' >&2; exit 2\n")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from classes import board, submit
 from helpers import OPEN, ROOT, fails, random_block, read_output, run_hw4
+from slow import slow
 
 from hw4cli.problem import suite
 from hw4cli.problem.oracle import exact_attention
@@ -74,6 +75,7 @@ def test_secret_seeds_are_private_and_the_same_for_later_submissions(workdir, fo
     assert header["settings"]["seeds"] == "secret"
 
 
+@slow
 def test_the_same_judging_can_be_repeated_from_the_manifest_alone(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n") / "hw4"
     args = ("judge", "t01", "--dir", folder, "--secret-seeds", "--program", program, "--output")
@@ -86,6 +88,7 @@ def test_the_same_judging_can_be_repeated_from_the_manifest_alone(workdir, folde
     assert (workdir / "one" / "secret" / "t01").read_bytes() != (workdir / "three" / "secret" / "t01").read_bytes()
 
 
+@slow
 def test_a_lost_or_damaged_secret_case_is_made_again_unchanged(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n") / "hw4"
     args = ("judge", "t01", "--dir", folder, "--secret-seeds", "--program", program, "--output", "out")
@@ -99,6 +102,7 @@ def test_a_lost_or_damaged_secret_case_is_made_again_unchanged(workdir, folder):
     assert case.read_bytes() == before
 
 
+@slow
 @pytest.mark.parametrize("first", [(), ("--secret-seeds",)])
 def test_secret_and_public_seeds_are_not_mixed_in_one_folder(workdir, folder, first):
     submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n")

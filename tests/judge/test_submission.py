@@ -4,6 +4,7 @@ import time
 
 import pytest
 from helpers import OPEN, run_hw4
+from slow import slow
 
 from hw4cli.judge import submission
 from hw4cli.judge.submission import BrokenError, Submission, build_program
@@ -19,6 +20,7 @@ def filled(folder, files, size=1):
     return folder
 
 
+@slow
 def test_reading_a_submission_takes_linear_time(tmp_path):
     """It once took 15 s for 10,000 files, with a sum over all of them for each."""
 
@@ -64,6 +66,7 @@ def test_a_submissions_hash_differs_by_names_links_and_bytes(tmp_path):
     assert len(hashes) == 5
 
 
+@slow
 def test_a_submission_with_ten_thousand_files_does_not_delay_the_class(tmp_path):
     """The command, with a student's 10,001 files, takes hardly longer than without them."""
     cases = tmp_path / "cases"

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
+from needs import needs
 
 from hw4cli.benchcommand.builds import SURE, against, compared
 
@@ -93,6 +94,7 @@ def test_processes_of_two_builds_take_turns_with_the_arguments_that_were_given(b
     assert second["within"] == pytest.approx(0.01)
 
 
+@needs("git")
 def test_a_commit_is_unpacked_and_measured(builds):
     def git(*words):
         who = ("-c", "user.name=n", "-c", "user.email=e")

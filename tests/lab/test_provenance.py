@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from helpers import ROOT
+from needs import needs
 
 NAMES_ITS_COMMIT = "import sys; sys.path.insert(0, sys.argv[1]); from hw4cli.lab.record import commit; print(commit())"
 WHO = ("-c", "user.name=a", "-c", "user.email=a@b")
@@ -24,12 +25,14 @@ def repository(folder):
     return folder
 
 
+@needs("git")
 def test_a_package_installed_below_a_users_repository_does_not_name_that_repositorys_commit(tmp_path):
     place = repository(tmp_path / "theirs") / "venv"
     shutil.copytree(ROOT / "hw4cli", place / "hw4cli", ignore=shutil.ignore_patterns("__pycache__"))
     assert commit_named_in(place) == "None"
 
 
+@needs("git")
 def test_a_source_tree_names_its_own_commit_whatever_repository_a_hook_of_git_works_on(tmp_path):
     place = repository(tmp_path / "ours")
     shutil.copytree(ROOT / "hw4cli", place / "hw4cli", ignore=shutil.ignore_patterns("__pycache__"))

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, arena, done_by, needs_bwrap
+from needs import needs
 
 from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.runner.confine import Confinement
+
+pytestmark = needs("make")
 
 __all__ = ["arena"]
 

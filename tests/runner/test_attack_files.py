@@ -8,6 +8,7 @@ import time
 
 import pytest
 from attacks import IS_ROOT, arena, needs_bwrap
+from needs import skip_without
 
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner.staging import MARK, PREFIX, private_folder, remove_orphans
@@ -100,6 +101,7 @@ def test_an_output_is_read_and_never_mapped(arena, monkeypatch):
 @pytest.fixture
 def small_disk(arena):
     """Private folders lie in a file system of 24 MB."""
+    skip_without("mount", "umount")
     mount = ["mount", "-t", "tmpfs", "-o", "size=24m,mode=1777", "tmpfs", str(arena.private)]
     if not IS_ROOT or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a small file system can only be made by root, outside of most containers")

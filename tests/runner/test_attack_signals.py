@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, JUDGES, NOBODY, needs_bwrap, processes_naming
-from helpers import make_cases
+from helpers import make_cases, wait_until
 
 from hw4cli.cli import run_command
 from hw4cli.resources import IMPORT_PATH
+from hw4cli.system import selfguard
 
+HANGS = 150  # seconds; what a test looks for would live on for hours
 SLEEPS = "touch started; sleep 98758 & sleep 98758"
 ANSWERS = "touch started; sleep 0.5; cp {base}/t01.out $2"
 
@@ -43,7 +45,7 @@ class Judging:
         program = base / self.name
         program.write_text(f"#!/bin/sh\n{body.format(base=base, name=self.name)}\n")
         program.chmod(0o755)
-        args = ["judge", "t01", "--dir", str(base), "--program", str(program), *options]
+        args = ["judge", "t01", "--limit", "t01=120", "--dir", str(base), "--program", str(program), *options]
         self.log = base / f"{self.name}.log"
         self.pid = os.fork()
         if self.pid == 0:
@@ -80,10 +82,7 @@ class Judging:
             os._exit(99)
 
     def wait_for_start(self):
-        deadline = time.monotonic() + 30
-        while not list((self.base / "private").glob("hw4-judge-*/run/started")):
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.005)
+        wait_until(lambda: list((self.base / "private").glob("hw4-judge-*/run/started")))
 
     def wait_for_end(self):
         """The exit status, and the output."""
@@ -92,8 +91,30 @@ class Judging:
 
     def check_nothing_is_left(self):
         """No process of it processes_naming, and no file is left."""
-        assert processes_naming(self.name) == []
+        assert processes_naming(self.name, HANGS) == []
         assert list((self.base / "private").iterdir()) == []
+
+
+def says_when_guarded(path):
+    """Let the judge make a file when its guard knows of a program."""
+    real = selfguard.kill_when_we_die
+
+    def guard(group):
+        real(group)
+        if group is not None:
+            path.touch()
+
+    selfguard.kill_when_we_die = guard
+
+
+def handles_signals(pid):
+    """Whether a process that has not ended catches SIGTERM; True if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    fields = dict(line.split(":", 1) for line in lines)
+    return "Z" in fields["State"] or int(fields["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1
 
 
 SANDBOXES = ["none", "bwrap"]
@@ -128,7 +149,9 @@ def test_signals_at_any_time_leave_nothing_behind(base, judge):
     """From the start to the end of a session; some come while a folder is made or removed."""
     for tenths in range(0, 10):
         judging = Judging(base, judge, "cp {base}/t01.out $2")
-        time.sleep(0.03 * tenths)
+        if tenths:
+            wait_until(lambda pid=judging.pid: handles_signals(pid))
+            time.sleep(0.03 * (tenths - 1))
         for number in (signal.SIGTERM, signal.SIGINT) * 4:
             with suppress(ProcessLookupError):
                 os.kill(judging.pid, number)
@@ -170,11 +193,14 @@ def test_the_judge_waits_for_children_although_its_parent_ignored_sigchld(base, 
 
 @pytest.mark.parametrize("judge", JUDGES)
 def test_a_killed_judge_ends_its_program_and_the_next_judge_removes_its_folder(base, judge, sandbox):
-    judging = Judging(base, judge, SLEEPS, "--sandbox", sandbox)
+    judging = Judging(base, judge, SLEEPS, "--sandbox", sandbox, before=lambda: says_when_guarded(base / "guarded"))
     judging.wait_for_start()
+    if sandbox == "none":  # the guard is a process: it must know of the program before the judge is killed
+        wait_until((base / "guarded").exists)
+        (base / "guarded").unlink()
     os.kill(judging.pid, signal.SIGKILL)
     judging.wait_for_end()
-    assert processes_naming(judging.name) == []
+    assert processes_naming(judging.name, HANGS) == []
     assert len(list((base / "private").iterdir())) == 1
     Judging(base, judge, "exit 1").wait_for_end()
     judging.check_nothing_is_left()

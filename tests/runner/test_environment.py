@@ -6,6 +6,7 @@ import subprocess
 import pytest
 from classes import judge_class, submit
 from helpers import fails, run_hw4
+from needs import needs
 
 from hw4cli.runner.environment import environment, is_passed
 from hw4cli.runner.sandbox import LIBRARY_VARIABLES
@@ -23,6 +24,7 @@ NEEDED = {
 PRINT_SECRETS = "env | grep hush >&2; exit 3\n"
 
 
+@needs("make")
 def test_programs_and_builds_get_the_needed_variables_and_no_secret(workdir, folder):
     submit(workdir, "ann", hw4=f"#!/bin/sh\n{PRINT_SECRETS}")
     submit(workdir, "ben", Makefile="hw4:\n\t@env >&2; exit 3\n")
@@ -36,6 +38,7 @@ def test_programs_and_builds_get_the_needed_variables_and_no_secret(workdir, fol
     assert own == {str(workdir / "out" / "ben" / "build")}
 
 
+@needs("make")
 def test_pass_env_passes_a_variable_by_name(workdir, folder):
     submit(workdir, "ann", hw4='#!/bin/sh\necho "$MODEL $OTHER." >&2; exit 3\n')
     submit(workdir, "ben", Makefile='hw4:\n\t@echo "error: $$MODEL $$OTHER." >&2; exit 3\n')
@@ -76,6 +79,7 @@ def test_a_variable_that_names_the_answer_is_never_passed(tmp_path, name):
     assert environment({name: "/elsewhere"}, tmp_path / "run", answer, ["MINE"])[name] == "/elsewhere"
 
 
+@needs("make")
 def test_a_shell_and_make_work_with_the_passed_variables(tmp_path):
     """They get only the passed variables, as when the judge starts them."""
     env = environment(os.environ, tmp_path, tmp_path / "cases" / "t01.out")

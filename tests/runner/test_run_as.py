@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import fails, make_cases, run_hw4
+from needs import needs
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.verdict import Verdict
@@ -108,6 +109,7 @@ def test_an_unknown_or_forbidden_user_is_refused(workdir, folder):
     assert done_by("a user", another) is None
 
 
+@needs("setpriv")
 def test_a_class_without_a_sandbox_needs_an_option_and_gets_a_warning(workdir, folder):
     path = without_bwrap(workdir)
     fails(judge_class(folder, PATH=path), 3, "the sandbox does not work here", "give --sandbox none")

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from boards import RIGHT, write
 from helpers import run_hw4
+from slow import slow
 
 from hw4cli.errors import InputError
 from hw4cli.scoring import journal, journalfields
@@ -132,6 +133,7 @@ def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path
     assert "is damaged in line 3" in (tmp_path / "out" / "results.md").read_text()
 
 
+@slow
 def test_resume_judges_lost_results_again_and_ends_the_damage(tmp_path):
     cases, out = tmp_path / "cases", tmp_path / "out"
     assert run_hw4("gen", "t01", "t02", "--dir", cases).returncode == 0

@@ -5,6 +5,7 @@ from dataclasses import replace
 from boards import RIGHT, write
 from classes import judge_class, submit
 from helpers import run_hw4
+from needs import needs
 
 from hw4cli.judge.submission import BOARD
 from hw4cli.scoring.record import Attempt, Rules, combine, decide, decide_for_public
@@ -17,6 +18,7 @@ def page_of(workdir, *options):
     return (workdir / "board.html").read_text()
 
 
+@needs("make")
 def test_the_page_quotes_no_output_of_programs_and_builds(workdir, folder):
     say = "echo hush-{} >&2\n"
     submit(workdir, "exits", hw4=f"#!/bin/sh\n{say.format(1)}exit 3\n")

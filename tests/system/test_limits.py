@@ -5,6 +5,9 @@ import resource
 
 import pytest
 from helpers import random_block, run_hw4, write_case
+from needs import needs
+
+pytestmark = needs("setpriv", "prlimit")
 
 MEGABYTE = 1 << 20
 # Root may start as many processes as it likes: a user without processes, who may read and write what root may.
