@@ -87,7 +87,7 @@ def kernel_for(choice: Choice, found: Magnitudes) -> str:
 def check_flags(**flags: Any) -> None:
     """Raise TypeError unless each is true or false: a text would count as true, whatever it says."""
     for name, value in flags.items():
-        if not isinstance(value, bool | int | np.bool_):
+        if not isinstance(value, bool | np.bool_):
             raise TypeError(f"{name} is {_shown(value)}: give True or False")
 
 

@@ -28,7 +28,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, TOP_LEFT, Workload, refuse, size_problem
+from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload, checked_workload, refuse
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, import_cupy
@@ -101,24 +101,10 @@ def attention(
 def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
     """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together."""
     q, k, v = operands
-    if q.dtype not in DTYPES:
-        raise TypeError(f"q is {q.dtype}: give float16, bfloat16 or float32")
-    for other in (k, v):
-        check_like(other, q, "q")
-    if k.shape != v.shape:
-        raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {k.shape} and {v.shape}")
-    (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q.shape, k.shape
-    if (batch, d) != (kv_batch, kv_d):
-        raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {q.shape} and {k.shape}")
-    if 0 in q.shape or 0 in k.shape:
-        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {q.shape} and {k.shape}")
-    if align not in (BOTTOM_RIGHT, TOP_LEFT):
-        raise ValueError(f"align is {align!r}: give {BOTTOM_RIGHT!r} or {TOP_LEFT!r}")
-    offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
-    work = Workload(q.dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
-    if problem := size_problem(work):
-        raise ValueError(problem)
-    return work
+    if q.dtype in DTYPES:  # else that is what is wrong
+        for other in (k, v):
+            check_like(other, q, "q")
+    return checked_workload(q.dtype, DTYPES, q.shape, k.shape, v.shape, causal, align)
 
 
 def check_like(other: Operand, first: Operand, name: str) -> None:

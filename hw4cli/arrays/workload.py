@@ -78,11 +78,46 @@ class Workload:
         return self.batch * self.heads * ceil_div(self.Nq, rows)
 
 
+def checked_workload(
+    dtype: str,
+    dtypes: tuple[str, ...],
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    v: tuple[int, ...],
+    causal: bool,
+    align: str,
+) -> Workload:
+    """What arrays of one of the element types `dtypes` and the shapes (batch, heads, N, d) ask for. Raises TypeError or
+    ValueError where they do not fit together."""
+    if dtype not in dtypes:
+        raise TypeError(f"q is {dtype}: give {', '.join(dtypes[:-1])} or {dtypes[-1]}")
+    if k != v:
+        raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {tuple(k)} and {tuple(v)}")
+    (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q, k
+    shapes = f"{tuple(q)} and {tuple(k)}"
+    if (batch, d) != (kv_batch, kv_d):
+        raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {shapes}")
+    if 0 in q or 0 in k:
+        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {shapes}")
+    check_align(align)
+    offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
+    work = Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+    if problem := size_problem(work):
+        raise ValueError(problem)
+    return work
+
+
+def check_align(align: str) -> None:
+    """Raise ValueError unless it is known."""
+    if align not in (BOTTOM_RIGHT, TOP_LEFT):
+        raise ValueError(f"align is {align!r}: give {BOTTOM_RIGHT!r} or {TOP_LEFT!r}")
+
+
 def size_problem(work: Workload) -> str | None:
     """What is wrong with a workload's sizes, as a sentence without its subject; None if they can be computed."""
     if work.heads % work.kv_heads:
         return f"q has {work.heads} heads, which is not a multiple of the {work.kv_heads} of k and v"
-    unit = 4 if work.dtype == FLOAT32 else 8
+    unit = 8 if work.dtype in (FLOAT16, BFLOAT16) else 4
     if work.d > MAX_D or work.d % unit:
         return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"
     for what, number in (("batch * heads", work.batch * work.heads), ("Nq", work.Nq), ("Nk", work.Nk)):

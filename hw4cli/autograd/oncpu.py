@@ -16,6 +16,8 @@ from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.gradients.backward import attention_backward
 from hw4cli.gradients.oracle import exact_gradients
 
+FLOAT64 = "float64"
+
 
 def forward_on_cpu(
     tensors: tuple[Tensor, ...], o: Tensor, lse: Tensor, *, causal: bool, align: str, scale: float | None, kernel: str

@@ -56,6 +56,21 @@ def attention_backward(
     True
     """
     refuse("attention_backward", not_supported)
+    return _gradients((do, q, k, v, o, lse), causal, align, scale, layout, kernel, whole=True)
+
+
+def gradients_of_some_keys(
+    do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, align: str, scale: float | None
+) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV of some of the keys, where o and lse are of all: what these keys add to dQ. Else as
+    `attention_backward`."""
+    return _gradients((do, q, k, v, o, lse), causal, align, scale, "BHND", AUTO, whole=False)
+
+
+def _gradients(
+    arrays: tuple[Any, ...], causal: bool, align: str, scale: float | None, layout: str, kernel: str, whole: bool
+) -> tuple[Any, Any, Any]:
+    do, q, k, v, o, lse = arrays
     check_layout(layout)
     check_flags(causal=causal)
     if kernel not in (AUTO, *DESIGNS):
@@ -72,9 +87,9 @@ def attention_backward(
     results = tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
     made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
     if like_q.library == NUMPY:
-        backward_on_cpu(work, given, lse, made, factor)
+        backward_on_cpu(work, given, lse, made, factor, whole)
     else:
-        backward_on_gpu(work, given, log_sums, made, factor, kernel)
+        backward_on_gpu(work, given, log_sums, made, factor, kernel, whole)
     return results[0], results[1], results[2]
 
 
@@ -103,9 +118,10 @@ def backward_on_gpu(
     made: tuple[Operand, ...],
     scale: float,
     kernel: str = AUTO,
+    whole: bool = True,
 ) -> None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
-    the fastest kernel, or of the one named."""
+    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others."""
     for x in (*given, *made):
         check_rows(x)
     cupy = import_cupy()
@@ -114,7 +130,7 @@ def backward_on_gpu(
         planned = backward.planned(work, kernel)
         scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
         matrices = tuple(x.matrix for x in (*given, *made))
-        backward.launch(work, Arrays(matrices, lse.address, address_of(scratch)), scale, stream, planned)
+        backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, planned)
 
 
 _OPENING = threading.Lock()

@@ -12,12 +12,18 @@ from hw4cli.arrays.workload import Workload
 from hw4cli.problem.cpu import on_all_cores
 
 SCORES_BYTES = 8 << 20  # of one task
+TILED_ROWS = 128  # whose products are added up in float32; their sums in float64, as one long chain rounds much more
 
 
 def backward_on_cpu(
-    work: Workload, given: tuple[Operand, ...], lse: Any, made: tuple[Operand, ...], scale: float
+    work: Workload, given: tuple[Operand, ...], lse: Any, made: tuple[Operand, ...], scale: float, whole: bool
 ) -> None:
-    """Writes dQ, dK and dV, from q, k, v, o and do: a task for the keys of a head, which adds up in one order."""
+    """Writes dQ, dK and dV, from q, k, v, o and do: a task for the keys of a head, which adds up in one order.
+
+    `whole`: k and v are all the keys that o and lse are of, so that a row's weights add up to 1. Those that follow from
+    the scores and the LSE do so but for what these round, which is much where scores are large, and delta follows from
+    an o that was rounded; so both are computed anew from the row.
+    """
     q, k, v, o, do = (x.bhnd for x in given)
     dq, dk, dv = (x.bhnd for x in made)
     group, rows = work.heads // work.kv_heads, max(1, SCORES_BYTES // (4 * work.Nk))
@@ -27,7 +33,7 @@ def backward_on_cpu(
     @np.errstate(all="ignore")
     def task(batch: int, kv_head: int) -> None:
         keys, values = (x[batch, kv_head].astype(np.float32) for x in (k, v))
-        sum_k, sum_v = np.zeros_like(keys), np.zeros_like(values)
+        sum_k, sum_v = np.zeros_like(keys, float), np.zeros_like(values, float)
         for head, first in product(range(kv_head * group, (kv_head + 1) * group), range(0, work.Nq, rows)):
             if stop.is_set():
                 raise CancelledError
@@ -40,13 +46,19 @@ def backward_on_cpu(
                 last = np.arange(first, first + len(p)) + work.offset
                 p[np.arange(work.Nk) > last[:, None]] = -np.inf
             np.exp(p, out=p)
-            sum_v += p.T @ above
             ds = above @ values.T
-            ds -= (outputs * above).sum(axis=1, keepdims=True)
+            if whole:
+                total = p.sum(axis=1, keepdims=True)
+                p /= np.where(total == 0, 1, total)
+                ds -= np.einsum("ij,ij->i", p, ds)[:, None]
+            else:
+                ds -= (outputs * above).sum(axis=1, keepdims=True)
             ds *= p
             ds *= scale
             dq[batch, head, part] = ds @ keys
-            sum_k += ds.T @ queries
+            for tile in (slice(row, row + TILED_ROWS) for row in range(0, len(p), TILED_ROWS)):
+                sum_v += p[tile].T @ above[tile]
+                sum_k += ds[tile].T @ queries[tile]
         dk[batch, kv_head], dv[batch, kv_head] = sum_k, sum_v
 
     on_all_cores(task, product(range(work.batch), range(work.kv_heads)), stop)

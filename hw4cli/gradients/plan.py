@@ -44,11 +44,12 @@ TILES = {
 
 class Arrays(NamedTuple):
     """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE,
-    contiguous (batch, heads, Nq), and of a plan's scratch."""
+    contiguous (batch, heads, Nq), and of a plan's scratch. `whole`: o and the LSE are of these keys, and no others."""
 
     matrices: tuple[Matrix, ...]
     lse: int
     scratch: int
+    whole: bool = True
 
 
 def takes(work: Workload, props: DeviceProperties) -> bool:

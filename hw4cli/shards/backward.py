@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hw4cli.arrays.workload import TOP_LEFT
-from hw4cli.gradients.backward import attention_backward
+from hw4cli.gradients.backward import gradients_of_some_keys
 from hw4cli.shards.forward import cast, wide
 from hw4cli.shards.order import check_shards, seen_of
 from hw4cli.shards.places import check_alike, on_a_ring
@@ -76,7 +76,7 @@ def ring_attention_backward(
             rows, keys, diagonal = seen
             some_do, some_q, some_o, some_lse = (x[:, :, rows] for x in (do, q, o, lse))
             given = some_do, some_q, k[:, :, keys], v[:, :, keys], some_o, packed(some_lse)
-            found = tuple(map(wide, attention_backward(*given, causal=diagonal, align=TOP_LEFT, scale=scale)))
+            found = tuple(map(wide, gradients_of_some_keys(*given, causal=diagonal, align=TOP_LEFT, scale=scale)))
         if coming:  # only now: they were on their way while this worker computed
             sums[1:] = coming()
         if not sums:

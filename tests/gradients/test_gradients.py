@@ -136,6 +136,25 @@ def test_arrays_on_the_cpu_have_gradients_of_their_own_type(dtype, layout):
         np.testing.assert_allclose(laid(one), right, atol=4e-3 if dtype == np.float16 else 5e-6)
 
 
+def test_on_the_cpu_a_weight_of_one_is_one_however_large_its_score():
+    """The LSE of a score of thousands is rounded to a thousandth."""
+    do, q, k, v = (x.astype(np.float32) for x in operands(Workload(FLOAT32, 1, 2, 2, 40, 30, 16), factor=60))
+    o, lse = attention(q, k, v, return_lse=True)
+    assert np.abs(lse).max() > 2000
+    dv, right = (
+        backward(do, q, k, v, *rest)[2] for backward, rest in ((attention_backward, (o, lse)), (exact_gradients, ()))
+    )
+    assert np.abs(dv - right).max() <= 1e-6 * np.abs(right).max()
+
+
+def test_on_the_cpu_gradients_of_16_bits_do_not_depend_on_what_o_was_rounded_to():
+    do, q, k, v = (x.astype(np.float16) for x in operands(Workload(FLOAT16, 1, 2, 2, 40, 30, 16)))
+    v += np.float16(20)
+    o, lse = attention(q, k, v, return_lse=True)
+    for one, right in zip(attention_backward(do, q, k, v, o, lse), exact_gradients(do, q, k, v), strict=True):
+        assert np.abs(one - right).max() <= 1e-3 * np.abs(right).max()
+
+
 def test_rows_without_keys_have_no_gradient():
     do, q, k, v = (x.astype(np.float32) for x in operands(Workload(FLOAT32, 1, 1, 1, 9, 4, 8)))
     o, lse = attention(q, k, v, causal=True, return_lse=True)
