@@ -27,6 +27,8 @@ NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(erro
 HIPCC ?= hipcc
 # Files of tests that run side by side.
 TEST_PROCESSES ?= 2
+# Processes that test on a GPU side by side: one a core, but 16 at most.
+GPU_TEST_PROCESSES ?= $(shell cores=$$(nproc); echo $$((cores < 16 ? cores : 16)))
 HIP_ARCH ?= gfx90a
 
 help:  ## show this list
@@ -47,9 +49,11 @@ test: $(python_for_dev)  ## install and run the tests, but for the slow ones: 6 
 test-all: $(python_for_dev)  ## run all tests, the slow ones too: 25 minutes (gpu-test runs those that need a GPU)
 	$(pytest) -m "not gpu"
 
-# The float64 oracle has a thread for each core already.
-gpu-test: $(python_for_dev)  ## run the tests that need a GPU
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest tests/gpu
+# First most of them, side by side; then those that compare times, one after the other. NumPy needs no threads beside them.
+gpu-test: export OPENBLAS_NUM_THREADS = 1
+gpu-test: $(python_for_dev)  ## run the tests that need a GPU: 6 minutes on one H100 and 16 cores
+	$(PYTHON) -m pytest tests/gpu -n $(GPU_TEST_PROCESSES) --dist loadgroup -m "not alone"; together=$$?; \
+	$(PYTHON) -m pytest tests/gpu -m alone && exit $$together
 
 lint: $(python_for_dev)  ## check style and types
 	$(PYTHON) -m ruff check

@@ -9,6 +9,7 @@ import hw4cli
 from hw4cli.arraylab.named import workload
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("kernels", "text", "peers"),
     [

@@ -4,15 +4,16 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
+from gpuexact import exact_attention
 from helpers import ROOT, random_block, read_output, write_case
 
 from hw4cli.compute.bounds import SAFE
 from hw4cli.compute.common import converters_of
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -22,12 +23,33 @@ SHAPES = [
 ]
 
 
-@pytest.fixture(params=[6, 0, 48], ids=["few blocks", "as usual", "more blocks than multiprocessors"])
+# What plans are made for; where there are more blocks than the GPU holds, some start when others have ended.
+BLOCKS = {
+    "few blocks": lambda sms: 6,
+    "as usual": lambda sms: sms,
+    "more blocks than multiprocessors": lambda sms: sms + 48,
+}
+
+
+def plans(props):
+    """What these tests compile."""
+    if props.warpgroups:
+        for (name, size), blocks in product(SHAPES, BLOCKS.values()):
+            shape, many = Shape(*size), replace(props, sms=blocks(props.sms))
+            yield VARIANTS[name].plan(shape, many)
+            yield without_converters(name, shape, many)
+
+
+def without_converters(name, shape, props):
+    variant = VARIANTS[name]
+    return variant.plan(shape, props, {**variant.tile(shape, props), "CONVERTING": 0})
+
+
+@pytest.fixture(params=BLOCKS)
 def props(request, gpu):
-    """What plans are made for; where there are more blocks than the GPU holds, some start when others have ended."""
     if not gpu.props.warpgroups:
         pytest.skip("this GPU has no warp groups")
-    return replace(gpu.props, sms={6: 6, 0: gpu.props.sms}.get(request.param, gpu.props.sms + request.param))
+    return replace(gpu.props, sms=BLOCKS[request.param](gpu.props.sms))
 
 
 def compute(gpu, plan, block):
@@ -50,7 +72,7 @@ def test_answers_are_right_the_same_every_time_and_so_is_the_range(gpu, props, n
     assert np.abs(first[:-1] - exact_attention(block[:-1])).max() <= variant.error_bound
     for _ in range(5):
         assert np.array_equal(first, compute(gpu, plan, block)[0])
-    by_a_pass = variant.plan(shape, props, {**variant.tile(shape, props), "CONVERTING": 0})
+    by_a_pass = without_converters(name, shape, props)
     assert np.array_equal(found, compute(gpu, by_a_pass, block)[1])
     norms = [np.square(block[:, part].astype(float)).sum(-1).max() for part in range(2)]
     assert (found[[1, 3]] >= norms).all()

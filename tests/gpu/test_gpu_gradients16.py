@@ -183,11 +183,13 @@ def fastest(torch, work, kernel):
     return min(times)
 
 
+@pytest.mark.alone
 def test_one_head_of_keys_takes_less_than_half_the_time_in_parts(torch):
     work = Workload(BFLOAT16, 4, 32, 1, 2048, 2048, 64, True)
     assert fastest(torch, work, ONCE.name) < 0.5 * fastest(torch, work, hopper.NAME)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "work",
     [

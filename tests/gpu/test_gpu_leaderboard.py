@@ -6,7 +6,7 @@ import pytest
 
 from hw4cli.leaderboard.entries import read
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]
 SHAPE = ("--shape", "4,2048,64")
 
 

@@ -93,6 +93,7 @@ def test_a_large_batch_is_right_in_all_ranges_of_rows(hw4, large, tmp_path, opti
     assert worst(block, read_output(tmp_path / "out", LARGE), "--causal" in options) < SAFE
 
 
+@pytest.mark.alone
 def test_copies_to_a_gpu_do_not_wait_for_its_kernels(large, tmp_path):
     """All four parts are on the GPU before the first one is computed, by a slow kernel."""
     timeline = Timeline()

@@ -24,6 +24,7 @@ from hw4cli.measure.roofkernels import measured_rates
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 
+pytestmark = pytest.mark.alone
 OF_ARRAYS = ("half", "half_mma", "backward", "backward_mma", "backward_wgmma", "backward_once")
 ON_HOPPER = {"half", "backward_wgmma", "backward_once"}
 

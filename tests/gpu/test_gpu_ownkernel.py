@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from gpuexact import exact_attention
 from helpers import fails, random_block, read_output, write_case
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
-from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -73,6 +73,7 @@ def test_a_changed_file_is_compiled_again(hw4, folder):
     assert np.array_equal(first, -second)
 
 
+@pytest.mark.alone
 def test_it_is_timed_beside_the_ladders_and_told_where_it_is_wrong(hw4, folder):
     hw4("new-kernel", "wrong", cwd=folder)
     replaced(folder / "wrong.cu", "float s = 0.0f;", "float s = c_of(threadIdx.x);")

@@ -6,7 +6,7 @@ import pytest
 
 from hw4cli.stream.gpus import count_here
 
-pytestmark = pytest.mark.usefixtures("gpu")
+pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]
 
 
 def test_rates_are_measured_and_predict_files_on_more_gpus(hw4, gpu, tmp_path):

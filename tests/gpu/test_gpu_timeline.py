@@ -12,6 +12,7 @@ COPY_OF_V = ACTIVITIES.index("copy of V")
 pytestmark = pytest.mark.usefixtures("gpu")
 
 
+@pytest.mark.alone
 def test_every_warp_of_the_block_says_what_it_does_with_every_tile(hw4, gpu, tmp_path):
     kernels = ["flash", *(["split"] if gpu.props.warpgroups else [])]
     for d in (32, 64):
