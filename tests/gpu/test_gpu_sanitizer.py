@@ -1,4 +1,4 @@
-"""The four tools of compute-sanitizer find nothing in any kernel; each tool has a process for each family of them."""
+"""The four tools of compute-sanitizer find nothing in any kernel; each tool has a process for each part of them."""
 
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 
-TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+TOOLS = ("racecheck", "memcheck", "initcheck", "synccheck")  # the first takes longest
 BEGINNING = """
 from dataclasses import replace
 from itertools import product
@@ -30,25 +30,37 @@ rungs = [name for name in kernels if name not in shared_out]
 def right(*arrays):
     assert all(np.isfinite(array.astype(np.float32)).all() for array in arrays)
 """
-PROGRAMS = {
-    "rungs": """
-for name in rungs:
+RUNGS = """
+for name in {}:
     for shape in [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 130, 128)]:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name))
+"""
+PARTS = {  # those that take longest first
+    "gradients": """
+from hw4cli.gradients.choice import DESIGNS
+from hw4cli.arrays.workload import Workload
+def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
+    cupy.get_default_memory_pool().free_all_blocks()
+    cupy.zeros(1 << 26, np.uint8)  # initcheck misses what the copy engine writes: memory that was written before
+    q, do = cupy.asarray(random.normal(size=(2, 1, heads, rows, d)).astype(dtype))
+    k, v = cupy.asarray(random.normal(size=(2, 1, kv_heads, keys, d)).astype(dtype))
+    o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
+    right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
+cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]
+for name, dtype, (rows, keys, d, causal) in product(DESIGNS, ("float32", "float16"), cases):
+    if DESIGNS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
+        gradients(name, 4, 2, rows, keys, d, causal, dtype)
+for name, d in product(["backward_once", "backward_wgmma"] * gpu.props.warpgroups, (64, 128)):
+    gradients(name, 140, 140, 130, 130, d, True)  # more tasks than multiprocessors: blocks take several
 """,
-    "files": """
-shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
-for name in shared_out:
-    for shape in shapes:
-        block = random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
-        for factor in (1, 30):  # the second takes the path of large scores
-            right(gpu.attention(block * np.float32(factor), name))
-gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((5,)))
-""",
-    "causal and long files": """
+    "first rungs": RUNGS.format("rungs[:8]"),
+    "later rungs": RUNGS.format("rungs[8:]"),
+    "causal files": """
 for name in kernels:
     for shape in [(2, 129, 32), (1, 600 if name in shared_out else 200, 64)]:
         right(gpu.attention(random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32), name, causal=True))
+""",
+    "long files": """
 # Split's sums that are promoted, and its tasks that blocks share.
 for shape in [(1, 2200, 32), (1, 2200, 64), (34, 600, 64), (45, 600, 32)]:
     for name in {"split", "split8"} & {*kernels}:
@@ -71,30 +83,30 @@ for d in [32, 64, 128] * gpu.props.warpgroups:  # the same of short rows, of all
     q, k, v = cupy.asarray(random.normal(size=(3, 1, 300, 120, d)).astype(np.float16))
     right(hw4cli.attention(q, k, v, kernel="half"))
 """,
-    "gradients": """
-from hw4cli.gradients.choice import DESIGNS
-from hw4cli.arrays.workload import Workload
-def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
-    cupy.get_default_memory_pool().free_all_blocks()
-    cupy.zeros(1 << 26, np.uint8)  # initcheck misses what the copy engine writes: memory that was written before
-    q, do = cupy.asarray(random.normal(size=(2, 1, heads, rows, d)).astype(dtype))
-    k, v = cupy.asarray(random.normal(size=(2, 1, kv_heads, keys, d)).astype(dtype))
-    o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
-    right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
-cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]
-for name, dtype, (rows, keys, d, causal) in product(DESIGNS, ("float32", "float16"), cases):
-    if DESIGNS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
-        gradients(name, 4, 2, rows, keys, d, causal, dtype)
-for name, d in product(["backward_once", "backward_wgmma"] * gpu.props.warpgroups, (64, 128)):
-    gradients(name, 140, 140, 130, 130, d, True)  # more tasks than multiprocessors: blocks take several
+    "files": """
+shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
+for name in shared_out:
+    for shape in shapes:
+        block = random.uniform(-3, 3, (shape[0], 3, *shape[1:])).astype(np.float32)
+        for factor in (1, 30):  # the second takes the path of large scores
+            right(gpu.attention(block * np.float32(factor), name))
+gpu.absmax(gpu.upload(np.ones((3, 3, 129, 20), np.float32)), gpu.empty((5,)))
 """,
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("tool", TOOLS)
-def test_compute_sanitizer_finds_nothing(tool, program):
+def in_chains():
+    """Each tool with each part, in as many chains as there are parts, which take about the same time: with a part under
+    the first tool goes another under the other tools."""
+    for tool in TOOLS:
+        for place, part in enumerate(PARTS):
+            chain = place if tool == TOOLS[0] else len(PARTS) - 1 - place
+            yield pytest.param(tool, part, marks=pytest.mark.xdist_group(f"sanitizer {chain}"))
+
+
+@pytest.mark.parametrize(("tool", "part"), in_chains())
+def test_compute_sanitizer_finds_nothing(tool, part):
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
-    command += [sys.executable, "-c", BEGINNING + PROGRAMS[program]]
+    command += [sys.executable, "-c", BEGINNING + PARTS[part]]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
