@@ -1,6 +1,7 @@
 """The package as it is installed: a wheel that carries its data, and a Makefile that chooses the right cupy."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -120,7 +121,7 @@ def test_make_chooses_the_cupy_that_the_driver_can_run(tmp_path, says, extra):
 def test_make_installs_nothing_where_a_python_is_given():
     plan = subprocess.check_output(["make", "-n", "gpu-test", "PYTHON=python3"], cwd=ROOT, text=True)
     together, alone = plan.strip().splitlines()
-    assert re.match(r'python3 -m pytest tests/gpu -n \d+ --dist loadgroup -m "not alone"; ', together)
+    assert re.match(r'python3 -m pytest tests/gpu -n \d+ --dist worksteal -m "not alone"; ', together)
     assert alone == "python3 -m pytest tests/gpu -m alone && exit $together"
 
 

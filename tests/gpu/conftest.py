@@ -2,11 +2,15 @@
 why. Those marked `alone` compare times, or count what the whole GPU does: `make gpu-test` runs them after the others.
 """
 
+import fcntl
 import hashlib
 import os
 import sys
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from itertools import chain as joined
+from itertools import count
 from pathlib import Path
 
 import gpuexact
@@ -17,22 +21,47 @@ from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.cpu import workers
 
 MANY = 500  # tests, of which compiling would take most of the time
-PROGRAMS = 6  # tests at once that start programs: the driver opens a GPU for one program after the other
-FIRST = ("test_gpu_sanitizer", "test_gpu_random", "test_gpu_torch")  # whose tests take longest
+PROGRAMS = 6  # chains of tests that start programs: the driver opens a GPU for one program after the other
 KEPT = 1 << 30  # bytes of the GPU's memory that a process may keep from test to test
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items):
-    here = [item for item in items if Path(__file__).parent in item.path.parents]
-    programs = 0
-    for item in here:
-        item.add_marker(pytest.mark.gpu)
-        if {"hw4", "program"} & {*item.fixturenames} and not item.get_closest_marker("alone"):
-            item.add_marker(pytest.mark.xdist_group(f"programs {programs % PROGRAMS}"))
-            programs += 1
-    in_order = iter(sorted(here, key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else 9))
-    ours = {*here}
-    items[:] = [next(in_order) if item in ours else item for item in items]
+    ours = {item for item in items if Path(__file__).parent in item.path.parents}
+    programs = count()
+    for item in items:
+        if item in ours:
+            item.add_marker(pytest.mark.gpu)
+            if "hw4" in item.fixturenames or item.path.stem == "test_gpu_native":
+                item.add_marker(pytest.mark.chain(f"programs {next(programs) % PROGRAMS}"))
+    yield  # what is not asked for is taken out
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if processes > 1:
+        dealt = iter(deal([item for item in items if item in ours], processes))
+        items[:] = [next(dealt) if item in ours else item for item in items]
+
+
+def deal(items, processes):
+    """The items in an order in which each process has as many chains as the others first, then single items.
+
+    pytest-xdist's `worksteal` cuts the order into equal parts, one a process; one that is done takes from others' ends.
+    """
+    chains, rest = {}, deque()
+    for item in items:
+        mark = item.get_closest_marker("chain")
+        (chains.setdefault(mark.args[0], []) if mark else rest).append(item)
+    parts = [[] for _ in range(processes)]
+    for n, chain in enumerate(sorted(chains.values(), key=len)):
+        parts[n % processes] += chain
+    sizes = [(len(items) + n) // processes for n in range(processes)]  # the last parts have one more
+    for part, size in zip(parts, sizes, strict=True):
+        rest.extend(part[size:])
+        del part[size:]
+    while rest:
+        for part, size in zip(parts, sizes, strict=True):
+            if rest and len(part) < size:
+                part.append(rest.popleft())
+    return list(joined(*parts))
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +69,27 @@ def run_folder(tmp_path_factory):
     """A folder that all processes of this run of the tests share."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def locked():
+    """A context with a file that no other process of this run has at the same time."""
+
+    @contextmanager
+    def lock(path):
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+    return lock
+
+
+@pytest.fixture
+def much_memory(run_folder, locked):
+    """For tests that need 10 GB of the GPU's memory: there is so much for one of them at a time."""
+    with locked(run_folder / "much-memory"):
+        yield
+        give_memory_back(most=0)
 
 
 @pytest.fixture(scope="session")
@@ -93,9 +143,14 @@ def compile_together(gpu, items, folder):
 def memory():
     """After each test the GPU's memory is given back but for a little: other processes need it."""
     yield
+    give_memory_back(most=KEPT)
+
+
+def give_memory_back(most):
+    """Free what CuPy and torch keep for later, each if it is more than so many bytes."""
     if (cupy := sys.modules.get("cupy")) and hasattr(cupy, "get_default_memory_pool"):
         pool = cupy.get_default_memory_pool()
-        if pool.total_bytes() > KEPT:
+        if pool.total_bytes() > most:
             pool.free_all_blocks()
-    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized() and torch.cuda.memory_reserved() > most:
         torch.cuda.empty_cache()

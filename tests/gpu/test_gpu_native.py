@@ -1,6 +1,5 @@
 """`make hw4`, the plain native program, on a GPU: built as a user builds it, right, and as right as the Python one."""
 
-import fcntl
 import shutil
 import subprocess
 import sys
@@ -28,12 +27,11 @@ DATA = {"none": ("split8", "split", "flash"), "Q and K, small norms": ("split", 
 
 
 @pytest.fixture(scope="module")
-def program(gpu, run_folder):
+def program(gpu, run_folder, locked):
     """Built by the first of the processes that share the folder; the others wait for it."""
     folder = run_folder / "native"
     folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder / "lock"):
         if not (folder / "hw4").exists():
             for part in ("kernels", "hw4cli"):
                 shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True)
@@ -65,7 +63,7 @@ def cases():
         yield shape, ("V", "Q and K, small norms")[n % 2]
 
 
-@pytest.mark.parametrize(("shape", "large"), cases(), ids=str)
+@pytest.mark.parametrize(("shape", "large"), list(cases()), ids=str)
 def test_it_agrees_with_the_definition_and_with_the_python_program(hw4, program, tmp_path, shape, large):
     block = data(shape, large)
     source = write_case(tmp_path / "in", block)

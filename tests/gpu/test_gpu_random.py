@@ -11,7 +11,7 @@ from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import LEAST, GpuBackend, run_case
 from hw4cli.problem.shape import Shape
 
-SEED, CASES = 0, 500
+SEED, CASES, CHAINS = 0, 500, 3
 
 
 def plans(props):
@@ -32,12 +32,8 @@ def backend(gpu):
     cupy.get_default_memory_pool().free_all_blocks()
 
 
-# Some take 16 GB of scratch, and are skipped where that is not there: not more than so many at once.
-GROUPS = 3
-
-
 @pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.xdist_group(f"random {n % GROUPS}")) for n in range(CASES)]
+    "number", [pytest.param(n, marks=pytest.mark.chain(f"random {n % CHAINS}")) for n in range(CASES)]
 )
 def test_a_random_case_is_right(backend, number):
     case = draw(SEED, number)

@@ -101,10 +101,10 @@ def in_chains():
     for tool in TOOLS:
         for place, part in enumerate(PARTS):
             chain = place if tool == TOOLS[0] else len(PARTS) - 1 - place
-            yield pytest.param(tool, part, marks=pytest.mark.xdist_group(f"sanitizer {chain}"))
+            yield pytest.param(tool, part, marks=pytest.mark.chain(f"sanitizer {chain}"))
 
 
-@pytest.mark.parametrize(("tool", "part"), in_chains())
+@pytest.mark.parametrize(("tool", "part"), list(in_chains()))
 def test_compute_sanitizer_finds_nothing(tool, part):
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9"]
     command += [sys.executable, "-c", BEGINNING + PARTS[part]]

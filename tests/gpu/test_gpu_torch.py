@@ -282,6 +282,7 @@ def test_what_a_gpu_does_not_take_is_refused_in_a_sentence():
         hw4cli.torch.attention(*(x.repeat(1, 1, 1, 4) for x in (q, k, v)))
 
 
+@pytest.mark.chain("training")  # takes long
 def test_a_transformer_learns_the_same_as_with_torchs_attention_and_has_the_same_bits_again():
     sys.path.append(str(ROOT / "docs"))
     import train
