@@ -51,7 +51,7 @@ test-all: $(python_for_dev)  ## run all tests, the slow ones too: 25 minutes (gp
 
 # First most of them, side by side; then those that compare times, one after the other. NumPy needs no threads beside them.
 gpu-test: export OPENBLAS_NUM_THREADS = 1
-gpu-test: $(python_for_dev)  ## run the tests that need a GPU: 6 minutes on one H100 and 16 cores
+gpu-test: $(python_for_dev)  ## run the tests that need a GPU: 7 minutes on one H100 and 16 cores
 	$(PYTHON) -m pytest tests/gpu -n $(GPU_TEST_PROCESSES) --dist worksteal -m "not alone"; together=$$?; \
 	$(PYTHON) -m pytest tests/gpu -m alone && exit $$together
 

@@ -116,6 +116,34 @@ def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, variant, shape
     assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
+@pytest.mark.parametrize("warpgroups", [True, False])
+@pytest.mark.parametrize("shape", [(70, 1200, 64), (5, 6001, 64)], ids=str)
+@pytest.mark.parametrize("variant", SPLITTING)
+def test_a_hundred_runs_beside_other_work_give_the_same_bits(gpu, monkeypatch, variant, shape, warpgroups):
+    """Other processes test on this GPU, which takes it from the kernel at any instruction."""
+    import cupy
+
+    if warpgroups and not gpu.props.warpgroups:
+        pytest.skip("this GPU has no warp groups")
+    if gpu.props.cc < VARIANTS[variant].least_cc:
+        pytest.skip(f"{variant} needs compute capability {VARIANTS[variant].least_cc / 10}")
+    monkeypatch.setattr(gpu, "props", replace(gpu.props, warpgroups=warpgroups))
+    plan, inputs = gpu.plan(variant, Shape(*shape)), gpu.upload(random_block(*shape))
+    first, outputs = gpu.empty(shape), gpu.empty(shape)
+    gpu.compute(plan, inputs, first)
+    differ = {}
+    for run in range(100):
+        outputs.data.memset(0xFF, outputs.nbytes)
+        gpu.compute(plan, inputs, outputs)
+        wrong = first.view(cupy.uint32) != outputs.view(cupy.uint32)
+        if wrong.any():
+            differ[run] = (
+                [np.unique(axis.get()).tolist() for axis in cupy.nonzero(wrong)],
+                float(abs(first - outputs).max()),
+            )
+    assert not differ, f"in these runs these batches, rows and columns, by so much: {differ}"
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     B=st.integers(1, 40),
