@@ -62,7 +62,7 @@ def spliced(path: Path, folders: Sequence[Path]) -> str:
     def text_of(path: Path) -> str:
         lines = [f'#line 1 "{path.name}"']
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            included = INCLUDE.fullmatch(line)
+            included = INCLUDE.fullmatch(line) if line.startswith("#") else None
             places = [folder / included[1] for folder in folders] if included else []
             header = next((place for place in places if place.is_file()), None)
             if header is None:

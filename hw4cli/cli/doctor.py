@@ -2,19 +2,22 @@
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hw4cli.system.importing import BLAS_THREADS, Importing
-from hw4cli.terminal.options import folder_option, json_option, program_command
+from hw4cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
+from hw4cli.terminal.params import complete_cases, complete_workloads
 from hw4cli.text.words import counted, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.doctor.checks import Report
 
 SCHEMA = 1
+BAR_DELAY = 0.5  # seconds
 COLOURS = {"ok": "green", "warning": "yellow", "missing": "cyan"}
 MARK = len("missing  ")
 CANNOT = 3
@@ -33,21 +36,53 @@ WORDS = {
 
 
 @click.command()
+@click.argument("cases", nargs=-1, shell_complete=complete_cases)
 @folder_option("Where the cases are or will be (see hw4 gen).")
+@suite_option
 @click.option(
     "--measure",
     is_flag=True,
     help="Measure this machine's rates, and predict a large file's time on many GPUs and nodes.",
 )
+@click.option(
+    "--prepare",
+    is_flag=True,
+    help="Check nothing; compile all kernels that CASES (default: all thirty) or workloads may need on the GPUs here.",
+)
+@click.option(
+    "--workload",
+    "workloads",
+    multiple=True,
+    metavar="WORKLOAD",
+    shell_complete=complete_workloads,
+    help="With --prepare: arrays and their gradients, by a name or sizes (docs/workloads.md); may be given several "
+    "times.",
+)
+@causal_option("With --prepare: the cases are computed with --causal.")
 @json_option("doctor")
 @click.pass_context
-def doctor(ctx: click.Context, folder: Path, measure: bool, as_json: bool) -> int:
+def doctor(
+    ctx: click.Context,
+    cases: tuple[str, ...],
+    folder: Path,
+    measure: bool,
+    prepare: bool,
+    workloads: tuple[str, ...],
+    causal: bool,
+    as_json: bool,
+) -> int:
     """Check what this machine has and lacks for hw4, and show what to do about it.
 
     Runs a small case to see where `hw4 INPUTFILE OUTPUTFILE` runs. Exit status 0 if it runs, on the GPU or on the
     CPU; 3 if not. "warning" is a problem, with what to do; "missing" is not installed or not there, with what it is
     needed for.
+
+    With --prepare, kernels are compiled and kept, so that no first run has to do it: exit status 0 if all are there.
     """
+    _check_together(ctx, prepare, measure=measure, CASES=cases, workload=workloads, causal=causal)
+    if prepare:
+        compile_kernels(cases, workloads, causal, as_json)
+        return 0
     with Importing():
         from hw4cli.doctor.checks import run_checks
 
@@ -63,11 +98,40 @@ def doctor(ctx: click.Context, folder: Path, measure: bool, as_json: bool) -> in
     return 0 if report.target.on else CANNOT
 
 
+def _check_together(ctx: click.Context, prepare: bool, measure: bool, **only: object) -> None:
+    """Raise UsageError for what does not go together."""
+    if prepare and measure:
+        raise click.UsageError("--prepare and --measure do not go together", ctx)
+    for name, value in only.items():
+        if value and not prepare:
+            raise click.UsageError(f"{name if name.isupper() else f'--{name}'} needs --prepare", ctx)
+
+
+def compile_kernels(cases: tuple[str, ...], workloads: tuple[str, ...], causal: bool, as_json: bool) -> None:
+    """Compile what cases and workloads need, with a bar on a terminal, and say what was done."""
+    with Importing():
+        from hw4cli.arraylab.named import workload
+        from hw4cli.doctor.prepare import prepare
+        from hw4cli.problem import suite
+        from hw4cli.terminal.bar import Bar
+        from hw4cli.text.progress import Progress
+
+    named = [workload(text) for text in workloads]
+    chosen = suite.select(cases) if cases or not workloads else []
+    progress = Progress()
+    with Bar("compiling kernels", progress, BAR_DELAY):
+        prepared = prepare([case.as_causal(causal).shape for case in chosen], named, progress)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA, "prepared": [asdict(one) for one in prepared]}, indent=1))
+        return
+    for one in prepared:
+        done = f"{counted(one.compiled, 'kernel')} compiled in {one.seconds:.1f} s" if one.compiled else "nothing to do"
+        click.echo(printable(f"{one.gpu}: {done}, {one.there} were there, in {one.folder}"))
+
+
 def measurements(folder: Path) -> dict[str, Any]:
     """The machine's rates for files in a folder, and what they predict, as JSON."""
     with Importing():
-        from dataclasses import asdict
-
         from hw4cli.doctor.measure import measured
         from hw4cli.nodes.model import predicted
         from hw4cli.problem.shape import Shape

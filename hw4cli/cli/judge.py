@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,10 @@ from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complet
 from hw4cli.terminal.sections import Sections
 
 if TYPE_CHECKING:
+    from hw4cli.problem.suite import Case
     from hw4cli.scoring.record import Standing
 
-SECONDS = 60.0  # that compiling hw4's own kernels may take
+SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of one core for all thirty cases
 
 
 @click.command(
@@ -153,9 +154,10 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.terminal.casetable import CaseTable
 
     command, env = program_command(program, ctx)
-    if options["causal"] and program is None:
-        command = [*command, "run", "--causal"]
     plan = session_plan(ctx, JudgeOptions.of(options))
+    if program is None:
+        prepare_kernels(command, env, plan.cases, plan.settings.launcher)
+        command = [*command, "run", "--causal"] if options["causal"] else command
     plan = replace(plan, user=user or login(), command=command, output=options["output"])
     plan = replace(plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env))
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
@@ -163,33 +165,33 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         if options["secret_seeds"]:
             make_folder(options["output"])
             plan = prepare_cases(plan, options["output"], secret=True)
-        if program is None and not plan.settings.launcher:
-            compile_kernels(command, env)
         standing = judge_session(plan, table)
     return exit_status(standing)
 
 
-def compile_kernels(command: list[str], env: dict[str, str] | None) -> None:
-    """Run hw4 on a tiny file if no kernel is compiled yet, as a submission is built before its first case.
-
-    The run waits for the kernels that the assignment's other files need, too.
-    """
+def prepare_kernels(
+    command: Sequence[str], env: dict[str, str] | None, cases: "Sequence[Case]", launcher: Sequence[str] = ()
+) -> None:
+    """Have hw4, started by a command, compile all that these cases may need on the GPU here, or behind a launcher, as a
+    submission is built before its first case. On a terminal, its bar and messages are seen."""
     from hw4cli.device.gpu import nvidia_gpu_is_here
-    from hw4cli.device.machinecode import WAIT, kernel_cache
     from hw4cli.hip.device import amd_gpu_is_here
-    from hw4cli.problem.arrays import random_input, write_input
-    from hw4cli.problem.shape import Shape
 
-    folder = kernel_cache()
-    kept = "hw4-*.cubin" if nvidia_gpu_is_here() else "hw4-*.hsaco" if amd_gpu_is_here() else None
-    if kept is None or folder is None or any(folder.glob(kept)):
+    if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
         return
-    with tempfile.TemporaryDirectory(prefix="hw4-") as private:
-        tiny = write_input(Path(private, "in"), random_input(Shape(1, 128, 64), seed=0))
-        words = [*command, str(tiny), f"{tiny}.out"]
-        with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
-            env = {**(os.environ if env is None else env), WAIT: "1"}
-            subprocess.run(words, env=env, capture_output=True, timeout=SECONDS, check=False)
+    names = [case.name for case in cases]
+    causal = ["--causal"] if any(case.shape.causal for case in cases) else []
+    shown = None if os.isatty(2) else subprocess.DEVNULL
+    with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
+        subprocess.run(
+            [*launcher, *command, "doctor", "--prepare", *causal, *names],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=shown,
+            timeout=SECONDS,
+            check=False,
+        )
 
 
 def exit_status(standing: "Standing") -> int:

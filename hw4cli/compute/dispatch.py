@@ -3,11 +3,13 @@
 Speed is known beforehand, from measurements or by a rule for GPUs that nobody measured; the error depends on the
 group's own values, which are known when it has been read. So each group starts with a guess, and is computed again
 where its values ask for another kernel. Its answer is always that of the kernel that its own values ask for: the same
-file gives the same bytes, whatever ran when.
+file gives the same bytes, whatever ran when. But a small file does not wait for a compiler: then only kernels that are
+compiled when the run begins are asked, and FALLBACK (`is_ready`).
 """
 
 import math
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -19,11 +21,14 @@ from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.compute.tensor import integers_from
 from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import AbsMax, Magnitudes
+from hw4cli.problem.shape import AbsMax, Magnitudes, Shape
 from hw4cli.text.words import counted
 
 AUTO = "auto"
 ASKED = "asked for"
+# Operations, up to which FALLBACK, which compiles five times as fast as the fastest kernels, may stand in for one that
+# is not compiled: they take 0.2 s on a GPU that computes 0.1 TFLOP/s in double, 5 ms on an H100.
+STAND_IN_FLOPS = 2e10
 # For rows of at least so many keys, the kernel that is faster than those of FASTEST, by compute capability, padded head
 # size and whether rows have a mask (docs/ladder.md).
 LONG_ROWS: dict[tuple[int, int, bool], tuple[str, int]] = {
@@ -108,6 +113,11 @@ def auto_by_length(props: DeviceProperties, gpu: str, d: int) -> list[tuple[int,
     return [(1, *few), *([(least, *many)] if many != few else [])]
 
 
+def may_stand_in(shape: Shape) -> bool:
+    """Whether FALLBACK may answer instead of a kernel that is not compiled: it takes no longer than compiling would."""
+    return 4.0 * shape.B * shape.rows * shape.N * shape.d <= STAND_IN_FLOPS
+
+
 class Used(NamedTuple):
     """What came of a kernel: batches answered; the worst bound of its error; the same if no norms were known."""
 
@@ -133,7 +143,8 @@ class Choice:
     """The kernels for a run on one device, the preferred first and the most exact last, and what came of them.
 
     `allowed` is the error that the user asked for with --max-error, or None: then SAFE counts, and the last kernel
-    answers whatever it takes.
+    answers whatever it takes. `is_ready` says whether a kernel can be had at once: one that cannot leaves its groups to
+    the next that suffices. The last one is compiled where it is missing.
     """
 
     kernels: tuple[str, ...]
@@ -142,7 +153,9 @@ class Choice:
     N: int
     props: DeviceProperties
     allowed: float | None = None
+    is_ready: Callable[[str], bool] = lambda kernel: True
     used: dict[str, Used] = field(default_factory=dict)  # by kernel
+    _ready: dict[str, bool] = field(default_factory=dict)  # as it was when it was first asked for
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -154,6 +167,11 @@ class Choice:
     def first(self) -> str:
         """The kernel to start groups with before their magnitudes are known: right for the assignment's data."""
         return self._sufficient(uniform(self.d)) or self.kernels[-1]
+
+    @property
+    def preferred(self) -> str:
+        """The kernel to start groups with if all were ready."""
+        return next(self._enough(uniform(self.d)), self.kernels[-1])
 
     def kernel_for(self, found: Magnitudes | AbsMax) -> str:
         """The kernel that must answer a group as large as this, which is finite.
@@ -190,7 +208,10 @@ class Choice:
                 "`hw4 verify OUTPUT ANSWER` compares what it wrote with an answer"
             )
         answers = [f"{_batches(used.whole)} by {name}, {used.errors}" for name, used in self._in_order()]
-        return f"kernel: {', '.join(answers)}; allowed {self.limit:g}; preferred {self.kernels[0]}: {self.why}"
+        preferred = f"preferred {self.kernels[0]}: {self.why}"
+        if not self._can_be_had(self.kernels[0]):
+            preferred += ", but not compiled (`hw4 doctor --prepare` does it)"
+        return f"kernel: {', '.join(answers)}; allowed {self.limit:g}; {preferred}"
 
     def exceptions_sentence(self) -> str | None:
         """One sentence if batches needed a more exact kernel than was to be expected, else None."""
@@ -205,8 +226,18 @@ class Choice:
         )
 
     def _sufficient(self, found: Magnitudes | AbsMax) -> str | None:
+        return next((kernel for kernel in self._enough(found) if self._can_be_had(kernel)), None)
+
+    def _enough(self, found: Magnitudes | AbsMax) -> Iterator[str]:
         limits = (self.d, self.N, self.props, self.limit)
-        return next((kernel for kernel in self.kernels if suffices(kernel, found, *limits)), None)
+        return (kernel for kernel in self.kernels if suffices(kernel, found, *limits))
+
+    def _can_be_had(self, kernel: str) -> bool:
+        """Whether a kernel is ready, or the last. It stays so: the same values get the same kernel in all groups."""
+        with self._lock:
+            if kernel not in self._ready:
+                self._ready[kernel] = kernel == self.kernels[-1] or self.is_ready(kernel)
+            return self._ready[kernel]
 
     def _bound(self, kernel: str, found: Magnitudes | AbsMax) -> float:
         return bound(kernel, found, self.d, self.N, self.props)

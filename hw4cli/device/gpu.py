@@ -59,6 +59,7 @@ class Gpu:
     _compiling = threading.RLock()
 
     def __init__(self) -> None:
+        kept = kernel_cache(os.R_OK)  # before cupy is given one that it can write
         self.cupy = import_cupy()
         runtime = self.cupy.cuda.runtime
         is_here, nowhere = (amd_gpu_is_here, NO_AMD_GPU) if runtime.is_hip else (nvidia_gpu_is_here, NO_NVIDIA_GPU)
@@ -71,7 +72,7 @@ class Gpu:
             why = cuda_message(error) if is_here() else nowhere  # without a driver, CUDA blames its version
             raise MachineError(f"no GPU can be used: {why}") from None
         self.name: str = facts["name"].decode()
-        folder = kernel_cache() if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") in ("", "0") else None
+        folder = kept if os.environ.get("CUPY_CACHE_IN_MEMORY", "0") in ("", "0") else None
         self.code = MachineCode(self.props.cc, runtime.driverGetVersion(), folder, gfx=self.props.gfx)
         self.companions: Callable[[], Iterable[Plan]] = tuple  # of a plan that must be compiled
         self._variant = cache(_variant)  # a user's file is read once

@@ -116,13 +116,14 @@ def emulated(kernel: str, max_error: float | None) -> OpenDevice:
     return open_device
 
 
-def cuda(kernel: str, max_error: float | None, number: int = 0) -> OpenDevice:
-    """A GPU as a device, with a kernel of the ladder or "auto". Opening raises MachineError if there is none."""
+def cuda(kernel: str, max_error: float | None, number: int = 0, alone: bool = True) -> OpenDevice:
+    """A GPU as a device, with a kernel of the ladder or "auto"; `alone`: it computes the whole file. Opening raises
+    MachineError if there is none."""
 
     def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.cudadevice import CudaDevice
 
-        device = CudaDevice(kernel, max_error, shape, layout, timeline, number)
+        device = CudaDevice(kernel, max_error, shape, layout, timeline, number, alone)
         return device, device.choice
 
     return open_device
@@ -135,7 +136,10 @@ def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, pro
         from hw4cli.stream.gpus import chosen, count_here, of_process, speed
 
         numbers = of_process(chosen(gpus, count_here()), place, processes)[: most_gpus(gpus, shape)]
-        return [Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number), number) for number in numbers]
+        return [
+            Member(f"GPU {number}", speed(number), cuda(kernel, max_error, number, alone=False), number)
+            for number in numbers
+        ]
 
     return members
 

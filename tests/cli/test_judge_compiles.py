@@ -1,47 +1,54 @@
 """`hw4 judge` of hw4 itself has the kernels compiled before the first case, as a submission is built before."""
 
+import json
 import sys
 
 import pytest
 
-from hw4cli.cli.judge import compile_kernels
+from hw4cli.cli.judge import prepare_kernels
 from hw4cli.device import gpu
-from hw4cli.problem.casefile import InputFile
+from hw4cli.problem import suite
+
+CASES = suite.select(["t01", "t10"])
+# Stands for hw4: notes how it was started.
+NOTES = "import json, os, sys; json.dump([sys.argv[2:], os.environ.get('CUPY_CACHE_DIR')], open(sys.argv[1], 'w'))"
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
-    """Where a kernel cache is, and the shapes of the files that a program was run on."""
-    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / "kernels"))
+def asked(tmp_path, monkeypatch):
+    """What a judge asks hw4 for, with the words that it starts it by, and the cache that hw4 has; None if nothing."""
     monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
-    copy = "import os, shutil, sys; os.environ['HW4_WAIT_FOR_KERNELS'] and shutil.copy(sys.argv[1], sys.argv[3])"
+    notes = tmp_path / "notes"
 
-    def run(number=0):
-        seen = tmp_path / f"seen{number}"
-        compile_kernels([sys.executable, "-c", copy.replace("sys.argv[3]", repr(str(seen)))], None)
-        if not seen.exists():
-            return None
-        with InputFile(seen) as inputs:
-            return str(inputs.shape)
+    def ask(cases=CASES, launcher=(), env=None):
+        prepare_kernels([sys.executable, "-c", NOTES, str(notes)], env, cases, launcher)
+        return json.loads(notes.read_text()) if notes.exists() else None
 
-    return run
+    return ask
 
 
-def test_a_tiny_file_is_computed_once_where_no_kernel_is_compiled_by_a_run_that_waits_for_all(runs):
-    assert runs() == "(1, 128, 64)"
+def test_what_the_cases_need_is_compiled_whatever_the_cache_holds(asked, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    (tmp_path / "hw4-0123.cubin").touch()  # of another case, or another build
+    assert asked() == [["doctor", "--prepare", "t01", "t10"], str(tmp_path)]
 
 
-def test_nothing_is_run_where_kernels_are_compiled(runs, tmp_path):
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels/hw4-0123.cubin").touch()
-    assert runs() is None
+def test_into_the_cache_that_the_judged_program_has(asked):
+    assert asked(env={"CUPY_CACHE_DIR": "/its/own"})[1] == "/its/own"
 
 
-def test_nothing_is_run_without_a_gpu(runs, monkeypatch):
+def test_causal_cases_have_kernels_of_their_own(asked):
+    words, _ = asked([case.as_causal() for case in CASES])
+    assert words == ["doctor", "--prepare", "--causal", "t01", "t10"]
+
+
+def test_nothing_is_asked_for_without_a_gpu_but_behind_a_launcher_that_may_have_one(asked, monkeypatch):
     monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: False)
-    assert runs() is None
+    assert asked() is None
+    assert asked(launcher=["env"])[0] == ["doctor", "--prepare", "t01", "t10"]
 
 
-def test_a_program_that_fails_is_left_to_the_cases(runs):
-    compile_kernels(["/nonexistent/hw4"], None)
-    compile_kernels([sys.executable, "-c", "raise SystemExit(3)"], None)
+def test_what_is_wrong_is_left_to_the_cases(monkeypatch):
+    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    prepare_kernels(["/nonexistent/hw4"], None, CASES)
+    prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES)

@@ -1,8 +1,16 @@
 """The kernels' machine code: found where it was kept, compiled where it was not, several kernels at the same time."""
 
+import errno
+import fcntl
+import json
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +21,7 @@ from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.nvrtc import find
 from hw4cli.errors import CompileError, MachineError
+from hw4cli.problem import cpu
 from hw4cli.problem.shape import Shape
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
@@ -80,13 +89,115 @@ def test_on_one_core_no_companion_is_waited_for(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_who_asks_for_it_waits_for_all_companions_however_few_cores_there_are(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(machinecode, "workers", lambda: 1)
-    monkeypatch.setenv(machinecode.WAIT, "1")
-    kernels = code_in(tmp_path)
-    kernels.get(naive(4), lambda: [naive(8), naive(12)])
-    kernels.finish(0)
-    assert len(list(tmp_path.iterdir())) == 3
+def test_any_number_of_kernels_is_compiled_and_kept_and_each_is_reported(tmp_path, kept):
+    kernels, reported = code_in(tmp_path), []
+    wanted = [naive(d) for d in (4, 8, 12)]
+    kernels.compile_all(wanted, reported.append)
+    assert sorted(reported) == sorted(wanted)
+    assert kernels.missing(wanted) == []
+    assert code_in(tmp_path).get(naive(4)) == kept[1]
+
+
+def test_one_that_does_not_compile_is_missing_afterwards(tmp_path):
+    kernels, wrong = code_in(tmp_path), ("naive", ("-DD=4",))
+    kernels.compile_all([wrong, naive(4)], lambda kernel: None)
+    assert kernels.missing([naive(4), wrong]) == [wrong]
+
+
+def test_ctrl_c_ends_all_that_compile(tmp_path, monkeypatch):
+    started = []
+
+    def start(self, kernel):
+        started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        if len(started) == 2:
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(cpu, "workers", lambda: 2)
+    monkeypatch.setattr(MachineCode, "start", start)
+    with pytest.raises(KeyboardInterrupt):
+        code_in(tmp_path).compile_all([naive(4), naive(8), naive(12)], lambda kernel: None)
+    assert [helper.returncode for helper in started] == [-9, -9]
+
+
+def test_what_is_compiled_apart_is_kept_though_who_asked_for_it_has_ended(tmp_path):
+    words = (
+        "import sys; from hw4cli.device.machinecode import MachineCode; from pathlib import Path; import json\n"
+        "order = [(name, tuple(options)) for name, options in json.loads(sys.argv[2])]\n"
+        "print(MachineCode(90, 13000, Path(sys.argv[1])).start(*order, apart=True).pid)"
+    )
+    order = json.dumps([naive(4), naive(8)])
+    command = [sys.executable, "-c", words, str(tmp_path), order]
+    # The pipe's reader gets its end when the asking process ends: the other one holds no stream of it.
+    found = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    pid = int(found.stdout)
+    deadline = time.monotonic() + 120
+    while code_in(tmp_path).missing([naive(4), naive(8)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert code_in(tmp_path).missing([naive(4), naive(8)]) == []
+    assert pid > 0
+
+
+def test_only_one_process_compiles_apart_for_a_cache(tmp_path):
+    with locked(tmp_path):
+        assert code_in(tmp_path).start(naive(4), apart=True).wait(120) == 0
+        assert code_in(tmp_path).missing([naive(4)]) == [naive(4)]
+    assert code_in(tmp_path).start(naive(4), apart=True).wait(120) == 0
+    assert code_in(tmp_path).missing([naive(4)]) == []
+
+
+@contextmanager
+def locked(folder):
+    """A process that compiles apart for a folder is at work."""
+    number = os.open(folder, os.O_RDONLY)
+    fcntl.flock(number, fcntl.LOCK_EX)
+    yield
+    os.close(number)
+
+
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """A cache folder in which nothing can be written any more, and a place for temporary files in which it can."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(place))
+    write = Path.write_bytes
+
+    def write_elsewhere(path, data):
+        if path.is_relative_to(tmp_path / "full"):
+            write(path, b"")
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_elsewhere)
+    (tmp_path / "full").mkdir()
+    return tmp_path / "full"
+
+
+def test_where_the_cache_is_full_kernels_are_kept_in_the_private_temporary_folder(full, monkeypatch):
+    code = code_in(full).get(naive(4))
+    assert list(full.iterdir()) == []
+    monkeypatch.setattr(MachineCode, "compile", None)
+    assert code_in(full).get(naive(4)) == code
+    [private] = (full.parent / "tmp").iterdir()
+    assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_private_folder_of_somebody_else_is_neither_read_nor_written(full, monkeypatch):
+    code_in(full).get(naive(4))
+    mine = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    (full.parent / "tmp" / f"hw4-kernels-{os.getuid()}").symlink_to(next((full.parent / "tmp").iterdir()))
+    assert code_in(full).missing([naive(4)]) == [naive(4)]
+
+
+def test_a_cache_that_can_only_be_read_still_serves(tmp_path, kept, monkeypatch):
+    folder, code = kept
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(folder))
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    assert machinecode.kernel_cache(os.R_OK) == folder
+    assert machinecode.kernel_cache() != folder
+    assert code_in(folder).get(naive(4)) == code
 
 
 def test_a_companion_that_takes_too_long_is_ended(tmp_path, monkeypatch, kept):

@@ -136,7 +136,7 @@ class RecordingGpu:
     name, props = MACHINE.gpu, DEVICES[90]
 
     def __init__(self):
-        self.code = SimpleNamespace(driver=MACHINE.driver, compiler_id=MACHINE.compiler)
+        self.code = SimpleNamespace(driver=MACHINE.driver, compiler_id=MACHINE.compiler, is_kept=lambda kernel: True)
         runtime = SimpleNamespace(memGetInfo=lambda: (1 << 34, 1 << 34))
         self.cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
 

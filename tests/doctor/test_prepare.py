@@ -1,0 +1,169 @@
+"""`hw4 doctor --prepare`: no first run has to compile anything, of files, of arrays, of their gradients."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+import hw4cli.doctor.prepare
+from hw4cli.arraylab.named import named, workload
+from hw4cli.arrays.kernels16 import plan16
+from hw4cli.cli import run_command
+from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.gpu import kernel_of
+from hw4cli.device.machinecode import MachineCode
+from hw4cli.doctor.prepare import plans_of_arrays, prepare
+from hw4cli.errors import MachineError
+from hw4cli.gradients import choice
+from hw4cli.problem.shape import Shape
+from hw4cli.stream.kernels import plans_of_file
+from hw4cli.text.progress import Progress
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with GPUs of some kinds, on which compiling takes no time; the kernels that are in the cache."""
+    kept = set()
+
+    def start(self, kernel):
+        kept.add((self.cc, kernel))
+        return SimpleNamespace(wait=lambda seconds: 0)
+
+    monkeypatch.setattr(MachineCode, "start", start)
+    monkeypatch.setattr(MachineCode, "is_kept", lambda self, kernel: (self.cc, kernel) in kept)
+    monkeypatch.setattr(
+        MachineCode, "missing", lambda self, kernels: [k for k in dict.fromkeys(kernels) if not self.is_kept(k)]
+    )
+
+    def has(*gpus, folder=tmp_path):
+        current = iter([])
+
+        def gpu():
+            name, cc = next(current)
+            return SimpleNamespace(name=name, props=DEVICES[cc], code=MachineCode(cc, 13000, folder))
+
+        def count():
+            nonlocal current
+            current = iter(gpus)
+            return len(gpus)
+
+        device = SimpleNamespace(use=lambda: None)
+        cupy = SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: device))
+        monkeypatch.setattr(hw4cli.doctor.prepare, "Gpu", gpu)
+        monkeypatch.setattr(hw4cli.doctor.prepare, "count_here", count)
+        monkeypatch.setattr(hw4cli.doctor.prepare, "import_cupy", lambda: cupy)
+        return kept
+
+    return has
+
+
+H200, H100, GTX = ("NVIDIA H200", 90), ("NVIDIA H100 80GB HBM3", 90), ("NVIDIA GeForce GTX 1060", 61)
+
+
+def test_all_thirty_cases_by_default_and_what_is_there_is_not_compiled_again(machine, capsys):
+    machine(H200)
+    assert run_command(["doctor", "--prepare"]) == 0
+    assert run_command(["doctor", "--prepare"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("NVIDIA H200: 20 kernels compiled in ")
+    assert second.startswith("NVIDIA H200: nothing to do, 20 were there, in ")
+
+
+def test_some_cases_whatever_else_the_cache_holds(machine):
+    gpu = SimpleNamespace(name=H200[0], props=DEVICES[90], code=SimpleNamespace(driver=13000, compiler_id=""))
+    kept = machine(H200)
+    assert run_command(["doctor", "--prepare", "t01"]) == 0
+    assert run_command(["doctor", "--prepare", "t10", "--causal"]) == 0
+    for shape in (Shape(320, 128, 32), Shape(10, 2048, 64, causal=True)):
+        assert {(90, kernel_of(plan)) for plan in plans_of_file(shape, gpu)} <= kept
+    assert not {(90, kernel_of(plan)) for plan in plans_of_file(Shape(10, 2048, 64), gpu)} <= kept
+
+
+def test_gpus_of_each_kind_have_their_own(machine, capsys):
+    kept = machine(H200, H200, GTX)
+    assert run_command(["doctor", "--prepare", "t01", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [one["gpu"] for one in document["prepared"]] == [H200[0], GTX[0]]
+    assert {cc for cc, _ in kept} == {90, 61}
+
+
+@pytest.mark.parametrize("name", named())
+def test_a_workload_with_its_gradients(machine, name):
+    kept, work = machine(H200), workload(name).work
+    assert run_command(["doctor", "--prepare", "--workload", name]) == 0
+    compiled = {kernel for _, kernel in kept}
+    assert kernel_of(choice.plan(work, DEVICES[90])) in compiled
+    if work.dtype != "float32":
+        assert kernel_of(plan16(work, DEVICES[90])) in compiled
+    else:
+        assert {"split", "exact", "flash", "float64"} <= {variant for variant, _ in compiled}
+
+
+def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):
+    work = workload("B=2 H=16 KVH=4 N=300 d=64 dtype=fp32").work
+    plans = {kernel_of(plan) for plan in plans_of_arrays(work, DEVICES[90], "NVIDIA H200")}
+    from hw4cli.problem.shape import Oblong
+
+    assert kernel_of(VARIANTS["split"].plan(Oblong(8, 300, 64, False, 1200), DEVICES[90])) in plans
+    assert kernel_of(VARIANTS["split"].plan(Oblong(32, 300, 64, False, 300), DEVICES[90])) in plans
+
+
+def test_cases_and_workloads_together(machine):
+    kept = machine(H100)
+    assert run_command(["doctor", "--prepare", "t02", "--workload", "lm8k"]) == 0
+    assert {"split", "half", "float64"} <= {variant for _, (variant, _) in kept}
+
+
+def test_without_a_gpu_it_says_so(capsys):
+    assert run_command(["doctor", "--prepare"]) == 3
+    assert capsys.readouterr().err.startswith("hw4: no GPU can be used: ")
+
+
+def test_where_no_kernel_can_be_kept_it_says_so_before_compiling(machine, capsys):
+    kept = machine(H200, folder=None)
+    assert run_command(["doctor", "--prepare"]) == 3
+    assert "CUPY_CACHE_IN_MEMORY is set, or no folder can be written" in capsys.readouterr().err
+    assert not kept
+
+
+def test_a_kernel_that_is_not_there_afterwards_is_an_error_with_its_reason(machine, monkeypatch):
+    machine(GTX)
+    monkeypatch.setattr(MachineCode, "start", lambda self, kernel: SimpleNamespace(wait=lambda seconds: 1))
+    monkeypatch.setattr(MachineCode, "compile", lambda self, kernel: b"")
+    with pytest.raises(MachineError, match=r"compiled kernels cannot be kept in .*: make room there"):
+        prepare([Shape(1, 128, 64)], [], Progress())
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["t01"], "CASES needs --prepare"),
+        (["--workload", "lm8k"], "--workload needs --prepare"),
+        (["--causal"], "--causal needs --prepare"),
+        (["--prepare", "--measure"], "--prepare and --measure do not go together"),
+        (["--prepare", "t99"], "t99"),
+        (["--prepare", "--workload", "lm9k"], "there is no workload 'lm9k'"),
+    ],
+)
+def test_what_does_not_go_together_or_does_not_exist_is_refused(words, problem, capsys):
+    assert run_command(["doctor", *words]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_kernels_are_really_compiled_with_nvrtc(tmp_path, monkeypatch):
+    pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
+    gpu = SimpleNamespace(name=GTX[0], props=DEVICES[80], code=MachineCode(80, 13000, tmp_path))
+    cupy = SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: SimpleNamespace(use=lambda: None)))
+    monkeypatch.setattr(hw4cli.doctor.prepare, "Gpu", lambda: gpu)
+    monkeypatch.setattr(hw4cli.doctor.prepare, "count_here", lambda: 1)
+    monkeypatch.setattr(hw4cli.doctor.prepare, "import_cupy", lambda: cupy)
+    shape, progress = Shape(1, 8, 4), Progress()
+    [done] = prepare([shape], [], progress)
+    assert progress.done == progress.total == done.compiled == len(list(tmp_path.iterdir()))
+    plans = {kernel_of(plan) for plan in plans_of_file(shape, gpu)}
+    assert code_of(tmp_path).missing(plans) == []
+
+
+def code_of(folder):
+    return MachineCode(80, 13000, folder)
