@@ -34,7 +34,8 @@ HIP_ARCH ?= gfx90a
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(python_for_run)  ## install, make cases, compute them, judge them
+demo: $(python_for_run)  ## install, compile kernels where there is a GPU, make cases, compute them, judge them
+	$(if $(cuda_extra),$(hw4) doctor --prepare)
 	$(hw4) gen t01 t10
 	$(hw4) testcases/t01 testcases/demo-t01.out
 	$(hw4) testcases/t10 testcases/demo-t10.out --timing

@@ -151,7 +151,7 @@ class Runs:
             command = [*prefix, *HW4, str(self.cases / case), str(output), "--quiet"]
             running.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL))
         for process, began in zip(running, begun, strict=True):
-            if process.wait(120):
+            if process.wait():  # with a time limit, it would look every 50 ms
                 raise RuntimeError(f"hw4 failed on {case}")
             taken.append(time.perf_counter() - began)
         expected = np.fromfile(self.cases / f"{case}.out", "<f4")
@@ -181,7 +181,7 @@ class Runs:
             command = [*HW4, "judge", "--dir", str(self.cases), "--json"]
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             seconds = time.perf_counter() - began
-        [user] = json.loads(done.stdout)["users"] if done.stdout else [{}]
+        [user] = json.loads(done.stdout)["standings"] if done.stdout else [{}]
         cases = user.get("results", [])
         shares = {one["case"]: one["wall"] / suite.cases()[one["case"]].limit for one in cases if one.get("wall")}
         worst = max(shares, key=lambda name: shares[name], default="")

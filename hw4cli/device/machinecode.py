@@ -192,12 +192,13 @@ def kernel_cache(access: int = os.W_OK) -> Path | None:
     It is CUPY_CACHE_DIR or under the home; or a private temporary folder where that cannot be written (or, with R_OK as
     the access, not even read); or None.
     """
-    default = Path(os.environ.get("HOME", "/nonexistent")) / ".cupy" / "kernel_cache"
-    wanted = Path(os.environ.get("CUPY_CACHE_DIR") or default)
-    with suppress(OSError):
-        wanted.mkdir(parents=True, exist_ok=True)
-        if os.access(wanted, access):
-            return wanted
+    named, home = os.environ.get("CUPY_CACHE_DIR"), os.environ.get("HOME")
+    if named or home:
+        wanted = Path(named or f"{home}/.cupy/kernel_cache")
+        with suppress(OSError):
+            wanted.mkdir(parents=True, exist_ok=True)
+            if os.access(wanted, access):
+                return wanted
     return spare_folder(make=True)
 
 

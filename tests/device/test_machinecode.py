@@ -191,6 +191,15 @@ def test_a_private_folder_of_somebody_else_is_neither_read_nor_written(full, mon
     assert code_in(full).missing([naive(4)]) == [naive(4)]
 
 
+def test_without_a_home_kernels_are_kept_in_the_private_temporary_folder(tmp_path, monkeypatch):
+    """Root could make a home for itself, in which nobody would look."""
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    for name in ("HOME", "CUPY_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    assert machinecode.kernel_cache() == tmp_path / f"hw4-kernels-{os.getuid()}"
+    assert not Path("/nonexistent").exists()
+
+
 def test_a_cache_that_can_only_be_read_still_serves(tmp_path, kept, monkeypatch):
     folder, code = kept
     monkeypatch.setenv("CUPY_CACHE_DIR", str(folder))
