@@ -36,6 +36,15 @@ def code_in(folder, cc=90):
     return MachineCode(cc, 13000, folder)
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    """Where temporary files are, and what cannot be kept elsewhere."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))  # for processes
+    return folder
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A folder with one kernel's code, and the code."""
@@ -157,10 +166,7 @@ def locked(folder):
 
 @pytest.fixture
 def full(tmp_path, monkeypatch):
-    """A cache folder in which nothing can be written any more, and a place for temporary files in which it can."""
-    place = tmp_path / "tmp"
-    place.mkdir()
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(place))
+    """A cache folder in which nothing can be written any more."""
     write = Path.write_bytes
 
     def write_elsewhere(path, data):
@@ -174,29 +180,28 @@ def full(tmp_path, monkeypatch):
     return tmp_path / "full"
 
 
-def test_where_the_cache_is_full_kernels_are_kept_in_the_private_temporary_folder(full, monkeypatch):
+def test_where_the_cache_is_full_kernels_are_kept_in_the_private_temporary_folder(full, temporary, monkeypatch):
     code = code_in(full).get(naive(4))
     assert list(full.iterdir()) == []
     monkeypatch.setattr(MachineCode, "compile", None)
     assert code_in(full).get(naive(4)) == code
-    [private] = (full.parent / "tmp").iterdir()
+    [private] = temporary.iterdir()
     assert private.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_private_folder_of_somebody_else_is_neither_read_nor_written(full, monkeypatch):
+def test_a_private_folder_of_somebody_else_is_neither_read_nor_written(full, temporary, monkeypatch):
     code_in(full).get(naive(4))
     mine = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
-    (full.parent / "tmp" / f"hw4-kernels-{os.getuid()}").symlink_to(next((full.parent / "tmp").iterdir()))
+    (temporary / f"hw4-kernels-{os.getuid()}").symlink_to(next(temporary.iterdir()))
     assert code_in(full).missing([naive(4)]) == [naive(4)]
 
 
-def test_without_a_home_kernels_are_kept_in_the_private_temporary_folder(tmp_path, monkeypatch):
+def test_without_a_home_kernels_are_kept_in_the_private_temporary_folder(temporary, monkeypatch):
     """Root could make a home for itself, in which nobody would look."""
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     for name in ("HOME", "CUPY_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
-    assert machinecode.kernel_cache() == tmp_path / f"hw4-kernels-{os.getuid()}"
+    assert machinecode.kernel_cache() == temporary / f"hw4-kernels-{os.getuid()}"
     assert not Path("/nonexistent").exists()
 
 
