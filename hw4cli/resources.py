@@ -3,14 +3,22 @@
 In a wheel they lie inside the package; in a source tree (and an editable install) beside it.
 """
 
+import os
 import re
+import site
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parent
+# Where the Pythons of a system keep packages.
+SITES = (
+    *("usr/lib/python3*/*-packages", "usr/local/lib/python3*/*-packages"),
+    *("opt/*/lib/python3*/site-packages", "opt/*/envs/*/lib/python3*/site-packages"),
+)
 INCLUDE = re.compile(r'#include "([\w.]+)"')
-IMPORT_PATH = str(_PACKAGE.parent)  # what makes this very package importable, also where it is not installed
+IMPORT_PATH = str(PACKAGE.parent)  # what makes this very package importable, also where it is not installed
 
 
 def python_command(module: str, *flags: str) -> list[str]:
@@ -21,8 +29,24 @@ def python_command(module: str, *flags: str) -> list[str]:
 
 def data_path(name: str) -> Path:
     """The path of a data file such as "kernels/flash.cu", in a wheel or a source tree."""
-    inside = _PACKAGE / name
-    return inside if inside.exists() else _PACKAGE.parent / name
+    inside = PACKAGE / name
+    return inside if inside.exists() else PACKAGE.parent / name
+
+
+@cache
+def installations() -> list[Path]:
+    """The folders of this package that a program of this machine might find: this one, and those of other Pythons."""
+    folders = [*map(Path, sys.path), Path(site.getusersitepackages())]
+    for pattern in SITES:
+        folders += Path("/").glob(pattern)
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        folders += Path(os.environ.get(variable) or "/nowhere").glob("lib/python3*/site-packages")
+    return [PACKAGE, *dict.fromkeys(path for folder in folders if os.path.isdir(path := folder / PACKAGE.name))]  # noqa: PTH112
+
+
+def source_tree() -> Path | None:
+    """The folder of the source tree that this package lies in; None if it is installed."""
+    return PACKAGE.parent if (PACKAGE.parent / "pyproject.toml").is_file() else None
 
 
 def has_solution() -> bool:
@@ -79,4 +103,4 @@ def spliced(path: Path, folders: Sequence[Path]) -> str:
 
 def own_files() -> list[Path]:
     """The package's modules and kernels: all that makes hw4 compute what it computes."""
-    return sorted([*_PACKAGE.rglob("*.py"), *data_path("kernels").glob("*.cu*"), *data_path("kernels/hip").iterdir()])
+    return sorted([*PACKAGE.rglob("*.py"), *data_path("kernels").glob("*.cu*"), *data_path("kernels/hip").iterdir()])

@@ -38,7 +38,7 @@ SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of o
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
-        "Where it runs": ["sandbox", "run_as", "pass_env", "srun", "launcher"],
+        "Where it runs": ["sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
         "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
@@ -66,6 +66,14 @@ SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of o
     "bwrap, or nothing is run]",
 )
 @click.option("--run-as", metavar="USER", help="As root: the user of programs.  [default: root; of a class nobody]")
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    type=click.Path(exists=True),
+    metavar="PATH",
+    help="Show programs and builds in the sandbox this file or folder, too, read-only; may be given several times.",
+)
 @click.option(
     "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
 )
@@ -159,7 +167,9 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         prepare_kernels(command, env, plan.cases, plan.settings.launcher)
         command = [*command, "run", "--causal"] if options["causal"] else command
     plan = replace(plan, user=user or login(), command=command, output=options["output"])
-    plan = replace(plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env))
+    plan = replace(
+        plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env, own=program is None)
+    )
     with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
         if options["secret_seeds"]:

@@ -23,6 +23,7 @@ from hw4cli.problem.errormap import ErrorMap
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, ranges
 from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
+from hw4cli.resources import installations
 from hw4cli.runner.confine import Confinement
 from hw4cli.runner.gpuneed import ABSENT
 from hw4cli.runner.gpuwatch import GpuUsage
@@ -47,7 +48,8 @@ class RunSettings:
 
     `env`: the environment from which the program's is made, if not the judge's; `sandbox`: "none" or "bwrap";
     `contained`: without a sandbox, the program still has a process namespace of its own; `run_as`: the program's user,
-    "" for the judge's; `hidden`: folders that the sandbox hides; `launcher`: a command, such as srun with options, that
+    "" for the judge's; `hidden`: folders that the sandbox hides; `mounts`: paths that it shows; `own`: the program is
+    hw4 itself, whose modules are hidden otherwise; `launcher`: a command, such as srun with options, that
     starts each run; `repeat`: the number of this run of the case; `parent`: where private folders are made (None: the
     judge chooses; behind a launcher, the machines must share it); `pass_env`: further variables for the program;
     `watch`: watches the files of all cases, not only of this one; `say` gets messages while the judge waits."""
@@ -58,6 +60,8 @@ class RunSettings:
     contained: bool = False
     run_as: str = ""
     hidden: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
+    own: bool = False
     launcher: tuple[str, ...] = ()
     repeat: int = 0
     parent: Path | None = None
@@ -68,7 +72,8 @@ class RunSettings:
     def confinement(self, cases: Path) -> Confinement:
         """How a program or a build is isolated; the folder of the cases is hidden, too."""
         kind = "processes" if self.contained and self.sandbox == "none" else self.sandbox
-        return Confinement(kind, self.run_as, (*self.hidden, str(cases.absolute())))
+        own = () if self.own else map(str, installations())
+        return Confinement(kind, self.run_as, (*self.hidden, *own, str(cases.absolute())), self.mounts)
 
 
 def compare_files(output: Path, answer: Path, comparison: Comparison) -> Comparison:
@@ -143,7 +148,8 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     check_case(case, folder)
     source, answer = case.input_path(folder), case.answer_path(folder)
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
-    with staged(source, case.shape.output_bytes, parent, account(settings.run_as)) as stage:
+    mounted = settings.sandbox == "bwrap"
+    with staged(source, case.shape.output_bytes, parent, account(settings.run_as), mounted) as stage:
         run, usage = _run(case, stage, command, answer, settings)
         attempt = _measured(replace(attempt, staged=stage.kind), run, usage)
         judged = attempt if run.killed else _check_output(attempt, run, case, stage, folder)

@@ -222,8 +222,7 @@ def build_program(
         if any((copy / name).is_file() for name in MAKEFILES):
             remove(copy / PROGRAM)  # a prebuilt program may be for another machine
             _run_make(results, limit, confinement, cases, pass_env)
-        if account(confinement.run_as):
-            take_back(copy)
+        take_back(copy)
         _check(program, submission)
     except (Hw4Error, BrokenError, OSError, RecursionError) as error:
         with SignalsDeferred():
@@ -303,8 +302,8 @@ def _copy(submission: Submission, target: Path) -> None:
             raise MachineError(
                 f"{target.parent} has {free:,} bytes free, and its submission {submission.contents.size:,}"
             )
-        shutil.copytree(submission.folder, target, symlinks=True)
-        subprocess.run(["chmod", "-R", "u+rwX", "--", target], check=False, capture_output=True)
+        shutil.copytree(submission.folder, target, symlinks=True, copy_function=_copy_file)
+        subprocess.run(["chmod", "-R", "u+rwX,ug-s,go-w", "--", target], check=False, capture_output=True)
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
@@ -317,6 +316,16 @@ def _copy(submission: Submission, target: Path) -> None:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
+def _copy_file(source: str, target: str, *, follow_symlinks: bool = True) -> None:
+    """As shutil.copy2, but a file that would run as its owner (setuid), who is the judge's user now, does not become
+    one even for a moment."""
+    shutil.copyfile(source, target, follow_symlinks=follow_symlinks)
+    status = Path(source).stat(follow_symlinks=follow_symlinks)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=follow_symlinks)
+    if stat.S_ISREG(status.st_mode):
+        Path(target).chmod(status.st_mode & 0o777)
+
+
 def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path, pass_env: Sequence[str]) -> None:
     """Run `make hw4` in the copy, and write its output into build.txt. BrokenError if it fails."""
     make = shutil.which("make")
@@ -325,10 +334,12 @@ def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path
     folder = (results / COPY).resolve()
     # Both streams are one, so that the compiler's messages stay in order.
     command = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
-    with private_folder(Path(tempfile.gettempdir())) as root:
+    user = account(confinement.run_as)
+    closed = user is None or confinement.sandbox == "bwrap"
+    with private_folder(Path(tempfile.gettempdir()), closed) as root:
         scratch = root / "tmp"
         scratch.mkdir(mode=0o700)
-        if user := account(confinement.run_as):
+        if user:
             user.give(scratch)
             give_all(folder, user)
         env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)

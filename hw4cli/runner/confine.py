@@ -20,11 +20,12 @@ UNPRIVILEGED = Account("root without its privileges", 0, 0, (0,))
 class Confinement:
     """How a program is isolated. `sandbox` is "none"; "processes": a process namespace of its own, but all files are
     visible; or "bwrap": only the system's files and its own are visible, and none in the `hidden` folders. `run_as` is
-    the user it runs as, "" for the judge's own."""
+    the user it runs as, "" for the judge's own; `mounts` are further paths that are visible, read-only."""
 
     sandbox: str = "none"
     run_as: str = ""
     hidden: tuple[str, ...] = ()
+    mounts: tuple[str, ...] = ()
 
     def check(self) -> Account | None:
         """The user to run as. Raises MachineError or InputError if this machine cannot isolate programs so."""
@@ -60,7 +61,9 @@ def run(
     user = confinement.check()
     hidden = [Path(folder) for folder in confinement.hidden]
     command = [_without_links(argument) for argument in command]
-    visible = sandbox.visible_paths(command, env, hidden) if confinement.sandbox == "bwrap" else []
+    visible = []
+    if confinement.sandbox == "bwrap":
+        visible = sandbox.visible_paths(command, env, hidden, confinement.mounts)
     full, gated = [*command, *files], confinement.sandbox != "none"
     if user or (confinement.sandbox == "bwrap" and os.geteuid() == 0):
         _check_access(user or UNPRIVILEGED, Path(command[0]), visible)
@@ -69,14 +72,18 @@ def run(
         if problem := not_startable(command[0], exists):
             raise StartError(f"{command[0]} cannot be started: {problem}")
         full = [*GATE, str(workspace.folder), *full]
-    if confinement.sandbox == "bwrap":
-        full = sandbox.wrap(full, visible, workspace.folder, workspace.scratch, hidden, user)
-    elif gated:
-        full = sandbox.wrap_processes(full, user)
     monitor = QuotaMonitor(workspace.quota)
     limits = Limits(kill_at, max_file, monitor.excess)
     try:
-        ended = run_program(full, limits, env, workspace.folder, None if gated else user, gated)
+        if not gated:
+            ended = run_program(full, limits, env, workspace.folder, user)
+        else:
+            if confinement.sandbox == "bwrap":
+                wrapped = sandbox.wrap(full, visible, workspace.folder, workspace.scratch, hidden, user)
+            else:
+                wrapped = sandbox.wrap_processes(full, user)
+            with wrapped.command() as (words, inherited):
+                ended = run_program(words, limits, env, workspace.folder, gate_files=inherited)
     except GateError as error:
         raise MachineError(f"the sandbox cannot be made: {error}") from None
     excess = monitor.final_excess() or ended.excess

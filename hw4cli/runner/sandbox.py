@@ -2,17 +2,22 @@
 
 The program sees the system's folders, those of its own files and its private ones. There is no network, no process but
 its own, which are killed with it or with the judge, and no privilege that could undo this. All but the private folders
-is read-only. bubblewrap works for an ordinary user and for root.
+is read-only. A filter (seccomp) refuses the system calls that could reach around the namespaces. bubblewrap works for
+an ordinary user and for root.
 """
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from hw4cli.errors import MachineError
+from hw4cli.runner import seccomp
 from hw4cli.system.account import Account
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/run/nvidia")
@@ -22,7 +27,18 @@ LIBRARY_VARIABLES = (
     *("LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX"),
     *("CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CUPY_CACHE_DIR"),
 )
-PROCESSES = ("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--proc", "/proc")
+HIDE_FILE = ("--ro-bind", "/dev/null")  # it cannot be opened there: the mount has no devices
+# Folders with state of the kernel that root may read even without privileges.
+KERNEL_STATE = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/firmware")
+# A session of its own, since a program can signal the whole of its process group, bwrap included.
+PROCESSES = ("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--proc", "/proc")
+# Lists of the user's keys, which the filter keeps out of reach otherwise.
+KEYS = tuple(
+    word
+    for name in ("/proc/keys", "/proc/key-users")
+    if os.path.exists(name)  # noqa: PTH110
+    for word in (*HIDE_FILE, name)
+)
 ISOLATION = ("--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
 # In order of preference: a user namespace that allows no further one; one that does (bubblewrap before 0.8); none,
 # where bwrap is a setuid program or only root may create one.
@@ -47,9 +63,10 @@ def privilege_options(account: Account | None) -> tuple[str, ...]:
     message = ""
     for options in choices:
         mounts = ("--ro-bind", "/", "/", "--dev", "/dev")
-        probe = [*_bwrap(), *options, *PROCESSES, *ISOLATION, *mounts, *setpriv(account), "true"]
+        wrapped = Wrapped((*options, *PROCESSES, *KEYS, *ISOLATION, *mounts), (*setpriv(account), "true"))
         try:
-            result = subprocess.run(probe, capture_output=True, text=True, timeout=30)
+            with wrapped.command() as (probe, files):
+                result = subprocess.run(probe, capture_output=True, text=True, timeout=30, pass_fds=files)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise MachineError(f"the sandbox: bwrap does not run here: {error}") from None
         if result.returncode == 0:
@@ -73,11 +90,46 @@ def setpriv(account: Account | None) -> list[str]:
     ]
 
 
-def wrap_processes(command: Sequence[str], account: Account | None) -> list[str]:
+@dataclass(frozen=True)
+class Wrapped:
+    """A command in a sandbox with these options of bwrap."""
+
+    options: Sequence[str]
+    inside: Sequence[str]
+
+    @contextmanager
+    def command(self) -> Iterator[tuple[list[str], tuple[int, ...]]]:
+        """The command line that starts it, once, and the files that it must inherit. They hold the filter, and the
+        options, which the program and other users would see on a command line: they name the hidden folders."""
+        with ExitStack() as stack:
+            texts = (
+                seccomp.program(),
+                "".join(f"{option}\0" for option in self.options).encode(errors="surrogateescape"),
+            )
+            filter, options = (stack.enter_context(_memory_file(text)) for text in texts)
+            bwrap = shutil.which("bwrap") or "bwrap"
+            words = [bwrap, "--seccomp", str(filter), "--args", str(options), "--", *self.inside]
+            yield words, (filter, options)
+
+
+@contextmanager
+def _memory_file(content: bytes) -> Iterator[int]:
+    """A file in memory, of which there is only the descriptor; it is read from its start."""
+    file = os.memfd_create("hw4-sandbox")
+    try:
+        os.write(file, content)
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
+
+
+def wrap_processes(command: Sequence[str], account: Account | None) -> Wrapped:
     """The command in a process namespace of its own: it sees every file, but no other process, and all its processes
     are killed with it."""
-    bwrap = [*_bwrap(), *privilege_options(account), "--dev-bind", "/", "/", *PROCESSES]
-    return [*bwrap, "--", *setpriv(account), *command]
+    return Wrapped(
+        (*privilege_options(account), "--dev-bind", "/", "/", *PROCESSES, *KEYS), (*setpriv(account), *command)
+    )
 
 
 def wrap(
@@ -87,10 +139,10 @@ def wrap(
     scratch: Path,
     hidden: Iterable[Path],
     account: Account | None,
-) -> list[str]:
+) -> Wrapped:
     """The command inside a sandbox: `visible` files and folders are mounted read-only, `private` is writable, and
     `scratch` replaces /tmp and /dev/shm. `hidden` folders look empty but for what is `visible` in them."""
-    bwrap = [*_bwrap(), *privilege_options(account), *PROCESSES, *ISOLATION, "--dev", "/dev"]
+    bwrap = [*privilege_options(account), *PROCESSES, *KEYS, *ISOLATION, "--dev", "/dev"]
     for device in _devices():
         bwrap += ["--dev-bind-try", device, device]
     for name in ("/tmp", "/dev/shm"):
@@ -104,17 +156,28 @@ def wrap(
             bwrap += ["--dir", str(path.parent), "--ro-bind", str(path), str(path)]
         else:
             bwrap += ["--tmpfs", str(path)]
+    if account is None and os.geteuid() == 0:
+        closed_files, closed_folders = _only_roots()
+        for name in closed_folders:
+            bwrap += ["--tmpfs", name, "--remount-ro", name]
+        for name in closed_files:
+            bwrap += [*HIDE_FILE, name]
     emptied = [str(path) for path, kind in mounts.items() if kind == "hidden"]
+    if _is_below(private.parent, (*SYSTEM, *visible)):  # there it is the judge's, which others may not enter
+        bwrap += ["--tmpfs", str(private.parent)]
+        emptied.append(str(private.parent))
     bwrap += ["--dir", str(private.parent), "--bind", str(private), str(private)]
     # /proc has settings of the whole system, which root may change even without privileges.
     for name in (*emptied, "/proc", "/dev", "/"):
         bwrap += ["--remount-ro", name]
-    return [*bwrap, "--", *setpriv(account), *command]
+    return Wrapped(bwrap, (*setpriv(account), *command))
 
 
-def visible_paths(command: Sequence[str], env: Mapping[str, str], hidden: Iterable[Path]) -> list[Path]:
-    """The paths that a command needs in its sandbox: the folders of the files among its arguments, and those of the
-    libraries that the environment names. Of a file in a hidden folder, only the file."""
+def visible_paths(
+    command: Sequence[str], env: Mapping[str, str], hidden: Iterable[Path], mounts: Iterable[str] = ()
+) -> list[Path]:
+    """The paths that a command needs in its sandbox: the folders of the files among its arguments, those of the
+    libraries that the environment names, and the `mounts`. Of a file in a hidden folder, only the file."""
     closed = {Path(os.path.realpath(folder)) for folder in hidden}
     files = [Path(argument) for argument in command if argument.startswith("/") and os.path.isfile(argument)]  # noqa: PTH113
     found = []
@@ -125,6 +188,7 @@ def visible_paths(command: Sequence[str], env: Mapping[str, str], hidden: Iterab
             found.append(path if alone else folder)
     listed = (name for variable in LIBRARY_VARIABLES for name in env.get(variable, "").split(":"))
     found += [Path(name) for name in listed if name.startswith("/") and name != "/"]
+    found += map(Path, mounts)
     if base := env.get("PYTHONUSERBASE"):
         found.append(Path(base, "lib"))  # not all of ~/.local, which may hold keys
     return [
@@ -141,6 +205,22 @@ def is_visible(path: str, visible: Iterable[Path]) -> bool:
     return all(_is_below(Path(name), (*SYSTEM, *visible)) for name in (path, os.path.realpath(path)))
 
 
+@cache
+def _only_roots() -> tuple[list[str], list[str]]:
+    """The files and the folders of the system's settings that others than their owner may not read: root's programs
+    run as root, if without privileges."""
+    files, folders = [], [name for name in KERNEL_STATE if os.path.isdir(name)]  # noqa: PTH112
+    for folder, inside, names in os.walk("/etc"):
+        for name in (*inside, *names):
+            mode = os.lstat(path := os.path.join(folder, name)).st_mode  # noqa: PTH118
+            if stat.S_ISDIR(mode) and mode & 0o005 != 0o005:
+                folders.append(path)
+                inside.remove(name)
+            elif stat.S_ISREG(mode) and not mode & 0o004:
+                files.append(path)
+    return files, folders
+
+
 def _hidden_paths(hidden: Iterable[Path], visible: Iterable[Path]) -> Iterator[Path]:
     """The paths under which the sandbox would show hidden folders."""
     for folder in hidden:
@@ -153,10 +233,6 @@ def _hidden_paths(hidden: Iterable[Path], visible: Iterable[Path]) -> Iterator[P
 
 def _is_below(path: Path, folders: Iterable[str | Path]) -> bool:
     return any(path.is_relative_to(folder) for folder in folders)
-
-
-def _bwrap() -> list[str]:
-    return [shutil.which("bwrap") or "bwrap"]
 
 
 def _devices() -> list[str]:

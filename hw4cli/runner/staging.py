@@ -51,18 +51,22 @@ class Stage:
 
 @contextmanager
 def staged(
-    original: Path, output_bytes: int, parent: Path | None = None, user: Account | None = None
+    original: Path,
+    output_bytes: int,
+    parent: Path | None = None,
+    user: Account | None = None,
+    mounted: bool = False,
 ) -> Iterator[Stage]:
     """A new private folder with a copy of the input: in a file system in memory where the files fit into a quarter of
-    it, else under `parent` or TMPDIR, in the page cache. `user` becomes its owner. MachineError without enough space
-    for input and output."""
+    it, else under `parent` or TMPDIR, in the page cache. `user` becomes its owner. `mounted`: the program gets it by a
+    mount. MachineError without enough space for input and output."""
     needed = original.stat().st_size + output_bytes
     kind = "memory" if parent is None and needed * SHARE <= free_memory() else "disk"
     parent = MEMORY if kind == "memory" else parent or Path(tempfile.gettempdir())
     free, needed = shutil.disk_usage(parent).free, needed + (RESERVE if kind == "disk" else 0)
     if free < needed:
         raise MachineError(f"{parent} has {free:,} bytes free, but a run takes {needed:,}: set TMPDIR elsewhere")
-    with private_folder(parent) as root:
+    with private_folder(parent, closed=mounted or user is None) as root:
         folder, scratch = root / "run", root / "tmp"
         stage = Stage(
             root, folder, scratch, folder / secrets.token_hex(4), folder / f"{secrets.token_hex(4)}.out", kind
@@ -76,9 +80,10 @@ def staged(
 
 
 @contextmanager
-def private_folder(parent: Path) -> Iterator[Path]:
+def private_folder(parent: Path, closed: bool = True) -> Iterator[Path]:
     """A new folder in `parent`, marked as this judge's and removed after the block, or by a later judge if this one is
-    killed. MachineError if it cannot be made."""
+    killed. Unless it is `closed`, other users may enter it, whom something in it is given to. MachineError if it cannot
+    be made."""
     remove_orphans(parent)
     folder = lock = None
     try:
@@ -86,7 +91,7 @@ def private_folder(parent: Path) -> Iterator[Path]:
             try:
                 folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent)).resolve()
                 (folder / MARK).write_text(owner.token())
-                folder.chmod(0o711)  # its contents may belong to another user
+                folder.chmod(0o700 if closed else 0o711)
                 lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             except OSError as error:
                 raise os_error(error, f"make a folder in {parent}") from None

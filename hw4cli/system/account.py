@@ -57,15 +57,18 @@ def give_all(folder: Path, who: Account) -> None:
 
 
 def take_back(folder: Path) -> None:
-    """Own a folder that was given away, and all in it, again: everybody may read it, nobody else may change it. Files
-    with other hard links are left alone: they may be others'. Raises as give_all does."""
+    """Own a folder that an untrusted program wrote into, and all in it: everybody may read it, nobody else may change
+    it, and nothing in it runs as its owner (setuid). Files with other hard links are left alone: they may be others'.
+    Raises as give_all does."""
     for name, place, status in _inside(folder):
-        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if not is_folder and status.st_nlink > 1:
             continue
-        os.chown(name, os.geteuid(), os.getegid(), dir_fd=place, follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
-            execute = 0o111 if stat.S_ISDIR(status.st_mode) or status.st_mode & 0o111 else 0
-            os.chmod(name, (status.st_mode | 0o444 | execute) & 0o755, dir_fd=place)
+        if status.st_uid != os.geteuid():
+            os.chown(name, os.geteuid(), os.getegid(), dir_fd=place, follow_symlinks=False)
+        if is_folder or stat.S_ISREG(status.st_mode):
+            execute = 0o111 if is_folder or status.st_mode & 0o111 else 0
+            os.chmod(name, (status.st_mode | 0o644 | execute) & 0o755, dir_fd=place)
 
 
 def _inside(folder: Path) -> Iterator[tuple[str, int, os.stat_result]]:

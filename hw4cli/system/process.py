@@ -70,15 +70,18 @@ def run_program(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     account: Account | None = None,
-    gated: bool = False,
+    gate_files: Sequence[int] | None = None,
 ) -> Run:
     """Run a program to its end, or kill it at its limits; its descendants are killed in any case.
 
-    It runs as the user of `account`, if that is given. `gated`: GATE is part of the command.
+    The clock stops when the last of its processes has ended: what one of them does behind the program's end counts. It
+    runs as the user of `account`, if that is given. With `gate_files`, GATE is part of the command, and the descriptors
+    are inherited by what is before it.
 
     Raises StartError if it cannot be started, ProgramError if its descendants cannot be killed or it changed this
     process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
     """
+    gated = gate_files is not None
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     state, segments = selfguard.snapshot(), shared_segments()
     if not gated:
@@ -89,7 +92,7 @@ def run_program(
             start = time.monotonic()
             with SignalsDeferred():
                 stdin = gate.theirs if gated else subprocess.DEVNULL
-                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer)
+                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer, gate_files or ())
                 stderr.close_writer()
                 if not gated:
                     selfguard.kill_when_we_die(process.pid)
@@ -113,7 +116,7 @@ def run_program(
     usages = [usage for _, usage in children.reaped.values()]
     peak_rss = max(usage.ru_maxrss for usage in usages)
     return Run(
-        wall=wall,
+        wall=max(wall, children.last_end - start) if ended else wall,
         killed=not ended and excess is None,
         exit_code=process.returncode,
         user=sum(usage.ru_utime for usage in usages),
@@ -178,6 +181,7 @@ def _start(
     account: Account | None,
     stdin: int,
     stderr: int,
+    files: Sequence[int],
 ) -> subprocess.Popen[bytes]:
     """Start a process with limits: soft ones inherited from its first instant, then hard ones.
 
@@ -200,6 +204,7 @@ def _start(
                 stderr=stderr,
                 env=env,
                 cwd=cwd,
+                pass_fds=files,
                 start_new_session=True,
                 user=account.uid if account else None,
                 group=account.gid if account else None,

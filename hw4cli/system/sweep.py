@@ -37,6 +37,7 @@ class Descendants:
         self._files = list(files)
         self.spared = frozenset(spared)
         self.reaped: Reaped = {}
+        self.last_end = 0.0  # by time.monotonic(): when the last of them was found ended
 
     def members(self) -> set[int]:
         """Their process ids now, zombies included."""
@@ -53,6 +54,7 @@ class Descendants:
                 ended, status, usage = os.wait4(pid, os.WNOHANG)
                 if ended:
                     self.reaped[pid] = status, usage
+                    self.last_end = time.monotonic()
 
     def sweep(self) -> None:
         """Kill all, until two searches in a row find none.

@@ -35,6 +35,7 @@ class JudgeOptions:
     due: datetime | None
     sandbox: str | None
     run_as: str | None
+    mounts: tuple[str, ...]
     launcher: str | None
     pass_env: tuple[str, ...]
     output: Path | None
@@ -98,11 +99,17 @@ def _settings(
     options: JudgeOptions, launcher: tuple[str, ...], submissions: Path | None, elsewhere: bool
 ) -> "RunSettings":
     from hw4cli.judge.runcase import RunSettings
+    from hw4cli.resources import source_tree
 
     is_class, not_here = submissions is not None, elsewhere or options.launcher is not None
     return RunSettings(
         **isolation_settings(options.sandbox, options.run_as, is_class, not_here),
-        hidden=tuple(str(folder.absolute()) for folder in (submissions, options.output) if folder),
+        hidden=tuple(
+            str(folder.absolute())
+            for folder in (submissions, options.output, source_tree() if is_class else None)
+            if folder
+        ),
+        mounts=tuple(str(Path(path).absolute()) for path in options.mounts),
         launcher=launcher,
         # Behind a launcher, other machines must see the private folders, as they do the folder of results.
         parent=options.output if launcher else None,
