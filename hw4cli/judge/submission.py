@@ -251,6 +251,8 @@ def _check(program: Path, submission: Submission) -> None:
         raise BrokenError("hw4 is a link that leads elsewhere")
     if not target.is_file():
         raise _no_program(program)
+    if not target.stat().st_mode & 0o111:
+        raise BrokenError("hw4 is not executable (chmod +x hw4)")
     if any(Path(name).resolve().is_relative_to(others) for name in interpreter(program) if "/" in name):
         raise BrokenError("the first line of hw4 leads to a student's folder")
 

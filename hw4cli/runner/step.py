@@ -62,9 +62,13 @@ class RunRequest:
         """Read a request and remove its file, so that the program does not find it."""
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         path.unlink()
-        confinement = {**fields["confinement"], "hidden": tuple(fields["confinement"]["hidden"])}
-        tuples = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return cls(**{**fields, **tuples, "confinement": Confinement(**confinement)})
+        confinement = Confinement(**_with_tuples(fields["confinement"]))
+        return cls(**{**_with_tuples(fields), "confinement": confinement})
+
+
+def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that JSON has made lists of as tuples again."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def execute(request: RunRequest, base: Mapping[str, str], say: Callable[[str], None]) -> tuple[Run, GpuUsage]:

@@ -1,6 +1,7 @@
 """Adversarial builds: each is refused as its author's fault, and leaves no file behind."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from attacks import IS_ROOT, arena, done_by, needs_bwrap
 from needs import needs
 
+from hw4cli.judge import submission
 from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.runner.confine import Confinement
 
@@ -31,10 +33,14 @@ BUILDS = {
         "what it built cannot be read: File name too long",
     ),
     "makes a pipe": ("hw4:\n\tmkfifo hw4\n", "hw4 is not a regular file"),
-    "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is not a regular file"),
-    "shuts its folder": ("hw4:\n\ttouch hw4; chmod 0 .\n", "make hw4 made no hw4"),
+    "forgets to make it executable": ("hw4:\n\techo > hw4; chmod 644 hw4\n", "hw4 is not executable (chmod +x hw4)"),
+    "shuts the program": ("hw4:\n\techo > hw4; chmod 0 hw4\n", "hw4 is not executable (chmod +x hw4)"),
+    "shuts the program's folder": ("hw4:\n\tmkdir d; cp /bin/true d/a; ln -s d/a hw4; chmod 0 d\n", None),
+    "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is a folder, not a program"),
+    "shuts its folder": ("hw4:\n\ttouch hw4; chmod +x hw4; chmod 0 .\n", "make hw4 made no hw4"),
     "digs deep": (
-        'hw4:\n\tpython3 -c \'import os\\nfor _ in range(1500): os.mkdir("d"); os.chdir("d")\'; touch hw4\n',
+        'hw4:\n\tpython3 -c \'from os import *\\nfor _ in range(1500): mkdir("d"); chdir("d")\'\n'
+        "\ttouch hw4; chmod +x hw4\n",
         "its folders are nested too deeply",
     ),
     "writes many files": (
@@ -56,18 +62,20 @@ BUILDS = {
 HARMLESS_TO_ROOT = {"shuts its folder", "digs deep"}
 
 
-def built(arena, makefile, confinement, **files):
-    """The program that is built from a submission with this Makefile, or why it is refused."""
+def built(arena, makefile, confinement, modes=None, **files):
+    """The program that is built from a submission with this Makefile, if any, or why it is refused. `modes` are the
+    permissions of files."""
     folder, results = arena.base / "submissions" / "ann", arena.base / "results" / "ann"
     for path in (folder, results):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-    for name, text in {"Makefile": makefile, **files}.items():
+    for name, text in {**({"Makefile": makefile} if makefile else {}), **files}.items():
         (folder / name).write_text(text)
+        (folder / name).chmod((modes or {}).get(name, 0o644))
     if arena.judge == "a user" and IS_ROOT:
         subprocess.run(["chown", "-R", "nobody", arena.base / "submissions", arena.base / "results"], check=True)
 
-    limit = 0.5 if "600" in makefile else 60
+    limit = 0.5 if "600" in (makefile or "") else 60
 
     def work():
         try:
@@ -104,6 +112,41 @@ def test_each_kind_of_build_is_accepted_or_refused_with_its_reason(arena, monkey
             assert found.stat().st_uid == found.parent.parent.stat().st_uid, "it does not belong to the judge again"
         else:
             assert str(found).startswith(reasons) or (name in HARMLESS_TO_ROOT and isinstance(found, Path)), found
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+@pytest.mark.parametrize("mode", [0o644, 0, 0o600])
+def test_a_prebuilt_program_that_may_not_be_run_is_its_authors_fault(arena, sandbox, mode):
+    for confinement in confinements(arena, sandbox):
+        found = built(arena, None, confinement, modes={"hw4": mode}, hw4="#!/bin/sh\nexit 0\n")
+        assert re.match(r"hw4 is not executable \(chmod \+x hw4\)$|it cannot be copied: .*Permission denied", found)
+
+
+MAKES_SETUID = """hw4:
+\tcp /bin/true hw4; chmod 755 hw4
+\tfor mode in 4755 2755 6777; do cp /bin/true shell$$mode; chmod $$mode shell$$mode || true; done
+\tchmod 6755 handed-in || true; chmod 777 . hw4
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+def test_no_built_program_runs_as_its_owner_and_nobody_else_may_change_it(arena, sandbox):
+    for confinement in confinements(arena, sandbox):
+        found = built(arena, MAKES_SETUID, confinement, modes={"handed-in": 0o6777}, **{"handed-in": "#!/bin/sh\n"})
+        assert isinstance(found, Path), found
+        modes = {path.name: path.stat().st_mode & 0o7777 for path in (found.parent, *found.parent.iterdir())}
+        assert len(modes) == 7
+        assert not [name for name, mode in modes.items() if mode & 0o6022], modes
+
+
+def test_a_submissions_program_that_runs_as_its_owner_is_never_copied_as_one(tmp_path, monkeypatch):
+    """Not even until its permissions are corrected."""
+    (tmp_path / "ann").mkdir()
+    (tmp_path / "ann" / "hw4").write_text("#!/bin/sh\n")
+    (tmp_path / "ann" / "hw4").chmod(0o6755)
+    monkeypatch.setattr("hw4cli.judge.submission.subprocess.run", lambda *_, **__: None)
+    submission._copy(Submission("ann", tmp_path / "ann"), tmp_path / "copy")
+    assert (tmp_path / "copy" / "hw4").stat().st_mode & 0o7777 == 0o755
 
 
 def test_in_the_sandbox_a_build_sees_neither_answers_nor_other_submissions(arena):
