@@ -9,6 +9,8 @@ from pathlib import Path
 
 from hw4cli.errors import InputError, MachineError, os_error
 
+MAX_DEPTH = 200  # of folders in each other
+
 
 @dataclass(frozen=True)
 class Account:
@@ -73,11 +75,14 @@ def take_back(folder: Path) -> None:
 
 def _inside(folder: Path) -> Iterator[tuple[str, int, os.stat_result]]:
     """A folder and all in it: name, descriptor of the folder that it is in, status. Links are not followed, in whatever
-    place; a folder comes before what is in it."""
+    place; a folder comes before what is in it. RecursionError where folders lie too deep in each other: each of them is
+    open until those in it are done."""
     parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield folder.name, parent, os.stat(folder.name, dir_fd=parent, follow_symlinks=False)
-        for _, folders, files, place in os.fwalk(folder.name, dir_fd=parent):
+        for path, folders, files, place in os.fwalk(folder.name, dir_fd=parent):
+            if path.count("/") > MAX_DEPTH:
+                raise RecursionError
             for name in (*folders, *files):
                 yield name, place, os.stat(name, dir_fd=place, follow_symlinks=False)
     finally:
