@@ -19,6 +19,7 @@ import pytest
 from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.cpu import workers
+from hw4cli.stream.kernels import plans_of_file
 
 MANY = 500  # tests, of which compiling would take most of the time
 PROGRAMS = 6  # chains of tests that start programs: the driver opens a GPU for one program after the other
@@ -137,6 +138,17 @@ def compile_together(gpu, items, folder):
         gpuexact.compile_it()
     with ThreadPoolExecutor(lanes) as pool:
         list(pool.map(compile_one, reversed(kernels)))  # the last of the ladder take longest
+
+
+@pytest.fixture
+def prepared(gpu):
+    """Compiles all that a file of a shape may need with kernel "auto": else float64 stands in for what is missing."""
+
+    def compile_for(shape):
+        for plan in plans_of_file(shape, gpu):
+            gpu.machine_code(plan)
+
+    return compile_for
 
 
 @pytest.fixture(autouse=True)

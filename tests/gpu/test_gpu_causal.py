@@ -89,7 +89,8 @@ def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, variant, shape
     check(gpu, variant, random_block(*shape.sizes), splits)
 
 
-def test_a_file_is_answered_on_the_gpu(gpu, tmp_path):
+def test_a_file_is_answered_on_the_gpu(prepared, tmp_path):
+    prepared(Shape(3, 513, 64, causal=True))
     block = random_block(3, 513, 64)
     done = run_hw4(write_case(tmp_path / "in", block), tmp_path / "out", "--causal", "--device", "cuda")
     assert done.returncode == 0, done.stderr

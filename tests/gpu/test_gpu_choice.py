@@ -13,36 +13,34 @@ from hw4cli.compute.dispatch import AUTO, candidates
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.shape import Shape
-from hw4cli.stream.kernels import plans_of_file
 
 pytestmark = pytest.mark.usefixtures("gpu")
 TENSOR = [name for name in ("split", "exact") if name in VARIANTS]
 
 
-def run(hw4, tmp_path, block, *options):
-    """The answer, and what was said on stderr (with --timing: the last line names the kernels)."""
-    source = write_case(tmp_path / "in", block)
-    result = hw4("--device", "cuda", *options, source, tmp_path / "out")
-    assert result.returncode == 0, result.stderr
-    return read_output(tmp_path / "out", Shape(len(block), *block.shape[2:])), result.stderr
+@pytest.fixture
+def run(hw4, prepared, tmp_path):
+    """The answer for a block, and what was said on stderr (with --timing: the last line names the kernels)."""
 
+    def run(block, *options):
+        shape = Shape(len(block), *block.shape[2:])
+        prepared(shape)
+        result = hw4("--device", "cuda", *options, write_case(tmp_path / "in", block), tmp_path / "out")
+        assert result.returncode == 0, result.stderr
+        return read_output(tmp_path / "out", shape), result.stderr
 
-def compile_for(gpu, shape):
-    """Compile all that a file may need: else float64 would stand in for what is missing."""
-    for plan in plans_of_file(shape, gpu):
-        gpu.machine_code(plan)
+    return run
 
 
 def largest(*parts):
     return magnitudes_of(np.stack(parts)[None])
 
 
-def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why(gpu, hw4, tmp_path):
+def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why(gpu, run):
     for d in (32, 64):
         block = random_block(20, 512, d)
         kernels, why = candidates(AUTO, gpu.props, gpu.name, d, 512)
-        compile_for(gpu, Shape(20, 512, d))
-        got, said = run(hw4, tmp_path, block, "--timing")
+        got, said = run(block, "--timing")
         assert np.abs(got - exact_attention(block)).max() <= SAFE
         expected = next(name for name in kernels if bound(name, uniform(d), d, 512, gpu.props) <= SAFE)
         last = said.splitlines()[-1]
@@ -64,9 +62,9 @@ def test_auto_takes_the_preferred_kernel_for_the_assignments_range_and_tells_why
     ],
 )
 @pytest.mark.parametrize("kernel", [AUTO, *TENSOR, "flash"])
-def test_ranges_that_a_kernel_cannot_be_trusted_with_are_right_through_another(hw4, tmp_path, kernel, reach, tolerance):
+def test_ranges_that_a_kernel_cannot_be_trusted_with_are_right_through_another(run, kernel, reach, tolerance):
     block = random_block(3, 300, 64) / 3 * np.array(reach, np.float32)[None, :, None, None]
-    got, _ = run(hw4, tmp_path, block, "--kernel", kernel)
+    got, _ = run(block, "--kernel", kernel)
     assert np.abs(got - exact_attention(block)).max() <= tolerance
 
 
@@ -83,10 +81,9 @@ def test_what_is_no_number_is_refused_and_placed(hw4, tmp_path, bad, part):
 
 @pytest.mark.parametrize("allowed", [1e-3, 1e-4, 1e-6])
 @pytest.mark.parametrize("shape", [(20, 128, 32), (4, 2048, 64), (2, 1000, 128)])
-def test_a_smaller_error_is_kept(hw4, gpu, tmp_path, shape, allowed):
-    compile_for(gpu, Shape(*shape))
+def test_a_smaller_error_is_kept(run, shape, allowed):
     block = random_block(*shape)
-    got, said = run(hw4, tmp_path, block, "--max-error", allowed, "--timing")
+    got, said = run(block, "--max-error", allowed, "--timing")
     assert np.abs(got - exact_attention(block)).max() <= allowed
     assert "by split" not in said
     assert ("by float64" in said) == (allowed == 1e-6)
@@ -99,11 +96,11 @@ def test_an_error_that_no_kernel_keeps_is_refused(hw4, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_one_batch_out_of_range_changes_its_own_group_and_no_other_byte(hw4, tmp_path):
+def test_one_batch_out_of_range_changes_its_own_group_and_no_other_byte(run):
     block = random_block(300, 512, 64)  # groups of 85 batches
-    plain, _ = run(hw4, tmp_path, block)
+    plain, _ = run(block)
     block[100, :2] *= 30
-    mixed, said = run(hw4, tmp_path, block)
+    mixed, said = run(block)
     assert said.startswith("hw4: 85 batches had values too large for ")
     assert len(said.splitlines()) == 1
     others = [*range(85), *range(170, 300)]
@@ -111,13 +108,13 @@ def test_one_batch_out_of_range_changes_its_own_group_and_no_other_byte(hw4, tmp
     assert np.abs(mixed[85:170] - exact_attention(block[85:170])).max() <= 1e-5
 
 
-def test_the_same_file_gives_the_same_bytes_whatever_its_groups_need(hw4, tmp_path):
+def test_the_same_file_gives_the_same_bytes_whatever_its_groups_need(run):
     block = random_block(850, 512, 64)  # ten groups
     for group, factor in enumerate((1, 2.7, 2.7, 2.7, 1, 40, 1, 1, 2.7, 1)):
         block[85 * group, :2] *= factor
-    first, _ = run(hw4, tmp_path, block)
+    first, _ = run(block)
     for _ in range(4):
-        assert np.array_equal(first, run(hw4, tmp_path, block)[0])
+        assert np.array_equal(first, run(block)[0])
     assert np.abs(first - exact_attention(block)).max() <= SAFE
 
 

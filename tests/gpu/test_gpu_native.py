@@ -64,7 +64,8 @@ def cases():
 
 
 @pytest.mark.parametrize(("shape", "large"), list(cases()), ids=str)
-def test_it_agrees_with_the_definition_and_with_the_python_program(hw4, program, tmp_path, shape, large):
+def test_it_agrees_with_the_definition_and_with_the_python_program(hw4, program, prepared, tmp_path, shape, large):
+    prepared(Shape(*shape))
     block = data(shape, large)
     source = write_case(tmp_path / "in", block)
     result = run(program, source, tmp_path / "native")

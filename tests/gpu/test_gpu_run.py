@@ -18,8 +18,9 @@ pytestmark = pytest.mark.usefixtures("gpu")
 
 
 @pytest.fixture
-def case(tmp_path):
+def case(tmp_path, prepared):
     block = random_block(7, 130, 64)
+    prepared(Shape(7, 130, 64))
     return write_case(tmp_path / "in", block), block
 
 
@@ -45,7 +46,8 @@ def test_every_kernel_can_be_named(gpu, hw4, case, tmp_path, kernel):
     assert np.abs(got - exact_attention(block)).max() <= VARIANTS[kernel].error_bound
 
 
-def test_scores_beyond_float32_are_right_through_the_fallback(hw4, tmp_path):
+def test_scores_beyond_float32_are_right_through_the_fallback(hw4, prepared, tmp_path):
+    prepared(Shape(2, 200, 32))
     block = random_block(2, 200, 32) * np.float32(1e30)
     source = write_case(tmp_path / "in", block)
     result = hw4("--device", "cuda", source, tmp_path / "out")
