@@ -5,7 +5,8 @@
 //           holds elements t, t+4, t+8, ... of Q and O, and computes every fourth exponential.
 // Shared:   K and V as doubles: 16*BC*d bytes, 32 KB at d = 128.
 // Limits:   Any d on any device, any finite input: |s| stays under 2e78. Q K^T is computed twice. scale is
-//           not used: 1/sqrt(d) rounded to a float would be the largest error here.
+//           not used: 1/sqrt(d) rounded to a float would be the largest error here. d is SCALED, where rows have zero
+//           columns behind those of Q.
 // Source:   the definition, O = softmax(Q K^T / sqrt(d)) V.
 // Before:   none. It stands beside the ladder and shares no line with it, so that they share no mistake.
 
@@ -17,6 +18,10 @@
 #else
 #define SHFL(value, lane) __shfl_sync(0xffffffffu, value, lane, 4)
 #define SHFL_XOR(value, bits) __shfl_xor_sync(0xffffffffu, value, bits, 4)
+#endif
+
+#ifndef SCALED
+#define SCALED D
 #endif
 
 static_assert(D >= 4 && D <= 128 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 128");
@@ -74,7 +79,7 @@ float64(const Params p)
     const float* v = p.v.data + batch * p.v.batch;
 
     double Q[PART], O[PART] = {}, m = NEVER, l = 0.0, s[4];
-    for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)D) : 0.0;
+    for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)SCALED) : 0.0;
 
     for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
         __syncthreads();  // nobody reads the tile before any more

@@ -1,16 +1,13 @@
 """hw4's gradients, as an implementation to be measured: the backward pass, or both passes."""
 
-from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from hw4cli.arraylab.inputs import DeviceArrays, GradientArrays
 from hw4cli.arraylab.named import NamedWorkload
-from hw4cli.arraylab.ours import Implementation, Work
+from hw4cli.arraylab.ours import Implementation, Work, operands_of
 from hw4cli.arraylab.passes import BOTH
 from hw4cli.arrays.attention import attention_on_gpu
-from hw4cli.arrays.operand import Operand, operand
+from hw4cli.arrays.operand import operand
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.plan import DeviceProperties, Plan
@@ -20,13 +17,12 @@ from hw4cli.gradients import choice
 from hw4cli.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.gradients.ongpu import BackwardOnGpu
 
-NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv")
 GRADIENT_KERNELS = tuple(choice.DESIGNS)
 
 
 def computes_gradients(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel of gradients computes a workload on such a GPU."""
-    return choice.DESIGNS[kernel].takes(work, props)
+    return choice.takes(kernel, work, props)
 
 
 def gradient_implementation(
@@ -39,7 +35,7 @@ def gradient_implementation(
     def prepare(case: NamedWorkload, arrays: DeviceArrays) -> tuple[Work, dict[str, Any]]:
         planned = BackwardOnGpu(gpu).plan(work, name)
         assert isinstance(arrays, GradientArrays)
-        q, k, v, o, do, dq, dk, dv = (_operand(x, arrays, work) for x in NAMES)
+        (q, k, v, o, do), (dq, dk, dv) = operands_of(work, arrays, ("q", "k", "v", "o", "do"), ("dq", "dk", "dv"))
         lse = operand("lse", arrays.lse[..., None], "BHND")
         kernel = FLOAT32_FORWARD if work.dtype == FLOAT32 else AUTO
 
@@ -64,9 +60,3 @@ def gradient_implementation(
         return choice.plan(work, gpu.props, name)
 
     return Implementation(name, prepare, planned=planned_for, repeats=name in choice.FASTEST_FIRST)
-
-
-def _operand(name: str, arrays: GradientArrays, work: Workload) -> Operand:
-    """An array of words as one of the workload's element type."""
-    words = getattr(arrays, name)
-    return replace(operand(name, words.view(np.float32) if work.dtype == FLOAT32 else words, "BHND"), dtype=work.dtype)

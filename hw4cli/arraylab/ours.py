@@ -1,7 +1,7 @@
 """hw4's kernels for arrays, as implementations to be measured."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.halfmma import SPLIT
 from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.arrays.ongpu import HalfOnGpu
-from hw4cli.arrays.operand import operand
+from hw4cli.arrays.operand import Operand, operand
+from hw4cli.arrays.staged import Staged
 from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.compute.plan import Plan
 from hw4cli.compute.variants import VARIANTS
@@ -52,18 +53,21 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str, tiling: Any = None, tit
         check_type(name, work)
         planned = planned_for(work)
         gpu.functions(planned)
+        staged = Staged(gpu, stream, *operands_of(work, arrays, "qkv", "o"))
+        (q, k, v), (o,) = staged.given, staged.made
         if name in KERNELS16:
             scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)
-            there = Arrays(*arrays.matrices)
+            there = Arrays(q.matrix, k.matrix, v.matrix, o.matrix)
 
             def run() -> Any:  # which keeps the scratch: a pointer alone would not
-                half.launch(work, there._replace(scratch=scratch.data.ptr), case.scale, stream, tiling, name)
+                with staged:
+                    half.launch(work, there._replace(scratch=scratch.data.ptr), case.scale, stream, tiling, name)
                 return arrays.o
         else:
-            q, k, v, o = (operand(part, getattr(arrays, part).view(np.float32), "BHND") for part in "qkvo")
 
             def run() -> Any:
-                float32.compute(work, (q, k, v, o), None, case.scale, name, stream)
+                with staged:
+                    float32.compute(work, (q, k, v, o), None, case.scale, name, stream)
                 return arrays.o
 
         found = timer.resources(planned)
@@ -71,6 +75,17 @@ def implementation(gpu: Gpu, timer: GpuTimer, name: str, tiling: Any = None, tit
         return run, {**facts, "pairs_percent": pairs_percent(work, planned)}
 
     return Implementation(title or name, prepare, planned=planned_for)
+
+
+def operands_of(work: Workload, arrays: DeviceArrays, *names: Sequence[str]) -> list[list[Operand]]:
+    """Arrays of words, by their names, as operands of the workload's element type."""
+
+    def one(name: str) -> Operand:
+        words = getattr(arrays, name)
+        float32 = work.dtype == FLOAT32
+        return replace(operand(name, words.view(np.float32) if float32 else words, "BHND"), dtype=work.dtype)
+
+    return [list(map(one, some)) for some in names]
 
 
 def takes(kernel: str, work: Workload) -> bool:

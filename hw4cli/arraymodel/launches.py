@@ -43,6 +43,7 @@ def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int
     `cache`: bytes of the L2 cache; 0 for one that holds all that is read again. Raises MachineError for a workload that
     would take minutes to count.
     """
+    work = work.stored
     if work.batch * work.heads * ceil_div(max(work.Nq, work.Nk), TILE) > MOST_TILES:
         raise MachineError(
             f"{plan.variant} has more than {MOST_TILES:,} tiles of {TILE} rows or keys in all heads, which would take "

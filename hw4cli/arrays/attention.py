@@ -28,6 +28,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
+from hw4cli.arrays.staged import Staged
 from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload, checked_workload, refuse
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.variants import VARIANTS
@@ -55,14 +56,15 @@ def attention(
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
 
     q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
-    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is a multiple of 8 up to 128, or of 4.
+    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 128.
     causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
     scale: 1/sqrt(d) by default. `max_error`, the error that is allowed, and `bounds`, the largest |element| of q, k and
     v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
     Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
-    sums of exp(score), -inf where a row sees no key. GPUs are not waited for else. float32 arrays on a GPU whose rows
-    do not follow one another are copied; nothing else is. Any thread may call, and a CUDA graph may capture it.
+    sums of exp(score), -inf where a row sees no key. GPUs are not waited for else. On a GPU, arrays whose rows are no
+    whole chunks of 16 bytes (of another d) are copied, and float32 ones whose rows do not follow one another; nothing
+    else is. Any thread may call, and a CUDA graph may capture it.
 
     Raises TypeError for arrays of other libraries or element types, and for dropout, biases, windows and sequences of
     several lengths, which are not supported; ValueError for shapes, strides, devices or options that do not fit;
@@ -155,21 +157,22 @@ def attention_on_gpu(
     with cupy.cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
-        if work.dtype == FLOAT32:
-            chosen = float32.kernel(work, operands[:3], scale, kernel, max_error, bounds, stream)
-            float32.compute(work, operands, lse, scale, chosen, stream)
-            return
-        for x in operands:
-            check_rows(x)
-        if max_error is not None:
-            found = bounds or absmax(operands[:3])
-            kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
-        planned = half.planned(work, kernel)
-        check_capture(q, half.gpu.is_compiled(planned))
-        scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
-        q_at, k_at, v_at, o_at = (x.matrix for x in operands)
-        where = Arrays(q_at, k_at, v_at, o_at, address_of(lse), address_of(scratch))
-        half.launch(work, where, scale, stream, kernel=kernel)
+        with Staged(float32.gpu, stream, operands[:3], operands[3:]) as staged:
+            (q, k, v), (o,) = staged.given, staged.made
+            if work.dtype == FLOAT32:
+                chosen = float32.kernel(work, (q, k, v), scale, kernel, max_error, bounds, stream)
+                float32.compute(work, (q, k, v, o), lse, scale, chosen, stream)
+                return
+            for x in (q, k, v, o):
+                check_rows(x)
+            if max_error is not None:
+                found = bounds or absmax((q, k, v))
+                kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
+            planned = half.planned(work, kernel)
+            check_capture(q, half.gpu.is_compiled(planned))
+            scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
+            where = Arrays(q.matrix, k.matrix, v.matrix, o.matrix, address_of(lse), address_of(scratch))
+            half.launch(work, where, scale, stream, kernel=kernel)
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:

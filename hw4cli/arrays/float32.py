@@ -48,13 +48,14 @@ class Float32OnGpu:
         self._chosen = lru_cache(REMEMBERED)(self._choose)
 
     def plan(self, work: Workload, kernel: str) -> Plan:
-        """The launches of a kernel for a workload whose arrays are contiguous: of its first call."""
+        """The launches of a kernel for a workload whose arrays are contiguous: of its first call. Rows are such that
+        kernels can load them (arrays/staged.py), though d, by which scores are scaled, is the true one."""
         heads = work.batch * work.heads
         work = without_needless_mask(work)
         return self._planned(kernel, Oblong(heads, work.Nk, work.d, work.causal, work.Nq))
 
     def _plan(self, kernel: str, shape: Oblong) -> Plan:
-        return VARIANTS[kernel].plan(shape, self.gpu.props)
+        return VARIANTS[kernel].plan(shape, self.gpu.props, copies=False)
 
     def kernel(
         self,
@@ -146,7 +147,7 @@ class Float32OnGpu:
             found.data.memset_async(0, found.nbytes)
             for place, x in enumerate(operands):
                 rows = math.prod(x.shape[:3])
-                self.gpu.absmax_of_parts(x.address, 1, rows, work.d, place, found.data.ptr)
+                self.gpu.absmax_of_parts(x.address, 1, rows, x.shape[3], place, found.data.ptr)
             return magnitudes(found.get().view(np.float32))
 
 
@@ -205,15 +206,15 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
         shape = Oblong(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
         return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0),))
     batches = work.batch * work.kv_heads
-    if not work.causal and all(_step(x) == work.Nq * work.d for x in (q, o)):
+    if not work.causal and all(_step(x) == work.Nq * x.shape[3] for x in (q, o)):
         rows = group * work.Nq
-        whole = [Matrix(x.address, rows * work.d, rows * work.d, work.d) for x in (q, o)]
+        whole = [Matrix(x.address, rows * x.shape[3], rows * x.shape[3], x.shape[3]) for x in (q, o)]
         shape = Oblong(batches, work.Nk, work.d, False, rows)
         return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0),))
 
     def head(x: Operand, n: int) -> Matrix:
         step = group * _step(x)
-        return Matrix(x.address + FLOAT_BYTES * n * _step(x), step, step, work.d)
+        return Matrix(x.address + FLOAT_BYTES * n * _step(x), step, step, x.shape[3])
 
     shape = Oblong(batches, work.Nk, work.d, work.causal, work.Nq)
     calls = (

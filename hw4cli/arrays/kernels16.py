@@ -53,10 +53,11 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
 
 
 def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:
-    """The launches for a workload, with a tiling of the kernel's own if one is given.
+    """The launches for a workload, with a tiling of the kernel's own if one is given; for rows that kernels can load.
 
     Raises MachineError where the kernel does not run.
     """
+    work = work.stored
     plans: dict[str, Callable[..., Plan]] = {
         half.NAME: _half_plan,
         halfmma.MMA: halfmma.mma_plan,
@@ -81,6 +82,7 @@ def half_tiling(work: Workload, props: DeviceProperties) -> half.Tiling | halfsh
 
 def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The launches' one argument. `encode` makes a tensor map's 128 bytes."""
+    work = work.stored
     if planned.variant in (halfmma.MMA, halfmma.CORES):
         return halfmma.mma_arguments(work, planned, arrays, scale)
     if planned.variant == halfmma.SPLIT:

@@ -33,8 +33,12 @@ class Operand:
     @property
     def matrix(self) -> Matrix:
         """Where the array lies."""
-        batch, head, row, _ = self.strides
-        return Matrix(self.address, batch, head, row)
+        return Matrix(self.address, *self.strides)
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element."""
+        return 4 if self.dtype == "float32" else 2
 
     @property
     def place(self) -> str:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hw4cli.compute.formulas import ceil_div
+from hw4cli.problem.shape import stored_d
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 BOTTOM_RIGHT, TOP_LEFT = "bottom-right", "top-left"
@@ -44,6 +45,17 @@ class Workload:
     def square(dtype: str, batch: int, heads: int, N: int, d: int, causal: bool = False) -> "Workload":
         """As many keys as rows, and a head of K and V for each head of Q."""
         return Workload(dtype, batch, heads, heads, N, N, d, causal)
+
+    @property
+    def element(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.dtype in (FLOAT16, BFLOAT16) else 4
+
+    @property
+    def stored(self) -> "Workload":
+        """The same with rows that kernels can load, whose last columns are zeros (arrays/staged.py). The scale of the
+        scores stays that of the true d."""
+        return replace(self, d=stored_d(self.d, self.element))
 
     @property
     def flops(self) -> float:
@@ -117,9 +129,8 @@ def size_problem(work: Workload) -> str | None:
     """What is wrong with a workload's sizes, as a sentence without its subject; None if they can be computed."""
     if work.heads % work.kv_heads:
         return f"q has {work.heads} heads, which is not a multiple of the {work.kv_heads} of k and v"
-    unit = 8 if work.dtype in (FLOAT16, BFLOAT16) else 4
-    if work.d > MAX_D or work.d % unit:
-        return f"d is {work.d}: for {work.dtype} it must be a multiple of {unit} up to {MAX_D}"
+    if not 1 <= work.d <= MAX_D:
+        return f"d is {work.d}: it must be between 1 and {MAX_D}"
     for what, number in (("batch * heads", work.batch * work.heads), ("Nq", work.Nq), ("Nk", work.Nk)):
         if number > MOST:
             return f"{what} is {number:,}: it must be at most {MOST:,}"

@@ -34,15 +34,15 @@ def attention(
 
     query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
     kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16, bfloat16 or float32;
-    d is a multiple of 8 up to 128, or of 4 for float32. On the CPU NumPy computes, float64 too. is_causal: row i sees
-    the keys 0 to i, as torch has it, or, with align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default.
-    `kernel`: of the forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose
-    errors are float32's own.
+    d is 1 to 128. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
+    with align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel`: of the
+    forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are
+    float32's own.
 
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
     torch.utils.checkpoint, and torch.func's grad, vjp, jacrev and vmap. Only what the kernels cannot read where it lies
-    is copied: rows that do not begin at multiples of 16 bytes, and what has been expanded.
+    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded.
 
     Raises ValueError for attn_mask, dropout_p and shapes, strides or devices that do not fit, TypeError for other
     element types or arguments of other types, MachineError if the GPU cannot do it; NotImplementedError if a

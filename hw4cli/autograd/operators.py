@@ -99,8 +99,11 @@ def _seen(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
 
 
 def _is_readable(x: Tensor) -> bool:
-    """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py."""
+    """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py. Others
+    are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py."""
     chunk = 16 // x.element_size()
+    if x.shape[3] % chunk:
+        return True
     steps = zip(x.stride()[:3], x.shape[:3], strict=True)
     return (
         x.stride(3) == 1

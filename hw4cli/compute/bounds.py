@@ -1,8 +1,9 @@
 """How far a kernel's answer can be from the exact one: the bounds that docs/accuracy.md derives, as code.
 
 The input is known by five numbers: the largest |element| of Q, of K and of V, and the largest norm of a row of Q and of
-K; or by the first three. Errors of a score are in units of log2, as the kernels hold scores; `u` is the unit roundoff,
-2^-24 in float32.
+K; or by the first three. Rows with zero columns behind their d (compute/columns.py) have the bounds of d: products
+with zeros are exact zeros, and leave all sums and these five numbers as they are. Errors of a score are in units of
+log2, as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
 """
 
 import math

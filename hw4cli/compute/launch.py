@@ -30,12 +30,13 @@ SIZE = _LAYOUT.size
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where a matrix (B, N, d) lies: its address, and the elements from a batch, head or row to the next."""
+    """Where a matrix (B, N, d) lies: its address, and the elements from a batch, head, row or column to the next."""
 
     data: int
     batch: int
     head: int
     row: int
+    column: int = 1  # of all that kernels load but the one that copies columns
 
 
 Matrices = tuple[Matrix, Matrix, Matrix, Matrix]

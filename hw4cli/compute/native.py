@@ -24,7 +24,7 @@ from hw4cli.compute.launch import SQUARES_BELOW
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
 from hw4cli.compute.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.problem.shape import HEAD_SIZES, Magnitudes, Shape
+from hw4cli.problem.shape import HEAD_SIZES, MAX_D, Magnitudes, Shape
 from hw4cli.problem.terms import LARGEST16
 from hw4cli.resources import kernel_source
 
@@ -41,6 +41,9 @@ TARGETS = {
 OLDEST = min(DEVICES)
 AMD = "gfx90a"  # whose plans all of AMD's architectures take: a block has as much shared memory on each
 KERNELS = ("flash", "split", "split8")  # by their numbers in the program
+# Head sizes that there are kernels for; rows of any other get zero columns up to the next one, with which the kernels
+# compute anyway.
+WIDTHS = (*HEAD_SIZES, MAX_D)
 HEAD = ("#pragma once", "// Made by hw4cli/compute/native.py from the plans of the kernels.")
 
 
@@ -107,7 +110,7 @@ def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
 
     return [
         configuration(kernel, d, least, last)
-        for d in HEAD_SIZES
+        for d in WIDTHS
         for kernel, first, most in _kernels(d, props, known)
         for least, last in _lengths(kernel, d, props, first, most)
     ]

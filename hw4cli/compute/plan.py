@@ -11,6 +11,7 @@ from hw4cli.problem.shape import Shape
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
 MAX_BLOCKS = 2**31 - 1
+STAGED_AT = 256  # bytes, a multiple of which begins what is staged
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Scratch:
     tiles: int = 0
     row_stats: int = 0
     partial_o: int = 0
+    staged: int | None = None  # where Q, K, V and O have copies whose rows kernels can load (compute/columns.py)
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ class Plan:
     def scratch(self) -> int:
         """Bytes of scratch."""
         return self.layout.size
+
+    @property
+    def d(self) -> int:
+        """The columns of the rows that the kernels load and store."""
+        return self.macros["D"]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -155,6 +162,7 @@ class Variant:
     scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
     splits: Callable[[Shape, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
     finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
+    own_scale: bool = False  # it computes the scale itself, and must know of how many columns: macro SCALED
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
     space: tuple[tuple[int, int], ...] = ()  # tiles, (BR, BC), that `hw4 tune` tries
@@ -179,9 +187,12 @@ class Variant:
         main = renamed(self.main_symbol or self.name)
         return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
 
-    def plan(self, shape: Shape, props: DeviceProperties, tile: Tile | None = None) -> Plan:
+    def plan(self, shape: Shape, props: DeviceProperties, tile: Tile | None = None, copies: bool = True) -> Plan:
         """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones, and what else it
         holds in place of what would follow from these.
+
+        Where kernels cannot load rows of d columns, the scratch has room for copies of all matrices, which get zero
+        columns (compute/columns.py); without `copies`, the caller's rows have them.
 
         Raises MachineError if the props cannot start such a launch.
         """
@@ -190,6 +201,7 @@ class Variant:
                 f"kernel {self.name} needs compute capability {self.least_cc / 10}, "
                 f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
             )
+        true_d, shape = shape.d, shape.stored
         given = tile or self.tile(shape, props)
         chosen = {**given, **self.derived(shape, given, props), **given}
         threads = chosen["THREADS"]
@@ -205,5 +217,10 @@ class Variant:
         if max(launch.grid for launch in launches) > MAX_BLOCKS:
             raise MachineError(f"{what} would need more than {MAX_BLOCKS:,} blocks for (B, N, d) = {shape}")
         scratch = self.scratch(shape, chosen, splits)
+        if copies and shape.d != true_d:
+            staged = -(-scratch.size // STAGED_AT) * STAGED_AT
+            scratch = replace(scratch, size=staged + shape.moved_bytes, staged=staged)
         macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})}
+        if self.own_scale and shape.d != true_d:
+            macros["SCALED"] = true_d
         return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol)

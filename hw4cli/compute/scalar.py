@@ -226,5 +226,6 @@ FLOAT64 = Variant(
     derived=lambda shape, tile, props: {"THREADS": 4 * tile["BR"]},
     regions=_doubles,
     launches=row_blocks("float64"),
+    own_scale=True,
     space=tiles_of((8, 16, 32, 64), (8, 16, 32)),
 )

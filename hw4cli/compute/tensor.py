@@ -37,8 +37,10 @@ CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of e
 
 
 def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
-    """Whether warpgroups multiply (kernels/warpgroup.cuh). `pieces` is that of P and of V."""
-    return props.warpgroups and pieces == 1 and 8 <= d <= 64
+    """Whether warpgroups multiply (kernels/warpgroup.cuh): rows of 8 columns at least, with zeros.
+
+    `pieces` is that of P and of V."""
+    return props.warpgroups and pieces == 1 and 4 < d <= 64
 
 
 def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:

@@ -3,13 +3,16 @@
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from hw4cli.compute import columns
+from hw4cli.compute.columns import Copied, staged
+from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.launch import (
     ABSMAX_BYTES,
     ABSMAX_CHUNK,
@@ -85,7 +88,8 @@ class Gpu:
         Raises MachineError if it cannot, InputError and KernelError if something is wrong with the user's file.
         """
         plan = self._variant(variant).plan(shape, self.props, tile)
-        self.functions(plan)
+        for one in (plan, *columns.needed(shape.d)):
+            self.functions(one)
         return plan
 
     def compute(self, plan: Plan, inputs: Any, outputs: Any) -> Any:
@@ -104,14 +108,25 @@ class Gpu:
     def launch(self, plan: Plan, shape: Shape, matrices: Matrices, offset: int = 0) -> Any:
         """Launch a plan on Q, K, V and O, which lie where `matrices` has them; causal, row i sees the keys up to
         i + offset. Does not wait. Returns the scratch."""
-        scratch = self.cupy.ndarray(plan.scratch, np.uint8)
+        scratch, stream = self.cupy.ndarray(plan.scratch, np.uint8), self.cupy.cuda.get_current_stream()
         if plan.finds_absmax:
             scratch.data.memset_async(0, ABSMAX_BYTES)
-        passed = arguments(plan, shape, matrices, scratch.data.ptr, offset=offset)
+        stage = staged(plan, shape, matrices, scratch.data.ptr)
+        self.copy(stage.before, stream)
+        passed = arguments(plan, shape, stage.matrices, scratch.data.ptr, offset=offset)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
-            enqueue(function, step, (params,), self.cupy.cuda.get_current_stream(), self.props)
+            enqueue(function, step, (params,), stream, self.props)
+        self.copy(stage.after, stream)
         return scratch
+
+    def copy(self, copies: Sequence[Copied], stream: Any, element: int = FLOAT) -> None:
+        """Enqueue the copies of some matrices, of elements of so many bytes, on a stream of cupy's, the current one."""
+        if not copies:
+            return
+        plan, passed = columns.plan(copies, element), columns.arguments(copies)
+        params = np.frombuffer(passed, f"V{len(passed)}")
+        enqueue(self.functions(plan)[0], plan.launches[0], (params,), stream, self.props)
 
     def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:
         """What `launch.magnitudes` reads, as uint32 on the GPU, by the plan that ran or else now.
@@ -121,13 +136,17 @@ class Gpu:
         if plan.finds_absmax:
             return scratch[:ABSMAX_BYTES].view(np.uint32)
         largest = self.cupy.ndarray(ABSMAX_BYTES // 4, np.uint32)
+        largest.data.memset_async(0, largest.nbytes)
+        N, d = (inputs if keys is None else keys).shape[-2:]
+        rows, at, behind = inputs.size // d, inputs.data.ptr, 0 if keys is None else keys.data.ptr
+        if plan.layout.staged is not None:  # what the plan has read: rows of whole chunks, K and V behind Q
+            d, at = plan.d, scratch.data.ptr + plan.layout.staged
+            behind = at + FLOAT * rows * d
         if keys is None:
-            self.absmax(inputs, largest)
+            self.absmax_of_parts(at, rows // N, N, d, 0, largest.data.ptr)
         else:
-            largest.data.memset_async(0, largest.nbytes)
-            N, d = keys.shape[-2:]
-            self.absmax_of_parts(inputs.data.ptr, 1, inputs.size // d, d, 0, largest.data.ptr)
-            self.absmax_of_parts(keys.data.ptr, 2, N, d, 1, largest.data.ptr)
+            self.absmax_of_parts(at, 1, rows, d, 0, largest.data.ptr)
+            self.absmax_of_parts(behind, 2, N, d, 1, largest.data.ptr)
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
@@ -149,8 +168,8 @@ class Gpu:
             return outputs.get()  # type: ignore[no-any-return]
 
     def absmax(self, inputs: Any, largest: Any) -> None:
-        """What `launch.magnitudes` reads, of inputs (n, 3, N, d), as the bits of five floats; does not wait. Any plan
-        must have been compiled before: its module has this kernel, too."""
+        """What `launch.magnitudes` reads, of inputs (n, 3, N, d), d a multiple of 4, as the bits of five floats. Does
+        not wait. Any plan must have been compiled before: its module has this kernel, too."""
         largest.data.memset_async(0, largest.nbytes)
         n, _, N, d = inputs.shape
         self.absmax_of_parts(inputs.data.ptr, 3 * n, N, d, 0, largest.data.ptr)

@@ -10,6 +10,7 @@ from hw4cli.arrays.float32 import as_batches, without_needless_mask
 from hw4cli.arrays.kernels16 import plan16
 from hw4cli.arrays.operand import Operand
 from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.compute import columns
 from hw4cli.compute.dispatch import AUTO, candidates
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.variants import VARIANTS
@@ -72,6 +73,7 @@ def _missing(gpu: Gpu, shapes: Iterable[Shape], workloads: Iterable[NamedWorkloa
 
 def plans_of_arrays(work: Workload, props: DeviceProperties, gpu: str) -> Iterator[Plan]:
     """All plans that the first calls of `attention` and of its gradients may need for a workload on a GPU."""
+    yield from columns.needed(work.d, work.element)
     if work.dtype == FLOAT32:
         yield from _plans_of_float32(without_needless_mask(work), props, gpu)
     else:

@@ -93,7 +93,9 @@ class Memory:
     """Arrays as a GPU has them: O, scratch and LSE, and Q, K and V of each batch; watched, with gaps between them."""
 
     def __init__(self, inputs: Floats, plan: Plan, watched: bool, lse: bool = False) -> None:
-        self.n, _, self.N, self.d = inputs.shape
+        self.n, _, self.N, given = inputs.shape
+        self.d = plan.d
+        inputs = np.pad(inputs, ((0, 0), (0, 0), (0, 0), (0, self.d - given)))  # as kernels/columns.cu does
         gap, matrix = GAP if watched else 0, self.N * self.d * 4
         step = matrix + gap
         sizes = [3 * self.n * step, self.n * step, plan.scratch, 4 * self.n * self.N if lse else 0]
@@ -176,7 +178,7 @@ class Library:
         memory = Memory(inputs, plan, watched, lse)
         self._watch(memory.arrays)
         first, count = rows or (0, memory.N)
-        shape = Oblong(memory.n, memory.N, memory.d, Nq=count)
+        shape = Oblong(memory.n, memory.N, inputs.shape[3], Nq=count)
         q, k, v, o = memory.matrices
         q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
         params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, None, first))
@@ -185,7 +187,8 @@ class Library:
             finished = self._launch(step, params, lanes, schedule)
             if not finished:
                 break
-        return Outcome(memory.outputs(), self._findings(), finished, memory.log_sums(), memory.largest())
+        answer = memory.outputs()[..., : shape.d]
+        return Outcome(answer, self._findings(), finished, memory.log_sums(), memory.largest())
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0

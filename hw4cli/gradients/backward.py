@@ -7,6 +7,7 @@ from typing import Any, Never
 from hw4cli.arrays.arguments import check_flags, check_layout, checked_scale
 from hw4cli.arrays.attention import check_like, check_rows, workload_of
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
+from hw4cli.arrays.staged import Staged
 from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload, refuse
 from hw4cli.compute.dispatch import AUTO
 from hw4cli.compute.formulas import FLOAT
@@ -39,7 +40,8 @@ def attention_backward(
     q, k, v, causal, align, scale and layout are what `attention` was given; o and lse what it returned with
     return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Elements are float16, bfloat16
     or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
-    the same bits in every run. Nothing is copied, and GPUs are not waited for.
+    the same bits in every run. GPUs are not waited for, and nothing is copied there but rows that are no whole
+    chunks of 16 bytes.
 
     On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
     the same bits again.
@@ -122,15 +124,16 @@ def backward_on_gpu(
 ) -> None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
     the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others."""
-    for x in (*given, *made):
-        check_rows(x)
     cupy = import_cupy()
     with cupy.cuda.Device(lse.device):
         backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
-        planned = backward.planned(work, kernel)
-        scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
-        matrices = tuple(x.matrix for x in (*given, *made))
-        backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, planned)
+        with Staged(backward.gpu, stream, given, made) as staged:
+            for x in (*staged.given, *staged.made):
+                check_rows(x)
+            planned = backward.planned(work, kernel)
+            scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
+            matrices = tuple(x.matrix for x in (*staged.given, *staged.made))
+            backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, planned)
 
 
 _OPENING = threading.Lock()

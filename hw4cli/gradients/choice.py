@@ -48,20 +48,27 @@ DESIGNS: dict[str, Kernel] = {name: {**COPYING, **LOADING}[name] for name in (*F
 
 def fastest(work: Workload, props: DeviceProperties) -> str:
     """The name of the fastest kernel for a workload that gives the same bits in every run."""
-    return next(name for name in FASTEST_FIRST if DESIGNS[name].takes(work, props))
+    return next(name for name in FASTEST_FIRST if takes(name, work, props))
+
+
+def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
+    """Whether a kernel computes a workload, in rows that kernels can load, on such a GPU."""
+    return DESIGNS[kernel].takes(work.stored, props)
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:
-    """The launches for a workload, of the kernel named or else the fastest, with another tile of its if one is given.
+    """The launches for a workload, in rows that kernels can load: of the kernel named or else the fastest, with another
+    tile of its if one is given.
 
     Raises MachineError where it does not run.
     """
     named = fastest(work, props) if kernel == AUTO else kernel
-    return DESIGNS[named].plan(work, props, tile)
+    return DESIGNS[named].plan(work.stored, props, tile)
 
 
 def arguments(planned: Plan, work: Workload, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each of a plan's launches. `encode` makes a tensor map's 128 bytes."""
+    work = work.stored
     if planned.variant in COPYING:
         return COPYING[planned.variant].arguments(work, arrays, scale, planned, encode)
     return LOADING[planned.variant].arguments(work, arrays, scale)

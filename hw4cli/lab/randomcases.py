@@ -13,7 +13,7 @@ from hw4cli.compute.bounds import LN2, ON_CPU, PROVEN
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import MAX_D, Shape
 from hw4cli.problem.suite import uniform
 
 MOST_B, MOST_N, MOST_BYTES = 600, 40001, 1_000_000_000
@@ -75,7 +75,7 @@ def _shape(rng: Random, most: int) -> Shape:
     Half of all d are 32, 64 or 128. N is a multiple of a random power of two, or one more or less. Few batches are
     more likely than many: then kernels cut the keys into parts.
     """
-    d = rng.choice((32, 64, 128)) if rng.random() < 0.5 else 4 * rng.randint(1, 32)
+    d = rng.choice((32, 64, 128)) if rng.random() < 0.5 else rng.randint(1, MAX_D)
     work = int(most ** rng.uniform(0.5, 1))
     longest = min(MOST_N, isqrt(work))
     N = int(longest ** rng.random() ** 0.3)

@@ -69,8 +69,10 @@ class LaunchModel:
 def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused.
 
+    Rows are those that kernels load, zero columns included; to copy others to such rows is no launch of the plan.
     `cache`: bytes of the L2 cache; 0 for one that holds all.
     """
+    shape = shape.stored
     try:
         done = work(MOVES_AS.get(plan.variant, plan.variant), plan.macros, props.cc)
     except KeyError:

@@ -36,8 +36,9 @@ class ErrorMap:
             rows = self.marks.reshape(-1)[start // d :]
             for flags, mark in ((wrong, WRONG), (~finite, NOT_FINITE)):
                 if mark == WRONG or flags.any():
-                    # Four flags at a time: d is a multiple of 4.
-                    some = np.bitwise_or.reduce(_by_row(start, flags, d).view(np.uint32), axis=1) != 0
+                    by_row = _by_row(start, flags, d)
+                    # Four flags at a time, where a row is whole fours of them.
+                    some = np.bitwise_or.reduce(by_row.view(np.uint32) if d % 4 == 0 else by_row, axis=1) != 0
                     part = rows[: len(some)]
                     np.maximum(part, some.view(np.uint8) * np.uint8(mark), out=part)
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from hw4cli.errors import InputError
 
@@ -97,6 +97,16 @@ class Shape:
         return 4 * self.elements
 
     @property
+    def moved_bytes(self) -> int:
+        """The size of Q, K, V and O."""
+        return 2 * 4 * self.B * (self.rows + self.N) * self.d
+
+    @property
+    def stored(self) -> Self:
+        """The same with rows that kernels can load."""
+        return replace(self, d=stored_d(self.d))
+
+    @property
     def flops(self) -> int:
         """Floating-point operations of QKᵀ and PV, the field's count: 4·B·N²·d, and half of that if it is causal."""
         return 4 * self.B * self.N**2 * self.d // (2 if self.causal else 1)
@@ -117,11 +127,9 @@ class Shape:
 
     def check(self, where: str) -> None:
         """Raise InputError, naming `where`, unless hw4 computes this shape."""
-        for name, value in (("B", self.B), ("N", self.N), ("d", self.d)):
-            if not is_whole(value) or not 1 <= value < 2**31:
-                raise InputError(f"{where}: {name} is {value}, but must be between 1 and 2147483647")
-        if self.d % 4 or self.d > MAX_D:
-            raise InputError(f"{where}: d is {self.d}, but must be a multiple of 4 up to {MAX_D}")
+        for name, value, most in (("B", self.B, 2**31 - 1), ("N", self.N, 2**31 - 1), ("d", self.d, MAX_D)):
+            if not is_whole(value) or not 1 <= value <= most:
+                raise InputError(f"{where}: {name} is {value}, but must be between 1 and {most}")
 
     def notes(self) -> list[str]:
         """Sentences about values of this shape outside the assignment's ranges."""
@@ -152,6 +160,17 @@ class Oblong(Shape):
     def rows(self) -> int:
         """The rows of Q and O in a batch."""
         return self.Nq
+
+
+def stored_d(d: int, element: int = 4) -> int:
+    """The columns of rows in memory for kernels, which load 16 bytes at once, of elements of so many bytes; those that
+    are more than d are zeros.
+
+    >>> [stored_d(d) for d in (1, 4, 59)], [stored_d(d, 2) for d in (1, 8, 59)]
+    ([4, 4, 60], [8, 8, 64])
+    """
+    unit = 16 // element
+    return -(-d // unit) * unit
 
 
 def check_floats(what: str, array: Any, dimensions: str) -> None:

@@ -177,6 +177,7 @@ def _fitting(material: Material, shape: Shape, tile: Mapping[str, int]) -> list[
     """Of a tile: its shared memory a block, the share of the limit, and how many such blocks fit a multiprocessor."""
     props, variant = material.props, material.variant
     assert variant is not None
+    shape = shape.stored
     try:
         chosen = {**variant.tile(shape, props), **tile}
         chosen.update(variant.derived(shape, chosen, props))

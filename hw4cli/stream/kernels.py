@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from hw4cli.compute import columns
 from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.compute.plan import DeviceProperties, Plan
 from hw4cli.compute.variants import VARIANTS
@@ -66,6 +67,7 @@ def plans_of_suite(
 def plans_of_file(shape: Shape, gpu: Gpu) -> Iterator[Plan]:
     """All plans that a file may need on a GPU with kernel "auto", whatever its values are: those with which its parts
     start come first."""
+    yield from columns.needed(shape.d)
     layout = choose_layout(shape, cores=1)
     tuned = finding_for(shape, layout, gpu)
     choice = choice_for(AUTO, None, shape, gpu.props, gpu.name, tuned)

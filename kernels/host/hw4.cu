@@ -1,7 +1,7 @@
 // hw4 INPUTFILE OUTPUTFILE: the kernels split8, split and flash in a plain program, as a homework hands it in.
 //
 // Read everything, copy it to the GPU, launch, copy back, write everything: no pinned memory, no streams, no
-// overlap. It is what the Python program is measured against, and the shortest way to see how the kernels are launched.
+// overlap. Kernels are for d = 32, 64 and 128; on the GPU, rows of another d get zero columns up to the next of these. It is what the Python program is measured against, and the shortest way to see how the kernels are launched.
 // NaN and Inf are not looked for, and scores beyond float32 have no way out; `hw4` has both.
 //
 // Build: make hw4, or python3 -m hw4cli.compute.native build/native, which needs no package, and then
@@ -19,6 +19,7 @@
 
 #include "gpu.h"
 #include "../params.cuh"
+#include "../columns.cu"
 #include "launches.cuh"
 #include "kernels.cuh"
 
@@ -40,7 +41,8 @@ void check(cudaError_t error, const char* doing) {
 struct Input {
     int B, N, d;
     float* data;  // Q, K, V of each batch
-    size_t elements() const { return (size_t)B * N * d; }  // of Q, of K, of V and of O
+    size_t rows() const { return (size_t)B * N; }
+    size_t elements() const { return rows() * d; }  // of Q, of K, of V and of O
 };
 
 Input read_input(const char* path) {
@@ -52,7 +54,7 @@ Input read_input(const char* path) {
              std::ferror(file) ? std::strerror(errno) : "the file is too short");
     const auto [B, N, d] = header;
     if (B < 1 || N < 1) fail(BAD_FILE, "%s: (B, N, d) = (%d, %d, %d), but B and N must be positive", path, B, N, d);
-    if (d != 32 && d != 64) fail(BAD_FILE, "%s: d is %d, but this program computes only d = 32 and 64", path, d);
+    if (!columns_for(d)) fail(BAD_FILE, "%s: d is %d, but must be between 1 and 128", path, d);
     std::fseek(file, 0, SEEK_END);
     const long long size = std::ftell(file), rows = (long long)B * N;
     if (rows > size || size != 12 + 12 * rows * d)  // the first keeps the second from overflowing
@@ -68,7 +70,30 @@ Input read_input(const char* path) {
     return input;
 }
 
-struct Arrays { float *data, *o; };  // on the GPU: the input, and O
+struct Arrays { float *data, *o; int columns; };  // on the GPU: the input, and O, in rows of so many columns
+
+void launch(const void* kernel, void* params, long long blocks, long long threads, long long shared) {
+    if (!blocks) return;
+    check(allow_shared_memory(kernel, (int)shared), "loading a kernel");
+    void* arguments[] = {params};
+    check(cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), arguments, shared, nullptr),
+          "launching a kernel");
+}
+
+// Rows one after the other, of so many columns, to rows of another number of columns: zeros, or none of the last ones.
+void copy_rows(const float* from, int given, float* to, int columns, size_t rows) {
+    constexpr size_t MANY = 1 << 20;  // rows of a launch
+    for (size_t first = 0; first < rows; first += MANY) {
+        const int some = (int)std::min(MANY, rows - first), block_rows = PASS / columns;
+        CopyParams p{};
+        p.of[0].from = {(void*)(from + first * given), 0, 0, given, 1};
+        p.of[0].to = {to + first * columns, 0, 0, columns, 1};
+        p.of[0].heads = 1, p.of[0].rows = some, p.of[0].block_rows = block_rows;
+        p.of[0].given = std::min(given, columns), p.of[0].columns = columns;
+        p.of[0].blocks = (some - 1) / block_rows + 1;
+        launch((const void*)columns32, &p, p.of[0].blocks, THREADS_OF_COPY, 0);
+    }
+}
 
 Launches launches_for(int configuration, const Input& input) {
     int sms;
@@ -81,62 +106,63 @@ char* compute(int configuration, const Input& input, Arrays on_gpu) {
     const Configuration& c = CONFIGURATIONS[configuration];
     const Kernels& kernels = KERNELS[configuration];
     const Launches l = launches_for(configuration, input);
-    const long long matrix = (long long)input.N * input.d;
+    const long long columns = on_gpu.columns, matrix = input.N * columns;
     char* scratch;
     check(cudaMalloc(&scratch, max(l.bytes, 16ll)), "making room on the GPU");
     if (c.absmax_bytes) check(cudaMemset(scratch, 0, c.absmax_bytes), "making room on the GPU");
     const float* q = on_gpu.data;
     Params p{};
-    p.q = {q, 3 * matrix, 3 * matrix, input.d};
-    p.k = {q + matrix, 3 * matrix, 3 * matrix, input.d};
-    p.v = {q + 2 * matrix, 3 * matrix, 3 * matrix, input.d};
-    p.o = {on_gpu.o, matrix, matrix, input.d};
+    p.q = {q, 3 * matrix, 3 * matrix, columns};
+    p.k = {q + matrix, 3 * matrix, 3 * matrix, columns};
+    p.v = {q + 2 * matrix, 3 * matrix, 3 * matrix, columns};
+    p.o = {on_gpu.o, matrix, matrix, columns};
     p.scratch = scratch, p.absmax = (unsigned*)scratch, p.tiles = scratch + l.tiles;
     p.row_stats = (float2*)(scratch + l.row_stats), p.partial_o = (float*)(scratch + l.partial_o);
     p.batches = input.B, p.heads = 1, p.Nq = p.Nk = input.N, p.splits = (int)l.splits;
     p.scale = (float)(1 / std::sqrt((double)input.d));
-    const auto launch = [&](const void* kernel, long long blocks, long long threads, long long shared) {
-        if (!blocks) return;
-        check(allow_shared_memory(kernel, (int)shared), "loading a kernel");
-        void* arguments[] = {&p};
-        check(cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3((unsigned)threads), arguments, shared, nullptr),
-              "launching a kernel");
-    };
-    launch(kernels.convert, l.convert, c.convert_threads, 0);
-    launch(kernels.rows, l.rows, c.threads, c.shared);
-    launch(kernels.combine, l.combine, c.combine_threads, 0);
+    launch(kernels.convert, &p, l.convert, c.convert_threads, 0);
+    launch(kernels.rows, &p, l.rows, c.threads, c.shared);
+    launch(kernels.combine, &p, l.combine, c.combine_threads, 0);
     return scratch;
 }
 
 // Whether a kernel's error is proven to be small enough for what one on tensor cores found in the input (absmax.cuh): elements up
-// to LARGEST; or, of Q and K, rows whose norms are small enough for split. flash's always is.
-bool suffices(const Configuration& c, const float (&found)[5]) {
+// to LARGEST; or, of Q and K, rows whose norms are small enough for split. flash's always is. Scores are divided by sqrt(d): of
+// less columns than the kernel is for, the same norms make larger ones.
+bool suffices(const Configuration& c, int d, const float (&found)[5]) {
     if (c.kernel == FLASH) return true;
     const auto [q, q_squares, k, k_squares, v] = found;
     const bool known = q_squares < SQUARES_BELOW && k_squares < SQUARES_BELOW;  // false for NaN, as all that follows
-    return v <= LARGEST && ((q <= LARGEST && k <= LARGEST) || (known && (double)q_squares * k_squares <= c.squares));
+    return v <= LARGEST && ((q <= LARGEST && k <= LARGEST) || (known && (double)q_squares * k_squares * c.d <= (double)c.squares * d));
 }
 
 // O of all batches, into the first third of the input's memory: a new piece would cost the time of its first touch.
 void attention(const Input& input) {
     const size_t bytes = input.elements() * sizeof(float);
     Arrays on_gpu;
-    check(cudaMalloc(&on_gpu.data, 3 * bytes), "making room on the GPU");
-    check(cudaMalloc(&on_gpu.o, bytes), "making room on the GPU");
-    check(cudaMemcpy(on_gpu.data, input.data, 3 * bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+    on_gpu.columns = columns_for(input.d);
+    const size_t stored = input.rows() * on_gpu.columns * sizeof(float);
+    float* packed;  // as the file has it
+    check(cudaMalloc(&on_gpu.data, 3 * stored), "making room on the GPU");
+    check(cudaMalloc(&on_gpu.o, stored), "making room on the GPU");
+    if (stored == bytes) packed = on_gpu.data;
+    else check(cudaMalloc(&packed, 3 * bytes), "making room on the GPU");
+    check(cudaMemcpy(packed, input.data, 3 * bytes, cudaMemcpyHostToDevice), "copying to the GPU");
+    if (stored != bytes) copy_rows(packed, input.d, on_gpu.data, on_gpu.columns, 3 * input.rows());
     size_t room, all;
     check(cudaMemGetInfo(&room, &all), "asking for the GPU's memory");
     float found[5] = {};  // suffices for all, until a kernel on tensor cores has read the input
     bool done = false;
     for (int n = next_for(0, input.N, input.d); !done; n = next_for(n + 1, input.N, input.d)) {
         const Configuration& c = CONFIGURATIONS[n];
-        if (!suffices(c, found) || (c.kernel != FLASH && (size_t)launches_for(n, input).bytes >= room)) continue;
+        if (!suffices(c, input.d, found) || (c.kernel != FLASH && (size_t)launches_for(n, input).bytes >= room)) continue;
         char* scratch = compute(n, input, on_gpu);
         if (c.absmax_bytes) check(cudaMemcpy(found, scratch, sizeof found, cudaMemcpyDeviceToHost), "computing");
         check(cudaFree(scratch), "computing");
-        done = suffices(c, found);
+        done = suffices(c, input.d, found);
     }
-    check(cudaMemcpy(input.data, on_gpu.o, bytes, cudaMemcpyDeviceToHost), "computing");
+    if (stored != bytes) copy_rows(on_gpu.o, on_gpu.columns, packed, input.d, input.rows());
+    check(cudaMemcpy(input.data, stored == bytes ? on_gpu.o : packed, bytes, cudaMemcpyDeviceToHost), "computing");
 }
 
 void write_output(const char* path, const float* o, size_t elements) {

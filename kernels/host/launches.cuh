@@ -6,9 +6,18 @@
 
 constexpr int COUNT = sizeof CONFIGURATIONS / sizeof *CONFIGURATIONS;
 
+// The columns of rows for kernels: d, or more where no kernel is for just so many, the rest zeros; 0 if d is none.
+inline int columns_for(int d) {
+    long long least = 0;
+    for (const Configuration& c : CONFIGURATIONS)
+        if (d >= 1 && c.d >= d && (!least || c.d < least)) least = c.d;
+    return (int)least;
+}
+
 // The number of the next configuration, from `n` on, that is for such rows; COUNT if there is none. The last one is flash's.
 inline int next_for(int n, int N, int d) {
-    auto fits = [=](const Configuration& c) { return c.d == d && c.least <= N && N <= c.most; };
+    const int columns = columns_for(d);
+    auto fits = [=](const Configuration& c) { return c.d == columns && c.least <= N && N <= c.most; };
     while (n < COUNT && !fits(CONFIGURATIONS[n])) n++;
     return n;
 }

@@ -4,7 +4,9 @@ import gc
 import weakref
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from fakecupy import new
 
 from hw4cli.arraylab import ours
 from hw4cli.arraylab.named import workload
@@ -56,7 +58,7 @@ def gpu(monkeypatch):
 
 
 def work_on_arrays(gpu, by):
-    x = SimpleNamespace(shape=(1, 2, 64, 64), data=SimpleNamespace(ptr=0))  # the caller's, who keeps them
+    x = new((1, 2, 64, 64), np.uint16)  # the caller's, who keeps them
     arrays = SimpleNamespace(q=x, k=x, v=x, o=x, matrices=Arrays(*4 * [Matrix(0, 1, 1, 1)])[:4])
     if by == "bench":
         facts = SimpleNamespace(registers=1, shared_bytes=1, occupancy=1)

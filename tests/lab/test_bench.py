@@ -229,4 +229,5 @@ def test_the_ladder_is_shown_without_a_gpu_too(hw4):
     assert "128x32" in result.stdout
     entries = json.loads(hw4("kernels", "--d", 32, "--format", "json", env=NO_GPU).stdout)
     assert entries[-1]["runs on"] == "all"
-    fails(hw4("kernels", "--d", 5), 2, "--d", "multiple of 4")
+    assert json.loads(hw4("kernels", "--d", 31, "--format", "json", env=NO_GPU).stdout) == entries
+    fails(hw4("kernels", "--d", 0), 2, "--d", "between 1 and 128")

@@ -52,8 +52,7 @@ def test_a_place_is_stated_as_batch_row_and_column(index):
         ((2, -1, 4), "N is -1"),
         ((2, 8, 0), "d is 0"),
         ((2, 8, -4), "d is -4"),
-        ((2, 8, 6), "multiple of 4"),
-        ((2, 8, 132), "multiple of 4 up to 128"),
+        ((2, 8, 129), "d is 129, but must be between 1 and 128"),
         ((2**31 - 1, 2**31 - 1, 128), "too short"),
     ],
 )

@@ -28,7 +28,7 @@ REFUSED = {
     "an output, a list": (hw4cli.write_output, ("f", [1]), f"{AN_OUTPUT} a list"),
     "an output, a masked array": (hw4cli.write_output, ("f", MASKED[:, 0]), f"{AN_OUTPUT} a MaskedArray"),
     "an output without batches": (hw4cli.write_output, ("f", O[:0]), "the array: B is 0, but must be between 1"),
-    "an output of d = 7": (hw4cli.write_output, ("f", O[..., :7]), "the array: d is 7, but must be a multiple of 4"),
+    "an output of d = 0": (hw4cli.write_output, ("f", O[..., :0]), "the array: d is 0, but must be between 1 and 128"),
     "O without batches": (hw4cli.write, ("f", O[None, :0]), "the array: B is 0, but must be between 1"),
     "O as a list": (hw4cli.write, ("f", [1, 2]), "all of one shape (B, heads, N, d), but these are a list"),
     "Q, K and V, one a list": (hw4cli.write, ("f", O, [1], O), "but these are (2, 4, 8), a list, (2, 4, 8)"),

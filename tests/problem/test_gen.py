@@ -122,7 +122,7 @@ def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
     fails(hw4_here("gen"), 2, "t01-t10", "--shape")
     fails(hw4_here("gen", "t77"), 2, "no case 't77'")
     fails(hw4_here("gen", "--shape", "3,4"), 2, "three integers")
-    fails(hw4_here("gen", "--shape", "3,4,6", "-o", tmp_path / "x"), 2, "multiple of 4")
+    fails(hw4_here("gen", "--shape", "3,4,129", "-o", tmp_path / "x"), 2, "between 1 and 128")
     fails(hw4_here("gen", "--shape", "3,4,8"), 2, "-o FILE")
     fails(hw4_here("gen", "t01", "--shape", "3,4,8", "-o", tmp_path / "x"), 2, "either")
     fails(hw4_here("gen", "--shape", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
