@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
+from helpers import HANGS
 from needs import PATH
 
 START_SECONDS = 60
@@ -142,7 +143,7 @@ class Cluster:
     def _end(process):
         process.terminate()
         try:
-            process.wait(20)
+            process.wait(HANGS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

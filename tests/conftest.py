@@ -1,8 +1,10 @@
 """What many tests start from: the command, a case, a class, a page; and which tests are slow (tests/README.md)."""
 
+import functools
 import os
 import resource
 import signal
+import sys
 from contextlib import suppress
 from subprocess import CompletedProcess
 
@@ -103,6 +105,29 @@ def kernels_on_the_cpu_need_a_compiler():
 @pytest.fixture
 def hw4():
     return run_hw4
+
+
+@pytest.fixture
+def hw4_in_process(monkeypatch, capsys):
+    """As `hw4`, in this process, which saves the start of another: where the process is not the point. What functions
+    keep of an earlier run is forgotten, as the environment may be another."""
+
+    def run(*args, cwd=None, env=None, timeout=None):
+        for name, module in list(sys.modules.items()):
+            if name.startswith("hw4cli"):
+                for value in list(vars(module).values()):
+                    if isinstance(value, functools._lru_cache_wrapper):
+                        value.cache_clear()
+        with monkeypatch.context() as patch:
+            if cwd:
+                patch.chdir(cwd)
+            for name, value in (env or {}).items():
+                patch.setenv(name, str(value))
+            capsys.readouterr()
+            code = run_command([str(arg) for arg in args])
+            return CompletedProcess(args, code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

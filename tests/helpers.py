@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+import pytest
 
 from hw4cli.cli import cli
 from hw4cli.problem import suite
@@ -25,6 +27,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
 
 ROOT = Path(__file__).resolve().parent.parent
+HANGS = 180  # seconds after which a test does not wait any longer: it says nothing about how long something may take
 
 
 def hw4_env(**extra):
@@ -33,7 +36,7 @@ def hw4_env(**extra):
     return {**os.environ, "PYTHONPATH": path, **extra}
 
 
-def run_hw4(*args, cwd=None, env=None, timeout=120, prefix=(), **kwargs):
+def run_hw4(*args, cwd=None, env=None, timeout=HANGS, prefix=(), **kwargs):
     """Run `hw4 ARGS` as a process of its own; the result has returncode, stdout and stderr."""
     return subprocess.run(
         [*prefix, sys.executable, "-m", "hw4cli", *map(str, args)],
@@ -58,15 +61,24 @@ def start_hw4(*args, env=None):
     )
 
 
-def wait_until(condition, process=None, seconds=180):
-    """Wait until a condition holds, and return what it returned. Fails if `process` ends before, or after a time that
-    is there to end a test that hangs: it says nothing about how long the event may take."""
-    deadline = time.monotonic() + seconds
+def wait_until(condition, process=None):
+    """Wait until a condition holds, and return what it returned. Fails if `process` ends before, or if it hangs."""
+    deadline = time.monotonic() + HANGS
     while not (found := condition()):
         assert process is None or process.poll() is None, f"{process.args} ended ({process.returncode}) before"
         assert time.monotonic() < deadline, "it has not happened"
         time.sleep(0.02)
     return found
+
+
+def holds_once(condition, tries):
+    """Whether a condition on milliseconds holds in one of so many tries. Where it does not, and this machine has more
+    to do than it has processors, the test is skipped."""
+    if any(condition() for _ in range(tries)):
+        return True
+    if os.getloadavg()[0] > 1.5 * len(os.sched_getaffinity(0)):
+        pytest.skip("this machine is too busy to measure milliseconds")
+    return False
 
 
 def all_threads_wait(pid):
@@ -97,9 +109,10 @@ def run_script(script, folder, gpu, **env):
     return result, [json.loads(line) for line in calls.read_text().splitlines()]
 
 
-def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli")):
+def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli"), when=None):
     """Run `hw4 ARGS` on a terminal so many columns wide, which takes no colours unless TERM is set; the exit code, and
-    what the terminal gets. `start` are Python's arguments before ARGS."""
+    what the terminal gets. `start` are Python's arguments before ARGS; `when`: a pattern, and what is done once as
+    soon as the terminal shows it."""
     pid, terminal = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 40, width, 0, 0))
@@ -110,6 +123,9 @@ def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli")):
     with suppress(OSError):  # the other side has closed
         while part := os.read(terminal, 65536):
             shown += part
+            if when and re.search(when[0], shown.decode(errors="ignore")):
+                when[1]()
+                when = None
     os.close(terminal)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
 

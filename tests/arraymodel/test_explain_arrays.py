@@ -4,8 +4,8 @@ import csv
 import json
 
 import pytest
-from helpers import fails, fits, on_a_terminal
-from slow import quick_of_each
+from helpers import HANGS, fails, fits, on_a_terminal
+from slow import quick_of_each, slow
 
 from hw4cli.arraylab.named import named, workload
 from hw4cli.arraymodel.launches import NAMES, array_models, plan_of
@@ -118,6 +118,7 @@ def test_splits_of_decoding_read_all_keys_once():
     assert found["half_split_combine"].dram[0] == found["half_split"].dram[1]
 
 
+@slow
 def test_a_page_and_records_of_arrays(hw4):
     result = hw4("explain", "half", "half_mma", "--workload", "lm8k-causal", "--gpu", "H200")
     assert result.returncode == 0, result.stderr
@@ -160,5 +161,5 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
 @pytest.mark.parametrize("kernel", ["half_cores", "backward_once"])
 @pytest.mark.parametrize("sizes", ["B=1 H=1 N=1073741824", "B=32768 H=128 N=9"])
 def test_a_workload_that_would_take_minutes_to_count_is_refused(hw4, kernel, sizes):
-    result = hw4("explain", kernel, "--workload", f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=60)
+    result = hw4("explain", kernel, "--workload", f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=HANGS)
     fails(result, 3, f"{kernel} has more than 2,097,152 tiles of 64 rows or keys in all heads")

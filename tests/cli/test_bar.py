@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from helpers import ROOT, hw4_env, random_block, write_case
+from helpers import HANGS, ROOT, hw4_env, random_block, write_case
 
 
 class Terminal:
@@ -67,13 +67,13 @@ def start(stderr, delay=0, wanted=True, imported=False):
 
 def test_the_bar_follows_the_progress_sentences_stand_above_and_it_goes_away(terminal):
     process = start(terminal.slave, imported=True)
-    assert "working [x]" in terminal.read(until="0%", seconds=20)
+    assert "working [x]" in terminal.read(until="0%", seconds=HANGS)
     for line, share in (("one", "25%"), ("two", "50%")):
         process.stdin.write(f"{line}\n")
         process.stdin.flush()
-        assert f"hw4: [a] sentence, {line}" in terminal.read(until=share, seconds=20)
+        assert f"hw4: [a] sentence, {line}" in terminal.read(until=share, seconds=HANGS)
     process.stdin.close()
-    assert process.wait(20) == 0
+    assert process.wait(HANGS) == 0
     text = terminal.read()
     assert text.endswith("\x1b[2K"), "the line is cleared"
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is there again"
@@ -107,10 +107,10 @@ def test_a_long_run_shows_a_bar_after_two_seconds_unless_quiet(terminal, tmp_pat
         stderr=terminal.slave,
         start_new_session=True,
     )
-    text = terminal.read(until=r"computing.*[1-9]%", seconds=2.8 if quiet else 60)
+    text = terminal.read(until=r"computing.*[1-9]%", seconds=2.8 if quiet else HANGS)
     took = time.monotonic() - began
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(HANGS) == 130
     after = terminal.read()
     if quiet:
         assert text == ""

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from helpers import definition, fails, random_block, run_hw4, write_case
+from slow import slow
 
 from hw4cli.errors import InputError
 from hw4cli.judge.casemanifest import CaseManifest
@@ -74,6 +75,7 @@ def test_a_mistake_with_the_mask_is_named(tmp_path, mistake):
     assert f"the wrong rows equal attention computed {mistake}" in " ".join(result.stdout.split())
 
 
+@slow
 def test_the_judge_compares_with_causal_answers(folder):
     assert "AC" in done("judge", "t01", "--causal", "--dir", folder)
     unmasked = run_hw4("judge", "t01", "--causal", "--dir", folder, "--program", f"{sys.executable} -P -m hw4cli")

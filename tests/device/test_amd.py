@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, definition, fails, random_block, read_output, write_case
 from needs import COMPILER, needs
+from slow import slow
 
 from hw4cli.errors import MachineError
 from hw4cli.hip import hiprtc
@@ -88,6 +89,7 @@ def test_without_a_gpu_auto_says_so_and_computes_on_the_cpu(hw4, tmp_path, amd):
     assert np.abs(read_output(tmp_path / "out", Shape(2, 30, 8)) - definition(block)).max() < 1e-5
 
 
+@slow
 @needs(COMPILER)
 def test_the_doctor_compiles_and_runs_a_kernel_there(hw4, amd):
     document = json.loads(hw4("doctor", "--json", env=amd).stdout)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from helpers import hw4_env, random_block, write_case
+from helpers import HANGS, hw4_env, random_block, write_case
 
 # `hw4 ARGS` with a driver that notes what is asked of it, in place of CUDA's.
 DRIVER = """
@@ -62,6 +62,6 @@ entry.main()
 def test_contexts_are_made_on_the_gpus_that_compute(tmp_path, options, made):
     source = write_case(tmp_path / "in", random_block(2, 16, 32))
     words = [sys.executable, "-c", DRIVER, str(source), str(tmp_path / "out"), *options]
-    result = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=60)
+    result = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=HANGS)
     [line] = [line for line in result.stdout.splitlines() if line.startswith("made:")]
     assert [int(word) for word in line.split()[1:]] == made

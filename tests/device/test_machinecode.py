@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers import HANGS
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -216,12 +217,14 @@ def test_a_cache_that_can_only_be_read_still_serves(tmp_path, kept, monkeypatch)
 
 def test_a_companion_that_takes_too_long_is_ended(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 3)
-    monkeypatch.setattr(machinecode, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(
+        machinecode, "python_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(600)"]
+    )
     kernels = code_in(tmp_path)
     kernels.get(naive(4), lambda: [naive(8), naive(12)])
     began = time.monotonic()
     kernels.finish(0.5)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < HANGS
 
 
 def test_what_stops_the_compiling_ends_the_companions(tmp_path, monkeypatch):
@@ -229,7 +232,7 @@ def test_what_stops_the_compiling_ends_the_companions(tmp_path, monkeypatch):
 
     class Helper(subprocess.Popen):
         def __init__(self, *args, **kwargs):
-            super().__init__([sys.executable, "-c", "import time; time.sleep(60)"], **kwargs)
+            super().__init__([sys.executable, "-c", "import time; time.sleep(600)"], **kwargs)
             started.append(self)
 
     def interrupted(*_):

@@ -7,11 +7,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from doctors import NO_GPU, command_line, fake
-from helpers import ROOT, fails, on_a_terminal
+from helpers import ROOT, fails, on_a_terminal, wait_until
 
 from hw4cli.doctor.finding import UnansweredError, output_of
 
@@ -153,13 +152,6 @@ def test_ctrl_c_ends_what_was_asked_and_leaves_no_file(bin_folder, tmp_path):
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: "sleep" not in command_line(pid))
     assert not list(tmp_path.glob("hw4-doctor-*"))
-
-
-def wait_until(true):
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_wrong_option_is_one_sentence(hw4):

@@ -8,7 +8,7 @@ import time
 
 import psutil
 from classes import board, class_args, correct, judge_class, submit
-from helpers import OPEN, fails, run_hw4, start_hw4
+from helpers import HANGS, OPEN, fails, run_hw4, start_hw4, wait_until
 from needs import needs
 
 from hw4cli.judge.submission import scan
@@ -175,11 +175,9 @@ def test_ctrl_c_keeps_the_results_of_judged_students(workdir, folder, tmp_path):
     submit(workdir, "ben", hw4=f"#!/bin/sh\ntouch {workdir}/started\nsleep 98760\n")
     args = ("--class", "submissions", "--output", "out", "--dir", folder, *OPEN)
     process = start_hw4("judge", "t01", *args)
-    deadline = time.monotonic() + 60
-    while not (workdir / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: (workdir / "started").exists())
     process.terminate()
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1] == "hw4: interrupted: 1 of 2 students are judged, --resume continues"
     assert "ann" in stdout

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import psutil
 import pytest
-from helpers import ROOT, fails, make_cases, run_hw4, set_kill_after, tiny_case
+from helpers import HANGS, ROOT, fails, holds_once, make_cases, run_hw4, set_kill_after, tiny_case, wait_until
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import size_problem
@@ -64,11 +64,14 @@ def test_the_judge_does_not_kill_its_own_earlier_children(tiny, program, monkeyp
 
 def test_the_end_of_a_program_is_noticed_at_once(tiny, program, monkeypatch):
     walls = {body: [] for body in (RIGHT, RIGHT + "; time.sleep(0.1)")}
-    for _ in range(10):
+
+    def noticed():
         for body, times in walls.items():
-            times.append(judged(tiny, program, body, monkeypatch, kill_after=5).wall)
-    fast, slow = (min(times) for times in walls.values())
-    assert slow - fast == pytest.approx(0.1, abs=0.045)
+            times.append(judged(tiny, program, body, monkeypatch, kill_after=60).wall)
+        fast, slow = (min(times) for times in walls.values())
+        return len(walls[RIGHT]) >= 5 and slow - fast == pytest.approx(0.1, abs=0.045)
+
+    assert holds_once(noticed, tries=30)
 
 
 def test_a_damaged_answer_is_the_judges_failure(tiny, program, tmp_path):
@@ -153,7 +156,7 @@ def test_a_wrong_size_is_given_in_rows_if_it_is_a_multiple_of_rows():
 
 
 def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
-    result = hw4("judge", "t01", "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
+    result = hw4("judge", "t01", "--limit", "t01=120", "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
     assert result.returncode == 0, result.stdout + result.stderr
     row = next(line for line in result.stdout.splitlines() if line.startswith("t01"))
     assert "(320, 128, 32)" in row
@@ -198,12 +201,10 @@ def test_an_interrupted_judge_ends_the_program(folder, program):
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 30
-    while not psutil.Process(process.pid).children() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: psutil.Process(process.pid).children())
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert stderr.strip() == "hw4: interrupted: 0 of 1 cases are judged"
     alive = [p for p in psutil.process_iter(["cmdline"]) if str(path) in (p.info["cmdline"] or [])]

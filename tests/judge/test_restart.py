@@ -3,11 +3,10 @@
 import fcntl
 import os
 import shutil
-import time
 
 import pytest
 from classes import board, class_args, correct, judge_class, submit
-from helpers import fails, run_hw4, start_hw4
+from helpers import HANGS, fails, run_hw4, start_hw4, wait_until
 
 from hw4cli.scoring import journal
 
@@ -59,14 +58,12 @@ def test_a_second_judge_of_a_class_ends_with_a_message_and_writes_nothing(workdi
     submit(workdir, "ann", hw4=f"#!/bin/sh\ntouch {workdir}/started\n{slow}cp {folder}/t01.out $2\n")
     submit(workdir, "ben", hw4=correct(folder, workdir / "runs"))
     first = start_hw4(*class_args(folder))
-    deadline = time.monotonic() + 60
-    while not (workdir / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: (workdir / "started").exists())
     before = content(workdir / "out")
     fails(judge_class(folder, *more), 3, f"another hw4 judge (process {first.pid} on ", ") works on out: wait for it")
     assert content(workdir / "out") == before
     (workdir / "go").touch()
-    stdout, stderr = first.communicate(timeout=60)
+    stdout, stderr = first.communicate(timeout=HANGS)
     assert first.returncode == 0, stdout + stderr
     assert [one.score for one in board(workdir).values()] == [60, 60]
 
@@ -74,11 +71,9 @@ def test_a_second_judge_of_a_class_ends_with_a_message_and_writes_nothing(workdi
 def test_a_lock_ends_with_its_judge(workdir, folder):
     submit(workdir, "ann", hw4=f"#!/bin/sh\ntouch {workdir}/started; exec sleep 300\n")
     first = start_hw4(*class_args(folder))
-    deadline = time.monotonic() + 60
-    while not (workdir / "started").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: (workdir / "started").exists())
     first.terminate()
-    first.communicate(timeout=60)
+    first.communicate(timeout=HANGS)
     shutil.rmtree(workdir / "submissions" / "ann")
     submit(workdir, "ann", hw4=correct(folder, workdir / "runs"))
     assert judge_class(folder, "--resume").returncode == 0

@@ -29,6 +29,7 @@ def honest():
     return HONEST.format(python=sys.executable, code=code)
 
 
+@slow
 def test_stored_answers_are_detected_and_right_programs_are_accepted(workdir, folder):
     submit(workdir, "ann", hw4=honest())
     size = (folder / "t01.out").stat().st_size

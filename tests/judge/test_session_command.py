@@ -8,11 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
-from helpers import fails, hw4_env, run_hw4
+from helpers import HANGS, fails, hw4_env, run_hw4, wait_until
 from sessions import contestant, folder, judge_args
 
 from hw4cli.runner.gpulock import LOCKS
@@ -26,20 +25,13 @@ def start(*args, **kwargs):
     return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=hw4_env(**kwargs.pop("env", {})), **kwargs)
 
 
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "that never happened"
-        time.sleep(0.02)
-
-
 def test_a_killed_session_is_resumed_with_only_the_missing_runs(folder, contestant, tmp_path):
     path, ran = contestant(folder, "if case.name == 't02' and not runs: time.sleep(300)")
     out = tmp_path / "out"
     process = start(*judge_args(folder, path, "--output", out), stdout=subprocess.DEVNULL)
     wait_until(lambda: "t02" in ran())
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait(HANGS)
     for stray in psutil.process_iter(["cmdline"]):  # a killed judge cannot
         if str(path) in (stray.info["cmdline"] or []):
             stray.kill()
@@ -61,7 +53,7 @@ def test_ctrl_c_shows_and_writes_the_results_with_exit_status_130(folder, contes
     )
     wait_until(lambda: "t02" in ran())
     process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=HANGS)
     message = "hw4: interrupted: 1 of 3 cases are judged, --resume continues"
     assert (process.returncode, stderr.strip()) == (130, message)
     assert re.search(r"^t01 .* AC ", stdout, re.MULTILINE)
@@ -83,7 +75,7 @@ def test_a_judge_that_waits_for_the_gpu_prints_a_message_and_continues(folder, c
                             env={"CUDA_VISIBLE_DEVICES": gpu})  # fmt: skip
             message = process.stderr.readline()
             assert ran() == []
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANGS)
     finally:
         lock.unlink(missing_ok=True)
     assert message.startswith(f"hw4: waiting for GPU {gpu}")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 from cluster import answering_program, processes_naming, queue, shell_program
-from helpers import OPEN, fails, run_hw4, start_hw4
+from helpers import HANGS, OPEN, fails, run_hw4, start_hw4
 from needs import SLURM, needs
 
 from hw4cli.scoring import standings
@@ -71,7 +71,7 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
     cluster.wait_for((tmp_path / "runs").exists)
     cluster.wait_for(lambda: len((tmp_path / "runs").read_text().splitlines()) >= 3)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=90)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130, stderr
     assert "cancelling Slurm's job" in stderr
     assert queue(cluster) == []
@@ -108,7 +108,7 @@ def test_a_student_whose_task_slurm_ends_is_reported_and_has_no_score(cluster, f
     process = start_hw4(*class_args(folder, submissions), *CASES, env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--partition=nvidia")
-    stdout, stderr = process.communicate(timeout=90)
+    stdout, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 3, stdout + stderr
     assert "eve: its task ended before all was judged: " in stderr
     assert "CANCELLED" in stderr

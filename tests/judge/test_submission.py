@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from helpers import OPEN, run_hw4
+from helpers import HANGS, OPEN, run_hw4
 from slow import slow
 
 from hw4cli.judge import submission
@@ -77,6 +77,6 @@ def test_a_submission_with_ten_thousand_files_does_not_delay_the_class(tmp_path)
     for number in range(10_000):
         (crowded / str(number)).touch()
     args = ("--class", tmp_path / "submissions", "--output", tmp_path / "out", "--dir", cases, *OPEN)
-    result = run_hw4("judge", "t01", *args, timeout=60)
+    result = run_hw4("judge", "t01", *args, timeout=HANGS)
     assert result.returncode == 0, result.stderr
     assert "it holds more than 10,000 files and folders" in result.stdout

@@ -6,7 +6,8 @@ import json
 import time
 
 import pytest
-from helpers import fails, folder_is_clean, make_cases
+from helpers import HANGS, fails, folder_is_clean, make_cases
+from slow import slow
 
 from hw4cli.benchcommand.shown import formatted
 from hw4cli.errors import InputError
@@ -122,8 +123,8 @@ def test_an_old_output_is_no_output(program, folder, tmp_path):
 def test_a_program_past_its_limit_is_killed(program, folder, monkeypatch):
     monkeypatch.setattr(endtoend, "KILL_AFTER", -4.7)
     start = time.monotonic()
-    (row,), _ = run([program("endless", "sleep 60")], folder)
-    assert time.monotonic() - start < 10
+    (row,), _ = run([program("endless", "sleep 600")], folder)
+    assert time.monotonic() - start < HANGS
     assert row.status == "failed"
     assert "killed" in row.reason
 
@@ -228,6 +229,7 @@ def test_a_wrong_program_makes_the_exit_status_1(hw4, real):
     assert "\nt01 " in result.stdout, "hw4's own line"
 
 
+@slow
 def test_why_a_program_is_not_in_hyperfines_json_is_said_beside_it(hw4, real):
     options = ("--cases", "t01", "--dir", real, "--runs", 1, "--program", "cp", "--format", "hyperfine")
     result = hw4("bench", "--end-to-end", *options, env=CPU)

@@ -7,9 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from helpers import ROOT, all_threads_wait, hw4_env, wait_until
+from helpers import HANGS, ROOT, all_threads_wait, hw4_env, wait_until
 
-HANGS = 150.0  # seconds: what ends of itself within them, or later, takes 300 or is stuck for ever
 START = """
 import ctypes, os, subprocess, sys
 from types import SimpleNamespace

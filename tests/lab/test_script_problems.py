@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import HANGS, ROOT
 
 SCRIPTS = ["arrays.sh", "files.sh", "figures.sh", "gradients.sh"]
 TABLE = "kernel,ms\nflash,1\n"
@@ -14,7 +14,7 @@ TABLE = "kernel,ms\nflash,1\n"
 
 def call(*words, **env):
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", **env}
-    return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=HANGS)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -8,7 +8,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from helpers import fails, start_hw4
+from helpers import HANGS, fails, start_hw4
 
 from hw4cli.cli import run_command
 from hw4cli.compute.bounds import bound
@@ -161,9 +161,7 @@ def test_what_is_allowed_is_the_bound_or_four_times_an_estimate_and_o_is_a_mean_
 
 def test_trials_end_when_the_time_is_over_and_one_is_made_in_any_case():
     assert len(list(outcomes(CpuBackend(), small, 0))) == 1
-    start = time.monotonic()
     assert len(list(outcomes(CpuBackend(), small, 0.5))) > 1
-    assert time.monotonic() - start < 20
 
 
 def test_a_summary_counts_each_sort_of_outcome():
@@ -219,7 +217,7 @@ def test_ctrl_c_tells_what_was_found_so_far():
     assert process.stderr.readline().startswith("testing ")
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert " (seed 0" in out.splitlines()[-1]
     assert err.splitlines()[-1] == "hw4: interrupted"

@@ -12,6 +12,7 @@ from pathlib import Path
 import fakegpu
 import pytest
 from helpers import ROOT, hw4_env
+from slow import slow
 
 import hw4cli.lab.tune
 from benchmarks.facts import tuned_source
@@ -74,6 +75,7 @@ def test_the_kernels_own_tile_is_timed_to_the_end_however_slow_it_is(monkeypatch
     assert {status for status, _ in timed.values()} == {"dropped"}
 
 
+@slow
 def test_the_gain_is_said_and_what_is_surely_faster_is_kept():
     rows = rows_of(["split", "exact", "flash"])
     kept = finding(rows)

@@ -60,3 +60,8 @@ def tools(tmp_path, monkeypatch):
         return tmp_path
 
     return make
+
+
+@pytest.fixture
+def hw4(hw4_in_process):
+    return hw4_in_process

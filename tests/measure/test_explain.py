@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 
 import pytest
-from helpers import fits, on_a_terminal
+from helpers import HANGS, fits, on_a_terminal
+from slow import slow
 
 from hw4cli.compute.plan import AMD_DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -66,6 +67,7 @@ def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
     assert "412.3  DFMA" in hw4("explain", "float64", "--case", "t28").stdout
 
 
+@slow
 def test_all_is_the_whole_ladder(hw4):
     found = rows(hw4("explain", "all", "--shape", "1,128,64", "--gpu", "H100", "--format", "json"))
     assert [*dict.fromkeys(row["kernel"] for row in found)] == [*VARIANTS]
@@ -98,6 +100,7 @@ def test_the_last_wave_is_what_is_left_of_the_blocks_and_full_where_nothing_is(h
     assert shown == [pytest.approx(grid / (132 * blocks)), pytest.approx(grid % (132 * blocks) / (132 * blocks))]
 
 
+@slow
 def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
     shown = hw4("explain", "flash", "fp16qk", "split8", "--shape", "4,12288,64", "--gpu", "H200").stdout
     lines = [line for line in shown.splitlines() if re.match(r"(flash|fp16qk|split8) .* (FFMA|tensor)", line)]
@@ -141,7 +144,7 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
 
 
 def test_more_blocks_than_can_be_counted_soon_are_refused(hw4):
-    result = hw4("explain", "flash", "naive", "--shape", "1,2147483647,128", "--gpu", "H100", timeout=60)
+    result = hw4("explain", "flash", "naive", "--shape", "1,2147483647,128", "--gpu", "H100", timeout=HANGS)
     assert result.returncode == 3
     assert "has more than 1,048,576 blocks in a batch: give a shorter sequence" in result.stderr
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT
+from slow import quick_of_each, slow
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.device.compilerlog import VERBOSE, entry_points, usage
@@ -30,6 +31,7 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("cc", DEVICES)
 def test_every_kernel_of_a_gpu_compiles_for_it_and_spills_nothing(cc):
     props = DEVICES[cc]
@@ -135,6 +137,7 @@ def test_a_part_of_a_gpu_and_a_damaged_record_stand_for_no_model():
     assert kept("H100") is None
 
 
+@slow
 def test_the_roofs_of_a_gpu_are_those_of_its_model_in_explain_too(hw4):
     keep(json.loads(RECORD.read_text()))
     for name in ("H100", "9.0", "NVIDIA H100 80GB HBM3"):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from recordings import PROFILED, counted_on_an_h200, models, profiled_rungs
+from slow import slow
 
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import VARIANTS
@@ -59,6 +60,7 @@ def test_kernels_whose_threads_multiply_read_from_shared_memory_what_the_model_h
     assert {"flash", "half_mma", "half_split", "half_cores", "backward_dq", "backward_dkdv", "backward_mma_dq"} <= seen
 
 
+@slow
 def test_beside_products_of_warpgroups_threads_access_no_less_than_the_model_has_and_the_tensor_cores_more():
     """Accesses are then counted again, up to four times; a launch whose threads have none counts none."""
     for line, model in counted_on_an_h200(*BY_WARPGROUPS):

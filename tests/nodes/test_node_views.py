@@ -7,7 +7,7 @@ import time
 
 import pytest
 from cluster import fake_srun, shell_program
-from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, write_case
+from helpers import HANGS, fails, folder_is_clean, hw4_env, random_block, run_hw4, write_case
 
 import hw4cli
 from hw4cli.nodes import launch
@@ -107,6 +107,6 @@ main()
 def test_ctrl_c_while_the_part_is_made_leaves_nothing(source, tmp_path, options):
     env = hw4_env(**fake_srun(tmp_path), RANK="0", WORLD_SIZE="2")
     words = [sys.executable, "-c", INTERRUPTED, str(source), str(tmp_path / "out"), "--device", "cpu", *options]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=HANGS)
     assert (done.returncode, done.stderr.strip()) == (130, "hw4: interrupted")
     folder_is_clean(tmp_path, "bin", "in")

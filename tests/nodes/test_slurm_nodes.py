@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 from cluster import Cluster, processes_naming, queue
-from helpers import fails, folder_is_clean, hw4_env, random_block, run_hw4, start_hw4, write_case
+from helpers import HANGS, fails, folder_is_clean, hw4_env, random_block, run_hw4, start_hw4, write_case
 from needs import SLURM, needs
 
 pytestmark = [
@@ -175,7 +175,7 @@ def test_ranks_that_outlive_a_killed_run_do_not_disturb_the_next_one(nodes, slow
     process = started(nodes, source, tmp_path / "out")
     left = suspended(source)
     process.kill()
-    process.wait(30)
+    process.wait(HANGS)
     result = run_hw4(source, tmp_path / "out", *TWO, env=nodes.settings)
     for rank in left:
         rank.resume()
@@ -196,7 +196,7 @@ def test_ranks_that_srun_started_itself_end_together_and_the_next_launch_goes_on
     lists = ".out.*/written-*"
     nodes.wait_for(lambda: any(path.stat().st_size for path in tmp_path.glob(lists)))
     ranks_of(source)[1].kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANGS)
     assert process.returncode
     nothing_runs(nodes, source)
     assert subprocess.run(command, env=env, timeout=120).returncode == 0

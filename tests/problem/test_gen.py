@@ -6,12 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import ROOT, definition, fails, folder_is_clean, read_output, run_hw4
+from helpers import HANGS, ROOT, definition, fails, folder_is_clean, read_output, run_hw4, wait_until
 
 from hw4cli.errors import MachineError
 from hw4cli.problem import suite
@@ -159,11 +158,9 @@ def test_interrupted_it_leaves_no_half_file(tmp_path):
         text=True,
         env={**os.environ, **CPU},
     )
-    deadline = time.monotonic() + 30
-    while not any(p.stat().st_size for p in tmp_path.glob(".t22*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.glob(".t22*")))
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert stderr.strip().splitlines()[-1] == "hw4: interrupted"
     folder_is_clean(tmp_path)

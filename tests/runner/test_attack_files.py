@@ -8,6 +8,7 @@ import time
 
 import pytest
 from attacks import IS_ROOT, arena, needs_bwrap
+from helpers import HANGS
 from needs import skip_without
 
 from hw4cli.problem.verdict import Verdict
@@ -123,12 +124,12 @@ def test_holes_in_an_output_on_a_full_disk_do_not_end_the_judge(arena, small_dis
 
 
 def test_filling_the_disk_with_removed_files_is_the_programs_fault(arena, small_disk):
-    body = f"file = open('big', 'wb'); os.remove('big'){FILLED}\ntime.sleep(60)"
+    body = f"file = open('big', 'wb'); os.remove('big'){FILLED}\ntime.sleep(600)"
     assert arena.judged(body) == (NA, "it filled the disk with files that it had removed")
 
 
 def test_a_disk_filled_by_others_is_the_judges_failure(arena, small_disk):
-    full = f"file = open({str(arena.private / 'others')!r}, 'wb'){FILLED}time.sleep(60)"
+    full = f"file = open({str(arena.private / 'others')!r}, 'wb'){FILLED}time.sleep(600)"
     try:
         verdict, reason = arena.judged(full)
     finally:
@@ -140,10 +141,10 @@ def test_a_disk_filled_by_others_is_the_judges_failure(arena, small_disk):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("for n in range(300): open(f'f{n}', 'w')\ntime.sleep(60)", "it wrote more than 100 files"),
+        ("for n in range(300): open(f'f{n}', 'w')\ntime.sleep(600)", "it wrote more than 100 files"),
         ("for n in range(300): open(f'f{n}', 'w')\nright()", "it wrote more than 100 files"),
-        ("for n in range(3): open(f'f{n}', 'wb').write(bytes(1 << 20))\ntime.sleep(60)", "it wrote more than 2 MB"),
-        ("for n in range(300): os.mkdir('d'); os.chdir('d')\ntime.sleep(60)", "it wrote more than 100 files"),
+        ("for n in range(3): open(f'f{n}', 'wb').write(bytes(1 << 20))\ntime.sleep(600)", "it wrote more than 2 MB"),
+        ("for n in range(300): os.mkdir('d'); os.chdir('d')\ntime.sleep(600)", "it wrote more than 100 files"),
     ],
 )
 def test_a_program_that_writes_too_many_files_or_bytes_is_ended(arena, monkeypatch, sandbox, body, words):
@@ -152,5 +153,5 @@ def test_a_program_that_writes_too_many_files_or_bytes_is_ended(arena, monkeypat
     monkeypatch.setattr("hw4cli.runner.step.MAX_FILES", 100)
     monkeypatch.setattr("hw4cli.judge.runcase.TOTAL_SLACK", 2 << 20)
     start = time.monotonic()
-    assert arena.judged(body, sandbox) == (NA, words)
-    assert time.monotonic() - start < 20, "it was ended at the time limit, not when it exceeded the quota"
+    assert arena.judged(body, sandbox, limit=400.0) == (NA, words)
+    assert time.monotonic() - start < HANGS, "it was ended at the time limit, not when it exceeded the quota"

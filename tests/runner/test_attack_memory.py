@@ -1,12 +1,13 @@
 """Programs that fill the memory: they are killed, and the judge is not; and the judge's count of free memory."""
 
 import os
-import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from attacks import arena, done_by, needs_bwrap
+from helpers import wait_until
 
 from hw4cli.judge.runcase import RunSettings, judge_case
 from hw4cli.problem.verdict import Verdict
@@ -53,13 +54,14 @@ def small_cgroup():
     else:
         pytest.skip("no cgroup with a limit of memory can be made here")
     yield folder
-    deadline = time.monotonic() + 10
-    while folder.exists():
-        try:
-            folder.rmdir()
-        except OSError:  # a process in it has not ended yet
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+    wait_until(lambda: removed(folder))
+
+
+def removed(folder):
+    """Whether a cgroup could be removed: as soon as all processes in it have ended."""
+    with suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
 
 # Chains of processes: each forks its successor in a new session, and ends. Few, so that tests that run at the same time
-# can still start processes; they end by themselves when processes_naming() has given up waiting for that.
+# can still start processes; they end by themselves long after processes_naming() has given up waiting for that.
 FORK_CHAINS = """
-end = time.monotonic() + 9
+end = time.monotonic() + 90
 ready, go = os.pipe()
 def flee():
     while time.monotonic() < end:
@@ -43,7 +43,7 @@ def test_processes_that_keep_forking_successors_are_all_killed(arena, sandbox):
     start = time.monotonic()
     attempt = arena.attempt(f"right()\n{FORK_CHAINS.format(chains=30)}", sandbox)
     assert decide(attempt) == (AC, "")
-    assert time.monotonic() - start - attempt.wall < 2.5, "the judge waited for the chains to end by themselves"
+    assert time.monotonic() - start - attempt.wall < 60, "the judge waited for the chains to end by themselves"
 
 
 def test_processes_that_multiply_too_fast_are_the_programs_fault_and_stop_the_next_run(arena, monkeypatch):

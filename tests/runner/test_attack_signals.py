@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, JUDGES, NOBODY, needs_bwrap, processes_naming
-from helpers import make_cases, wait_until
+from helpers import HANGS, make_cases, wait_until
 
 from hw4cli.cli import run_command
 from hw4cli.resources import IMPORT_PATH
 from hw4cli.system import selfguard
 
-HANGS = 150  # seconds; what a test looks for would live on for hours
 SLEEPS = "touch started; sleep 98758 & sleep 98758"
 ANSWERS = "touch started; sleep 0.5; cp {base}/t01.out $2"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cluster import answering_program, processes_naming, queue, shell_program
-from helpers import fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
+from helpers import HANGS, fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
 from needs import SLURM, needs
 
 from hw4cli.judge import runcase
@@ -118,7 +118,7 @@ def test_an_allocation_that_slurm_ends_is_reported_with_slurms_message(cluster, 
     process = start_hw4("judge", "t01", *args, env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--partition=nvidia")
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 3, stderr
     assert "CANCELLED" in stderr.splitlines()[-1]
     assert processes_naming("98759") == []
@@ -199,7 +199,7 @@ def test_a_run_that_slurm_cancels_is_the_judges_failure(cluster, folder, tmp_pat
     process = start_hw4("judge", "t01", *args, "--output", "out", env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     cluster.run("scancel", "--state=RUNNING", "--partition=nvidia")
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 3, stdout + stderr
     assert "CANCELLED" in results(tmp_path / "out")["results"][0]["reason"]
     assert processes_naming("98764") == []
@@ -213,7 +213,7 @@ def test_ctrl_c_cancels_the_judges_slurm_jobs(cluster, folder, tmp_path, how):
     process = start_hw4("judge", "t01", *args, "--output", "out", env=cluster.settings)
     cluster.wait_for((tmp_path / "started").exists)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130, stderr
     assert stderr.splitlines()[-1].startswith("hw4: interrupted")
     cluster.wait_for(lambda: not queue(cluster))

@@ -11,6 +11,7 @@ from fuzzing import a_folder, fuzz, json_values
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from slow import slow
 
 from hw4cli.errors import Hw4Error
 from hw4cli.judge.handout import Handout
@@ -49,6 +50,7 @@ def journals(draw):
     return text
 
 
+@slow
 @fuzz
 @given(
     text=journals(),

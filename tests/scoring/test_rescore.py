@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import fails, run_hw4
+from slow import slow
 
 from hw4cli.problem import suite
 from hw4cli.scoring import journal
@@ -166,6 +167,7 @@ def processor_time_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
+@slow
 def test_a_class_of_200_with_30_cases_each_is_rescored_in_seconds(tmp_path):
     """Less than 2 s of processor time on an idle machine, start included; a busy one slows processors, too."""
     runs = {name: attempt(name) for name in suite.cases()}

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import definition, fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, write_case
+from helpers import HANGS, definition, fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, write_case
 
 from hw4cli.cli.run import OWN_GPUS, _job
 from hw4cli.errors import InputError
@@ -90,7 +90,7 @@ def test_words_that_choose_no_gpus_are_refused(hw4, tmp_path, words):
 @pytest.mark.parametrize("gpus", ["all", "count:2", "ids:0,1"])
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, gpus):
     os.mkfifo(tmp_path / "in")
-    fails(run_hw4(tmp_path / "in", tmp_path / "out", "--gpus", gpus, timeout=30), 2, "in is not a regular file")
+    fails(run_hw4(tmp_path / "in", tmp_path / "out", "--gpus", gpus, timeout=HANGS), 2, "in is not a regular file")
 
 
 def test_gpus_and_a_device_that_is_none_do_not_go_together(hw4, tmp_path):
@@ -138,7 +138,7 @@ def test_where_all_gpus_are_lost_a_new_process_begins_again_with_the_others(tmp_
     (tmp_path / "python").chmod(0o755)
     start = f"import sys; sys.executable = {str(tmp_path / 'python')!r}\n{LOST}"
     words = [sys.executable, "-c", start, "--gpus", "all", "--", str(source), str(tmp_path / "out")]
-    done = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, env=hw4_env(), capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "hw4: no GPU works in this process any more: beginning again with the others\n"
     files = ["--", str(source), str(tmp_path / "out")]

@@ -11,7 +11,19 @@ import time
 import numpy as np
 import psutil
 import pytest
-from helpers import ROOT, definition, fails, folder_is_clean, random_block, read_output, start_hw4, write_case
+from helpers import (
+    HANGS,
+    ROOT,
+    definition,
+    fails,
+    folder_is_clean,
+    random_block,
+    read_output,
+    start_hw4,
+    wait_until,
+    write_case,
+)
+from slow import slow
 
 from hw4cli.problem.shape import Shape
 
@@ -102,6 +114,7 @@ def test_a_max_error_must_be_a_positive_number(hw4_here, case, tmp_path, value):
     fails(hw4_here("--device", "cpu", "--max-error", value, case, tmp_path / "out"), 2, "--max-error", value)
 
 
+@slow
 def test_only_the_batches_that_need_it_are_computed_in_float64(hw4, tmp_path):
     block = random_block(50, 512, 128)  # two groups, of 42 and 8
     block[1, :2] *= 100
@@ -151,12 +164,10 @@ def test_interrupted_in_the_middle_it_leaves_nothing_behind(tmp_path, stop):
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         preexec_fn=lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}),
     )
-    deadline = time.monotonic() + 30
-    while not list(tmp_path.glob(".out.*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: list(tmp_path.glob(".out.*")))
     time.sleep(0.2)
     process.send_signal(stop)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130, stderr
     assert stderr.strip() == "hw4: interrupted"
     assert (tmp_path / "out").read_bytes() == b"old"

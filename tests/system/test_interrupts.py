@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from helpers import ROOT, folder_is_clean, hw4_env, random_block, start_hw4, write_case
+from helpers import HANGS, ROOT, folder_is_clean, hw4_env, random_block, start_hw4, write_case
 
 from hw4cli.system import interrupts
 from hw4cli.system.importing import Importing
@@ -20,7 +20,7 @@ def stopped_after(seconds, command, **settings):
     )
     time.sleep(seconds)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     return process.returncode, stderr.strip()
 
 
@@ -67,7 +67,7 @@ def test_the_installed_script_has_no_traceback_while_it_imports_and_a_signal_tha
     )
     assert not {"re", "enum", "signal"} & set(process.stdout.readline().split())
     process.send_signal(signal.SIGINT)
-    assert (process.wait(timeout=60), process.stderr.read()) == (ends, "")
+    assert (process.wait(HANGS), process.stderr.read()) == (ends, "")
 
 
 def test_a_second_interrupt_does_not_disturb_the_clean_up_after_the_first(monkeypatch):
@@ -91,7 +91,7 @@ def test_a_burst_of_signals_is_as_one_and_the_clean_up_is_done(tmp_path, stops):
     for stop in stops:
         process.send_signal(stop)
         time.sleep(0.002)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == 130
     assert stderr.strip() == "hw4: interrupted"
     folder_is_clean(tmp_path, "in")
