@@ -2,7 +2,7 @@
 # Section 4 of the report, on a machine with an MI210: benchmarks/amd.sh DIR
 #
 # Answers first, then times, then counters, then the report (DIR/report.md). DIR may hold records of a GTX 1080 already
-# (hw4 bench flash --cases t01-t30 --output DIR/gtx1080-flash.json there): the report compares the two.
+# (hw4 bench flash t01-t30 --output DIR/gtx1080-flash.json there): the report compares the two.
 # On a cluster: srun -p amd -N1 -n1 --gres=gpu:1 benchmarks/amd.sh DIR
 set -euo pipefail
 
@@ -22,8 +22,8 @@ run() {  # a command, kept with what it prints
 }
 
 run hw4 doctor
-run hw4 kernels
-run hw4 selftest --kernel flash --minutes 0.5
+run hw4 explain
+run hw4 selftest flash --minutes 0.5
 
 # The same kernel as on the GTX 1080; the optimisation for AMD alone; and that without each of its parts.
 for switch in SWIZZLED LAZY; do
@@ -31,8 +31,8 @@ for switch in SWIZZLED LAZY; do
     sed -i "s/^matrix(const Params/without_${switch,,}(const Params/" "$dir/switches/without_${switch,,}.cu"
 done
 cp "$here/kernels/hip/matrix.cuh" "$dir/switches/"
-run hw4 bench flash "$matrix" --cases "$cases" --output "$dir/mi210-kernels.json"
-run hw4 bench "$matrix" "$dir"/switches/without_*.cu --cases t28,t29 --output "$dir/mi210-switches.json"
+run hw4 bench flash "$matrix" "$cases" --output "$dir/mi210-kernels.json"
+run hw4 bench "$matrix" "$dir"/switches/without_*.cu t28,t29 --output "$dir/mi210-switches.json"
 
 # rocprofv3 counts in passes: what does not fit into one is another run. Times are from a run without counters.
 if command -v rocprofv3 > /dev/null; then

@@ -16,7 +16,7 @@ bench() {
     record=$folder/$gpu-$1.json workloads=$2
     shift 2
     while [ -n "$workloads" ]; do
-        set -- "$@" --workload "${workloads%%;*}"
+        set -- "$@" "${workloads%%;*}"
         case $workloads in *\;*) workloads=${workloads#*;} ;; *) workloads= ;; esac
     done
     run -m hw4cli bench "$@" --output "$record"

@@ -2,7 +2,7 @@
 
     python benchmarks/decoding.py --output benchmarks/h200-decode.json
 
-The record is one of `hw4 bench --workload`; `memory` has for each workload the bytes of K and V, and the medians, in
+The record is one of `hw4 bench` on workloads; `memory` has for each workload the bytes of K and V, and the medians, in
 milliseconds, of a kernel that only reads so many bytes (`read`) and of the driver's copy that moves so many, half of
 them read and half written (`copy`), each after the L2 cache was overwritten.
 """

@@ -22,7 +22,7 @@ rungs="$rungs halfwarp_unpadded float4 flash split split8 exact"
 over() {
     d=$1 shapes=
     shift
-    for N in 128 256 512 1024 2048 4096 8192 $longest; do shapes="$shapes --shape $((32768 / N)),$N,$d"; done
+    for N in 128 256 512 1024 2048 4096 8192 $longest; do shapes="$shapes $((32768 / N)),$N,$d"; done
     bench "$@" $shapes $mask
 }
 
@@ -31,19 +31,19 @@ for record in $what; do
     case $record in *-causal) mask=--causal ;; esac
     case $record in *d32*) size=32 ;; *) size=64 ;; esac
     case $record in
-    rungs-profile) profile $rungs --shape 16,4096,64 ;;
+    rungs-profile) profile $rungs 16,4096,64 ;;
     assignment)
         make students && run -m hw4cli gen t20 --no-answers &&
-            profile $rungs --program ./student --program ./student-padded --case t20 || failed=1
+            profile $rungs --program ./student --program ./student-padded t20 || failed=1
         ;;
-    program-profile) make hw4 && run -m hw4cli gen t28 --no-answers && profile --program ./hw4 --case t28 || failed=1 ;;
+    program-profile) make hw4 && run -m hw4cli gen t28 --no-answers && profile --program ./hw4 t28 || failed=1 ;;
     sweep-*) over $size naive smallbr shared warp float4 flash exact split split8 float64 ;;
     rungs-*)
         over $size global rowthread fp16qk halfwarp halfwarp_strided halfwarp_local halfwarp_keys halfwarp_unpadded
         ;;
     paper) longest= && over $size paper ;;
-    energy) bench naive smallbr shared warp float4 flash exact split split8 --cases t28 --sustained ;;
-    energy-half) bench half half_mma --workload heads64 --workload lm8k --sustained --peers cudnn,fa2 ;;
+    energy) bench naive smallbr shared warp float4 flash exact split split8 t28 --sustained ;;
+    energy-half) bench half half_mma heads64 lm8k --sustained --peers cudnn,fa2 ;;
     esac
 done
 exit $failed

@@ -5,7 +5,7 @@
 #   training   FOLDER/GPU-training.json: both passes of the same
 #   designs    FOLDER/GPU-designs.json: the backward pass by each design of ours, of four workloads
 #   errors     FOLDER/errors/GPU.json: errors of gradients against float64, also of ill-conditioned inputs
-#   sweep      FOLDER/GPU-gradients-sweep.json and .csv: N, d, element types, masks (some 60 s)
+#   sweep      FOLDER/GPU-gradients-sweep.json: N, d, element types, masks (some 60 s)
 # Where there is no git history, HW4_COMMIT names the commit.
 made="gradients training designs errors" more=sweep
 . "$(dirname "$(realpath "$0")")/records.sh"
@@ -13,9 +13,9 @@ bench() {
     run -m hw4cli bench --pause 0.03 "$@"
 }
 all=cudnn,fa2,efficient
-large="--workload lm16k --workload heads64 --workload lm8k-causal --workload lm8k"
-set -- --workload "B=4 N=8192 d=64 dtype=fp32"
-set -- "$@" --workload "H=32 KVH=8 N=8192 d=64 dtype=bf16 causal" --workload "H=32 KVH=8 N=8192 d=128 dtype=bf16 causal"
+large="lm16k heads64 lm8k-causal lm8k"
+set -- "B=4 N=8192 d=64 dtype=fp32"
+set -- "$@" "H=32 KVH=8 N=8192 d=64 dtype=bf16 causal" "H=32 KVH=8 N=8192 d=128 dtype=bf16 causal"
 if wanted gradients; then
     bench --pass bwd --peers $all --samples 15 --output "$folder/$gpu-gradients.json" $large "$@"
 fi
@@ -33,8 +33,7 @@ fi
 wanted sweep || exit $failed
 set --
 for N in 1024 16384; do for d in 64 128; do for dtype in fp16 bf16 fp32; do for mask in "" causal; do
-    set -- "$@" --workload "B=$((16384 / N)) H=4 N=$N d=$d dtype=$dtype $mask"
+    set -- "$@" "B=$((16384 / N)) H=4 N=$N d=$d dtype=$dtype $mask"
 done; done; done; done
-bench --pass bwd --peers $all --samples 6 --output "$folder/$gpu-gradients-sweep.json" --format csv "$@" \
-    > "$folder/$gpu-gradients-sweep.csv"
+bench --pass bwd --peers $all --samples 6 --output "$folder/$gpu-gradients-sweep.json" "$@"
 exit $failed

@@ -39,12 +39,12 @@ def main() -> None:
     found = []
     command, *others = COMMANDS[options.what]
     for name, kernel in WORKLOADS[options.what].items():
-        words = [sys.executable, "-m", "hw4cli", command, kernel, "--workload", name, "--format", "json", *others]
+        words = [sys.executable, "-m", "hw4cli", command, kernel, name, "--json", *others]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             raise MachineError(done.stderr.strip().removeprefix("hw4: "))
         found.append({**json.loads(done.stdout), "workload": name})
-        say(f"{command} {kernel} --workload {name}")
+        say(f"{command} {kernel} {name}")
     write_text(options.output, json.dumps(found, indent=1) + "\n")
 
 

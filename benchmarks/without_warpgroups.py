@@ -47,7 +47,8 @@ def main() -> int:
     for case in cases:
         announce(case[0])
         rows += measure(timer, implementations, case, sgemm, Sampling(options.samples))
-    publish(benchmark_record(timer, rows, sgemm, cold=True, before=before), "table", options.output)
+    outputs = [options.output] if options.output else []
+    publish(benchmark_record(timer, rows, sgemm, cold=True, before=before), False, outputs)
     return int(any(row.status != "ok" for row in rows))
 
 

@@ -1,31 +1,49 @@
 """The commands by name, and whether a command line needs a GPU: without importing click."""
 
-# `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for -); its docstring begins with this
-# sentence.
-COMMANDS = {
-    "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
-    "gen": "Make test cases and their answers.",
-    "judge": "Run a program on CASES (default: all thirty) and judge it by the assignment's rules.",
-    "rescore": "Apply other rules to what `hw4 judge --output DIR` ran, without running anything.",
-    "scoreboard": "Show the ranking of everyone judged into DIR, by `hw4 judge --output` or `hw4 judge --class`.",
-    "verify": "Compare OUTPUT with ANSWER, element by element.",
-    "info": "Show what an input FILE holds: header, size, ranges, and what is outside the assignment's ranges.",
-    "kernels": "Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.",
-    "bench": 'Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, in turns.',
-    "check": "Compile KERNELS for every architecture, without a GPU, and count what they use.",
-    "explain": "Show how KERNELS are launched for a case, what they move and compute, and what limits them.",
-    "profile": "Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.",
-    "roofs": "Measure what this GPU reaches: copy, L2 cache, shared memory, FMA, exp2, tensor cores.",
-    "tune": "Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).",
-    "new-kernel": "Begin a kernel of your own: NAME.cu, from one of the ladder.",
-    "plot": "Draw a picture of RECORDS, which `hw4 bench --output` wrote.",
-    "lab": "Make one page of RECORDS, to choose and to compare in: it needs a browser and nothing else.",
-    "report": "Write the report of DIR, a folder with your records: tables, charts, and blanks for your words.",
-    "timeline": "Record when one block of KERNELS copies, multiplies and takes exponentials, by the GPU's clock.",
-    "leaderboard": "Submit kernels and programs to a leaderboard, and show it.",
-    "selftest": "Test the kernels on random shapes and data.",
-    "doctor": "Check what this machine has and lacks for hw4, and show what to do about it.",
-    "completion": "Print the script by which a shell completes hw4's arguments on the Tab key.",
+# The groups of the first help page. `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for
+# -); its docstring begins with this sentence.
+GROUPS = {
+    "The homework": {
+        "run": "Compute attention: read INPUTFILE, write OUTPUTFILE.",
+        "gen": "Make test cases and their answers.",
+        "judge": "Judge a program, or a class of them, by the assignment's rules.",
+        "verify": "Show where an output is wrong, and by which mistake.",
+        "scoreboard": "Show the ranking of everyone who was judged.",
+        "info": "Show what an input file holds.",
+        "new-kernel": "Begin a kernel of your own, from one of the ladder.",
+        "check": "Compile kernels without a GPU, or execute them on the CPU.",
+        "report": "Write the assignment's report from a folder of records.",
+        "doctor": "Check what this machine has and lacks, and what to do.",
+    },
+    "The laboratory": {
+        "explain": "Show all kernels, or of some their launches, traffic and limits.",
+        "bench": "Time kernels or whole programs, or what this GPU reaches.",
+        "tune": "Find the fastest kernel and tile for a workload on this GPU.",
+        "profile": "Count what kernels or programs do on the GPU, or record when.",
+        "plot": "Draw records as a picture, or as a page to choose in.",
+        "leaderboard": "Submit kernels and programs to a leaderboard, and show it.",
+        "selftest": "Test the kernels on random shapes and data.",
+        "completion": "Print the script for a shell's Tab key.",
+    },
+}
+COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
+# Names that earlier versions had, or that other tools have, and what is there in their place.
+INSTEAD = {
+    "rescore": "`hw4 judge --rescore DIR`",
+    "kernels": "`hw4 explain`",
+    "roofs": "`hw4 bench roofs`",
+    "lab": "`hw4 plot RECORDS -o FILE.html`",
+    "timeline": "`hw4 profile KERNELS --set timeline`",
+    **dict.fromkeys(("--case", "--cases"), "a plain argument, as in t28"),
+    "--shape": "a plain argument, as in 4,16384,64",
+    "--workload": "a plain argument, as in lm8k",
+    "--input": "a plain argument",
+    "--format": "--json, or -o and a file's ending",
+    **{f"--{form}": f"-o FILE.{form}" for form in ("html", "pdf", "csv")},
+    "--log": "-o FILE.csv",
+    "--arch": "--gpu",
+    "--runs": "--samples",
+    "--end-to-end": "--program",
 }
 WITHOUT_GPU = ("cpu", "emulate")  # values of --device
 DIGITS = 9  # of a number in --gpus, at most: one with thousands is no int

@@ -1,5 +1,5 @@
 #pragma once
-// When the warps of one block begin and end what they do with each tile, by their multiprocessor's clock: what `hw4 timeline`
+// When the warps of one block begin and end what they do with each tile, by their multiprocessor's clock: what `hw4 profile --set timeline`
 // reads. Nothing at all, unless STAMPS is defined: for how many tiles there is room. STAMPED is the block.
 
 #ifdef STAMPS

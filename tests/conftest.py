@@ -162,7 +162,7 @@ def page(tmp_path_factory):
     """The scoreboard of a class as a page, written by the command."""
     folder = tmp_path_factory.mktemp("class")
     path = folder / "board.html"
-    result = run_hw4("scoreboard", write_class(folder / "hw4"), "--html", path)
+    result = run_hw4("scoreboard", write_class(folder / "hw4"), "-o", path)
     assert result.returncode == 3, result.stderr  # one of its journals is damaged
     return path
 

@@ -1,5 +1,6 @@
 """What the tests share: the command as a real process, small cases, and attention by the definition."""
 
+import csv
 import fcntl
 import json
 import os
@@ -187,6 +188,14 @@ def read_output(path, shape: Shape):
 
 # Programs of a class, in tests that are not about sandboxes: they may look up the answer, and write what they did.
 OPEN = ("--sandbox", "none", *(("--run-as", "root") if os.geteuid() == 0 else ()))
+
+
+def csv_rows(path):
+    """The lines of a CSV file, which is removed: a later command writes it anew."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    path.unlink()
+    return rows
 
 
 def fails(result, code, *words):

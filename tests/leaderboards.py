@@ -46,6 +46,6 @@ def crowded(tmp_path_factory):
 def leaderboard_page(tmp_path_factory, crowded):
     """Its page, written by the command."""
     path = tmp_path_factory.mktemp("page") / "board.html"
-    result = run_hw4("leaderboard", "show", "--dir", crowded, "--html", path, "--title", ATTACK)
+    result = run_hw4("leaderboard", "--board", crowded, "-o", path, "--title", ATTACK)
     assert result.returncode == 0, result.stderr
     return path

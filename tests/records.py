@@ -33,7 +33,7 @@ def row(kernel="flash", shape=(4, 256, 64), median=1.0, **changes):
 
 
 def blocks(path, *rows, activities=("copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V")):
-    """A record of `hw4 timeline` with (kernel, shape, spans) as rows, as a file."""
+    """A record of `hw4 profile --set timeline` with (kernel, shape, spans) as rows, as a file."""
     made = [{**row(kernel, shape), "block": 3, "keys": 32, "spans": spans} for kernel, shape, spans in rows]
     return written(path, *made, kind="timeline", activities=activities)
 

@@ -14,7 +14,12 @@ from hw4cli.commands import COMMANDS
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.lab.newkernel import text_of
 
-PAGES = [ROOT / "README.md", ROOT / "testcases/README.md", ROOT / "benchmarks/README.md", *(ROOT / "docs").glob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "testcases/README.md",
+    ROOT / "benchmarks/README.md",
+    *(ROOT / "docs").rglob("*.md"),
+]
 
 
 def test_the_two_commands_are_on_the_first_screen():
@@ -54,7 +59,8 @@ def test_every_page_is_in_the_list_of_pages():
     text = (ROOT / "docs/README.md").read_text()
     for page in PAGES:
         if page.parent.name != "docs" or page.name != "README.md":
-            target = page.name if page.parent.name == "docs" else f"../{page.relative_to(ROOT)}"
+            docs = ROOT / "docs"
+            target = page.relative_to(docs) if page.is_relative_to(docs) else f"../{page.relative_to(ROOT)}"
             assert f"({target}" in text, target
 
 

@@ -28,7 +28,7 @@ def tree(tmp_path_factory):
         shutil.copytree(ROOT / folder, tree / folder, ignore=HEAVY)
     for file in FILES:
         shutil.copy(ROOT / file, tree)
-    printed = run(tree, "hw4cli", "new-kernel", "toy", "--from", "naive", "--dir", "kernels").stdout
+    printed = run(tree, "hw4cli", "new-kernel", "kernels/toy", "--from", "naive").stdout
     assert "put this entry into hw4cli/compute/scalar.py, behind NAIVE:" in printed
     entry = printed[printed.index("TOY = ") : printed.index("\n)\n") + 3]
     module = tree / "hw4cli/compute/scalar.py"
@@ -39,12 +39,12 @@ def tree(tmp_path_factory):
 
 
 def test_the_commands_know_it(tree):
-    kernels = json.loads(run(tree, "hw4cli", "kernels", "--format", "json").stdout)
+    kernels = json.loads(run(tree, "hw4cli", "explain", "--json").stdout)
     assert [kernel["kernel"] for kernel in kernels][:3] == ["naive", "toy", "paper"]
     completed = run(tree, "hw4cli", _HW4_COMPLETE="bash_complete", COMP_WORDS="hw4 --kernel to", COMP_CWORD="2")
     assert completed.stdout == "plain,toy\n"
     pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
-    rows = json.loads(run(tree, "hw4cli", "check", "toy", "--arch", "9.0", "--format", "json").stdout)
+    rows = json.loads(run(tree, "hw4cli", "check", "toy", "--gpu", "9.0", "--json").stdout)
     assert [row["symbol"] for row in rows] == ["toy_scores", "toy_softmax", "toy_values"]
     assert not any(row["problem"] or row["spilled_bytes"] for row in rows)
 

@@ -77,7 +77,7 @@ def test_an_input_that_was_written_is_read_as_it_was(tmp_path):
 
 
 def test_a_random_input_is_the_one_that_gen_makes(tmp_path, hw4):
-    hw4("gen", "--shape", "2,128,32", "--seed", "7", "--no-answers", "-o", tmp_path / "in")
+    hw4("gen", "2,128,32", "--seed", "7", "--no-answers", "-o", tmp_path / "in")
     assert np.array_equal(hw4cli.random_input(Shape(2, 128, 32), seed=7), hw4cli.read_input(tmp_path / "in"))
 
 

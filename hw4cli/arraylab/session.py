@@ -1,4 +1,4 @@
-"""A session of measurements of arrays on one GPU, and its record: what `hw4 bench --workload` and `hw4cli.bench` do."""
+"""A session of measurements of arrays on one GPU, and its record: what `hw4 bench` and `hw4cli.bench` do."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -102,9 +102,9 @@ def bench(
     samples: int = MOST,
     direction: str = "fwd",
 ) -> dict[str, Any]:
-    """Time attention of arrays on the GPU, as `hw4 bench KERNELS --workload ...` does; the record as a dictionary.
+    """Time attention of arrays on the GPU, as `hw4 bench KERNELS WORKLOADS` does; the record as a dictionary.
 
-    kernels: "half", or of `hw4 kernels`; by default the fastest for the element type. workloads: names of
+    kernels: "half", or of `hw4 explain`; by default the fastest for the element type. workloads: names of
     testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
     seconds of rest before each sample; `sustained`: also run each a second without rest, for its power; `samples`: of
     each at most. `direction`: "fwd", "bwd" or "both", whose kernels are those of the backward pass. record["rows"]

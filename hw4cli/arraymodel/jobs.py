@@ -129,5 +129,5 @@ def swept(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
     """A shape for each of these N, or the shape alone. Raises InputError for one that cannot be computed."""
     found = [replace(shape, N=N) for N in lengths] or [shape]
     for one in found:
-        one.check("--sweep" if lengths else "--shape")
+        one.check("--sweep" if lengths else "the shape")
     return found

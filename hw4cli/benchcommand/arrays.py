@@ -1,5 +1,6 @@
-"""`hw4 bench --workload`: attention of arrays."""
+"""`hw4 bench KERNELS WORKLOADS`: attention of arrays."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from hw4cli.benchcommand.shown import announce, publish
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
+from hw4cli.terminal.grammar import What
 
 if TYPE_CHECKING:
     from hw4cli.arraylab.named import NamedWorkload
@@ -18,10 +20,9 @@ if TYPE_CHECKING:
 
 def bench_arrays(
     ctx: click.Context,
-    form: str,
-    output: Path | None,
-    kernels: tuple[str, ...],
-    workloads: tuple[str, ...],
+    what: What,
+    as_json: bool,
+    outputs: Sequence[Path],
     peers: tuple[str, ...],
     older: Path | None,
     direction: str,
@@ -37,13 +38,13 @@ def bench_arrays(
         from hw4cli.arraylab.session import ArraySession, check_kernels, kernels_of
         from hw4cli.lab.times import median_interval
 
-    for name in filter(is_own_kernel, kernels):
-        raise click.UsageError(f"{name} computes cases: give --cases or --shape, not --workload", ctx)
+    for name in filter(is_own_kernel, what.kernels):
+        raise click.UsageError(f"{name} computes files: name a case or a shape, not a workload", ctx)
     known = kernels_of(PASSES[direction])
-    names = [one for name in dict.fromkeys(kernels) for one in (known if name == "all" else [name])]
+    names = [one for name in dict.fromkeys(what.kernels) for one in (known if name == "all" else [name])]
     check_kernels(names, PASSES[direction])
     then = older_record(older, cold=sampling.cold)
-    chosen = [workload(text) for text in workloads]
+    chosen = [workload(text) for text in what.workloads]
     session = ArraySession(names, peers, sampling, PASSES[direction])
     session.compile(chosen)
     with LiveTable(["kernel", "workload", "median ms", "±", "n"]) as live:
@@ -56,6 +57,6 @@ def bench_arrays(
         for case in chosen:
             announce(case.name)
             session.measure(case, show)
-    publish(session.record(), form, output)
+    publish(session.record(), as_json, outputs)
     slower = then is not None and compared(session.rows, then, older, session.gpu.name)
     return 1 if slower or any(row.ours and row.status != "ok" for row in session.rows) else 0

@@ -42,7 +42,9 @@ class Build:
     source: str
 
 
-def bench_builds(arguments: Sequence[str], other: str | None, processes: int, form: str, output: Path | None) -> int:
+def bench_builds(
+    arguments: Sequence[str], other: str | None, processes: int, as_json: bool, outputs: Sequence[Path]
+) -> int:
     """Run `hw4 bench ARGUMENTS` of the other build and of this one in turns, so many processes of each, and print the
     record of both; without another one, of this one alone. The command's exit status."""
     root, here = data_path("kernels").parent, Build(THIS, Path(IMPORT_PATH), commit() or "this one")
@@ -66,7 +68,7 @@ def bench_builds(arguments: Sequence[str], other: str | None, processes: int, fo
             "processes": processes,
             "rows": compared(runs),
         }
-    publish(result, form, output)
+    publish(result, as_json, outputs)
     return 0 if all(row["status"] == "ok" for row in result["rows"]) else 1
 
 
@@ -121,7 +123,7 @@ def _record_of(build: Build, arguments: Sequence[str]) -> dict[str, Any]:
     command = [sys.executable, "-P", "-c", START.format(path=str(build.folder)), "bench", *arguments]
     env = {**os.environ, "HW4_COMMIT": build.source}
     try:
-        stdout, stderr, status = run_with_descendants([*command, "--format", "json"], env)
+        stdout, stderr, status = run_with_descendants([*command, "--json"], env)
     except OSError as error:
         raise os_error(error, f"start build {build.letter}") from None
     try:
@@ -173,10 +175,7 @@ def _archived(revision: str, root: Path) -> tuple[bytes, str]:
 Format = Callable[[Any], str]
 # How the value of each option is given to a process; flags are None.
 GIVEN: dict[str, tuple[str, Format | None]] = {
-    "cases": ("--cases", str),
-    "shapes": ("--shape", lambda shape: ",".join(map(str, shape.sizes))),
     "causal": ("--causal", None),
-    "workloads": ("--workload", str),
     "direction": ("--pass", str),
     "tiles": ("--tile", lambda tile: f"{tile['BR']}x{tile['BC']}"),
     "warm": ("--warm", None),
@@ -190,7 +189,10 @@ GIVEN: dict[str, tuple[str, Format | None]] = {
 
 def arguments_of(ctx: click.Context) -> list[str]:
     """The arguments of `hw4 bench` that were given, for a process in another build."""
-    words = [str(Path(name).resolve()) if name.endswith(".cu") else name for name in ctx.params["kernels"]]
+    what = ctx.params["what"]
+    words = [str(Path(name).resolve()) if name.endswith(".cu") else name for name in what.kernels]
+    words += [*filter(None, [what.cases]), *(",".join(map(str, shape.sizes)) for shape in what.shapes)]
+    words += what.workloads
     for name, (option, form) in GIVEN.items():
         if ctx.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
             continue

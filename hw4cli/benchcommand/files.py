@@ -1,6 +1,6 @@
 """`hw4 bench` of kernels on cases of files."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +10,13 @@ import click
 from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.benchcommand.compared import compared, older_record
 from hw4cli.benchcommand.shown import announce, publish
-from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
+from hw4cli.compute.variants import DEFAULT, FALLBACK
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.launches import chosen_cases
+from hw4cli.terminal.grammar import What
+from hw4cli.terminal.launches import ALL, with_ladder
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
@@ -25,16 +26,12 @@ if TYPE_CHECKING:
     from hw4cli.lab.bench import Implementation, KernelResult
     from hw4cli.lab.sampling import Measurement, Sampling
 
-ALL = "all"
-
 
 def bench_kernels(
     ctx: click.Context,
-    cases: str,
-    form: str,
-    output: Path | None,
-    kernels: tuple[str, ...],
-    shapes: list[Shape],
+    what: What,
+    as_json: bool,
+    outputs: Sequence[Path],
     causal: bool,
     tiles: list[dict[str, int]],
     peers: tuple[str, ...],
@@ -50,9 +47,9 @@ def bench_kernels(
         from hw4cli.lab.times import median_interval
 
     then = older_record(older, cold=sampling.cold)
-    chosen = chosen_cases(ctx, cases, shapes, causal)
-    _check_kernels(ctx, kernels)
-    names = _named(kernels or (DEFAULT,))
+    chosen = what.named_shapes(ctx, causal)
+    _check_kernels(ctx, what.kernels)
+    names = with_ladder(what.kernels or (DEFAULT,))
     gpu = Gpu()
     timer = GpuTimer(gpu)
     implementations = _implementations(gpu, timer, names, tiles, peers)
@@ -69,7 +66,7 @@ def bench_kernels(
                 live.update((one.name, case), [one.name, case, f"{median:.4g}", spread, str(len(one.samples))])
 
             rows += measure(timer, implementations, case, sgemm, sampling, show)
-    publish(benchmark_record(timer, rows, sgemm, cold=sampling.cold, before=before), form, output)
+    publish(benchmark_record(timer, rows, sgemm, cold=sampling.cold, before=before), as_json, outputs)
     slower = then is not None and compared(rows, then, older, gpu.name)
     bad = slower or any(row.status != "ok" for row in rows)
     return 1 if bad else 0
@@ -82,18 +79,11 @@ def _check_kernels(ctx: click.Context, kernels: tuple[str, ...]) -> None:
 
     for name in kernels:
         if name in KERNELS16:
-            raise click.UsageError(
-                f"{name} computes arrays of 16 bits: give --workload, as in --workload tilelang", ctx
-            )
+            raise click.UsageError(f"{name} computes arrays of 16 bits: name a workload, as in tilelang", ctx)
         if name in GRADIENT_KERNELS:
-            raise click.UsageError(f"{name} computes gradients of arrays: give --workload and --pass bwd", ctx)
+            raise click.UsageError(f"{name} computes gradients of arrays: name a workload, with --pass bwd", ctx)
         if name != ALL:
             kernel_named(name)
-
-
-def _named(kernels: tuple[str, ...]) -> list[str]:
-    """The kernels' names, each once; `all` is the whole ladder."""
-    return list(dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name])))
 
 
 def _plans(gpu: "Gpu", names: list[str], tiles: list[dict[str, int]], shapes: list[Shape]) -> "Iterator[Plan]":

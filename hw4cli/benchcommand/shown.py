@@ -3,12 +3,14 @@
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.text.words import columns, print_message, printable, wrapped
+from hw4cli.lab.tables import BUILDS
+from hw4cli.text.words import columns, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.text.tables import Bars
@@ -20,7 +22,7 @@ BUILDS_NOTE = (
 )
 
 
-HYPERFINE = "hyperfine"  # of programs: the JSON that hyperfine exports, which its scripts and other tools read
+HYPERFINE = ".hyperfine.json"  # of programs: the JSON that hyperfine exports, which its scripts and other tools read
 
 
 def announce(case: str) -> None:
@@ -28,51 +30,60 @@ def announce(case: str) -> None:
     print(f"{case} …", file=sys.stderr, flush=True)
 
 
-def publish(result: dict[str, Any], form: str, output: Path | None) -> None:
-    """Print a record; write it to `output`, if given."""
-    from hw4cli.system.files import write_text
-
-    click.echo(formatted(result, form), nl=False)
-    if form == HYPERFINE:  # which has no place for what failed
-        for reason in _reasons(result):
-            print_message(reason)
-    if output:
-        write_text(output, json.dumps(result, indent=1) + "\n")
-
-
-def formatted(result: dict[str, Any], form: str) -> str:
-    """A record as text: a table, Markdown, CSV or JSON."""
-    from hw4cli.arraylab.tables import KIND, notes
-    from hw4cli.arraylab.tables import table as array_table
-    from hw4cli.lab.tables import BUILD_COLUMNS, BUILDS, CAUSAL_NOTE, build_cells, table
+def publish(result: dict[str, Any], as_json: bool, outputs: Sequence[Path]) -> None:
+    """Print a record, and write it to `outputs`, each in the format of its ending."""
+    from hw4cli.terminal.options import write_outputs
     from hw4cli.text import tables
 
-    if form == "json":
-        return json.dumps(result, indent=1) + "\n"
-    if form == HYPERFINE:
-        return json.dumps(hyperfine(result), indent=2) + "\n"
-    if form == "csv":
-        return tables.comma_separated(result["rows"])
-    programs = _of_programs(result)
+    document = json.dumps(result, indent=1) + "\n"
+    click.echo(document if as_json else shown(result, columns(sys.stdout)), nl=False)
+    texts = {
+        ".json": lambda: document,
+        ".csv": lambda: tables.comma_separated(result["rows"]),
+        ".md": lambda: markdown(result),
+        HYPERFINE: lambda: json.dumps(hyperfine(result), indent=2) + "\n",
+    }
+    write_outputs(outputs, texts)
+
+
+def shown(result: dict[str, Any], width: int | None) -> str:
+    """A record as a table for a terminal of this width."""
+    from hw4cli.text import tables
+
+    timed, header, lines, below = _table(result)
+    notes = "".join(f"{wrapped(line, width)}\n" for line in below)
+    bars = None if result.get("kind") == BUILDS else _bars(timed, len(header))
+    return tables.plain(header, lines, width, bars) + notes
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """A record as Markdown."""
+    from hw4cli.text import tables
+
+    _, header, lines, below = _table(result)
+    return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in below)
+
+
+def _table(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], list[list[str]], list[str]]:
+    """The rows that were timed, the table of them, and sentences below it."""
+    from hw4cli.arraylab.tables import KIND, notes
+    from hw4cli.arraylab.tables import table as array_table
+    from hw4cli.lab.tables import BUILD_COLUMNS, CAUSAL_NOTE, build_cells, table
+
     timed = [row for row in result["rows"] if row["status"] == "ok"]
-    arrays = result.get("kind") == KIND
-    builds = result.get("kind") == BUILDS
+    arrays, builds = (result.get("kind") == kind for kind in (KIND, BUILDS))
     if builds:
         header, lines = BUILD_COLUMNS, [build_cells(row) for row in timed]
     else:
-        header, lines = array_table(timed) if arrays else table(timed, programs=programs)
-    reasons = _reasons(result)
+        header, lines = array_table(timed) if arrays else table(timed, programs=_of_programs(result))
+    below = _reasons(result)
     if builds:
-        reasons += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
+        below += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
     elif arrays:
-        reasons += notes(timed)
+        below += notes(timed)
     elif any(row.get("causal") for row in timed):
-        reasons.append(CAUSAL_NOTE)
-    if form == "markdown":
-        return tables.markdown(header, lines) + "".join(f"\n{line}\n" for line in reasons)
-    width = columns(sys.stdout)
-    below = "".join(f"{wrapped(line, width)}\n" for line in reasons)
-    return tables.plain(header, lines, width, None if builds else _bars(timed, len(header))) + below
+        below.append(CAUSAL_NOTE)
+    return timed, header, lines, below
 
 
 def _of_programs(result: dict[str, Any]) -> bool:

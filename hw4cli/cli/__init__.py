@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli import __version__
-from hw4cli.commands import COMMANDS, OWN_OPTIONS
+from hw4cli.commands import COMMANDS, GROUPS, INSTEAD, OWN_OPTIONS
 from hw4cli.errors import READER_GONE, Hw4Error, MachineError, resource_shortage
 from hw4cli.text.messages import never_fail
 from hw4cli.text.words import print_message
@@ -40,8 +40,9 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, and import none of them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(max(map(len, COMMANDS))), text) for name, text in group.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem[str]]":
         """Completions of the first argument: commands, without importing any, or what `run` takes.
@@ -75,6 +76,9 @@ class LazyGroup(click.Group):
     def _refuse_misspelled_command(self, args: list[str], ctx: click.Context) -> None:
         """Raise UsageError if the first argument is not a file and resembles a command's name, or is the only one."""
         from difflib import get_close_matches
+
+        if args[0] in INSTEAD:
+            raise click.UsageError(f"there is no command and no file {args[0]!r}: it is {INSTEAD[args[0]]}", ctx)
 
         close = get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
         if close or len(args) == 1:
@@ -121,9 +125,12 @@ def _run(args: list[str] | None) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
+    except click.NoSuchOption as error:
+        instead = INSTEAD.get(error.option_name)
+        sentence = f"there is no option {error.option_name}: it is {instead}" if instead else error.format_message()
+        return _problem(f"{sentence.rstrip('.')}{_help_of(error)}", error.exit_code)
     except click.UsageError as error:
-        help_of = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
-        return _problem(f"{error.format_message().rstrip('.')}{help_of}", error.exit_code)
+        return _problem(f"{error.format_message().rstrip('.')}{_help_of(error)}", error.exit_code)
     except Hw4Error as error:
         return _problem(str(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
@@ -148,6 +155,10 @@ def _run(args: list[str] | None) -> int:
         if "Symlink loop" in str(error) or "null byte" in str(error):
             return _problem(f"a file's name leads nowhere: {error}", 2)
         raise
+
+
+def _help_of(error: click.UsageError) -> str:
+    return f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
 
 
 def _discard_stdout() -> None:

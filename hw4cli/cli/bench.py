@@ -1,4 +1,4 @@
-"""`hw4 bench`: times of kernels on the device, or of whole programs."""
+"""`hw4 bench`: times of kernels on the device, or of whole programs; and what the GPU reaches at best."""
 
 import re
 from pathlib import Path
@@ -6,14 +6,15 @@ from typing import Any
 
 import click
 
+from hw4cli.benchcommand.shown import HYPERFINE
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.launches import OF_ARRAYS, OF_GRADIENTS, chosen_cases
-from hw4cli.terminal.options import FILE, cases_option, causal_option, folder_option, format_option, shapes_option
-from hw4cli.terminal.params import KernelName, Number, Whole, complete_command, complete_workloads
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.terminal.launches import ALL, ARRAY_KERNELS
+from hw4cli.terminal.options import FILE, causal_option, folder_option, json_option, output_option, shared
+from hw4cli.terminal.params import Number, Whole, complete_command
 from hw4cli.terminal.sections import Sections
 
 
@@ -39,43 +40,31 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
     return words
 
 
-ALL = "all"
+ROOFS = "roofs"
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
-SAMPLING = {"warm", "samples", "error", "sustained"}  # of arrays a pause, too
-KERNELS = {"kernels", "peers", "older", "against", "processes", *SAMPLING}
-# The options of each of the three benchmarks, and the option that asks for it.
+SAMPLING = {"warm", "error", "sustained"}  # of arrays a pause, too
+OF_KERNELS = {"peers", "older", "against", "processes", "samples", *SAMPLING}
+# The options of each of the three benchmarks, what asks for it, and the plain arguments that it takes.
 OPTIONS = {
-    "files": KERNELS | {"cases", "shapes", "causal", "tiles"},
-    "arrays": KERNELS | {"workloads", "pause", "direction"},
-    "programs": {"cases", "programs", "folder", "runs", "cold"},
+    "files": OF_KERNELS | {"causal", "tiles"},
+    "arrays": OF_KERNELS | {"pause", "direction"},
+    "programs": {"programs", "folder", "samples", "cold"},
 }
-ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
+ASKS = {"arrays": "a workload", "programs": "--program"}
 
 
 @click.command(
     cls=Sections,
+    rare=["direction", "warm", "processes", "error", "pause", "sustained", "folder", "cold"],
     sections={
-        "On what": ["cases", "shapes", "causal", "workloads", "direction"],
-        "Kernels": ["tiles", "peers", "older", "against", "processes"],
-        "Samples": ["warm", "samples", "error", "pause", "sustained"],
-        "Whole programs": ["end_to_end", "programs", "folder", "runs", "cold"],
-        "Results": ["form", "output"],
+        "Kernels": ["causal", "direction", "tiles", "peers", "older", "against", "processes"],
+        "Samples": ["samples", "warm", "error", "pause", "sustained"],
+        "Whole programs": ["programs", "folder", "cold"],
+        "Results": ["as_json", "outputs"],
     },
 )
-@click.argument(
-    "kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS, *OF_GRADIENTS, ALL]), metavar="[KERNELS]..."
-)
-@cases_option("Cases of the suite, such as t22,t28-t30.")
-@shapes_option("A shape; may be given several times.")
-@causal_option("Causal attention: row i sees the keys 0 to i alone.")
-@click.option(
-    "--workload",
-    "workloads",
-    multiple=True,
-    metavar="WORKLOAD",
-    shell_complete=complete_workloads,
-    help="Arrays with heads: a name or sizes (docs/workloads.md); may be given several times.",
-)
+@what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS, ALL, ROOFS])
+@causal_option
 @click.option(
     "--pass",
     "direction",
@@ -84,22 +73,17 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
     show_default=True,
     help="Of a workload: O, or dQ, dK and dV, or all.",
 )
-@click.option("--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Tiles to try instead.")
+@click.option(
+    "--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Another tile; may be given again."
+)
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
-@click.option(
-    "--peers",
-    metavar="PEERS",
-    callback=_parse_peers,
-    help=f"Measure others' attention in the same run: of {', '.join(PEERS)}; FILE.py:FUNCTION.",
-)
+@click.option("--peers", metavar="PEERS", callback=_parse_peers, help=f"Others in turn: {', '.join(PEERS)}.")
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
-@click.option(
-    "--against", metavar="BUILD", help="In turns with another build: a folder, or a commit of this source tree."
-)
+@click.option("--against", metavar="BUILD", help="In turns with another build: a folder, or a commit.")
 @click.option(
     "--processes", type=Whole(1, 100), metavar="N", help="Processes of each build.  [default: 6 with --against]"
 )
-@click.option("--samples", type=Whole(1, 1000), default=100, show_default=True, help="The most samples of each kernel.")
+@shared("samples", type=Whole(1, 1000))
 @click.option(
     "--error",
     type=Number(0.0001, 1),
@@ -110,109 +94,107 @@ ASKS = {"arrays": "--workload", "programs": "--end-to-end"}
 )
 @click.option("--pause", type=Number(0, 10), default=0, metavar="SECONDS", help="Let the GPU rest before each sample.")
 @click.option("--sustained", is_flag=True, help="Also run each for 0.9 s without rest: power and energy.")
-@click.option("--end-to-end", is_flag=True, help="Time whole processes on --cases, not kernels.")
-@click.option(
-    "--program",
-    "programs",
-    multiple=True,
-    metavar="COMMAND",
-    shell_complete=complete_command,
-    help="A command that takes INPUTFILE OUTPUTFILE, to compare hw4 with; may be given several times.",
-)
-@folder_option("Where the cases are (see hw4 gen).")
-@click.option("--runs", type=Whole(1), default=5, show_default=True, help="Runs of each program.")
+@shared("program", "programs", type=str, multiple=True, metavar="COMMAND", shell_complete=complete_command)
+@folder_option
 @click.option("--cold", is_flag=True, help="Drop the input from the page cache before each run.")
-@format_option("table", "json", "csv", "markdown", "hyperfine")
-@click.option("--output", type=FILE, help="Write the record there as JSON, too.")
+@json_option
+@output_option(".json", ".csv", ".md")
 @click.pass_context
-def bench(
-    ctx: click.Context,
-    /,
-    end_to_end: bool,
-    cases: str,
-    workloads: tuple[str, ...],
-    form: str,
-    output: Path | None,
-    **others: Any,
-) -> int:
-    """Time KERNELS (default: flash; "all" is the whole ladder) on the GPU, in turns.
+def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json: bool, **others: Any) -> int:
+    """Time kernels or whole programs, or what this GPU reaches.
 
-    A kernel is one of the ladder, or a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md). Each answer is
-    checked first: a kernel that is wrong or cannot run is not timed, and the reason is printed. Then the kernels take
-    turns until the interval of each median is narrow. Example: hw4 bench flash float4 --cases t28 --peers torch
+    \b
+    hw4 bench flash split t28        kernels on a case, in turns
+    hw4 bench all 4,16384,64         the ladder on a shape (B, N, d)
+    hw4 bench half tilelang          arrays of 16 or 32 bits, with heads
+    hw4 bench t11 --program ./mine   whole programs, hw4 among them
+    hw4 bench roofs                  copy, L2, FMA, exp2, tensor cores
 
-    With --workload: arrays of 16 or 32 bits, with heads, on the GPU. Example: hw4 bench half --workload tilelang
-    --workload "B=2 H=16 N=8192 d=128 dtype=bf16 causal" --peers cudnn,fa2. With --pass bwd the gradients are
-    timed, with --pass both O and the gradients; 2.5 and 3.5 times as many operations are counted, by convention.
+    A kernel is one of the ladder (default: flash) or a file, as in ./mine.cu. Each answer is checked first: what is
+    wrong or cannot run is not timed, and the reason is printed. docs/performance.md has more.
 
-    With --end-to-end: wall times of whole programs, from start to exit. Each --program and hw4 itself are checked on
-    each case, then they take turns; ratios are to the first. Example: hw4 bench --end-to-end --cases
-    t11-t13 --program ./hw4
-
-    With --compare: only what exceeds the spread from run to run is called faster or slower, and a warm record is not
-    compared with a cold one.
-
-    With --against: processes of another build and of this one take turns, A B A B, and the spread within and between
-    processes is shown (--processes alone: of this build). Example: hw4 bench flash --cases t28 --against HEAD~3
-
-    Exit status 0 if all went well, 1 if a kernel or program was wrong, failed, or (with --compare) became slower.
+    Exit status 1 if one was wrong, failed, or (with --compare) became slower.
     """
     from hw4cli.system.files import check_place
 
-    what = "programs" if end_to_end else "arrays" if workloads else "files"
-    _check_options(ctx, what)
-    if form == "hyperfine" and what != "programs":
-        raise click.UsageError("--format hyperfine is of whole programs: give --end-to-end, too", ctx)
-    if output:
-        sources = [*others["kernels"], *" ".join(others["programs"]).split(), others["older"] or ""]
-        check_place(output, *(Path(source) for source in sources if source))
+    kind = "programs" if others["programs"] else "arrays" if what.workloads else "files"
+    _check_options(ctx, what, kind)
+    if kind != "programs" and any(path.name.endswith(HYPERFINE) for path in outputs):
+        raise click.UsageError(f"{HYPERFINE} is of whole programs: give --program, too", ctx)
+    sources = [*what.kernels, *" ".join(others["programs"]).split(), others["older"] or ""]
+    for path in outputs:
+        check_place(path, *(Path(source) for source in sources if source))
+    if ROOFS in what.kernels:
+        from hw4cli.terminal.roofs import measure_roofs
+
+        return measure_roofs(as_json, outputs)
     if others["against"] is not None or others["processes"]:
         from hw4cli.benchcommand.builds import SURE, arguments_of, bench_builds
 
         if others["older"]:
             raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
-        _check_workloads(ctx, workloads, cases, others["shapes"])
-        return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, form, output)
-    if what != "programs":
-        end_if_stuck()
-    given = {**others, "cases": cases, "workloads": workloads}
-    passed_on = OPTIONS[what] - {"against", "processes", "pause", *SAMPLING}
-    chosen: dict[str, Any] = {name: given[name] for name in passed_on}
-    if what == "programs":
+        _check_workloads(ctx, what)
+        return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, as_json, outputs)
+    if kind == "programs":
         from hw4cli.benchcommand.programs import bench_programs
 
-        return bench_programs(ctx=ctx, form=form, output=output, **chosen)
+        samples = others["samples"] or PROGRAM_RUNS
+        programs, folder, cold = others["programs"], others["folder"], others["cold"]
+        return bench_programs(ctx, what, programs, folder, samples, cold, as_json, outputs)
+    end_if_stuck()
     with Importing():
         from hw4cli.lab.sampling import Sampling
-    samples, error, warm = others["samples"], others["error"], others["warm"]
-    chosen["sampling"] = Sampling(samples, error, not warm, others["pause"], others["sustained"])
-    if what == "arrays":
+    samples, error, warm = others["samples"] or MOST_SAMPLES, others["error"], others["warm"]
+    passed_on: dict[str, Any] = {
+        "sampling": Sampling(samples, error, not warm, others["pause"], others["sustained"]),
+        **{name: others[name] for name in OPTIONS[kind] - {"against", "processes", "pause", "samples", *SAMPLING}},
+    }
+    if kind == "arrays":
         from hw4cli.benchcommand.arrays import bench_arrays
 
-        return bench_arrays(ctx=ctx, form=form, output=output, **chosen)
+        return bench_arrays(ctx, what, as_json, outputs, **passed_on)
     from hw4cli.benchcommand.files import bench_kernels
 
-    return bench_kernels(ctx=ctx, form=form, output=output, **chosen)
+    return bench_kernels(ctx, what, as_json, outputs, **passed_on)
 
 
-def _check_workloads(ctx: click.Context, workloads: tuple[str, ...], cases: str, shapes: list[Shape]) -> None:
+MOST_SAMPLES, PROGRAM_RUNS = 100, 5  # of a kernel, of a program
+
+
+def _check_workloads(ctx: click.Context, what: What) -> None:
     """Raise what processes would end with, for cases or workloads that there are not."""
-    if workloads:
+    if what.workloads:
         from hw4cli.arraylab.named import workload
 
-        for text in workloads:
+        for text in what.workloads:
             workload(text)
     else:
-        chosen_cases(ctx, cases, shapes)
+        what.named_shapes(ctx)
 
 
-def _check_options(ctx: click.Context, what: str) -> None:
-    """Raise UsageError for an option that goes only with another kind of benchmark."""
+def _check_options(ctx: click.Context, what: What, kind: str) -> None:
+    """Raise UsageError for what goes only with another kind of benchmark."""
+    if ROOFS in what.kernels:
+        given = [param.opts[0] for param in ctx.command.params if _given(ctx, param.name or "")]
+        others = [*what.kernels[1:], *filter(None, [what.cases]), *what.shapes, *what.workloads]
+        if unfit := [*map(str, others), *({*given} - {"what", "-o", "--json"})]:
+            raise click.UsageError(f"{unfit[0]} does not go with roofs, which are measured alone", ctx)
     for param in ctx.command.params:
         name = param.name or ""
-        given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        kinds = [kind for kind, options in OPTIONS.items() if name in options]
-        if given and kinds and what not in kinds:
-            option = param.opts[0] if isinstance(param, click.Option) else "a kernel's name"
-            wrong = f"does not go with {ASKS[what]}" if what in ASKS else f"goes only with {ASKS[kinds[0]]}"
-            raise click.UsageError(f"{option} {wrong}", ctx)
+        kinds = [one for one, options in OPTIONS.items() if name in options]
+        if _given(ctx, name) and kinds and kind not in kinds:
+            wrong = f"does not go with {ASKS[kind]}" if kind in ASKS else f"goes only with {ASKS[kinds[0]]}"
+            raise click.UsageError(f"{param.opts[0]} {wrong}", ctx)
+    wrong_words = {
+        "a kernel's name": kind == "programs" and what.kernels,
+        "a workload": kind == "programs" and what.workloads,
+        "a shape": kind != "files" and what.shapes,
+        "a case": kind == "arrays" and what.cases,
+    }
+    for words, found in wrong_words.items():
+        if found:
+            raise click.UsageError(f"{words} does not go with {ASKS[kind]}", ctx)
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -3,79 +3,84 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.variants import VARIANTS
-from hw4cli.errors import MachineError
+from hw4cli.errors import KernelError, MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import causal_option, format_option, shape_option
-from hw4cli.terminal.params import KernelName, OneOf
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.terminal.launches import ALL, with_ladder
+from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
+from hw4cli.terminal.params import OneOf
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.compute.plan import DeviceProperties, Variant
     from hw4cli.device.kernelcheck import CheckedLaunch
+    from hw4cli.emulator.check import Mistake
 
-ALL = "all"
 ARCHITECTURES = {**{f"{cc / 10:.1f}": props for cc, props in DEVICES.items()}, **AMD_DEVICES}
 BAR_DELAY = 1.0  # seconds: most checks are over by then
 
 
 class Architecture(OneOf):
-    """A compute capability such as 9.0; 90 and sm_90 are the same. Or an architecture of AMD's such as gfx90a."""
+    """A compute capability such as 9.0; 90 and sm_90 are the same. An architecture of AMD's such as gfx90a. Or a GPU's
+    name such as T4."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The compute capability. BadParameter if it is none that is known."""
+        """The architecture. InputError if it is none that is known."""
+        from hw4cli.measure.gpus import model_named
+
         digits = str(value).removeprefix("sm_").removesuffix("a")
-        dotted = f"{digits[:-1]}.{digits[-1]}" if digits.isdecimal() and len(digits) > 1 else value
-        return super().convert(dotted, param, ctx)
+        dotted = f"{digits[:-1]}.{digits[-1]}" if digits.isdecimal() and len(digits) > 1 else str(value)
+        if dotted in self.choices:
+            return dotted
+        model = model_named(str(value))
+        return model.gfx or f"{model.cc / 10:.1f}"
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, ALL]), metavar="KERNELS...")
-@click.option(
-    "--arch",
-    "architectures",
-    multiple=True,
-    type=Architecture([*ARCHITECTURES]),
-    metavar="X.Y",
-    help="A compute capability to compile for, or AMD's gfx90a, gfx908 or gfx1030; may be given several times.  "
-    "[default: all compute capabilities that hw4 knows]",
-)
-@shape_option("The shape that tiles and launches are for.  [default: 1,4096,64]")
-@causal_option("Check causal attention alone; else --run does so, too, with the kernels of the ladder.")
-@click.option(
-    "--run",
-    "execute",
-    is_flag=True,
-    help="Execute them instead, on the CPU, on small inputs, and look for races and other mistakes.  "
-    "[--arch: 8.0 by default]",
-)
-@format_option("table", "json", "csv")
+@what_argument(KERNELS, CASES, SHAPES, kernels=[*VARIANTS, ALL], required=True)
+@shared("gpu", "architectures", multiple=True, type=Architecture([*ARCHITECTURES]), metavar="GPU")
+@causal_option
+@click.option("--run", "execute", is_flag=True, help="Execute them on the CPU, and look for races and other mistakes.")
+@json_option
+@output_option(".json", ".csv")
+@click.pass_context
 def check(
-    kernels: tuple[str, ...],
+    ctx: click.Context,
+    /,
+    what: What,
     architectures: tuple[str, ...],
-    shape: Shape | None,
     causal: bool,
     execute: bool,
-    form: str,
+    as_json: bool,
+    outputs: tuple[Path, ...],
 ) -> int:
-    """Compile KERNELS for every architecture, without a GPU, and count what they use.
+    """Compile kernels without a GPU, or execute them on the CPU.
 
-    A kernel is one of the ladder, a file of your own, as in ./mine.cu (docs/kernels-of-your-own.md), or "all". For each
-    of its launches: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
-    multiprocessor holds, which share of its warps that is, and what limits it.
+    \b
+    hw4 check ./mine.cu             for every architecture
+    hw4 check all --gpu 7.5         the ladder for one; --gpu may be given again
+    hw4 check ./mine.cu --run       finds races, accesses out of bounds
+    hw4 check flash 1,131,64 --run  on one shape (B, N, d)
 
-    With --run a C++ compiler makes programs of them that run on the CPU, on shapes with tails and on data that shows
-    mistakes: a sentence for each race, each access where none may be, each wrong answer (docs/check.md).
+    For each launch: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
+    multiprocessor holds, which share of its warps that is, and what limits it. Without a case or shape, it is for
+    1,4096,64.
+
+    With --run a C++ compiler makes programs of the kernels that run on the CPU, as for compute capability 8.0, on
+    shapes with tails and on data that shows mistakes, causal too where the kernel is one of the ladder; a sentence for
+    each mistake (docs/check.md).
 
     Exit status 1 if a kernel does not compile, lacks a function, cannot start, or is for none of the architectures; or
     if --run finds a mistake.
@@ -84,14 +89,18 @@ def check(
         from hw4cli.device.kernelcheck import check as check_one
         from hw4cli.device.kernelcheck import compiler_for
         from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.system.files import check_place
 
-    names = dict.fromkeys(one for name in kernels for one in (VARIANTS if name == ALL else [name]))
+    if not what.kernels:
+        raise click.UsageError("name a kernel, as in flash or ./mine.cu", ctx)
+    names = with_ladder(what.kernels)
+    shape = what.shape(ctx, causal) if what.cases or what.shapes else None
+    for path in outputs:
+        check_place(path, *map(Path, names))
     variants = [kernel_named(name) for name in names]
-    if shape:
-        shape = replace(shape, causal=causal)
     if execute:
         chosen = [ARCHITECTURES[name] for name in architectures or ["8.0"]]
-        return _execute(variants, chosen, shape, causal, form)
+        return _execute(variants, chosen, shape, causal, as_json, outputs)
     devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
     compilers, missing = {}, {}
     for props in devices:
@@ -109,23 +118,28 @@ def check(
                 if props in compilers:
                     rows += check_one(variant, props, shape or Shape(1, 4096, 64, causal), compilers[props])
                     progress.add(1)
-    click.echo(_formatted(rows, form, len(variants) > 1), nl=False)
+    found = [asdict(row) for row in rows]
+    _publish(found, _table(rows, len(variants) > 1), as_json, outputs)
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
 
 
 def _execute(
-    variants: "list[Variant]", devices: "list[DeviceProperties]", shape: Shape | None, causal: bool, form: str
+    variants: "list[Variant]",
+    devices: "list[DeviceProperties]",
+    shape: Shape | None,
+    causal: bool,
+    as_json: bool,
+    outputs: Sequence[Path],
 ) -> int:
     """Run kernels on the CPU and print what is wrong with them; 1 if anything is."""
     with Importing():
         from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, check_kernel
 
-    from hw4cli.text import tables
-
     progress = Progress(len(variants) * len(devices))
-    found = []
+    found: list[tuple[DeviceProperties, Mistake]] = []
+    lacking: dict[str, KernelError] = {}
     with Bar("running", progress, BAR_DELAY, wanted=True):
         for variant in variants:
             for props in devices:
@@ -134,35 +148,39 @@ def _execute(
                 else:
                     own = is_own_kernel(variant.name)  # it need not know the mask
                     shapes = ALL_CAUSAL if causal else ALL_FULL if own else (*ALL_FULL, *ALL_CAUSAL)
-                    mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes])
+                    try:
+                        mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes])
+                    except KernelError as error:  # it lacks a function that will be launched
+                        lacking.setdefault(variant.name, error)
+                        mistakes = []
                     found += [(props, mistake) for mistake in mistakes]
                 progress.add(1)
     records = [{"compute_capability": _name(props), **mistake.record()} for props, mistake in found]
-    if form == "json":
-        click.echo(json.dumps(records, indent=1))
-    elif form == "csv":
-        click.echo(tables.comma_separated(records), nl=False)
-    else:
-        for line in dict.fromkeys(str(mistake) for _, mistake in found):
-            click.echo(wrapped(line, columns(sys.stdout), "    ", first=""))
-        wrong = {mistake.kernel for _, mistake in found}
-        for variant in variants:
-            if variant.name not in wrong:
-                click.echo(f"{variant.name}: no mistake found")
-    return 1 if found else 0
+    lines = [wrapped(line, columns(sys.stdout), "    ", "") for line in dict.fromkeys(str(one) for _, one in found)]
+    wrong = {mistake.kernel for _, mistake in found} | {*lacking}
+    lines += [f"{variant.name}: no mistake found" for variant in variants if variant.name not in wrong]
+    _publish(records, "".join(f"{line}\n" for line in lines), as_json, outputs)
+    for lack in lacking.values():
+        print_message(lack)
+    return 1 if wrong else 0
 
 
 def _name(props: "DeviceProperties") -> str:
     return props.gfx or f"{props.cc / 10:.1f}"
 
 
-def _formatted(rows: "Sequence[CheckedLaunch]", form: str, several: bool) -> str:
+def _publish(records: list[dict[str, Any]], text: str, as_json: bool, outputs: Sequence[Path]) -> None:
+    """Print what was found, and write it to `outputs`."""
     from hw4cli.text import tables
 
-    if form == "json":
-        return json.dumps([asdict(row) for row in rows], indent=1) + "\n"
-    if form == "csv":
-        return tables.comma_separated([asdict(row) for row in rows])
+    document = json.dumps(records, indent=1) + "\n"
+    click.echo(document if as_json else text, nl=False)
+    write_outputs(outputs, {".json": lambda: document, ".csv": lambda: tables.comma_separated(records)})
+
+
+def _table(rows: "Sequence[CheckedLaunch]", several: bool) -> str:
+    from hw4cli.text import tables
+
     shown = [row for row in rows if row.symbol]
     if not shown:
         return ""

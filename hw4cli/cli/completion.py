@@ -11,7 +11,7 @@ SHELLS = ["bash", "zsh", "fish"]
 @click.argument("shell", type=OneOf(SHELLS), metavar="|".join(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script by which a shell completes hw4's arguments on the Tab key.
+    """Print the script for a shell's Tab key.
 
     \b
     ~/.bashrc                   eval "$(hw4 completion bash)"

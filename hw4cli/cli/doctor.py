@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.system.importing import BLAS_THREADS, Importing
+from hw4cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
 from hw4cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
-from hw4cli.terminal.params import complete_cases, complete_workloads
 from hw4cli.text.words import counted, printable, wrapped
 
 if TYPE_CHECKING:
@@ -36,42 +36,28 @@ WORDS = {
 
 
 @click.command()
-@click.argument("cases", nargs=-1, shell_complete=complete_cases)
-@folder_option("Where the cases are or will be (see hw4 gen).")
+@what_argument(CASES, WORKLOADS)
+@folder_option
 @suite_option
 @click.option(
     "--measure",
     is_flag=True,
     help="Measure this machine's rates, and predict a large file's time on many GPUs and nodes.",
 )
-@click.option(
-    "--prepare",
-    is_flag=True,
-    help="Check nothing; compile all kernels that CASES (default: all thirty) or workloads may need on the GPUs here.",
-)
-@click.option(
-    "--workload",
-    "workloads",
-    multiple=True,
-    metavar="WORKLOAD",
-    shell_complete=complete_workloads,
-    help="With --prepare: arrays and their gradients, by a name or sizes (docs/workloads.md); may be given several "
-    "times.",
-)
-@causal_option("With --prepare: the cases are computed with --causal.")
-@json_option("doctor")
+@click.option("--prepare", is_flag=True, help="Check nothing; compile all kernels that may be needed on the GPUs here.")
+@causal_option
+@json_option
 @click.pass_context
 def doctor(
-    ctx: click.Context,
-    cases: tuple[str, ...],
-    folder: Path,
-    measure: bool,
-    prepare: bool,
-    workloads: tuple[str, ...],
-    causal: bool,
-    as_json: bool,
+    ctx: click.Context, /, what: What, folder: Path, measure: bool, prepare: bool, causal: bool, as_json: bool
 ) -> int:
-    """Check what this machine has and lacks for hw4, and show what to do about it.
+    """Check what this machine has and lacks, and what to do.
+
+    \b
+    hw4 doctor                   a check, with what to do about each problem
+    hw4 doctor --measure         also rates, and what they predict
+    hw4 doctor --prepare         compile what the thirty cases may need
+    hw4 doctor --prepare t01-t10 lm8k    of these cases and arrays alone
 
     Runs a small case to see where `hw4 INPUTFILE OUTPUTFILE` runs. Exit status 0 if it runs, on the GPU or on the
     CPU; 3 if not. "warning" is a problem, with what to do; "missing" is not installed or not there, with what it is
@@ -79,9 +65,9 @@ def doctor(
 
     With --prepare, kernels are compiled and kept, so that no first run has to do it: exit status 0 if all are there.
     """
-    _check_together(ctx, prepare, measure=measure, CASES=cases, workload=workloads, causal=causal)
+    _check_together(ctx, prepare, measure=measure, CASE=what.cases, WORKLOAD=what.workloads, causal=causal)
     if prepare:
-        compile_kernels(cases, workloads, causal, as_json)
+        compile_kernels(what, causal, as_json)
         return 0
     with Importing():
         from hw4cli.doctor.checks import run_checks
@@ -107,7 +93,7 @@ def _check_together(ctx: click.Context, prepare: bool, measure: bool, **only: ob
             raise click.UsageError(f"{name if name.isupper() else f'--{name}'} needs --prepare", ctx)
 
 
-def compile_kernels(cases: tuple[str, ...], workloads: tuple[str, ...], causal: bool, as_json: bool) -> None:
+def compile_kernels(what: What, causal: bool, as_json: bool) -> None:
     """Compile what cases and workloads need, with a bar on a terminal, and say what was done."""
     with Importing():
         from hw4cli.arraylab.named import workload
@@ -116,8 +102,8 @@ def compile_kernels(cases: tuple[str, ...], workloads: tuple[str, ...], causal: 
         from hw4cli.terminal.bar import Bar
         from hw4cli.text.progress import Progress
 
-    named = [workload(text) for text in workloads]
-    chosen = suite.select(cases) if cases or not workloads else []
+    named = [workload(text) for text in what.workloads]
+    chosen = suite.select([what.cases] if what.cases else []) if what.cases or not what.workloads else []
     progress = Progress()
     with Bar("compiling kernels", progress, BAR_DELAY):
         prepared = prepare([case.as_causal(causal).shape for case in chosen], named, progress)

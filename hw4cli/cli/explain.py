@@ -1,8 +1,9 @@
-"""`hw4 explain`: a kernel's launches, traffic and limits, without running it."""
+"""`hw4 explain`: the kernels, and of some their launches, traffic and limits, without running them."""
 
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,18 +13,9 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import (
-    ALL,
-    ARRAY_KERNELS,
-    chosen_gpu,
-    chosen_shape,
-    chosen_workload,
-    launch_table,
-    traffic_table,
-    with_ladder,
-)
-from hw4cli.terminal.options import causal_option, format_option, shape_option, workload_option
-from hw4cli.terminal.params import KernelName, complete_cases
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
+from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
@@ -32,46 +24,65 @@ if TYPE_CHECKING:
     from hw4cli.measure.model import LaunchModel
 
 
+ROOFS = "roofs"
+
+
 @click.command()
-@click.argument(
-    "kernels", nargs=-1, required=True, type=KernelName([*VARIANTS, *ARRAY_KERNELS, ALL]), metavar="KERNELS..."
-)
-@click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
-@shape_option("A shape.")
-@causal_option("Causal attention: row i sees the keys 0 to i alone.")
-@workload_option(f"Arrays, for {', '.join(ARRAY_KERNELS)}.")
-@click.option(
-    "--gpu", metavar="GPU", help="A GPU or compute capability, as in T4 or 7.5.  [default: the one here, or else H100]"
-)
-@format_option("table", "json", "csv")
+@what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS, ALL, ROOFS])
+@causal_option
+@shared("gpu", metavar="GPU")
+@json_option
+@output_option(".json", ".csv", ".md")
 @click.pass_context
 def explain(
-    ctx: click.Context,
-    /,
-    kernels: tuple[str, ...],
-    case: str | None,
-    shape: Shape | None,
-    causal: bool,
-    workload: str | None,
-    gpu: str | None,
-    form: str,
+    ctx: click.Context, /, what: What, causal: bool, gpu: str | None, as_json: bool, outputs: tuple[Path, ...]
 ) -> int:
-    """Show how KERNELS are launched for a case, what they move and compute, and what limits them. Needs no GPU.
+    """Show all kernels, or of some their launches, traffic and limits.
 
-    Registers come from NVRTC, bytes and FLOPs from the kernel's plan, the least time of each resource from its rate:
-    the one that `hw4 roofs` measured on this GPU, or the data sheet's (docs/explain.md).
-    "all" is the whole ladder, as far as the GPU can start it.
-    Example: hw4 explain flash split --case t28 --gpu T4; hw4 explain half --workload tilelang
+    \b
+    hw4 explain                        the ladder: idea, tile, error of each
+    hw4 explain flash t28 --gpu T4     what limits a kernel on a case
+    hw4 explain all 4,200,64           the ladder on a shape (B, N, d)
+    hw4 explain half tilelang          a kernel of arrays, on a workload
+    hw4 explain roofs --gpu T4         what is known of a GPU's rates
+
+    Needs no GPU: without --gpu it is the one here, or else an H100. Registers come from NVRTC, bytes and FLOPs from
+    the kernel's plan, the least time of each resource from its rate: the one that `hw4 bench roofs` measured on this
+    GPU, or the data sheet's (docs/explain.md).
     """
+    from hw4cli.system.files import check_place
+
+    for path in outputs:
+        check_place(path, *(Path(name) for name in what.kernels))
+    if what.kernels == (ROOFS,) and not (what.cases or what.shapes or what.workloads or causal):
+        from hw4cli.terminal.roofs import show_roofs
+
+        return show_roofs(gpu, as_json, outputs)
+    if ROOFS in what.kernels:
+        raise click.UsageError("roofs are explained alone, without kernels, cases and shapes", ctx)
+    if not what.kernels and not what.workloads and not causal:
+        from hw4cli.terminal.ladder import show_ladder
+
+        d = what.shape(ctx).d if what.cases or what.shapes else 64
+        return show_ladder(gpu, d, as_json, outputs)
+    return explain_kernels(ctx, what, causal, gpu, as_json, outputs)
+
+
+def explain_kernels(
+    ctx: click.Context, what: What, causal: bool, gpu: str | None, as_json: bool, outputs: tuple[Path, ...]
+) -> int:
+    """Show how kernels are launched for a case, what they move and compute, and what limits them. The exit status."""
+    if not what.kernels:
+        raise click.UsageError("name a kernel, as in flash", ctx)
     with Importing():
         from hw4cli.device.kernelcheck import compiler_for
         from hw4cli.measure.explanation import explain_plan
         from hw4cli.measure.roofs import rates_of
         from hw4cli.text import tables
 
-    names = with_ladder(kernels)
-    arrays = chosen_workload(ctx, names, workload, (case, shape, causal))
-    chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
+    names = with_ladder(what.kernels)
+    arrays = what.workload(ctx, ARRAY_KERNELS, causal=causal)
+    chosen = None if arrays else what.shape(ctx, causal)
     planned = _planner(names, chosen, arrays)
     name, props, model = chosen_gpu(gpu)
     rates, source = rates_of(model, gpu or name)
@@ -79,28 +90,34 @@ def explain(
         compiler = compiler_for(props)
     except MachineError:
         compiler = None
-    records, code = [], 0
-    for place, kernel in enumerate(names):
+    records, texts, code = [], list[str](), 0
+    for kernel in names:
         try:
-            plan, models, what, d = planned(kernel, props, model.cache)
+            plan, models, on, d = planned(kernel, props, model.cache)
             facts, unknown = explain_plan(plan.variant, plan, models, props, rates, compiler)
         except MachineError as error:
             print_message(error)
-            code = MachineError.exit_code if kernel in kernels else code  # "all" is what the GPU can start
+            code = MachineError.exit_code if kernel in what.kernels else code  # "all" is what the GPU can start
             continue
-        if form == "table":
-            heading = f"{kernel} on {what}: {name}, {props.architecture}, {props.sms} multiprocessors"
-            text = _text(heading, plan, facts, rates, source, unknown, d, props)
-            click.echo(("\n" if place else "") + text, nl=False)
+        heading = f"{kernel} on {on}: {name}, {props.architecture}, {props.sms} multiprocessors"
+        text = _text(heading, plan, facts, rates, source, unknown, d, props)
+        texts.append(text)
+        if not as_json:
+            click.echo(("\n" if len(texts) > 1 else "") + text, nl=False)
         tile = _tile(plan)
         records += [
             {"kernel": kernel, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()} for fact in facts
         ]
-    if form == "json":
-        click.echo(json.dumps(records, indent=1))
-    elif form == "csv":
-        flat = [{**row, "least_seconds": json.dumps(row["least_seconds"])} for row in records]
-        click.echo(tables.comma_separated(flat), nl=False)
+    document = json.dumps(records, indent=1) + "\n"
+    if as_json:
+        click.echo(document, nl=False)
+    flat = [{**row, "least_seconds": json.dumps(row["least_seconds"])} for row in records]
+    written = {
+        ".json": lambda: document,
+        ".csv": lambda: tables.comma_separated(flat),
+        ".md": lambda: "\n".join(f"```\n{text}```\n" for text in texts),
+    }
+    write_outputs(outputs, written)
     return code
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, causal_option, folder_option, shape_option, suite_option
-from hw4cli.terminal.params import Whole, complete_cases
+from hw4cli.terminal.grammar import CASES, SHAPES, What, what_argument
+from hw4cli.terminal.options import causal_option, folder_option, output_option, shared, suite_option
+from hw4cli.terminal.params import Whole
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import counted, printable
 
@@ -23,18 +23,19 @@ BAR_DELAY = 0.3  # seconds: what is made at once needs no bar
 
 
 @click.command()
-@click.argument("cases", nargs=-1, shell_complete=complete_cases)
-@shape_option("A random case of this shape instead of named ones.")
-@click.option("--seed", type=Whole(min=0), default=0, show_default=True, help="For --shape.")
-@click.option("-o", "--output", type=FILE, help="The input file of --shape.")
-@folder_option("Where named cases go.")
+@what_argument(CASES, SHAPES)
+@shared("seed", type=Whole(min=0), default=0, show_default=True)
+@output_option()
+@folder_option
 @suite_option
-@causal_option("Make the answers of causal attention: t07.causal.out.")
+@causal_option
 @click.option("--no-answers", is_flag=True, help="Make inputs only.")
-@click.option("--force", is_flag=True, help="Make again what is there already.")
+@shared("force", is_flag=True)
+@click.pass_context
 def gen(
-    cases: tuple[str, ...],
-    shape: Shape | None,
+    ctx: click.Context,
+    /,
+    what: What,
     seed: int,
     output: Path | None,
     folder: Path,
@@ -44,11 +45,13 @@ def gen(
 ) -> None:
     """Make test cases and their answers.
 
-    CASES are names and ranges of the suite, t01 to t30: `hw4 gen t01-t10 t28`. A case is an input such as
-    testcases/t07 and its answer testcases/t07.out, computed in float64 (on the GPU if there is one). The same name
-    gives the same input bytes on any machine; what is there already is kept.
+    \b
+    hw4 gen t01-t10 t28          cases of the suite, into testcases
+    hw4 gen 4,200,64 -o my.in    a random case of a shape (B, N, d)
 
-    `hw4 gen --shape 4,200,64 -o my.in` makes a random case of any shape, with its answer in my.in.out.
+    A case is an input such as testcases/t07 and its answer testcases/t07.out (with --causal, t07.causal.out), computed
+    in float64 (on the GPU if there is one). The same name gives the same input bytes on any machine, and so does the
+    same shape and seed; what is there already is kept.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
@@ -56,22 +59,22 @@ def gen(
         from hw4cli.problem.generate import GenerationTask
         from hw4cli.system.files import make_folder
 
-    if shape and not cases:
+    if what.shapes and not what.cases:
+        if len(what.shapes) > 1:
+            raise click.UsageError("one shape goes into one file: name one", ctx)
         if output is None:
-            raise click.UsageError("--shape needs -o FILE, the file to write", click.get_current_context())
+            raise click.UsageError("a shape needs -o FILE, the file to write", ctx)
         if not output.name:
             raise InputError(f"{output} is not a file's name")
-        shape = replace(shape, causal=causal)
+        shape = replace(what.shapes[0], causal=causal)
         answer = None if no_answers else output.with_name(output.name + shape.answer_suffix)
         tasks = [GenerationTask(output, answer, shape, seed)]
-    elif cases and not shape and not output:
-        chosen = [case.as_causal(causal) for case in suite.select(cases)]
+    elif what.cases and not what.shapes and not output:
+        chosen = [case.as_causal(causal) for case in suite.select([what.cases])]
         tasks = [GenerationTask.of(case, folder, not no_answers) for case in chosen]
         make_folder(folder)
     else:
-        raise click.UsageError(
-            "give either names of cases (t01-t10), or --shape B,N,d with -o FILE", click.get_current_context()
-        )
+        raise click.UsageError("give either names of cases (t01-t10), or a shape B,N,d with -o FILE", ctx)
     _make_all(tasks if force else [task.missing() for task in tasks], causal)
 
 

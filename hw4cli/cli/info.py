@@ -17,9 +17,12 @@ SCHEMA = 1
 
 @click.command()
 @click.argument("file", type=FILE)
-@json_option("verify")
+@json_option
 def info(file: Path, as_json: bool) -> None:
-    """Show what an input FILE holds: header, size, ranges, and what is outside the assignment's ranges."""
+    """Show what an input file holds.
+
+    That is its header, sizes, the ranges of Q, K and V, and what is outside the assignment's ranges.
+    """
     with Importing():
         from hw4cli.problem.casefile import InputFile
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.errors import MachineError
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
 from hw4cli.terminal.judgeclass import class_options, judge_class
@@ -17,9 +18,11 @@ from hw4cli.terminal.judgeplan import JudgeOptions, arguments, selected, session
 from hw4cli.terminal.options import (
     causal_option,
     folder_option,
-    limits_option,
+    json_option,
+    output_option,
     program_command,
     rules_options,
+    shared,
     split_command,
     suite_option,
 )
@@ -30,35 +33,41 @@ if TYPE_CHECKING:
     from hw4cli.problem.suite import Case
     from hw4cli.scoring.record import Standing
 
+ON_CPU = "hw4 computed on the CPU by NumPy"
 SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of one core for all thirty cases
+
+
+RESCORING = {"judged", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
 
 
 @click.command(
     cls=Sections,
+    rare=[
+        *("suite", "repeat", "warmup", "limits", "tolerance", "penalty", "rank_by", "due", "sandbox", "run_as"),
+        *("mounts", "pass_env", "launcher", "restart", "user", "build_limit", "secret_seeds", "parallel"),
+    ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
-        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "judged"],
         "Where it runs": ["sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
         "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
 )
-@click.argument("cases", nargs=-1, shell_complete=complete_cases)
-@folder_option("Where the cases are (see hw4 gen).")
+@click.argument("cases", nargs=-1, metavar="[CASE ...]", shell_complete=complete_cases)
+@shared("program", metavar="COMMAND", shell_complete=complete_command)
+@class_options
+@folder_option
 @suite_option
-@click.option(
-    "--program",
-    metavar="COMMAND",
-    shell_complete=complete_command,
-    help="What to judge: a command that takes INPUTFILE OUTPUTFILE.  [default: hw4 itself]",
-)
-@causal_option("Compare with the answers of causal attention (see hw4 gen --causal); hw4 itself gets --causal.")
+@causal_option
 @click.option("--repeat", type=Whole(1, 1000), default=1, show_default=True, help="Runs of each case.")
 @click.option(
     "--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs of each case before, not counted."
 )
-@limits_option("Time limit of these cases; may be given several times.")
-@rules_options(tolerance=5e-3, penalty=60, rank_by="time")
+@rules_options
+@click.option(
+    "--rescore", "judged", type=FOLDER, metavar="DIR", help="Decide again what was judged into DIR, running nothing."
+)
 @click.option(
     "--sandbox",
     type=OneOf(["auto", "bwrap", "none"]),
@@ -74,10 +83,8 @@ SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of o
     metavar="PATH",
     help="Show programs and builds in the sandbox this file or folder, too, read-only; may be given several times.",
 )
-@click.option(
-    "--output", type=FOLDER, metavar="DIR", help="Keep a journal there, and results as JSON, XML, CSV, Markdown."
-)
-@click.option("--resume", is_flag=True, help="Continue the judging in DIR: run only what its journals lack.")
+@output_option(folder=True)
+@shared("resume", is_flag=True)
 @click.option("--restart", is_flag=True, help="Start again in DIR; the older journals are kept under numbered names.")
 @click.option(
     "--pass-env",
@@ -88,29 +95,42 @@ SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of o
 @click.option(
     "--secret-seeds", is_flag=True, help="Judge by cases with random, secret seeds, made and recorded in DIR."
 )
-@click.option("--user", help="The author of the program.  [default: the current user]")
-@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
-@click.option("--srun", metavar="OPTIONS", help="Judge in a Slurm allocation of its own: '-p nvidia --gres=gpu:1'.")
+@shared("user", metavar="NAME")
+@json_option
+@shared("srun", metavar="OPTIONS")
 @click.option(
     "--launcher",
     metavar="COMMAND",
     shell_complete=complete_command,
     help="Start each run behind a command: 'srun -p nvidia --gres=gpu:1'.",
 )
-@class_options
 @click.pass_context
-def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_json: bool, **options: Any) -> int:
-    """Run a program on CASES (default: all thirty) and judge it by the assignment's rules.
+def judge(
+    ctx: click.Context,
+    /,
+    srun: str | None,
+    submissions: Path | None,
+    judged: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Judge a program, or a class of them, by the assignment's rules.
 
-    A run is killed 10 s past the case's limit (TLE+); wall time over the limit is TLE; any other failure, or an
-    element off by more than 5e-3, is NA; else AC. JE is a failure of the judge itself. Time is the sum over AC
-    cases. With --repeat, a case must be right each time, and in time by the median.
+    \b
+    hw4 judge                                 hw4 itself, on all thirty cases
+    hw4 judge t01-t10 --program ./mine        a program on the first ten
+    hw4 judge --class submissions -o results  each folder in it, a student's
+    hw4 judge --rescore results --limit t01-t10=3
 
-    With --class, each folder in FOLDER is a student's submission, judged into a folder in DIR; see hw4 scoreboard.
+    A run is killed 10 s past the case's limit (TLE+); wall time over the limit is TLE; any other failure, or an element
+    off by more than 5e-3, is NA; else AC. JE is a failure of the judge itself. -o DIR keeps a journal, and results as
+    JSON, XML, CSV and Markdown. docs/judging.md has more.
 
-    Exit status 0 if all are AC (with --class: judged), 1 if not, 3 if cases are missing or the judge failed, 130 if
+    Exit status 0 if all are AC (of a class: judged), 1 if not, 3 if cases are missing or the judge failed, 130 if
     interrupted.
     """
+    if judged is not None:
+        return _rescore(ctx, judged, as_json, options)
     _check_together(ctx, srun=srun, submissions=submissions, **options)
     if srun is not None:
         from hw4cli.runner.slurm import run_in_allocation
@@ -120,6 +140,20 @@ def judge(ctx: click.Context, /, srun: str | None, submissions: Path | None, as_
     if submissions is not None:
         return judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
+
+
+def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str, Any]) -> int:
+    """Apply other rules to what was judged before. UsageError for an option that is of judging."""
+    from hw4cli.terminal.rescore import rescore
+
+    for param in ctx.command.params:
+        name = param.name or ""
+        given = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and name not in RESCORING:
+            word = "a case" if name == "cases" else param.opts[-1]
+            raise click.UsageError(f"{word} does not go with --rescore, which runs nothing", ctx)
+    wanted = {name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "due")}
+    return rescore(judged, options["output"], as_json, **wanted)
 
 
 def _check_together(ctx: click.Context, **options: Any) -> None:
@@ -164,13 +198,13 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
     command, env = program_command(program, ctx)
     plan = session_plan(ctx, JudgeOptions.of(options))
     if program is None:
-        prepare_kernels(command, env, plan.cases, plan.settings.launcher)
+        computed_by = prepare_kernels(command, env, plan.cases, plan.settings.launcher)
         command = [*command, "run", "--causal"] if options["causal"] else command
     plan = replace(plan, user=user or login(), command=command, output=options["output"])
     plan = replace(
         plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env, own=program is None)
     )
-    with CaseTable(plan.rules, repeated=plan.repeat > 1, as_json=as_json) as table:
+    with CaseTable(plan.rules, plan.repeat > 1, as_json, computed_by if program is None else "") as table:
         plan = replace(plan, settings=replace(plan.settings, say=table.say))
         if options["secret_seeds"]:
             make_folder(options["output"])
@@ -181,19 +215,22 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
 
 def prepare_kernels(
     command: Sequence[str], env: dict[str, str] | None, cases: "Sequence[Case]", launcher: Sequence[str] = ()
-) -> None:
+) -> str:
     """Have hw4, started by a command, compile all that these cases may need on the GPU here, or behind a launcher, as a
-    submission is built before its first case. On a terminal, its bar and messages are seen."""
+    submission is built before its first case. On a terminal, its bar and messages are seen.
+
+    Returns a sentence on what computes where that is the CPU, else "".
+    """
     from hw4cli.device.gpu import nvidia_gpu_is_here
     from hw4cli.hip.device import amd_gpu_is_here
 
     if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
-        return
+        return f"{ON_CPU}: no GPU here"
     names = [case.name for case in cases]
     causal = ["--causal"] if any(case.shape.causal for case in cases) else []
     shown = None if os.isatty(2) else subprocess.DEVNULL
     with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
-        subprocess.run(
+        done = subprocess.run(
             [*launcher, *command, "doctor", "--prepare", *causal, *names],
             env=env,
             stdin=subprocess.DEVNULL,
@@ -202,6 +239,9 @@ def prepare_kernels(
             timeout=SECONDS,
             check=False,
         )
+        if done.returncode == MachineError.exit_code:
+            return f"{ON_CPU}: no GPU here can be used (`hw4 doctor` shows why)"
+    return ""
 
 
 def exit_status(standing: "Standing") -> int:

@@ -10,10 +10,12 @@ import click
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError, MachineError
-from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, json_option, program_command, shape_option
-from hw4cli.terminal.params import FOLDER, KernelName, complete_cases, complete_command
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.terminal.isolation import login
+from hw4cli.terminal.options import json_option, output_option, program_command, shared, write_outputs
+from hw4cli.terminal.params import FOLDER, complete_command
+from hw4cli.terminal.sections import Sections
 from hw4cli.text.dates import now
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
@@ -22,67 +24,91 @@ if TYPE_CHECKING:
     from hw4cli.problem.suite import Case
 
 SECONDS = 60.0  # that a run of a program may take on a shape that is not a case's
-DIR = click.option(
-    "--dir", "folder", type=FOLDER, default=Path("leaderboard"), show_default=True, help="The leaderboard's folder."
-)
 
 
-@click.group()
-def leaderboard() -> None:
-    """Submit kernels and programs to a leaderboard, and show it.
-
-    A leaderboard is a folder with one file, to which submissions are only appended. It has a board for each workload
-    and GPU. Example: hw4 leaderboard run ./mine.cu --case t28 --user ann; hw4 leaderboard show --html page.html
-    """
-
-
-@leaderboard.command()
-@click.argument("kernel", required=False, type=KernelName(list(VARIANTS)), metavar="[KERNEL]")
-@click.option(
-    "--program",
-    metavar="COMMAND",
-    shell_complete=complete_command,
-    help="Submit a program that takes INPUTFILE OUTPUTFILE: whole processes are timed.",
-)
-@click.option("--case", "case_name", metavar="CASE", shell_complete=complete_cases, help="A case of the suite.")
-@shape_option("A shape, instead of a case.")
-@click.option("--user", required=True, metavar="NAME", help="Whose submission it is: a person or a team.")
+@click.command(cls=Sections, rare=["authors", "folder", "title"])
+@what_argument(KERNELS, CASES, SHAPES, kernels=list(VARIANTS))
+@shared("program", metavar="COMMAND", shell_complete=complete_command)
+@shared("user", metavar="NAME")
 @click.option("--author", "authors", multiple=True, metavar="NAME", help="A member of the team; several times.")
-@DIR
-@json_option("leaderboard")
+@click.option(
+    "--board",
+    "folder",
+    type=FOLDER,
+    metavar="DIR",
+    default=Path("leaderboard"),
+    show_default=True,
+    help="The leaderboard's folder.",
+)
+@shared("gpu", metavar="GPU")
+@click.option("--best-per-user", is_flag=True, help="Rank only the best entry of each user.")
+@shared("title", metavar="TEXT")
+@json_option
+@output_option(".html", ".json")
 @click.pass_context
-def run(
+def leaderboard(
     ctx: click.Context,
     /,
-    kernel: str | None,
+    what: What,
     program: str | None,
-    case_name: str | None,
-    shape: Shape | None,
-    user: str,
+    user: str | None,
+    authors: tuple[str, ...],
+    folder: Path,
+    gpu: str | None,
+    best_per_user: bool,
+    title: str | None,
+    as_json: bool,
+    outputs: tuple[Path, ...],
+) -> int:
+    """Submit kernels and programs to a leaderboard, and show it.
+
+    \b
+    hw4 leaderboard ./mine.cu t28 --user ann    submits a kernel on a case
+    hw4 leaderboard 4,16384,64 --program ./mine submits a whole program
+    hw4 leaderboard                             shows the boards of all
+    hw4 leaderboard t28 --gpu H200              those of a case and a GPU
+    hw4 leaderboard --user ann                  ann's submissions by time
+    hw4 leaderboard -o page.html                all boards as a page
+
+    A submission has three stages. The test compares its answer with float64. The benchmark times it on the same data.
+    The ranked run, which counts, times it in a new process, on new random data, with a cold L2 cache. Every submission
+    is kept. Entries share a rank ("=2") where their intervals overlap (docs/leaderboard.md).
+
+    Exit status 1 if a submission was wrong or failed, 3 if lines of the leaderboard's file are damaged.
+    """
+    if what.kernels or program is not None:
+        given = {"--gpu": gpu, "--best-per-user": best_per_user, "--title": title, "--output": outputs}
+        if unfit := [name for name, value in given.items() if value]:
+            raise click.UsageError(f"{unfit[0]} goes with showing boards: name no kernel and no program", ctx)
+        return submit(ctx, what, program, user, authors, folder, as_json)
+    if authors:
+        raise click.UsageError("--author goes with a submission: name a kernel or give --program COMMAND", ctx)
+    case = _case(ctx, what) if what.cases or what.shapes else None
+    return show(case, user, folder, gpu, best_per_user, title, as_json, outputs)
+
+
+def submit(
+    ctx: click.Context,
+    what: What,
+    program: str | None,
+    user: str | None,
     authors: tuple[str, ...],
     folder: Path,
     as_json: bool,
 ) -> int:
-    """Submit KERNEL, or a program, in three stages.
-
-    KERNEL is one of the ladder or a file of your own, as in ./mine.cu. The test compares its answer with float64. The
-    benchmark times it on the same data. The ranked run, which counts, times it in a new process, on new random data,
-    with a cold L2 cache. Every submission is kept.
-
-    Exit status 1 if it was wrong or failed.
-    """
-    if (kernel is None) == (program is None):
-        raise click.UsageError("name a kernel or give --program COMMAND, and not both", ctx)
-    if (case_name is None) == (shape is None):
-        raise click.UsageError("name a case (--case t28) or give a shape (--shape 4,16384,64), and not both", ctx)
+    """Submit a kernel, or a program, in three stages. The exit status."""
+    if len(what.kernels) + (program is not None) > 1:
+        raise click.UsageError("name one kernel or give --program COMMAND, and not both", ctx)
+    kernel = what.kernels[0] if what.kernels else None
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.leaderboard import entries, stages, workload
         from hw4cli.leaderboard.tables import standing_words
         from hw4cli.runner.gpulock import gpu_lock
 
-    who, members = _name(user, "--user"), tuple(_name(author, "--author") for author in authors)
-    case = _case(case_name, shape)
+    who = _name(login() if user is None else user, "--user")
+    members = tuple(_name(author, "--author") for author in authors)
+    case = _case(ctx, what)
     command, name = None, kernel or " ".join(str(program).split())
     if program is not None:
         command, _ = program_command(program, ctx)
@@ -126,83 +152,76 @@ def _name(text: str, option: str) -> str:
     return name
 
 
-def _case(name: str | None, shape: Shape | None) -> "Case":
-    """The case to submit on. InputError if the name is not that of one case."""
+def _case(ctx: click.Context, what: What) -> "Case":
+    """The case to submit on. UsageError unless one is named, InputError for an unknown one."""
     from hw4cli.problem import suite
 
-    if shape:
-        return suite.Case(f"{shape.B}x{shape.N}x{shape.d}", shape, 0, SECONDS, "")
-    chosen = suite.select([name or ""])
-    if len(chosen) > 1:
-        raise InputError(f"--case {name} names {len(chosen)} cases: a submission is on one")
-    return chosen[0]
+    [(name, shape, seed), *others] = what.named_shapes(ctx)
+    if others:
+        raise click.UsageError(f"a submission is on one case or shape, and these are {len(others) + 1}", ctx)
+    return suite.cases()[name] if what.cases else suite.Case(name, shape, seed, SECONDS, "")
 
 
-@leaderboard.command()
-@DIR
-@click.option("--case", "case_name", metavar="CASE", shell_complete=complete_cases, help="Only boards of this case.")
-@click.option("--gpu", metavar="NAME", help="Only boards of GPUs with NAME in their name, as in H200.")
-@click.option("--user", metavar="NAME", help="The submissions of this user instead, in the order of time.")
-@click.option("--best-per-user", is_flag=True, help="Rank only the best entry of each user.")
-@click.option("--html", type=FILE, metavar="FILE", help="Also write all boards as a page, in one file.")
-@click.option("--title", metavar="TEXT", default="Leaderboard", show_default=True, help="The page's title.")
-@json_option("leaderboard")
 def show(
-    folder: Path,
-    case_name: str | None,
-    gpu: str | None,
+    case: "Case | None",
     user: str | None,
+    folder: Path,
+    gpu: str | None,
     best_per_user: bool,
-    html: Path | None,
-    title: str,
+    title: str | None,
     as_json: bool,
+    outputs: tuple[Path, ...],
 ) -> int:
-    """Show the boards, and write them as a page.
+    """Show the boards, and write them. The exit status.
 
-    A board is of one workload and one GPU; below its ranks stands what others published. Entries share a rank ("=2")
-    where their intervals, the mean and two standard errors to either side, overlap.
-
-    Exit status 3 if lines of the leaderboard's file are damaged; the others are shown.
+    A board is of one workload and one GPU; below its ranks stands what others published.
     """
     with Importing():
         from hw4cli.leaderboard import entries, ranking, tables
-        from hw4cli.system.files import check_place, write_text
+        from hw4cli.system.files import check_place
         from hw4cli.text.bars import shows_blocks
 
-    if html:
-        check_place(html, folder / entries.NAME)
+    for path in outputs:
+        check_place(path, folder / entries.NAME)
     found = entries.read(folder)
     boards = ranking.boards(found.entries)
-    shown = _chosen(boards, case_name, gpu)
+    shown = _chosen(boards, case, gpu)
     if not shown:
-        raise InputError(f"{folder} has no board like that: `hw4 leaderboard show --dir {folder}` shows all")
+        raise InputError(f"{folder} has no board like that: `hw4 leaderboard --board {folder}` shows all")
     own = [entry for entry in found.entries if entry.user == user]
     if user is not None and not own:
         raise InputError(f"{folder} has no submission of {printable(user)!r}")
     width, blocks = columns(sys.stdout), shows_blocks(sys.stdout)
+    document = json.dumps(tables.as_json(shown, own or found.entries, best_per_user), indent=1) + "\n"
     if as_json:
-        click.echo(json.dumps(tables.as_json(shown, own or found.entries, best_per_user), indent=1))
+        click.echo(document, nl=False)
     elif user is not None:
         click.echo(tables.history_text(user, own, width), nl=False)
     else:
         parts = [tables.index_text(shown, width)] * (sum(bool(board.entries) for board in shown) > 1)
         parts += [tables.board_text(board, best_per_user, width, blocks) for board in shown]
         click.echo("\n".join(parts), nl=False)
-    if html:
+
+    def page_of_all() -> str:
         from hw4cli.leaderboard.page import page
 
-        write_text(html, page(boards, found.entries, title, best_per_user, now()))
-        click.echo(printable(f"wrote {html}"), err=True)
+        return page(boards, found.entries, title or "Leaderboard", best_per_user, now())
+
+    write_outputs(outputs, {".html": page_of_all, ".json": lambda: document})
+    for path in outputs:
+        click.echo(printable(f"wrote {path}"), err=True)
     for sentence in found.skipped:
         print_message(sentence)
     return MachineError.exit_code if found.skipped else 0
 
 
-def _chosen(boards: "list[Board]", case_name: str | None, gpu: str | None) -> "list[Board]":
+def _chosen(boards: "list[Board]", case: "Case | None", gpu: str | None) -> "list[Board]":
     """The boards of a case, and of GPUs with a word in their name; None: of all."""
-    case = None if case_name is None else _case(case_name, None).name
+    sizes = None if case is None else (1, *case.shape.sizes)
     return [
         board
         for board in boards
-        if case in (None, board.workload.case) and (gpu is None or gpu.lower() in board.machine.lower())
+        if sizes in (None, (board.workload.heads, board.workload.batch, board.workload.N, board.workload.d))
+        and (case is None or board.workload.is_runnable)
+        and (gpu is None or gpu.lower() in board.machine.lower())
     ]

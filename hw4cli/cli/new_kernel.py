@@ -10,7 +10,8 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.resources import data_path
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.params import FOLDER, OneOf
+from hw4cli.terminal.options import FILE
+from hw4cli.terminal.params import OneOf
 from hw4cli.text.words import columns, wrapped
 
 FIRST = """\
@@ -20,7 +21,7 @@ COMMANDS = """
       compiles it for every architecture, without a GPU
   hw4 testcases/t01 my.out --kernel {path}
       computes with it
-  hw4 bench {base} {path} --cases t28
+  hw4 bench {base} {path} t28
       checks and times it
 """
 RUNG = "To make it a rung of the ladder, {move}put this entry into {place}, behind {constant}:"
@@ -30,7 +31,7 @@ Where it differs from {base} in tiles, threads, shared memory or launches, give 
 
 
 @click.command()
-@click.argument("name")
+@click.argument("file", type=FILE)
 @click.option(
     "--from",
     "base",
@@ -40,19 +41,20 @@ Where it differs from {base} in tiles, threads, shared memory or launches, give 
     metavar="KERNEL",
     help="The kernel of the ladder to begin from.",
 )
-@click.option("--dir", "folder", type=FOLDER, default=Path(), help="Where to write the file.  [default: here]")
-def new_kernel(name: str, base: str, folder: Path) -> None:
-    """Begin a kernel of your own: NAME.cu, from one of the ladder.
+def new_kernel(file: Path, base: str) -> None:
+    """Begin a kernel of your own, from one of the ladder.
 
-    The file is the other kernel's code with its functions renamed, and with the header lines to fill in.
-    It runs as it is: see hw4 check, and --kernel of hw4 run. A file that is there already is left alone.
+    FILE is NAME.cu, or NAME alone: `hw4 new-kernel mine --from shared`. It gets the other kernel's code with its
+    functions renamed, and the header lines to fill in. It runs as it is: see hw4 check, and --kernel of hw4 run. A file
+    that is there already is left alone.
     """
     with Importing():
         from hw4cli.lab import newkernel
         from hw4cli.system.files import check_place, write_text
 
+    name = file.name.removesuffix(".cu")
     newkernel.check_name(name)
-    path = folder / f"{name}.cu"
+    path = file.with_name(f"{name}.cu")
     if path.exists() or path.is_symlink():
         raise InputError(f"{path} is there already: take another name, or remove it")
     check_place(path)

@@ -1,17 +1,22 @@
-"""`hw4 plot`: a picture from records."""
+"""`hw4 plot`: a picture from records, or a page of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, shape_option
-from hw4cli.terminal.params import OneOf
+from hw4cli.terminal.grammar import CASE, SHAPE, as_shape
+from hw4cli.terminal.options import FILE, output_option, shared
+from hw4cli.terminal.params import OneOf, items
 from hw4cli.text.words import printable
 
-# What a kind shows, and the options that it takes.
+if TYPE_CHECKING:
+    from hw4cli.terminal.params import Items
+
+# What a kind shows, and what it takes beside records.
 KINDS: dict[str, tuple[str, ...]] = {
     "latency": ("over",),
     "rate": ("over",),
@@ -25,24 +30,59 @@ KINDS: dict[str, tuple[str, ...]] = {
     "energy": ("over",),
     "scaling": (),
 }
+PAGE = ".html"
+
+
+class Word(click.ParamType[Any]):
+    """One plain argument: a kind of picture, a case, a shape, or a record's file; its kind and its value."""
+
+    name = "word"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        """Any other word than a kind, a shape or a case is a file's name, which reading it finds to be right or not."""
+        word = str(value)
+        if word in KINDS:
+            return "kind", word
+        if SHAPE.fullmatch(word):
+            return "shape", as_shape(word)
+        if CASE.fullmatch(word) and not Path(word).exists():
+            return "case", word
+        close = [] if "." in word or Path(word).exists() else get_close_matches(word, KINDS, n=1)
+        if close:
+            raise click.UsageError(f"there is no file and no kind of picture {word!r}. Did you mean {close[0]!r}?", ctx)
+        return "record", FILE.convert(word, param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
+        """The kinds that begin so; else files."""
+        found = [kind for kind in KINDS if kind.startswith(incomplete)] if incomplete else []
+        return items(found) if found else items([incomplete], "file")
 
 
 @click.command()
-@click.argument("kind", type=OneOf(list(KINDS)), metavar="KIND")
-@click.argument("records", nargs=-1, required=True, type=FILE, metavar="RECORDS...")
-@click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="FILE.svg, FILE.png or FILE.pdf.")
+@click.argument("words", nargs=-1, required=True, type=Word(), metavar="[KIND | CASE | B,N,d] RECORD ...")
+@output_option(".svg", ".png", ".pdf", PAGE)
 @click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
-@click.option("--case", metavar="CASE", help="ladder: on which case.  [default: the one with the most kernels]")
-@shape_option("traffic: the shape that was profiled.")
-@click.option("--roofs", type=FILE, help="roofline: below these roofs, a record of `hw4 roofs --output`.")
 @click.option(
     "--over",
     type=OneOf(["N", "cases"]),
     help="latency, rate, speedup, energy: over N, or case by case.  [default: N where one B, or one B·N, has three]",
 )
+@shared("title", metavar="TEXT")
 @click.pass_context
-def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Path, **options: Any) -> None:
-    """Draw a picture of RECORDS, which `hw4 bench --output` wrote.
+def plot(
+    ctx: click.Context,
+    /,
+    words: Sequence[tuple[str, Any]],
+    outputs: tuple[Path, ...],
+    title: str | None,
+    **options: Any,
+) -> None:
+    """Draw records as a picture, or as a page to choose in.
+
+    \b
+    hw4 plot ladder ladder.json t28 -o ladder.svg
+    hw4 plot traffic ncu.csv 16,4096,64 -o traffic.png
+    hw4 plot benchmarks/*.json -o lab.html   all, in a browser
 
     \b
     KIND is
@@ -53,41 +93,87 @@ def plot(ctx: click.Context, /, kind: str, records: tuple[Path, ...], output: Pa
     tiles     TFLOP/s by a tile's rows and keys
     error     largest error of each kernel, and its bound
     programs  whole programs, from file to file
-    roofline  rates below measured roofs: copy and SGEMM
+    roofline  rates below roofs: of records, or of hw4 bench roofs
     traffic   bytes of the GPU's memory, measured and modelled
     energy    GFLOP per joule, over N or by case
     scaling   times as fast as one GPU, over GPUs
 
-    For traffic, RECORDS are CSV files of Nsight Compute's counters (hw4 profile --log); for scaling, records of
-    benchmarks/scaling.py. Needs matplotlib. The same records make the same file.
-    Example: hw4 plot ladder benchmarks/h200-ladder.json -o ladder.svg
+    RECORDS are what `hw4 bench` wrote by -o (docs/plots.md).
     """
+    found: dict[str, list[Any]] = {kind: [value for one, value in words if one == kind] for kind, _ in words}
+    records = found.get("record", [])
+    if not records:
+        raise click.UsageError("name records, which `hw4 bench -o FILE.json` writes", ctx)
+    if not outputs:
+        raise click.UsageError("name what to write: -o FILE.svg, FILE.png, FILE.pdf, or FILE.html for a page", ctx)
+    for kind, values in found.items():
+        if kind != "record" and len(values) > 1:
+            raise click.UsageError(f"one {kind} is enough, and these are {len(values)}", ctx)
+    kind, shape, case = (found.get(name, [None])[0] for name in ("kind", "shape", "case"))
+    options |= {"shape": shape, "case": case}
+    pictures = [path for path in outputs if path.suffix != PAGE]
+    _check_options(ctx, kind, options, pictures, title)
+    from hw4cli.system.files import check_place
+
+    for path in outputs:
+        check_place(path, *records)
+    if pictures:
+        _draw(str(kind), records, pictures, options)
+    for path in outputs:
+        if path not in pictures:
+            _write_page(path, records, title or "hw4 lab")
+        click.echo(printable(f"wrote {path}"), err=True)
+
+
+def _check_options(
+    ctx: click.Context, kind: str | None, options: dict[str, Any], pictures: Sequence[Path], title: str | None
+) -> None:
+    """Raise UsageError for what does not go together."""
+    if pictures and title is not None:
+        raise click.UsageError(f"--title goes with a page, FILE{PAGE}", ctx)
+    if pictures and kind is None:
+        raise click.UsageError(f"name the kind of picture: {', '.join(KINDS)}", ctx)
+    if not pictures and kind is not None:
+        raise click.UsageError(f"a page shows all kinds: leave out {kind}", ctx)
+    if kind == "ladder" and options["shape"] and not options["case"]:  # a case that is named after its shape
+        options |= {"case": "x".join(map(str, options["shape"].sizes)), "shape": None}
     for name, value in options.items():
-        if value is not None and name not in KINDS[kind]:
-            raise click.UsageError(f"--{name} does not go with {kind}", ctx)
+        if value is not None and name not in KINDS.get(kind or "", ()):
+            word = f"--{name}" if name in ("base", "over") else f"a {name}"
+            raise click.UsageError(f"{word} does not go with {kind or 'a page'}", ctx)
     if kind == "speedup" and not options["base"]:
         raise click.UsageError("speedup needs --base KERNEL, the kernel to compare with", ctx)
     if kind == "traffic" and not options["shape"]:
-        raise click.UsageError("traffic needs --shape B,N,d, the shape that was profiled", ctx)
+        raise click.UsageError("traffic needs the shape that was profiled, as in 16,4096,64", ctx)
+
+
+def _draw(kind: str, records: Sequence[Path], pictures: Sequence[Path], options: dict[str, Any]) -> None:
     with Importing():
         from hw4cli.measure.roofs import read as read_roofs
-        from hw4cli.show.draw import FORMATS, render
+        from hw4cli.show.draw import render
         from hw4cli.show.kinds import KINDS as DRAWN
-        from hw4cli.show.records import load
+        from hw4cli.show.records import is_roofs, load
         from hw4cli.show.scaling import load_scaling
         from hw4cli.show.traffic import load_profile
-        from hw4cli.system.files import NewFile, check_place
+        from hw4cli.system.files import NewFile
 
-    form = output.suffix.removeprefix(".").lower()
-    if form not in FORMATS:
-        raise click.UsageError(f"{output} is not the name of a picture: let it end in .svg, .png or .pdf", ctx)
-    check_place(output, *records, *filter(None, (options["roofs"],)))
-    chosen = {name: options[name] for name in KINDS[kind] if options[name] is not None}
-    if path := chosen.get("roofs"):
-        chosen["roofs"] = read_roofs(path)
+    chosen = {name: options[name] for name in KINDS[kind] if options.get(name) is not None}
+    if kind == "roofline":
+        roofs = [path for path in records if is_roofs(path)]
+        records = [path for path in records if path not in roofs]
+        chosen |= {"roofs": read_roofs(roofs[-1])} if roofs else {}
     readers: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
-    read = readers.get(kind, load)
-    content = render(DRAWN[kind]([read(path) for path in records], **chosen), form)
-    with NewFile(output) as file:
-        file.write(memoryview(content))
-    click.echo(printable(f"wrote {output}"), err=True)
+    picture = DRAWN[kind]([readers.get(kind, load)(path) for path in records], **chosen)
+    for path in pictures:
+        content = render(picture, path.suffix.removeprefix("."))
+        with NewFile(path) as file:
+            file.write(memoryview(content))
+
+
+def _write_page(path: Path, records: Sequence[Path], title: str) -> None:
+    with Importing():
+        from hw4cli.show.labpage import page
+        from hw4cli.show.records import load
+        from hw4cli.system.files import write_text
+
+    write_text(path, page([load(one) for one in records], title))

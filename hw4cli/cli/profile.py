@@ -1,38 +1,32 @@
-"""`hw4 profile`: a profiler's metrics of kernels or of a program, beside a model."""
+"""`hw4 profile`: a profiler's metrics of kernels or of a program, beside a model; and the timeline of a block."""
 
 import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
-from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.launches import (
-    ALL,
-    ARRAY_KERNELS,
-    chosen_shape,
-    chosen_workload,
-    compiled_table,
-    launch_table,
-    with_ladder,
-)
+from hw4cli.system.interrupts import end_if_stuck
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.terminal.launches import ALL, ARRAY_KERNELS, compiled_table, launch_table, with_ladder
 from hw4cli.terminal.options import (
-    FILE,
     causal_option,
     folder_option,
-    format_option,
+    json_option,
+    output_option,
     program_command,
-    shape_option,
+    shared,
     split_command,
-    workload_option,
+    write_outputs,
 )
-from hw4cli.terminal.params import KernelName, OneOf, complete_cases, complete_command
+from hw4cli.terminal.params import OneOf, Whole, complete_command
+from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
@@ -41,6 +35,7 @@ if TYPE_CHECKING:
     from hw4cli.measure.profilers import ProfiledGpu
 
 SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.measure.metrics, which completion need not import
+TIMELINE, OF_TIMELINE = "timeline", ("flash", "split")
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
@@ -51,52 +46,47 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     return [int(word) for word in words]
 
 
-@click.command()
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *ARRAY_KERNELS, ALL]), metavar="[KERNELS]...")
-@click.option(
-    "--program",
-    "programs",
-    multiple=True,
-    metavar="COMMAND",
-    shell_complete=complete_command,
-    help="Profile a command that takes INPUTFILE OUTPUTFILE, all its launches; may be given again.",
-)
-@click.option("--case", metavar="CASE", shell_complete=complete_cases, help="A case of the suite, such as t28.")
-@shape_option("A shape, for kernels.")
-@causal_option("Causal attention, for kernels.")
-@workload_option(f"Arrays, for {', '.join(ARRAY_KERNELS)}.")
+@click.command(cls=Sections, rare=["sweep", "folder", "tool", "srun", "block"])
+@what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS, ALL])
+@shared("program", "programs", type=str, multiple=True, metavar="COMMAND", shell_complete=complete_command)
+@causal_option
 @click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
-@folder_option("Where the cases are, for --program (see hw4 gen).")
+@folder_option
 @click.option(
-    "--set", "sets", multiple=True, type=OneOf(SETS), help="Which metrics; may be given again.  [default: assignment]"
+    "--set",
+    "sets",
+    multiple=True,
+    type=OneOf((*SETS, TIMELINE)),
+    help="Which metrics; may be given again.  [default: assignment]",
 )
 @click.option("--tool", type=OneOf([*TOOLS]), help="The profiler.  [default: the one that the GPU needs]")
-@click.option("--srun", metavar="OPTIONS", help="Profile by srun with these options, as in '-p nvidia --gres=gpu:1'.")
-@format_option("table", "nvprof", "json", "csv")
-@click.option("--output", type=FILE, help="Write the profile there as JSON, too.")
-@click.option("--log", type=FILE, help="Write the profiler's own table there, which `hw4 report` reads.")
+@shared("srun", metavar="OPTIONS")
+@click.option("--block", type=Whole(min=0), metavar="N", default=0, help="The block whose timeline is recorded.")
+@json_option
+@output_option(".json", ".csv", ".nvprof")
 @click.pass_context
 def profile(
     ctx: click.Context,
     /,
-    kernels: tuple[str, ...],
+    what: What,
     programs: tuple[str, ...],
-    case: str | None,
-    shape: Shape | None,
     causal: bool,
-    workload: str | None,
     sweep: list[int],
     folder: Path,
     sets: tuple[str, ...],
     tool: str | None,
     srun: str | None,
-    form: str,
-    output: Path | None,
-    log: Path | None,
+    block: int,
+    as_json: bool,
+    outputs: tuple[Path, ...],
 ) -> int:
-    """Count what KERNELS, or a program, do on the GPU, by nvprof, Nsight Compute or rocprofv3.
+    """Count what kernels or programs do on the GPU, or record when.
 
-    "all" is the whole ladder, as far as the GPU can start it. Programs stand in one table with kernels.
+    \b
+    hw4 profile flash t28 --set memory
+    hw4 profile all 16,4096,64               the ladder on a shape (B, N, d)
+    hw4 profile flash t28 --program ./mine   both in one table
+    hw4 profile flash t28 --set timeline -o timeline.json
 
     \b
     --set is
@@ -104,31 +94,35 @@ def profile(
     memory      time, busy units, hit rates, bytes moved
     steps       25 metrics: conflicts, rates, stalls
     stalls      why warps wait, in shares
+    timeline    when a block of flash or split copies and multiplies
 
-    Names and units are nvprof's, whichever tool counts. Of a kernel, the bytes that its plan should move stand beside
-    those that it moved. Example: hw4 profile flash --case t28 --set memory
+    By nvprof, Nsight Compute or rocprofv3, under nvprof's names. -o FILE.csv is the profiler's own table, which
+    `hw4 report` and `hw4 plot` read.
     """
+    if TIMELINE in sets:
+        return record_timeline(ctx, what, block, as_json, outputs)
+    if _given(ctx, "block"):
+        raise click.UsageError("--block goes only with --set timeline", ctx)
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.measure.profilers import AMD, ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
-        from hw4cli.system.files import check_place, write_text
+        from hw4cli.system.files import check_place
 
-    if not kernels and not programs:
+    if not what.kernels and not programs:
         raise click.UsageError("name kernels, or a program by --program", ctx)
-    if programs and (shape or causal or sweep):
+    if programs and (what.shapes or causal or sweep):
         raise click.UsageError(
-            "--shape, --causal and --sweep go with kernels alone: a program reads a case's file", ctx
+            "a shape, --causal and --sweep go with kernels alone: a program reads a case's file", ctx
         )
-    names = with_ladder(kernels)
-    arrays = chosen_workload(ctx, names, workload, (case, shape, causal, sweep, programs))
-    if log and (len(sweep) or 1) * (bool(kernels) + len(programs)) > 1:
-        raise click.UsageError("--log takes what is profiled at once: kernels on one shape, or one program", ctx)
-    if output and log and output.resolve() == log.resolve():
-        raise click.UsageError("--output and --log are one file: give each a name of its own", ctx)
+    names = with_ladder(what.kernels)
+    arrays = what.workload(ctx, ARRAY_KERNELS, causal=causal, sweep=sweep, program=programs)
+    tables_of = (len(sweep) or 1) * (bool(names) + len(programs))
+    if tables_of > 1 and any(path.suffix == ".csv" for path in outputs):
+        raise click.UsageError("a .csv takes what is profiled at once: kernels on one shape, or one program", ctx)
     commands = [program_command(program, ctx)[0] for program in dict.fromkeys(programs)]
-    for path in filter(None, (output, log)):
+    for path in outputs:
         check_place(path, *map(Path, [*names, *(word for command in commands for word in command)]))
-    chosen = None if arrays else chosen_shape(ctx, case, shape, causal)
+    chosen = None if arrays else what.shape(ctx, causal)
     for own in () if arrays else names:
         kernel_named(own)  # or a wrong file would be found after the GPU and its profiler
     prefix = [] if srun is None else ["srun", *split_command(srun, "--srun", ctx)]
@@ -136,24 +130,25 @@ def profile(
     if names and gpu.cc == AMD:
         raise MachineError(
             "kernels are profiled on NVIDIA's GPUs so far: here, profile hw4 as a program, as in "
-            "--program 'hw4 --kernel flash' --case t28"
+            "t28 --program 'hw4 --kernel flash'"
         )
     name = TOOLS[tool] if tool else tool_for(gpu)
     profiler = Profiler(name, find_tool(name, prefix), prefix)
-    records = []
+    records, own_tables, forms = [], list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
         from hw4cli.arraymodel import jobs
         from hw4cli.measure.profile import record
+        from hw4cli.measure.profileforms import nvprof_form
         from hw4cli.problem import suite
 
         if arrays:
-            wanted = [jobs.of_arrays(names, arrays, str(workload), gpu)]
+            wanted = [jobs.of_arrays(names, arrays, what.workloads[0], gpu)]
         else:
             assert chosen is not None
-            named = suite.select([case])[0] if case else None
+            named = suite.select([what.cases])[0] if what.cases else None
             foreign = jobs.program_jobs(commands, named, folder, Path(place)) if named and commands else []
             shapes = jobs.swept(chosen, sweep)
-            if ALL in kernels:
+            if ALL in what.kernels:
                 names, reasons = jobs.startable(names, shapes, gpu)
                 for reason in reasons:
                     print_message(reason)
@@ -161,29 +156,71 @@ def profile(
         try:
             for one in wanted:
                 launches, text = jobs.profile(one, sets or ("assignment",), profiler)
-                if log:
-                    write_text(log, text)
-                _show(one.what, launches, profiler.tool, gpu, form)
+                own_tables.append(text)
+                forms.append(nvprof_form(launches, gpu.name))
+                if not as_json:
+                    _show(one.what, launches, profiler.tool, gpu)
                 records.append(record(profiler.tool, gpu.name, one.what, launches))
         except ClosedCountersError as closed:
             print_message(closed)
-            _print_static(wanted[0].jobs, gpu, form)
+            _print_static(wanted[0].jobs, gpu, as_json)
             return ClosedCountersError.exit_code
-    _publish(records, form, output)
+    document = json.dumps(records[0] if len(records) == 1 else records, indent=1) + "\n"
+    if as_json:
+        click.echo(document, nl=False)
+    texts = {".json": lambda: document, ".csv": lambda: own_tables[0], ".nvprof": lambda: "".join(forms)}
+    write_outputs(outputs, texts)
     return 0
 
 
-def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu", form: str) -> None:
-    """Print a profile for people, or in nvprof's form, with the sentence on the launch that takes the longest of hw4's,
-    and of each program."""
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, outputs: Sequence[Path]) -> int:
+    """Record when one block of kernels copies, multiplies and takes exponentials, by the GPU's clock. The exit status.
+
+    The kernels are flash, and split where warpgroups multiply. `hw4 plot` draws the record beside the kernel's steps.
+    """
+    given = [param.opts[0] for param in ctx.command.params if _given(ctx, param.name or "")]
+    if unfit := [name for name in given if name not in ("what", "--set", "--block", "--json", "-o")]:
+        raise click.UsageError(f"{unfit[0]} does not go with --set timeline", ctx)
+    if len(ctx.params["sets"]) > 1:
+        raise click.UsageError("--set timeline is recorded alone, without other sets", ctx)
+    for name in what.kernels:
+        if name not in OF_TIMELINE:
+            raise click.UsageError(f"the timeline is of {' and '.join(OF_TIMELINE)}, not of {name}", ctx)
+    if not what.kernels or what.workloads:
+        raise click.UsageError("name flash or split, and a case or a shape", ctx)
+    shapes = [shape for _, shape, _ in what.named_shapes(ctx)]
+    if not as_json and not outputs:
+        raise click.UsageError("the timeline is a record for `hw4 plot`: give -o FILE.json", ctx)
+    if unfit := [str(path) for path in outputs if path.suffix != ".json"]:
+        raise click.UsageError(f"{unfit[0]}: a timeline is a record, and ends in .json", ctx)
+    with Importing():
+        from hw4cli.device.gpu import Gpu
+        from hw4cli.device.timing import GpuTimer
+        from hw4cli.stepper.blocktimeline import measure, record
+        from hw4cli.system.files import check_place
+
+    for path in outputs:
+        check_place(path)
+    end_if_stuck()
+    gpu = Gpu()
+    rows = [measure(gpu, kernel, shape, block) for kernel in what.kernels for shape in shapes]
+    document = json.dumps(record(GpuTimer(gpu), rows)) + "\n"
+    if as_json:
+        click.echo(document, nl=False)
+    write_outputs(outputs, {".json": lambda: document})
+    return 0
+
+
+def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu") -> None:
+    """Print a profile, with the sentence on the launch that takes the longest of hw4's, and of each program."""
     from hw4cli.measure.profile import sentences
-    from hw4cli.measure.profileforms import model_table, nvprof_form, table
+    from hw4cli.measure.profileforms import model_table, table
 
     width = columns(sys.stdout)
-    if form == "nvprof":
-        click.echo(nvprof_form(launches, gpu.name), nl=False)
-    if form != "table":
-        return
     click.echo(wrapped(f"{what}: {gpu.name}, {tool}", width) + "\n")
     click.echo(table(launches, width))
     if beside := model_table(launches, width):
@@ -192,27 +229,7 @@ def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "Prof
         click.echo(wrapped(sentence, width))
 
 
-def _publish(records: list[dict[str, Any]], form: str, output: Path | None) -> None:
-    """Print records as JSON or CSV; write them to `output`, if given."""
-    from hw4cli.system.files import write_text
-    from hw4cli.text import tables
-
-    document = json.dumps(records[0] if len(records) == 1 else records, indent=1) + "\n"
-    if form == "json":
-        click.echo(document, nl=False)
-    elif form == "csv":
-        flat = [
-            {"of": one["of"], "launch": number, **{key: launch[key] for key in ("program", "kernel")}, **metric}
-            for one in records
-            for number, launch in enumerate(one["launches"])
-            for metric in launch["metrics"]
-        ]
-        click.echo(tables.comma_separated(flat), nl=False)
-    if output:
-        write_text(output, document)
-
-
-def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", form: str) -> None:
+def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", as_json: bool) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
     from hw4cli.arraymodel.static import FIELDS, of_kernels, of_program
     from hw4cli.measure.gpus import model_for
@@ -226,10 +243,8 @@ def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", form: str) -> None:
             known += [{"program": job.program, **row} for row in (of_program(job, props) if job.program else ())]
         except MachineError as reason:
             print_message(reason)
-    if form == "json":
+    if as_json:
         click.echo(json.dumps(known, indent=1))
-    elif form == "csv":
-        click.echo(tables.comma_separated(known), nl=False)
     else:
         if facts:
             click.echo(tables.plain(*launch_table(facts), width), nl=False)

@@ -9,8 +9,9 @@ import click
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE
-from hw4cli.terminal.params import FOLDER, KernelName, OneOf, complete_cases
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.terminal.options import output_option, shared
+from hw4cli.terminal.params import FOLDER, OneOf
 from hw4cli.text.words import columns, counted, printable, wrapped
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ FORMS = ["assignment", "worklog"]
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
+@what_argument(KERNELS, CASES, SHAPES, kernels=list(VARIANTS))
 @click.option(
     "--form",
     type=OneOf(FORMS),
@@ -28,34 +30,35 @@ FORMS = ["assignment", "worklog"]
     show_default=True,
     help="The assignment's sections 1.a to 5.b (report.md), or a log of each optimisation (worklog.md).",
 )
-@click.option(
-    "--kernel",
-    type=KernelName(list(VARIANTS)),
-    metavar="KERNEL",
-    help="The kernel that it is about.  [default: your own, else the fastest measured]",
-)
-@click.option(
-    "--case",
-    metavar="CASE",
-    shell_complete=complete_cases,
-    help="The case to compare on.  [default: that of most kernels]",
-)
-@click.option("--pdf", type=FILE, metavar="FILE", help="Also print the page into a PDF file; needs Chromium.")
+@output_option(".pdf")
 @click.option("--check", is_flag=True, help="Write nothing; list what is missing or does not agree.")
-@click.option("--force", is_flag=True, help="Write even where text would be lost, and keep a copy as report-1.md.")
+@shared("force", is_flag=True)
+@click.pass_context
 def report(
-    folder: Path, form: str, kernel: str | None, case: str | None, pdf: Path | None, check: bool, force: bool
+    ctx: click.Context, /, folder: Path, what: What, form: str, outputs: tuple[Path, ...], check: bool, force: bool
 ) -> int:
-    """Write the report of DIR, a folder with your records: tables, charts, and blanks for your words.
+    """Write the assignment's report from a folder of records.
 
-    DIR, or folders in it, hold what `hw4 bench --output` (of kernels, of tiles, --end-to-end) and `hw4 judge --output`
-    wrote, and CSV files of ncu or nvprof. Into DIR go report.md, its charts in figures/, and report.html. Your words go
-    between the blocks of report.md: a later run renews the blocks (between marks <!-- hw4: ... -->) and nothing else.
+    \b
+    hw4 report mine                            about your fastest kernel
+    hw4 report mine flash t28                  about this one, on this case
+    hw4 report mine -o hw4_112000000.pdf       also prints it; needs Chromium
+    hw4 report mine --check                    what is still missing
 
-    Exit status 1 if --check finds something. Example: hw4 report mine --pdf hw4_112000000.pdf
+    DIR, or folders in it, hold what `hw4 bench -o` (of kernels, of tiles, of programs), `hw4 judge -o` and `hw4 profile
+    -o FILE.csv` wrote. Into DIR go report.md, its charts in figures/, and report.html. Your words go between the blocks
+    of report.md: a later run renews the blocks (between marks <!-- hw4: ... -->) and nothing else. Where text would be
+    lost, --force keeps a copy as report-1.md.
+
+    Exit status 1 if --check finds something.
     """
+    pdf, kernel = (outputs or (None,))[-1], (what.kernels or (None,))[-1]
+    cases = [*filter(None, what.cases.split(",")), *("x".join(map(str, shape.sizes)) for shape in what.shapes)]
+    if len(outputs) > 1 or len(what.kernels) > 1 or len(cases) > 1:
+        raise click.UsageError("a report is one, about one kernel and one case", ctx)
+    case = cases[0] if cases else None  # as the records name it
     if check and (pdf or force):
-        raise click.UsageError(f"--check writes nothing: leave out {'--pdf' if pdf else '--force'}")
+        raise click.UsageError(f"--check writes nothing: leave out {'--output' if pdf else '--force'}", ctx)
     with Importing():
         from hw4cli.report import page
         from hw4cli.report import pdf as printer

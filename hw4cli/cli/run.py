@@ -17,8 +17,9 @@ from hw4cli.resources import is_own_kernel, python_command
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, causal_option, split_command
+from hw4cli.terminal.options import FILE, causal_option, shared, split_command
 from hw4cli.terminal.params import Gpus, KernelName, Number, OneOf
+from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
@@ -32,24 +33,17 @@ OWN_GPUS = "HW4_OWN_GPUS"
 BAR_DELAY = 2.0  # seconds: most runs are over by then
 
 
-@click.command()
+@click.command(cls=Sections, rare=["max_error", "resume", "ranks"])
 @click.argument("inputfile", type=FILE)
 @click.argument("outputfile", type=FILE)
-@click.option(
-    "--device",
-    type=OneOf(["auto", "cuda", "cpu", "emulate"]),
-    default="auto",
-    show_default=True,
-    help="Where to compute; auto is the GPU if there is one, else the CPU; emulate executes the GPU's kernels on the "
-    "CPU, for small files.",
-)
+@shared("device", type=OneOf(["auto", "cuda", "cpu", "emulate"]), default="auto", show_default=True)
 @click.option(
     "--kernel",
     type=KernelName(["auto", *VARIANTS]),
     metavar="KERNEL",
     default="auto",
     show_default=True,
-    help="Which kernel computes on the GPU, one of the ladder (see hw4 kernels) or a file FILE.cu; auto is the fastest "
+    help="Which kernel computes on the GPU, one of the ladder (see hw4 explain) or a file FILE.cu; auto is the fastest "
     "that is exact enough.",
 )
 @click.option(
@@ -57,20 +51,15 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
     type=Number(0, min_open=True),
     help="The largest error of an element that is allowed.  [default: 0.004, proven]",
 )
-@causal_option("Let row i see the keys 0 to i alone.")
+@causal_option
 @click.option(
     "--gpus",
     type=Gpus(),
     metavar="GPUS",
     help="Compute on several of this node's GPUs: all, count:N for the first N, or ids:0,2 for those numbers.",
 )
-@click.option(
-    "--srun",
-    metavar="OPTIONS",
-    help="Compute on the nodes that srun gives with these options: '-N4 --gpus-per-node=8 --exclusive'. Each process "
-    "computes a share, on its GPUs.",
-)
-@click.option("--resume", is_flag=True, help="With --srun: go on with what a run that was interrupted has written.")
+@shared("srun", metavar="OPTIONS")
+@shared("resume", is_flag=True)
 @click.option(
     "--ranks",
     is_flag=True,
@@ -83,8 +72,14 @@ BAR_DELAY = 2.0  # seconds: most runs are over by then
 def run(ctx: click.Context, /, inputfile: Path, outputfile: Path, timing: bool, quiet: bool, **options: Any) -> None:
     """Compute attention: read INPUTFILE, write OUTPUTFILE.
 
-    This is the default command: `hw4 INPUTFILE OUTPUTFILE` is enough. The output appears when it is complete; until
-    then, and after any error, an older OUTPUTFILE stays as it was.
+    \b
+    hw4 testcases/t01 my.out                     `hw4 run` may be left out
+    hw4 testcases/t01 my.out --kernel ./mine.cu  by a kernel of your own
+    hw4 my.in my.out --device emulate            by the kernels, on the CPU
+    hw4 my.in my.out --gpus all --timing         by all GPUs of this node
+
+    --device emulate executes the GPU's kernels on the CPU, for small files. The output appears when it is complete;
+    until then, and after any error, an older OUTPUTFILE stays as it was.
     """
     _check_together(ctx, timing=timing, **options)
     device, kernel, max_error = options["device"], options["kernel"], options["max_error"]

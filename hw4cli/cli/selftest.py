@@ -15,7 +15,8 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.options import json_option
+from hw4cli.terminal.grammar import KERNELS, What, what_argument
+from hw4cli.terminal.options import json_option, shared
 from hw4cli.terminal.params import Number, OneOf, Whole
 from hw4cli.text.words import columns, counted
 
@@ -28,6 +29,7 @@ EVERY = 10.0  # seconds between two lines of progress, where there is no termina
 
 
 @click.command()
+@what_argument(KERNELS, kernels=ORDER)
 @click.option(
     "--minutes",
     metavar="M",
@@ -36,26 +38,25 @@ EVERY = 10.0  # seconds between two lines of progress, where there is no termina
     show_default=True,
     help="How long to go on drawing cases.",
 )
-@click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True, help="Another seed, other cases.")
-@click.option("--case", "number", metavar="N", type=Whole(min=0), help="Make this one case of the seed.")
-@click.option("--kernel", type=OneOf(ORDER), metavar="KERNEL", help="Test this one kernel.  [default: all]")
-@click.option(
-    "--device",
-    type=OneOf(["cuda", "cpu"]),
-    default="cuda",
-    show_default=True,
-    help="What to test; the CPU computes in float32 or float64.",
-)
-@json_option("selftest")
+@shared("seed", metavar="S", type=Whole(min=0), default=0, show_default=True)
+@click.option("--number", metavar="N", type=Whole(min=0), help="Make this one case of the seed.")
+@shared("device", type=OneOf(["auto", "cuda", "cpu"]), default="auto", show_default=True)
+@json_option
 @click.pass_context
 def selftest(
-    ctx: click.Context, minutes: float, seed: int, number: int | None, kernel: str | None, device: str, as_json: bool
+    ctx: click.Context, /, what: What, minutes: float, seed: int, number: int | None, device: str, as_json: bool
 ) -> int:
     """Test the kernels on random shapes and data.
 
+    \b
+    hw4 selftest --minutes 5   all that this machine computes with
+    hw4 selftest flash         one kernel
+    hw4 selftest --device cpu  NumPy in float32 and float64
+
     Every answer is compared with float64, and its error with the bound that is stated for the kernel and the data.
     A case is a kernel, a shape and a kind of data; the seed and its number determine it. For each case that is wrong,
-    the command that repeats it is printed. Exit status 0 if all are right, 1 if any is wrong, 3 if there is no GPU.
+    the command that repeats it is printed. Exit status 0 if all are right, 1 if any is wrong, 3 if there is no GPU for
+    a kernel that is named.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
@@ -64,7 +65,11 @@ def selftest(
 
     given = ctx.get_parameter_source("minutes") is click.core.ParameterSource.COMMANDLINE
     if number is not None and given:
-        raise click.UsageError("--minutes does not go with --case", ctx)
+        raise click.UsageError("--minutes does not go with --number", ctx)
+    if len(what.kernels) > 1:
+        raise click.UsageError(f"one kernel is tested at a time, and these are {len(what.kernels)}", ctx)
+    kernel = what.kernels[0] if what.kernels else None
+    device = _chosen_device(kernel) if device == "auto" else device
     drawn = partial(draw, seed, device=device, kernel=kernel)
     drawn(number or 0)  # raises InputError for a kernel that the device does not have
     backend = _backend(device, kernel)
@@ -88,6 +93,19 @@ def selftest(
     if not summary.cases:
         raise MachineError("no case could be made on this machine")
     return 1 if summary.wrong else 0
+
+
+def _chosen_device(kernel: str | None) -> str:
+    """Where --device auto computes: on the GPU where one can be used, or where a kernel for one is named."""
+    from hw4cli.device.gpu import Gpu
+
+    if kernel in VARIANTS:
+        return "cuda"
+    try:
+        Gpu()
+    except MachineError:
+        return "cpu"
+    return "cuda"
 
 
 def _backend(device: str, kernel: str | None) -> "Backend":

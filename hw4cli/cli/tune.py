@@ -16,9 +16,10 @@ from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_cases, chosen_gpu, chosen_workload
-from hw4cli.terminal.options import FILE, cases_option, causal_option, format_option, shapes_option, workload_option
-from hw4cli.terminal.params import KernelName, OneOf
+from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
+from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
+from hw4cli.terminal.params import OneOf
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
@@ -44,27 +45,30 @@ def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("kernels", nargs=-1, type=KernelName([*VARIANTS, *OF_ARRAYS]), metavar="[KERNELS]...")
-@cases_option("Cases, such as t22,t28-t30.")
-@shapes_option("A shape; may be given several times.")
-@causal_option("Causal attention: row i sees the keys 0 to i alone.")
-@workload_option("Arrays, for half and half_mma.")
-@click.option("--tile", "tiles", multiple=True, callback=_tiles, metavar="BRxBC", help="These tiles, not the kernel's.")
+@what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *OF_ARRAYS])
+@causal_option
+@click.option(
+    "--tile", "tiles", multiple=True, callback=_tiles, metavar="BRxBC", help="Another tile; may be given again."
+)
 @click.option("--preset", type=OneOf(PRESETS), help="The tiles of a document (docs/tune.md).")
 @click.option("--quick", is_flag=True, help="The kernels' own tiles alone (half: each schedule), five samples of each.")
-@click.option("--gpu", metavar="GPU", help="Time nothing: show what could start on this GPU, as in T4 or 7.5.")
+@shared("gpu", metavar="GPU")
 @click.option("--no-keep", is_flag=True, help="Do not let `hw4 IN OUT` go by what is found.")
-@format_option("table", "json", "csv")
-@click.option("--output", type=FILE, help="Write the rows there as JSON, too.")
+@json_option
+@output_option(".json", ".csv")
 @click.pass_context
-def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Path | None, **others: Any) -> int:
-    """Find the fastest kernel and tile for a workload on this GPU (default: of split, split8, exact and flash).
+def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, ...], **others: Any) -> int:
+    """Find the fastest kernel and tile for a workload on this GPU.
+
+    \b
+    hw4 tune t28                 of split, split8, exact and flash
+    hw4 tune flash 4,16384,64    the tiles of one kernel on a shape
+    hw4 tune half lm8k           the tilings of half on a workload
+    hw4 tune flash t28 --gpu T4  times nothing: what could start there
 
     What cannot start is listed with the reason. The others are checked against float64, then timed in turns until their
-    medians are sure; `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
-    --timing. Example: hw4 tune flash --cases t28
-
-    With --workload, tilings of half and half_mma take turns; nothing is kept. Example: hw4 tune half --workload lm8k
+    medians are sure. `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
+    --timing (not of a workload: docs/tune.md).
 
     Exit status 0 if a candidate was timed (or, with --gpu, could start), else 1.
     """
@@ -76,28 +80,27 @@ def tune(ctx: click.Context, /, kernels: tuple[str, ...], form: str, output: Pat
 
     if others["tiles"] and others["preset"]:
         raise click.UsageError("--tile and --preset both name the tiles: give one of them", ctx)
-    names = list(dict.fromkeys(kernels))
-    kinds = [name for name in names if name in ARRAY_KERNELS]
-    arrays = chosen_workload(ctx, names, others["workload"], [others[key] for key in ("cases", "shapes", "causal")])
-    if arrays and (not kinds or others["tiles"] or others["preset"]):
-        raise click.UsageError("--workload takes half or half_mma, whose tilings are of their own: no --tile", ctx)
-    if output:
-        check_place(output, *(Path(name) for name in kernels if name.endswith(".cu")))
+    names = list(dict.fromkeys(what.kernels))
+    arrays = what.workload(ctx, ARRAY_KERNELS, causal=others["causal"])
+    if arrays and (not names or others["tiles"] or others["preset"]):
+        raise click.UsageError("a workload takes half or half_mma, whose tilings are of their own: no --tile", ctx)
+    for path in outputs:
+        check_place(path, *(Path(name) for name in names if name.endswith(".cu")))
     end_if_stuck()
     if arrays:
         found, machine = _of_arrays(names, arrays, others["gpu"], others["quick"])
         shown = {"case": arrays.name, "workload": described(arrays.work)}
-        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], machine, form, output)
-    cases = chosen_cases(ctx, others["cases"], others["shapes"], others["causal"])
+        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], machine, as_json, outputs)
+    cases = what.named_shapes(ctx, others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
-    variants = [kernel_named(name) for name in dict.fromkeys(kernels or AUTOMATIC)]
+    variants = [kernel_named(name) for name in dict.fromkeys(names or AUTOMATIC)]
     if others["quick"]:
         variants = [replace(variant, space=()) for variant in variants]
     if others["gpu"]:
         results = [_result(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
-        return _publish(results, {}, form, output)
-    results, machine = _timed(variants, cases, tiles, others["quick"], not others["no_keep"], output)
-    return _publish(results, machine, form, output)
+        return _publish(results, {}, as_json, outputs)
+    results, machine = _timed(variants, cases, tiles, others["quick"], not others["no_keep"], outputs)
+    return _publish(results, machine, as_json, outputs)
 
 
 Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
@@ -118,21 +121,17 @@ def _document(results: Sequence[Result], machine: dict[str, Any]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _publish(results: Sequence[Result], machine: dict[str, Any], form: str, output: Path | None) -> int:
-    """Print what became of the candidates of each workload; write it to `output`, if given. The exit status."""
-    from hw4cli.system.files import write_text
+def _publish(results: Sequence[Result], machine: dict[str, Any], as_json: bool, outputs: Sequence[Path]) -> int:
+    """Print what became of the candidates of each workload, and write it to `outputs`. The exit status."""
     from hw4cli.text import tables
 
-    for name, words, _, rows in results if form == "table" else ():
+    for name, words, _, rows in () if as_json else results:
         _show(name, words, rows)
     text = _document(results, machine)
-    if form == "json":
+    if as_json:
         click.echo(text, nl=False)
-    elif form == "csv":
-        flat = [{"case": facts["case"], **row.record()} for *_, facts, rows in results for row in rows]
-        click.echo(tables.comma_separated(flat), nl=False)
-    if output:
-        write_text(output, text)
+    flat = [{"case": facts["case"], **row.record()} for *_, facts, rows in results for row in rows]
+    write_outputs(outputs, {".json": lambda: text, ".csv": lambda: tables.comma_separated(flat)})
     return 0 if any(row.status in ("ok", "fits") for *_, rows in results for row in rows) else 1
 
 
@@ -182,10 +181,10 @@ def _timed(
     tiles: Sequence[tuple[int, int]],
     quick: bool,
     keeping: bool,
-    output: Path | None,
+    outputs: Sequence[Path],
 ) -> tuple[list[Result], dict[str, Any]]:
     """Tune each workload on the GPU here, and keep what `auto` may go by; and name the machine. Of what is cut off,
-    `output` has the workloads that came to their end."""
+    a .json of `outputs` has the workloads that came to their end."""
     from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.times import median_interval
@@ -207,8 +206,9 @@ def _timed(
 
             rows = tune_one(timer, [*candidates(variants, case[1], gpu.props, tiles)], case, quick, show)
             results.append(_result(case, rows))
-            if output:
-                write_text(output, _document(results, machine))
+            for path in outputs:
+                if path.suffix == ".json":
+                    write_text(path, _document(results, machine))
             if keeping:
                 _keep(gpu, case[1], rows)
     return results, machine

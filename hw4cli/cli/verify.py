@@ -12,8 +12,9 @@ from hw4cli import __version__
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import CAUSAL, Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, causal_option, json_option, shape_option
-from hw4cli.terminal.params import Number
+from hw4cli.terminal.grammar import SHAPE, as_shape
+from hw4cli.terminal.options import FILE, TOLERANCE, causal_option, json_option, tolerance_option
+from hw4cli.terminal.params import FileName
 from hw4cli.text.words import columns, printable, wrapped
 
 if TYPE_CHECKING:
@@ -43,36 +44,39 @@ class Verification:
         return self.comparison is not None and self.comparison.right
 
 
+class InputOrShape(FileName):
+    """The input's file, or the shape B,N,d without it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Shape for numbers with commas, else a Path."""
+        return as_shape(value) if SHAPE.fullmatch(str(value)) and "," in value else super().convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("output", type=FILE)
 @click.argument("answer", type=FILE)
-@click.option("--input", "source", type=FILE, metavar="FILE", help="The input.  [default: t07 beside t07.out]")
-@causal_option("ANSWER is of causal attention.  [default: if it is named t07.causal.out]")
-@shape_option("The shape, to show places as batch, row and column without the input.")
-@click.option(
-    "--tolerance",
-    type=Number(0, 1e30),
-    default=5e-3,
-    show_default=True,
-    help="The largest error of a right element.",
-)
-@json_option("verify")
+@click.argument("given", type=InputOrShape(readable=False, path_type=Path), required=False, metavar="[INPUT | B,N,d]")
+@causal_option
+@tolerance_option
+@json_option
 def verify(
-    output: Path,
-    answer: Path,
-    source: Path | None,
-    causal: bool,
-    shape: Shape | None,
-    tolerance: float,
-    as_json: bool,
+    output: Path, answer: Path, given: Path | Shape | None, causal: bool, tolerance: float | None, as_json: bool
 ) -> int:
-    """Compare OUTPUT with ANSWER, element by element.
+    """Show where an output is wrong, and by which mistake.
 
-    If OUTPUT is wrong, a map shows where. If a known mistake makes exactly this output, it is named; that needs the
-    input.
+    \b
+    hw4 verify my.out testcases/t07.out          t07 beside its answer is found
+    hw4 verify my.out answer.out my.in           another input
+    hw4 verify my.out answer.out 4,200,64        no input: places alone
+
+    OUTPUT is compared with ANSWER, element by element. If it is wrong, a map shows where. If a known mistake makes
+    exactly this output, it is named; that needs the input. An answer that is named t07.causal.out is of causal
+    attention.
 
     Exit status 0 if every element is a number within the tolerance, 1 if not.
     """
+    source, shape = (given, None) if isinstance(given, Path) else (None, given)
+    tolerance = TOLERANCE if tolerance is None else tolerance
     causal = causal or Path(answer.stem).suffix == CAUSAL
     found = _verified(output, answer, source, replace(shape, causal=causal) if shape else None, tolerance, causal)
     if as_json:
@@ -142,7 +146,7 @@ def _input_of(answer: Path, source: Path | None, shape: Shape | None, causal: bo
                     if shape in (None, found):
                         return path, found
                     if source:
-                        raise InputError(f"{source} has shape {inputs.shape}, but --shape is {shape}")
+                        raise InputError(f"{source} has shape {inputs.shape}, not {shape}")
         except InputError:
             if source:
                 raise
@@ -180,7 +184,11 @@ def _unknown(found: Verification) -> str | None:
         return None
     if found.diagnosis.strange_input:
         return f"{found.source} does not give this answer: no known mistake can be tried"
-    return "no known mistake makes this" if found.source else "to look for known mistakes, name the input: --input FILE"
+    return (
+        "no known mistake makes this"
+        if found.source
+        else "to look for known mistakes, name the input behind the answer"
+    )
 
 
 def _document(found: Verification, tolerance: float) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Messages of NVRTC, ptxas and hiprtc about a source, and the kernels in machine code."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +47,11 @@ def entry_points(code: bytes) -> list[str]:
     return sorted({(native or ptx or amd).decode() for native, ptx, amd in ENTRY.findall(code)})
 
 
-def missing_symbol(code: bytes, symbols: Iterable[str], unlisted: Iterable[str] = ()) -> str | None:
-    """If machine code lacks a symbol, a predicate of the kernel: the symbol, and those that it has, but `unlisted`.
+def missing_symbol(there: Sequence[str], symbols: Iterable[str], unlisted: Iterable[str] = ()) -> str | None:
+    """If code lacks a symbol, a predicate of the kernel: the symbol, and those that are `there`, but `unlisted`.
 
     None if all symbols are there.
     """
-    there = entry_points(code)
     missing = next((symbol for symbol in symbols if symbol not in there), None)
     if missing is None:
         return None

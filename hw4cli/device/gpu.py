@@ -150,7 +150,7 @@ class Gpu:
         return largest
 
     def attention(self, block: Floats, variant: str, causal: bool = False) -> Floats:
-        """O = softmax(QKᵀ/sqrt(d))V of each batch by a kernel of `hw4 kernels`: copied in, computed, copied out.
+        """O = softmax(QKᵀ/sqrt(d))V of each batch by a kernel of `hw4 explain`: copied in, computed, copied out.
 
         `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d), both NumPy's.
         `causal`: row i sees the keys 0 to i alone. The variant may be a file, too, such as "./mine.cu". Its error is
@@ -235,9 +235,10 @@ class Gpu:
         try:
             code = self.code.get(kernel, lambda: map(kernel_of, self.companions()))
             if is_own_kernel(variant):
+                from hw4cli.device.compilerlog import entry_points
                 from hw4cli.device.ownkernel import check_symbols
 
-                check_symbols(variant, code, [name for name, _ in symbols], [ABSMAX])
+                check_symbols(variant, entry_points(code), [name for name, _ in symbols], [ABSMAX])
             with as_file(code) as path:
                 module = self._modules[variant, options] = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.compute.plan import DeviceProperties, Plan, Variant
-from hw4cli.device.compilerlog import VERBOSE, Usage, first_error, missing_symbol, usage
+from hw4cli.device.compilerlog import VERBOSE, Usage, entry_points, first_error, missing_symbol, usage
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, Compiler, find
 from hw4cli.device.occupancy import occupancy
@@ -130,8 +130,8 @@ def compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler 
     try:
         if isinstance(compiler, HipCompiler):
             code = compiler.compile(source, f"{Path(name).stem}.cu", (*hiprtc.OPTIONS, *plan.options))
-            return Compiled(kernels_of(code), missing_symbol(code, symbols))
+            return Compiled(kernels_of(code), missing_symbol(entry_points(code), symbols))
         code, log = compiler.build(source, name, (*OPTIONS, *plan.options, VERBOSE), props.cc)
     except CompileError as error:
         return Compiled({}, f"does not compile: {first_error(str(error), name)}")
-    return Compiled(usage(log), missing_symbol(code, symbols))
+    return Compiled(usage(log), missing_symbol(entry_points(code), symbols))

@@ -7,7 +7,7 @@ Its symbols are called after the file, as naive's are after naive.cu; one that i
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hw4cli.compute.plan import DEVICES, Variant
@@ -108,10 +108,10 @@ def _place(name: str, text: str, match: re.Match[str]) -> str:
     return f"{name}:{text.count(chr(10), 0, match.start()) + 1}"
 
 
-def check_symbols(variant: str, code: bytes, symbols: list[str], others: list[str]) -> None:
-    """Raise KernelError if the code of a user's kernel lacks one of the functions that will be launched; it may have
-    the others."""
+def check_symbols(variant: str, there: Sequence[str], symbols: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Before every launch, on a GPU or on the CPU: raise KernelError if the code of a user's kernel lacks one of the
+    functions that will be launched; `there` are those that it has, and it may have the others."""
     from hw4cli.device.compilerlog import missing_symbol
 
-    if lacking := missing_symbol(code, symbols, others):
+    if lacking := missing_symbol(there, symbols, others):
         raise KernelError(f"{variant} {lacking}")

@@ -11,16 +11,18 @@ import hashlib
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hw4cli.device.machinecode import kernel_cache
+from hw4cli.device.ownkernel import COMMENT, check_symbols
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced
@@ -34,6 +36,11 @@ SECONDS = 300.0  # that a compilation may take
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
+# A kernel's declaration: what is behind __global__ up to its body, without the bounds of its launches.
+GLOBAL = re.compile(r"__global__\b([^;{]*)")
+BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
+KERNEL = re.compile(r"\b(\w+)\s*\(")
+DYNAMIC_SYMBOLS = 11  # the type of a section of an ELF file
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]  # subprocess.run, or what takes the same
 _ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
 
@@ -140,6 +147,31 @@ def shared_object(
         _run(linked, source.name, folder, run)
         _keep(made, target)
     return target
+
+
+def check_kernels(variant: str, source: Path, made: Path, symbols: Sequence[str]) -> None:
+    """Raise KernelError, as a GPU does, if the shared object of a user's kernel lacks a function that will be
+    launched."""
+    text = spliced(source, (source.resolve().parent, data_path("kernels")))
+    declared = [KERNEL.search(BOUNDS.sub("", words)) for words in GLOBAL.findall(COMMENT.sub(" ", text))]
+    kernels = {found[1] for found in declared if found}
+    there = [name for name in dynamic_names(made) if name in kernels or _unmangled(name) in kernels]
+    check_symbols(variant, there, symbols)
+
+
+def dynamic_names(made: Path) -> list[str]:
+    """The names that a shared object offers or asks for, C++ names as the compiler mangles them."""
+    code = made.read_bytes()
+    (at,), (size, number) = struct.unpack_from("<Q", code, 40), struct.unpack_from("<HH", code, 58)
+    sections = [struct.unpack_from("<IIQQQQI", code, at + size * place) for place in range(number)]
+    links = [section[6] for section in sections if section[1] == DYNAMIC_SYMBOLS]
+    return [name.decode() for link in links for name in code[sections[link][4] :][: sections[link][5]].split(b"\0")]
+
+
+def _unmangled(name: str) -> str:
+    """The name of a function in a C++ name, "" in any other."""
+    found = re.match(r"_Z(\d+)", name)
+    return name[found.end() :][: int(found[1])] if found else ""
 
 
 def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Path]:

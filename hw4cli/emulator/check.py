@@ -12,14 +12,14 @@ import numpy as np
 
 from hw4cli.compute.bounds import SAFE, bound, has_bound
 from hw4cli.compute.plan import DEVICES, DeviceProperties, Tile, Variant
-from hw4cli.emulator.build import ASAN, RACE, checking_builds, shared_object
+from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, shared_object
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import kernel_path
+from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.system.children import Children
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
@@ -115,6 +115,9 @@ def check_kernel(
             objects = {plan.options: plan.macros for _, plan in planned}
             made = pool.map(lambda macros: compiled(macros, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
+            for _, plan in planned if is_own_kernel(variant.name) else ():
+                symbols = [launch.symbol for launch in plan.launches]
+                check_kernels(variant.name, source, paths[plan.options], symbols)
             runs = [
                 (each, kind, Job(paths[plan.options], plan, block, width, schedule))
                 for each, plan in planned

@@ -140,7 +140,7 @@ def make_in_subprocess(case: Case, folder: Path) -> None:
         arguments = [case.name, "--dir", str(folder)]
     else:
         shape = ",".join(map(str, case.shape.sizes))
-        arguments = ["--shape", shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
+        arguments = [shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
     if case.shape.causal:
         arguments.append("--causal")
     command = [*python_command("entry", "-P"), "gen", "--force", *arguments]

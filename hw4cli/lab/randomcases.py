@@ -65,7 +65,7 @@ def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None
     kernel = kernel or drawn
     shape, kind = _shape(rng, work[kernel]), rng.choice(list(KINDS))
     where = "" if device == "cuda" else f" --device {device}"
-    command = f"hw4 selftest --seed {seed} --case {number} --kernel {kernel}{where}"
+    command = f"hw4 selftest {kernel} --seed {seed} --number {number}{where}"
     return RandomCase(kernel, shape, kind, rng.getrandbits(63), command)
 
 

@@ -46,7 +46,7 @@ def board_text(board: Board, best_per_user: bool, width: int | None, blocks: boo
 
 def published_words(board: Board) -> str:
     """What the published results of a board are, in a sentence."""
-    others = "" if board.workload.is_runnable else "; `hw4 bench --workload` times our kernels on such arrays"
+    others = "" if board.workload.is_runnable else "; `hw4 bench` times our kernels on such arrays"
     return f"published by others, not measured here and not ranked{others}"
 
 

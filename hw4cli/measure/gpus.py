@@ -1,7 +1,8 @@
 """What GPUs can do at best: rates of their makers' data sheets and white papers, for a GPU that is not here to be
 measured.
 
-A data sheet's rate is that of the boost clock, and no program reaches all of it; `hw4 roofs` measures what one does.
+A data sheet's rate is that of the boost clock, and no program reaches all of it; `hw4 bench roofs` measures
+what one does.
 """
 
 from collections.abc import Mapping

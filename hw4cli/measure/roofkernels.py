@@ -82,7 +82,7 @@ def measured_rates(timer: GpuTimer) -> dict[str, float]:
     """
     gpu, rates = timer.gpu, dict[str, float]()
     if gpu.props.gfx:
-        raise MachineError("hw4 roofs measures NVIDIA's GPUs so far: their kernels do not compile for AMD's")
+        raise MachineError("hw4 bench roofs measures NVIDIA's GPUs so far: their kernels do not compile for AMD's")
     if copied := timer.copy_gb_per_s():
         rates[DRAM] = copied
     kernels = [kernel for kernel in KERNELS if kernel.runs_on(gpu.props)]

@@ -89,7 +89,7 @@ def checked(record: Any, where: str) -> dict[str, Any]:
         or not rates
         or not all(type(rate) in (int, float) and LEAST < rate < MOST for rate in rates.values())
     ):
-        raise InputError(f"{where} is not a record of roofs: make one with `hw4 roofs --output`")
+        raise InputError(f"{where} is not a record of roofs: make one with `hw4 bench roofs -o FILE.json`")
     return dict(record)
 
 

@@ -6,6 +6,7 @@ An output is, for each batch, O (N×d float32), without a header.
 
 import math
 import os
+import shlex
 import stat
 import struct
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, os_error
 from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.resources import data_path, names_in
 from hw4cli.text.words import counted
 
 Floats = NDArray[np.float32]
@@ -37,9 +39,18 @@ def open_regular(path: Path) -> FileIO:
             raise InputError(f"{path} is {kind}, but a file is needed")
         return path.open("rb", buffering=0)
     except FileNotFoundError:
-        raise InputError(f"{path} does not exist") from None
+        raise InputError(f"{path} does not exist{_how_to_make(path)}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _how_to_make(path: Path) -> str:
+    """What to do about a missing file that has the name of a suite's case, in words behind its own."""
+    name = path.name.removesuffix(".out").removesuffix(".causal")
+    if name not in names_in(os.environ.get("HW4_SUITE") or data_path("testcases/suite.toml"), "cases"):
+        return ""
+    place = "" if path.parent == Path("testcases") else f" --dir {shlex.quote(str(path.parent))}"
+    return f": `hw4 gen {name}{place}` makes it"
 
 
 def read_exactly(file: BinaryIO, out: NDArray[Any], offset: int, path: Path) -> None:

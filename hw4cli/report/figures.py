@@ -86,7 +86,8 @@ def foreign(folder: Path, names: list[str]) -> list[Path]:
 def _ladder(material: Material) -> Picture:
     picture = ladder_picture(steps(material))
     if not picture:
-        raise InputError("no record holds two kernels or programs on one case: make one with `hw4 bench all --output`")
+        again = "make one with `hw4 bench all -o FILE.json`"
+        raise InputError(f"no record holds two kernels or programs on one case: {again}")
     return picture
 
 

@@ -24,13 +24,13 @@ def _no_kernel(material: Material) -> str:
     if not material.kernel and programs:
         return ""
     if not material.kernel:
-        return missing("no kernel is known: name one with --kernel, or measure one with `hw4 bench --output`")
+        return missing("no kernel is known: name one with --kernel, or measure one with `hw4 bench -o FILE.json`")
     return missing(escaped(material.no_variant or f"the file of {material.kernel} is not here"))
 
 
 def _no_plan(material: Material) -> str:
     """The same where kernel and case are needed, and one of them is not known."""
-    return missing("no case is known: name one with --case") if material.variant else _no_kernel(material)
+    return missing("no case is known: name one behind the folder") if material.variant else _no_kernel(material)
 
 
 def idea(material: Material) -> str:

@@ -41,7 +41,7 @@ def about(material: Material) -> str:
     names += dict.fromkeys(one.source for one in material.profile)
     if not names:
         return missing(
-            "the folder holds no record: `hw4 bench --output`, `hw4 judge --output` and a profiler make some"
+            "the folder holds no record: `hw4 bench -o FILE.json`, `hw4 judge --output` and a profiler make some"
         )
     what = (
         f"Kernel `{material.kernel}` on {escaped(material.case)}"
@@ -55,7 +55,7 @@ def about(material: Material) -> str:
 def profile(material: Material) -> str:
     """Section 2: the six metrics of each kernel that was profiled, and the traffic of device memory."""
     if all(one.tool == ROCPROF for one in material.profile):
-        return missing("no profile is here: `hw4 profile --log FILE.csv` makes one; so do ncu and nvprof with --csv")
+        return missing("no profile is here: `hw4 profile -o FILE.csv` makes one; so do ncu and nvprof with --csv")
     shown = _of_the_report(material)
     names = {metric.name: f"{metric.name}{f', {metric.unit}' if metric.unit else ''}" for metric in METRICS}
     names.update(zip(DRAM, ("device memory read, GB", "device memory written, GB"), strict=True))
@@ -102,7 +102,7 @@ def system(material: Material) -> str:
     }
     rows.update({words: {f"{value:,.4g} {unit}": None} for words, (value, unit) in peaks.items() if value})
     if not rows:
-        return missing("no record names a machine: make one with `hw4 bench --output`")
+        return missing("no record names a machine: make one with `hw4 bench -o FILE.json`")
     order = [words for words in (*MACHINE.values(), *peaks) if words in rows]
     return table(["", "this system"], [[words, "; ".join(rows[words])] for words in order])
 
@@ -169,7 +169,7 @@ def headroom(material: Material) -> str:
         rows = _peaks(point, record) if record else []
         rows += _share(material, point)
     if not rows:
-        return missing("no record holds the kernel beside the GPU's peaks: make one with `hw4 bench --output`")
+        return missing("no record holds the kernel beside the GPU's peaks: make one with `hw4 bench -o FILE.json`")
     return table([f"{escaped(material.kernel)} on {escaped(material.case)}", "reached", "the most there is", "%"], rows)
 
 

@@ -95,7 +95,7 @@ def _bar_text(step: Step) -> str:
 def ladder_table(found: list[Step]) -> str:
     """The steps as a table: the time, and how many times as fast as the step before and as the first."""
     if len(found) < LEAST:
-        return missing("fewer than two kernels on one case: `hw4 bench all --cases t28 --output` measures the ladder")
+        return missing("fewer than two kernels on one case: `hw4 bench all t28 -o FILE.json` measures the ladder")
     kernels = found[0].point is not None
     header = ["step", f"time, {found[0].unit}", "× the step before", "× the first"]
     header += ["TFLOP/s", "largest error", "registers", "shared KB", "occupancy"] * kernels

@@ -57,7 +57,7 @@ def page(
 
 WARNING = (
     "This is your own copy: it quotes programs and compilers, and links to the handouts. "
-    "<code>hw4 scoreboard DIR --html FILE</code> makes the one to publish."
+    "<code>hw4 scoreboard DIR -o FILE</code> makes the one to publish."
 )
 LEGEND = [
     ("ac s5", "0.44", "AC: right and in time, in seconds; the deeper, the nearer to the fastest"),

@@ -26,7 +26,7 @@ def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
                 found.append(((len(points), points[0].B * points[0].N ** 2), record, points))
     if not found:
         where = f"kernels on {case}" if case else "kernels"
-        again = f"hw4 bench all --cases {case or 't28'} --output"
+        again = f"hw4 bench all {case or 't28'} -o FILE.json"
         raise InputError(f"no record here holds times of {where}: make one with `{again}`")
     _, record, points = max(found, key=lambda one: one[0])
     points = sorted(points, key=lambda p: ladder_place(p.kernel))
@@ -56,7 +56,7 @@ def tiles(records: Sequence[Record]) -> Picture:
             panels.append(Panel("cells", title, (Series(kernel, tuple(marks)),), "TFLOP/s", "rows x keys of a tile"))
         used += [record] * bool(tiled)
     if not panels:
-        raise InputError("no record here holds a sweep of tiles: make one with `hw4 bench --tile 64x64 --output`")
+        raise InputError("no record here holds a sweep of tiles: make one with `hw4 bench --tile 64x64 -o FILE.json`")
     return Picture("Rate by tile", tuple(panels), *measured(used))
 
 
@@ -80,7 +80,7 @@ def error(records: Sequence[Record]) -> Picture:
         rules = (Rule("tolerance", TOLERANCE),)
         panels.append(Panel("dots", setting.words, tuple(series), "largest error", "", True, rules, rows))
     if not panels:
-        raise InputError("no record here holds errors of kernels: make one with `hw4 bench --output`")
+        raise InputError("no record here holds errors of kernels: make one with `hw4 bench -o FILE.json`")
     note = "dots: measured against float64; ticks: the bound for elements in [-3, 3)"
     return Picture("Error of each kernel, and its bound", tuple(panels), *measured(holding(records, points), note))
 
@@ -89,7 +89,7 @@ def programs(records: Sequence[Record]) -> Picture:
     """Whole programs from file to file: the wall time on each case, from the fastest run to the slowest."""
     used = [record for record in records if record.runs]
     if not used:
-        raise InputError("no record here holds whole programs: make one with `hw4 bench --end-to-end --output`")
+        raise InputError("no record here holds whole programs: make one with `hw4 bench -o FILE.json`")
     panels, sums = [], []
     for record in used:
         names = list(dict.fromkeys(run.program for run in record.runs))

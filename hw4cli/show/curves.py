@@ -49,7 +49,7 @@ def energy(records: Sequence[Record], over: str = AUTO) -> Picture:
 
     chosen = [replace(r, points=tuple(p for p in r.points if p.figures["gflop_per_joule"])) for r in records]
     if not any(record.points for record in chosen):
-        raise InputError("no record here holds the energy of runs: make one with `hw4 bench --sustained --output`")
+        raise InputError("no record here holds the energy of runs: make one with `hw4 bench --sustained -o FILE.json`")
     picture = _picture("Operations for each joule", chosen, "GFLOP per joule", of_joule, over)
     return replace(picture, notes=("energy of the whole board (NVML), runs back to back for a second", *picture.notes))
 
@@ -73,7 +73,7 @@ def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
 
 def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) -> Picture:
     """Rates over FLOPs for each byte of Q, K, V and O, below the roofs that the records measured; with `roofs`, a
-    record of `hw4 roofs`, below those."""
+    record of `hw4 bench roofs`, below those."""
     if len(gpus(records)) > 1:
         raise InputError(f"a roofline is of one GPU, but these records are of {' and '.join(gpus(records))}")
     if roofs and roofs["machine"]["gpu"] != records[0].gpu:
@@ -84,7 +84,8 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) 
     points = [p for p in latest(records) if p.tile is None and p.figures["gb_per_s"]]
     if not (copies and gemms and points):
         lacking = "kernels" if not points else "a copy's GB/s" if not copies else "cuBLAS's TFLOP/s"
-        raise InputError(f"no record here holds {lacking}, which a roofline needs: make one with `hw4 bench --output`")
+        again = "make one with `hw4 bench -o FILE.json`"
+        raise InputError(f"no record here holds {lacking}, which a roofline needs: {again}")
     roof, slope = max(gemms), max(copies) / 1000
 
     def mark(p: Point) -> Mark:
@@ -106,7 +107,7 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) 
     )
     note = "kernels on tensor cores are not below SGEMM's roof, which is float32's; both roofs are measured"
     if roofs:
-        note = "roofs measured by hw4 roofs; split takes twice the products that are counted, exact three times"
+        note = "roofs measured by hw4 bench roofs; split takes twice the products that are counted, exact three times"
     return Picture("Roofline", (panel,), *measured(holding(records, points), note))
 
 
@@ -135,7 +136,7 @@ def _picture(
     if not panels and over == OVER_N:
         raise InputError(f"no record here has {LEAST} values of N at one B, or at one B·N: leave out --over N")
     if not panels:
-        raise InputError("no record here holds times of kernels: make one with `hw4 bench --output`")
+        raise InputError("no record here holds times of kernels: make one with `hw4 bench -o FILE.json`")
     note = f"{counted(left_out, 'measurement')} at other B left out (all: --over cases)" if left_out else ""
     whiskers = INTERVALS if any(p.high > p.low for p in drawn) else ""
     return Picture(title, tuple(panels), *measured(holding(records, drawn), whiskers, note))

@@ -14,6 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.lab.tables import TIMELINE, read_record
 from hw4cli.problem.shape import Shape
+from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 
 END_TO_END = "end-to-end"
@@ -116,7 +117,7 @@ FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes"
 
 
 def load(path: Path) -> Record:
-    """A record that `hw4 bench --output` wrote. InputError if it is none or of another kind, or a row is damaged."""
+    """A record that `hw4 bench -o` wrote. InputError if it is none or of another kind, or a row is damaged."""
     raw = read_record(path)
     if raw.get("kind") not in READ:
         raise InputError(f"{path} is a record of {printable(str(raw['kind']))}, not of kernels, programs or timelines")
@@ -144,6 +145,15 @@ def load(path: Path) -> Record:
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         detail = f": {error}" if isinstance(error, ValueError) else ""
         raise InputError(f"{path} is a damaged record of hw4 bench{detail}") from None
+
+
+def is_roofs(path: Path) -> bool:
+    """Whether a file is a record of what a GPU reaches, of `hw4 bench roofs`, and not of kernels."""
+    try:
+        record = read_json(path)
+    except (OSError, ValueError):  # which reading it as a record of kernels reports
+        return False
+    return isinstance(record, dict) and record.get("kind") == "roofs"
 
 
 def _facts(raw: dict[str, Any], path: Path) -> str:

@@ -40,8 +40,8 @@ class Profile:
 
 
 def load_profile(path: Path) -> Profile:
-    """A CSV file of Nsight Compute's counters: its own table (ncu --csv --page raw, hw4 profile --log), or one with at
-    least the columns COLUMNS, a line for each launch.
+    """A CSV file of Nsight Compute's counters: its own table (ncu --csv --page raw, hw4 profile -o FILE.csv), or one
+    with at least the columns COLUMNS, a line for each launch.
 
     InputError if it is none, or one of its lines is damaged.
     """
@@ -122,5 +122,5 @@ def _other_blocks(profile: Profile, plan: Plan, shape: Shape) -> str:
         return ""
     return (
         f"{profile.name} was not measured on (B, N, d) = {shape}: {step.symbol} has {found:,} blocks there, "
-        f"not {step.grid:,}: give the --shape that was profiled"
+        f"not {step.grid:,}: name the shape that was profiled"
     )

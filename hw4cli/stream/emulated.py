@@ -8,12 +8,12 @@ import numpy as np
 from hw4cli.compute.dispatch import Choice, candidates
 from hw4cli.compute.plan import DEVICES, Plan
 from hw4cli.device.ownkernel import kernel_named
-from hw4cli.emulator.build import PLAIN, shared_object
+from hw4cli.emulator.build import PLAIN, check_kernels, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
-from hw4cli.resources import kernel_path
+from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.stream.cpudevice import CpuDevice
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.timeline import Timeline
@@ -65,6 +65,8 @@ class EmulatedDevice(CpuDevice):
         if kernel not in self._libraries:
             plan = kernel_named(kernel).plan(self._shape.with_batches(1), EMULATED)
             path = shared_object(kernel_path(kernel), plan.macros, EMULATED.cc, 32, PLAIN)
+            if is_own_kernel(kernel):
+                check_kernels(kernel, kernel_path(kernel), path, [launch.symbol for launch in plan.launches])
             library = Library(path)
             library.add_as(EMULATED.cc)
             self._libraries[kernel] = plan, library

@@ -7,10 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
-from hw4cli.errors import MachineError
+from hw4cli.errors import KernelError, LostGpuError, MachineError
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import Magnitudes, Shape, most_gpus
-from hw4cli.resources import is_own_kernel
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout
 from hw4cli.stream.scheduler import Choose
 from hw4cli.stream.team import Member, Notify, OpenDevice, Team
@@ -151,9 +150,14 @@ def auto(kernel: str, max_error: float | None, notify: Notify) -> OpenDevice:
         try:
             return cuda(kernel, max_error)(shape, layout, timeline)
         except MachineError as reason:
-            if is_own_kernel(kernel):  # the user wants this kernel, not only the answer
+            if isinstance(reason, (KernelError, LostGpuError)):
                 raise
-            notify(f"{reason}; using the CPU" + ("" if kernel == AUTO else f" instead of kernel {kernel}"))
+            if kernel != AUTO:  # the user wants this kernel, not only the answer
+                raise MachineError(
+                    f"{reason}; `--device emulate` executes {kernel} on the CPU, for small files, and `--device cpu` "
+                    "without --kernel answers by NumPy"
+                ) from None
+            notify(f"{reason}; using the CPU")
             return cpu(max_error)(shape, layout, timeline)
 
     return open_device

@@ -33,11 +33,11 @@ class CaseTable(Listener):
     """Rows of judged cases on stdout; the running case below them on a terminal, or on stderr. A context manager.
 
     With `repeated`, the column of times is wide enough for their spread. With `as_json`, stdout gets results.json
-    instead of a table.
+    instead of a table. `computed_by` is a sentence on what computed, below the table.
     """
 
-    def __init__(self, rules: Rules, repeated: bool = False, as_json: bool = False) -> None:
-        self._rules, self._as_json = rules, as_json
+    def __init__(self, rules: Rules, repeated: bool = False, as_json: bool = False, computed_by: str = "") -> None:
+        self._rules, self._as_json, self.computed_by = rules, as_json, computed_by
         self._now: tuple[Case, str, float] | None = None
         self._has_header = False
         self._skipped = 0  # cases that were not run again
@@ -103,6 +103,8 @@ class CaseTable(Listener):
             click.echo(results.json_text([standing], self._rules), nl=False)
         else:
             print_summary(standing)
+            if self.computed_by:
+                self._console.print(wrapped(printable(self.computed_by), self._width), soft_wrap=True, markup=False)
         if self._skipped:
             print_message(f"{counted(self._skipped, 'case')} not run again: the journal has the results")
 

@@ -29,9 +29,9 @@ class JudgeOptions:
     folder: Path
     limits: dict[str, float]
     causal: bool
-    tolerance: float
-    penalty: float
-    rank_by: str
+    tolerance: float | None
+    penalty: float | None
+    rank_by: str | None
     due: datetime | None
     sandbox: str | None
     run_as: str | None
@@ -58,6 +58,7 @@ def session_plan(
     from hw4cli.judge.runcase import check_present
     from hw4cli.judge.session import SessionPlan
     from hw4cli.scoring.record import Rules
+    from hw4cli.scoring.standings import with_changes
 
     _check_passed(ctx, options.pass_env)
     chosen = [case.as_causal(options.causal) for case in selected(options.cases, options.limits)]
@@ -68,7 +69,14 @@ def session_plan(
         command=(),
         cases=chosen,
         folder=options.folder,
-        rules=Rules(options.tolerance, options.penalty, rank_by=options.rank_by, due=options.due),
+        rules=with_changes(
+            Rules(),
+            {},
+            tolerance=options.tolerance,
+            penalty=options.penalty,
+            rank_by=options.rank_by,
+            due=options.due,
+        ),
         repeat=options.repeat,
         warmup=options.warmup,
         resume=options.resume,

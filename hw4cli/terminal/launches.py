@@ -1,18 +1,13 @@
-"""The GPU and the shape that a command is asked for, and its tables of a kernel's launches."""
+"""The kernels and the GPU that a command is asked for, and its tables of a kernel's launches."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from hw4cli.compute.plan import DeviceProperties
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
-from hw4cli.problem.shape import Shape
 
 if TYPE_CHECKING:
-    from hw4cli.arraylab.named import NamedWorkload
     from hw4cli.measure.explanation import LaunchFacts
 
 OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
@@ -20,62 +15,13 @@ OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "
 ARRAY_KERNELS = (*OF_ARRAYS, *OF_GRADIENTS)  # those of hw4cli.arraymodel.launches.NAMES
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 ALL = "all"  # the whole ladder
+KNOWN = frozenset((*VARIANTS, *ARRAY_KERNELS, ALL))
 Table = tuple[list[str], list[list[str]]]  # header and lines
 
 
 def with_ladder(names: Sequence[str]) -> list[str]:
     """Kernels, each once, with all of the ladder in the place of ALL."""
     return list(dict.fromkeys(one for name in names for one in (VARIANTS if name == ALL else [name])))
-
-
-def chosen_shape(ctx: click.Context, case: str | None, shape: Shape | None, causal: bool) -> Shape:
-    """The shape of --case or --shape. Raises UsageError unless exactly one is given, InputError for an unknown case."""
-    if (case is None) == (shape is None):
-        raise click.UsageError("give one case (--case t28) or one shape (--shape 4,16384,64)", ctx)
-    if case is not None:
-        from hw4cli.problem import suite
-
-        found = suite.select([case])
-        if len(found) > 1:
-            raise click.UsageError(f"--case takes one case, and {case} are {len(found)}", ctx)
-        shape = found[0].shape
-    assert shape is not None
-    return replace(shape, causal=causal)
-
-
-def chosen_cases(
-    ctx: click.Context, names: str, shapes: Sequence[Shape], causal: bool = False
-) -> list[tuple[str, Shape, int]]:
-    """(name, shape, seed) of each of --cases and --shape. Raises UsageError if there is none, InputError for an unknown
-    case."""
-    from hw4cli.problem import suite
-
-    if not names and not shapes:
-        raise click.UsageError("name the cases (--cases t22,t30) or a shape (--shape 4,16384,64)", ctx)
-    named = [(case.name, case.shape, case.seed) for case in suite.select([names])] if names else []
-    found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in shapes)]
-    return [(f"{name} causal" if causal else name, replace(shape, causal=causal), seed) for name, shape, seed in found]
-
-
-def chosen_workload(
-    ctx: click.Context, kernels: Sequence[str], text: str | None, others: Sequence[object]
-) -> "NamedWorkload | None":
-    """The workload of --workload, None where it is not given; `others`: the options that say what it says, too.
-
-    Raises UsageError where kernels of arrays and of files' cases are mixed, InputError for what is no workload.
-    """
-    for name in kernels:
-        if text is None and name in ARRAY_KERNELS:
-            raise click.UsageError(f"{name} computes arrays: give --workload, as in --workload tilelang", ctx)
-        if text is not None and name not in ARRAY_KERNELS:
-            raise click.UsageError(f"{name} computes files' cases: give --case or --shape, not --workload", ctx)
-    if text is None:
-        return None
-    if any(others):
-        raise click.UsageError("--workload says all: leave out --case, --shape, --causal, --sweep and --program", ctx)
-    from hw4cli.arraylab.named import workload
-
-    return workload(text)
 
 
 def chosen_gpu(name: str | None) -> tuple[str, DeviceProperties, Any]:

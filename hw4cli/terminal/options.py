@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import click
 
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
 from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases, complete_workloads
+from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
 from hw4cli.text.dates import SkippedTimeError, due_date
 
 FILE = FileName(readable=False, path_type=Path)
@@ -24,49 +23,66 @@ DAY = 86400  # seconds
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _shape(ctx: click.Context, param: click.Parameter, value: str) -> Shape:
-    try:
-        B, N, d = (int(word) for word in value.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is not three integers, as in 4,200,64", ctx, param) from None
-    shape = Shape(B, N, d)
-    shape.check("--shape")
-    return shape
+# The sentence of each option that several commands have: it is the same in all of them (tests/cli/test_grammar.py).
+SENTENCES = {
+    "causal": "Causal attention: row i sees the keys 0 to i alone.",
+    "dir": "Where the cases are (see hw4 gen).",
+    "device": "Where to compute; auto is the GPU if there is one, else the CPU.",
+    "force": "Write again what is there already.",
+    "gpu": "The GPU that it is about: a name or compute capability, as in T4, 7.5 or gfx90a.",
+    "json": "Print one JSON document in place of the tables.",
+    "output": "Write it there",
+    "program": "A command that takes INPUTFILE OUTPUTFILE.",
+    "resume": "Go on with what was interrupted.",
+    "samples": "The most samples of each.",
+    "seed": "Another seed, other random numbers.",
+    "srun": "Do it on nodes that srun gives with these options: '-p nvidia --gres=gpu:1'.",
+    "title": "The page's title.",
+    "user": "Whose program or kernel it is: a person or a team.  [default: the current user]",
+}
 
 
-def shape_option(help: str) -> Callable[[Command], Command]:
-    """--shape B,N,d, given to the command as a Shape or None."""
-
-    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> Shape | None:
-        return None if value is None else _shape(ctx, param, value)
-
-    return click.option("--shape", metavar="B,N,d", callback=parse, help=help)
-
-
-def shapes_option(help: str) -> Callable[[Command], Command]:
-    """--shape B,N,d, any number of times, given to the command as a list `shapes`."""
-
-    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[Shape]:
-        return [_shape(ctx, param, value) for value in values]
-
-    return click.option("--shape", "shapes", multiple=True, metavar="B,N,d", callback=parse, help=help)
-
-
-def cases_option(help: str) -> Callable[[Command], Command]:
-    """--cases, or --case, as there may be one: their names as one text."""
-    names = ("--cases", "--case", "cases")
-    return click.option(*names, metavar="CASES", default="", shell_complete=complete_cases, help=help)
-
-
-def workload_option(help: str) -> Callable[[Command], Command]:
-    """--workload, one: its text, or None."""
-    return click.option("--workload", metavar="WORKLOAD", shell_complete=complete_workloads, help=help)
-
-
-def folder_option(help: str) -> Callable[[Command], Command]:
+def folder_option(command: Command) -> Command:
     """--dir, the folder of the cases, given to the command as `folder`."""
-    default = Path("testcases")
-    return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)
+    default, help = Path("testcases"), SENTENCES["dir"]
+    return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)(command)
+
+
+def shared(name: str, *parameter: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option of SENTENCES, with its parameter's name where that is another, and click's further settings."""
+    return click.option(f"--{name}", *parameter, help=SENTENCES[name], **settings)
+
+
+def output_option(*endings: str, folder: bool = False) -> Callable[[Command], Command]:
+    """-o/--output, what is written and where.
+
+    With endings: files, any number of times, given to the command as `outputs`; each ends in one of them, which names
+    its format. Without: one file or folder, given as `output`.
+    """
+
+    def check(ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        for path in paths:
+            if not path.name.endswith(endings):
+                words = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+                raise click.BadParameter(f"{path} does not say in which format: let it end in {words}", ctx, param)
+        return paths
+
+    sentence = SENTENCES["output"]
+    if endings:
+        help = f"{sentence}, in the format of its ending: {', '.join(endings)}."
+        return click.option(
+            "-o", "--output", "outputs", type=FILE, multiple=True, metavar="FILE", callback=check, help=help
+        )
+    kind, metavar = (FOLDER, "DIR") if folder else (FILE, "FILE")
+    return click.option("-o", "--output", type=kind, metavar=metavar, help=f"{sentence}.")
+
+
+def write_outputs(outputs: Sequence[Path], texts: Mapping[str, Callable[[], str]]) -> None:
+    """Write each file by the text of its ending; of two endings that fit, the longer counts."""
+    from hw4cli.system.files import write_text
+
+    for path in outputs:
+        write_text(path, texts[max((ending for ending in texts if path.name.endswith(ending)), key=len)]())
 
 
 def suite_option(command: Command) -> Command:
@@ -86,21 +102,14 @@ def suite_option(command: Command) -> Command:
     return click.option("--suite", metavar="FILE", callback=use, expose_value=False, is_eager=True, help=help)(command)
 
 
-def json_option(page: str) -> Callable[[Command], Command]:
-    """--json, given to the command as `as_json`; docs/PAGE.md describes the document's fields."""
-    help = f"Print one JSON document, described in docs/{page}.md."
-    return click.option("--json", "as_json", is_flag=True, help=help)
+def json_option(command: Command) -> Command:
+    """--json, given to the command as `as_json`; the command's page describes the document's fields."""
+    return click.option("--json", "as_json", is_flag=True, help=SENTENCES["json"])(command)
 
 
-def causal_option(help: str) -> Callable[[Command], Command]:
+def causal_option(command: Command) -> Command:
     """--causal, given to the command as a bool."""
-    return click.option("--causal", is_flag=True, help=help)
-
-
-def format_option(*formats: str) -> Callable[[Command], Command]:
-    """--format, one of these, given to the command as `form`; the first is the default."""
-    kind, help = OneOf(formats), "How to print the results."
-    return click.option("--format", "form", type=kind, default=formats[0], show_default=True, help=help)
+    return shared("causal", is_flag=True)(command)
 
 
 def program_command(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
@@ -131,7 +140,7 @@ def split_command(value: str, option: str, ctx: click.Context) -> list[str]:
     return arguments
 
 
-def limits_option(help: str) -> Callable[[Command], Command]:
+def limits_option(command: Command) -> Command:
     """--limit CASES=SECONDS, any number of times, given to the command as `limits`: seconds by the case's name."""
 
     def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, float]:
@@ -158,9 +167,9 @@ def limits_option(help: str) -> Callable[[Command], Command]:
         multiple=True,
         metavar="CASES=SECONDS",
         callback=parse,
-        help=help,
+        help="Another time limit of these cases; may be given several times.",
         shell_complete=complete_cases,
-    )
+    )(command)
 
 
 def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -174,30 +183,36 @@ def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datet
         ) from None
 
 
-def rules_options(tolerance: float | None, penalty: float | None, rank_by: str | None) -> Callable[[Command], Command]:
-    """--tolerance, --penalty, --rank-by and --due, with these defaults; None is as it was judged."""
-    as_judged = "  [default: as judged]"
+TOLERANCE = 5e-3  # the assignment's
 
-    def options(command: Command) -> Command:
-        command = click.option(
+
+def tolerance_option(command: Command) -> Command:
+    """--tolerance, a number or None."""
+    help = f"The largest error of a right element.  [default: {TOLERANCE}, or as judged]"
+    return click.option("--tolerance", type=Number(0, 1e30), help=help)(command)
+
+
+def rules_options(command: Command) -> Command:
+    """--limit, --tolerance, --penalty, --rank-by and --due; what is not given is None, or {} of limits."""
+    for option in (
+        click.option(
             "--due",
             callback=_due,
             metavar="DATE",
-            help="Mark later submissions as late, as in 2026-05-01T18:00." + (as_judged if penalty is None else ""),
-        )(command)
-        for name, default, kind, help in (
-            ("--rank-by", rank_by, OneOf(["time", "passed"]), "Time + Penalty, or the number of cases passed."),
-            ("--penalty", penalty, Number(0, 10**9), "Seconds for each case that is not AC."),
-            ("--tolerance", tolerance, Number(0, 1e30), "The largest error of a right element."),
-        ):
-            shown = default is not None
-            command = click.option(
-                name,
-                type=kind,
-                default=default,
-                show_default=shown,
-                help=help if shown else help + as_judged,
-            )(command)
-        return command
-
-    return options
+            help="Mark later submissions as late, as in 2026-05-01T18:00.  [default: never, or as judged]",
+        ),
+        click.option(
+            "--rank-by",
+            type=OneOf(["time", "passed"]),
+            help="Time + Penalty, or the number of cases passed.  [default: time, or as judged]",
+        ),
+        click.option(
+            "--penalty",
+            type=Number(0, 10**9),
+            help="Seconds for each case that is not AC.  [default: 60, or as judged]",
+        ),
+        tolerance_option,
+        limits_option,
+    ):
+        command = option(command)
+    return command

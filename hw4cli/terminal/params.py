@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.commands import DIGITS
-from hw4cli.resources import data_path, is_own_kernel
+from hw4cli.resources import data_path, is_own_kernel, names_in
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -85,8 +85,7 @@ class KernelName(OneOf):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
         """The words and the .cu files that begin so; where there are none, the shell looks for files and folders."""
         words = [word for word in self.choices if word.startswith(incomplete)]
-        files = sorted(glob.glob(f"{glob.escape(incomplete)}*.cu"))  # noqa: PTH207 - keeps ./
-        found = [*words, *(name for name in files if name.isprintable())]
+        found = [*words, *kernel_files(incomplete)]
         return items(found) if found else items([incomplete], "file")
 
 
@@ -149,13 +148,25 @@ def complete_command(ctx: click.Context, param: click.Parameter, incomplete: str
     return items([incomplete], "file")
 
 
+def suite_cases() -> list[str]:
+    """The names of the suite's cases; none where its file is damaged, which the command reports."""
+    return names_in(os.environ.get("HW4_SUITE") or data_path("testcases/suite.toml"), "cases")
+
+
+def workload_names() -> list[str]:
+    """The workloads that have a name; none where their file is damaged, which the command reports."""
+    return names_in(data_path("testcases/workloads.toml"), "workloads")
+
+
+def kernel_files(incomplete: str) -> list[str]:
+    """The .cu files whose names begin so."""
+    files = sorted(glob.glob(f"{glob.escape(incomplete)}*.cu"))  # noqa: PTH207 - keeps ./
+    return [name for name in files if name.isprintable()]
+
+
 def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
     """Complete cases and ranges of cases, with commas between them or not: t0, t01-t1, t05,t2."""
-    import tomllib
-
-    cases: list[str] = []
-    with suppress(OSError, ValueError, LookupError):  # the command reports a damaged suite
-        cases = list(tomllib.loads(data_path("testcases/suite.toml").read_text(encoding="utf-8"))["cases"])
+    cases = suite_cases()
     before, comma, word = incomplete.rpartition(",")
     first, dash, _ = word.partition("-")
     found = cases
@@ -164,16 +175,6 @@ def complete_cases(ctx: click.Context, param: click.Parameter, incomplete: str) 
     elif word in cases[:-1]:
         found = [word, f"{word}-"]  # two, so that the shell does not complete the argument with a space
     return items(before + comma + one for one in found if one.startswith(word))
-
-
-def complete_workloads(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":
-    """Complete the name of a workload."""
-    import tomllib
-
-    names: list[str] = []
-    with suppress(OSError, ValueError, LookupError):  # the command reports a damaged file
-        names = list(tomllib.loads(data_path("testcases/workloads.toml").read_text(encoding="utf-8"))["workloads"])
-    return items(name for name in names if name.startswith(incomplete))
 
 
 def complete_user(ctx: click.Context, param: click.Parameter, incomplete: str) -> "Items":

@@ -33,7 +33,8 @@ def calls(tmp_path):
 def as_bench(call):
     """A command's options as click understands them."""
     assert call[:3] == ["-m", "hw4cli", "bench"]
-    return bench.make_context("bench", call[3:]).params
+    params = bench.make_context("bench", call[3:]).params
+    return {**params, **vars(params["what"])}
 
 
 def test_the_script_asks_for_workloads_that_there_are_and_for_every_peer(calls):

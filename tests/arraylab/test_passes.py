@@ -1,7 +1,5 @@
 """Gradients measured on a GPU that is made up: checked against float64 first, and counted by the field's convention."""
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from fakegpu import FakeTimer
 from halves import definition
-from helpers import fails, hw4_env
+from helpers import csv_rows, fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks import gradienttables
@@ -138,23 +136,21 @@ def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so
     assert (row.status, row.repeats, row.ours) == ("ok", False, True)
 
 
-@pytest.mark.parametrize("form", ["table", "csv"])
 @pytest.mark.parametrize("which", ["bwd", "both"])
-def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, which, tmp_path):
+def test_the_command_records_the_pass_and_says_how_operations_are_counted(which, tmp_path):
     out = tmp_path / "record.json"
     args = [
         "bench",
         "backward",
         "--pass",
         which,
-        "--workload",
         CASE,
         "--peers",
         "cudnn",
-        "--format",
-        form,
-        "--output",
+        "-o",
         out,
+        "-o",
+        tmp_path / "record.csv",
     ]
     command = [sys.executable, "-c", FAKE, *args]
     result = subprocess.run(command, capture_output=True, text=True, env=hw4_env(COLUMNS="200"))
@@ -166,11 +162,9 @@ def test_the_command_records_the_pass_and_says_how_operations_are_counted(form, 
         ("cuDNN", "failed", name),
     ]
     assert record["method"]["flops"].startswith({"bwd": "2.5", "both": "3.5"}[which])
-    if form == "table":
-        assert "of the backward pass 2.5 times as many operations are counted" in " ".join(result.stdout.split())
-        assert result.stdout.splitlines()[0].split()[:4] == ["kernel", "workload", "pass", "(B,"]
-    else:
-        assert next(csv.DictReader(io.StringIO(result.stdout)))["pass"] == name
+    assert "of the backward pass 2.5 times as many operations are counted" in " ".join(result.stdout.split())
+    assert result.stdout.splitlines()[0].split()[:4] == ["kernel", "workload", "pass", "(B,"]
+    assert csv_rows(tmp_path / "record.csv")[0]["pass"] == name
 
 
 def test_gradients_are_compared_with_gradients_alone(timer):
@@ -267,13 +261,13 @@ def test_a_kernel_of_gradients_computes_what_the_gpu_and_the_element_type_allow(
 def test_bad_requests_are_one_sentence(hw4):
     for args, words in (
         (
-            ["half", "--workload", "N=8 d=8", "--pass", "bwd"],
+            ["half", "N=8 d=8", "--pass", "bwd"],
             "half is not a kernel for the backward pass of arrays: give",
         ),
-        (["backward", "--workload", "N=8 d=8"], "backward is not a kernel for the forward pass of arrays: give half"),
-        (["backward", "--cases", "t01"], "backward computes gradients of arrays: give --workload and --pass bwd"),
-        (["flash", "--cases", "t01", "--pass", "both"], "--pass goes only with --workload"),
-        (["--workload", "N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),
+        (["backward", "N=8 d=8"], "backward is not a kernel for the forward pass of arrays: give half"),
+        (["backward", "t01"], "backward computes gradients of arrays: name a workload, with --pass bwd"),
+        (["flash", "t01", "--pass", "both"], "--pass goes only with a workload"),
+        (["N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),
     ):
         fails(hw4("bench", *args, env=NO_GPU), 2, words)
-    fails(hw4("bench", "--pass", "bwd", "--workload", "N=8 d=8", env=NO_GPU), 3, "no GPU")
+    fails(hw4("bench", "--pass", "bwd", "N=8 d=8", env=NO_GPU), 3, "no GPU")

@@ -1,6 +1,5 @@
 """`hw4 tune half`: tilings of arrays' kernels, on a GPU that is made up and without any."""
 
-import csv
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from types import SimpleNamespace
 import fakecupy
 import pytest
 from fakegpu import FakeTimer
-from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
+from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
 from test_measure import answering
 
 import hw4cli.arraylab.tune as tuning
@@ -107,22 +106,22 @@ tune.SPACES = {{name: space[:2] for name, space in tune.SPACES.items()}}
 from hw4cli.cli import run_command
 sys.exit(run_command())
 """
-ARGUMENTS = ("tune", "half_mma", "--workload", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4")
-SHORT_ROWS = ("tune", "half", "--workload", "B=1 H=1 N=64 d=64 dtype=fp16", "--gpu", "H100")
+ARGUMENTS = ("tune", "half_mma", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4")
+SHORT_ROWS = ("tune", "half", "B=1 H=1 N=64 d=64 dtype=fp16", "--gpu", "H100")
 
 
 @pytest.mark.parametrize("arguments", [ARGUMENTS, SHORT_ROWS])
-def test_without_a_gpu_what_could_start_is_listed(arguments):
-    command = [sys.executable, "-c", FEW, *arguments, "--format", "csv"]
+def test_without_a_gpu_what_could_start_is_listed(arguments, tmp_path):
+    command = [sys.executable, "-c", FEW, *arguments, "-o", tmp_path / "a.csv"]
     result = subprocess.run(command, capture_output=True, text=True, env=hw4_env())
-    rows = [*csv.DictReader(result.stdout.splitlines())]
     assert result.returncode == 0, result.stderr
+    rows = csv_rows(tmp_path / "a.csv")
     assert [(row["own"], row["status"]) for row in rows] == [("True", "fits"), ("False", "fits"), ("False", "fits")]
     assert all(int(row["registers"]) > 0 for row in rows)
 
 
 def test_candidates_that_cannot_start_for_one_reason_share_a_line(hw4):
-    text = hw4("tune", "half", "--workload", "lm8k", "--gpu", "8.0").stdout
+    text = hw4("tune", "half", "lm8k", "--gpu", "8.0").stdout
     [line] = [line for line in text.splitlines() if "needs compute capability 9.0" in line]
     assert re.match(r"half 192x80 groups=3 stages=2 ones=0 and \d\d others: needs", line)
 
@@ -136,11 +135,11 @@ def test_a_table_fits_the_terminal():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["half", "--cases", "t01"], "half computes arrays: give --workload"),
-        (["flash", "--workload", "lm8k"], "flash computes files' cases"),
-        (["--workload", "lm8k"], "--workload takes half or half_mma"),
-        (["half", "--workload", "lm8k", "--tile", "64x64"], "no --tile"),
-        (["half", "--workload", "lm8k", "--causal"], "--workload says all"),
+        (["half", "t01"], "half computes arrays: name a workload"),
+        (["flash", "lm8k"], "flash computes files: name a case"),
+        (["lm8k"], "a workload takes half or half_mma"),
+        (["half", "lm8k", "--tile", "64x64"], "no --tile"),
+        (["half", "lm8k", "--causal"], "--causal does not go with a workload"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):

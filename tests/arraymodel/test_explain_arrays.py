@@ -1,10 +1,9 @@
 """Kernels for arrays, explained: their launches, what these move and compute, and what is refused."""
 
-import csv
 import json
 
 import pytest
-from helpers import HANGS, fails, fits, on_a_terminal
+from helpers import HANGS, csv_rows, fails, fits, on_a_terminal
 from slow import quick_of_each, slow
 
 from hw4cli.arraylab.named import named, workload
@@ -119,24 +118,24 @@ def test_splits_of_decoding_read_all_keys_once():
 
 
 @slow
-def test_a_page_and_records_of_arrays(hw4):
-    result = hw4("explain", "half", "half_mma", "--workload", "lm8k-causal", "--gpu", "H200")
+def test_a_page_and_records_of_arrays(hw4, tmp_path):
+    result = hw4("explain", "half", "half_mma", "lm8k-causal", "--gpu", "H200")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("half on (B, H, N, d) = (2, 16, 8192, 128) bf16 causal: H200, compute capability")
     assert "nearest limit: tensor cores, at least" in result.stdout
-    found = hw4("explain", "half_split", "--workload", "decode", "--gpu", "H200", "--format", "json")
+    found = hw4("explain", "half_split", "decode", "--gpu", "H200", "--json")
     first, second = json.loads(found.stdout)
     assert (first["launch"], second["launch"], first["roof"]) == ("half_split", "half_split_combine", "DRAM")
-    options = ("--workload", "lm16k", "--gpu", "H200", "--format", "json")
+    options = ("lm16k", "--gpu", "H200", "--json")
     found = json.loads(hw4("explain", "backward_once", *options).stdout)
     assert [one["launch"] for one in found] == ["backward_stats", "backward_once", "backward_round"]
     assert [one["roof"] for one in found[::2]] == ["DRAM", "DRAM"]
-    lines = hw4("explain", "backward", "--workload", "heads64", "--gpu", "A100", "--format", "csv").stdout.splitlines()
-    assert [row["launch"] for row in csv.DictReader(lines)] == ["backward_delta", "backward_dq", "backward_dkdv"]
+    hw4("explain", "backward", "heads64", "--gpu", "A100", "-o", tmp_path / "a.csv")
+    assert [row["launch"] for row in csv_rows(tmp_path / "a.csv")] == ["backward_delta", "backward_dq", "backward_dkdv"]
 
 
 def test_it_fits_a_terminal_of_60_columns():
-    code, shown = on_a_terminal(60, "explain", "half", "--workload", "tilelang-causal", "--gpu", "H100")
+    code, shown = on_a_terminal(60, "explain", "half", "tilelang-causal", "--gpu", "H100")
     assert code == 0, shown
     assert fits(shown, 60), shown
 
@@ -144,12 +143,12 @@ def test_it_fits_a_terminal_of_60_columns():
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["half", "--case", "t28"], 2, "half computes arrays: give --workload"),
-        (["flash", "--workload", "lm8k"], 2, "flash computes files' cases: give --case or --shape"),
-        (["half", "--workload", "lm8k", "--causal"], 2, "--workload says all"),
-        (["half", "--workload", "lm9k"], 2, "there is no workload 'lm9k'"),
-        (["half", "--workload", "lm8k", "--gpu", "A100"], 3, "kernel half needs compute capability 9.0"),
-        (["half", "--workload", "fp32-gqa"], 3, "kernel half is for float16 and bfloat16"),
+        (["half", "t28"], 2, "half computes arrays: name a workload"),
+        (["flash", "lm8k"], 2, "flash computes files: name a case or a shape"),
+        (["half", "lm8k", "--causal"], 2, "--causal does not go with a workload"),
+        (["half", "lm9k"], 2, "Did you mean 'lm8k'?"),
+        (["half", "lm8k", "--gpu", "A100"], 3, "kernel half needs compute capability 9.0"),
+        (["half", "fp32-gqa"], 3, "kernel half is for float16 and bfloat16"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
@@ -161,5 +160,5 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
 @pytest.mark.parametrize("kernel", ["half_cores", "backward_once"])
 @pytest.mark.parametrize("sizes", ["B=1 H=1 N=1073741824", "B=32768 H=128 N=9"])
 def test_a_workload_that_would_take_minutes_to_count_is_refused(hw4, kernel, sizes):
-    result = hw4("explain", kernel, "--workload", f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=HANGS)
+    result = hw4("explain", kernel, f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=HANGS)
     fails(result, 3, f"{kernel} has more than 2,097,152 tiles of 64 rows or keys in all heads")

@@ -34,14 +34,14 @@ def folder(tmp_path_factory):
 
 
 def test_a_made_answer_and_the_cpus_are_the_definitions(tmp_path):
-    done("gen", "--shape", ",".join(map(str, SHAPE)), "--causal", "-o", tmp_path / "in")
+    done("gen", ",".join(map(str, SHAPE)), "--causal", "-o", tmp_path / "in")
     block = np.fromfile(tmp_path / "in", np.float32, offset=12).reshape(SHAPE[0], 3, *SHAPE[1:])
     answer = np.fromfile(tmp_path / "in.causal.out", np.float32).reshape(SHAPE)
     assert np.abs(answer - causal(block)).max() < 1e-6
     assert "causal" in done(tmp_path / "in", tmp_path / "mine", "--causal", "--device", "cpu")
     assert done("verify", tmp_path / "mine", tmp_path / "in.causal.out").endswith("right\n")
     (tmp_path / "other.out").write_bytes((tmp_path / "in.causal.out").read_bytes())
-    words = ("verify", tmp_path / "mine", tmp_path / "other.out", "--causal", "--input", tmp_path / "in", "--json")
+    words = ("verify", tmp_path / "mine", tmp_path / "other.out", "--causal", tmp_path / "in", "--json")
     found = json.loads(done(*words))
     assert (found["causal"], found["right"], found["shape"]) == (True, True, list(SHAPE))
 

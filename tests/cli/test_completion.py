@@ -49,13 +49,13 @@ def test_files_are_left_to_the_shell(here, words):
 
 
 @pytest.mark.parametrize(
-    "words", [("rescore", ""), ("scoreboard", "r"), ("gen", "--dir", ""), ("judge", "--class", "")]
+    "words", [("judge", "--rescore", ""), ("scoreboard", "r"), ("gen", "--dir", ""), ("judge", "--class", "")]
 )
 def test_folders_are_left_to_the_shell(words):
     assert offered(*words, type="dir") == [words[-1]]
 
 
-@pytest.mark.parametrize("words", [("judge",), ("gen", "--force"), ("bench", "--cases"), ("rescore", "d", "--limit")])
+@pytest.mark.parametrize("words", [("judge",), ("gen", "--force"), ("judge", "--limit")])
 def test_cases_and_ranges_are_completed(words):
     assert offered(*words, "t0") == [f"t0{number}" for number in range(1, 10)]
     assert offered(*words, "t28-") == ["t28-t29", "t28-t30"]
@@ -163,7 +163,7 @@ def on_tab(command, script, line, words, env, folder):
         ("hw4 inp", "hw4 input.bin"),
         ("hw4 oth", "hw4 other"),
         ("hw4 judge t28-t3", "t28-t30"),
-        ("hw4 kern", "hw4 kernels"),
+        ("hw4 expl", "hw4 explain"),
     ],
 )
 def test_bash_completes_it(here, shell_env, line, words):
@@ -180,7 +180,7 @@ def test_zsh_completes_it(here, shell_env, line, words):
 
 @needs("fish")
 @pytest.mark.parametrize(
-    ("line", "words"), [("hw4 judge t28-", "t28-t30"), ("hw4 oth", "other"), ("hw4 kern", "kernels")]
+    ("line", "words"), [("hw4 judge t28-", "t28-t30"), ("hw4 oth", "other"), ("hw4 expl", "explain")]
 )
 def test_fish_completes_it(here, shell_env, line, words):
     script = f"hw4 completion fish | source; complete -C '{line}'"

@@ -32,11 +32,11 @@ def case(tmp_path_factory):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["bench", "flsh", "--cases", "t01"], "'flsh' is not one of"),
-        (["bench", "flsh", "--cases", "t01"], "Did you mean 'flash'?"),
+        (["bench", "flsh", "t01"], "'flsh' is no KERNEL, CASE, B,N,d or WORKLOAD"),
+        (["bench", "flsh", "t01"], "Did you mean 'flash'?"),
         (["--kernel", "exakt", "in", "out"], "Did you mean 'exact'?"),
         (["--device", "cud", "in", "out"], "Did you mean 'cuda'?"),
-        (["kernels", "--format", "jsn"], "Did you mean 'json'?"),
+        (["plot", "rate", "--over", "case", "a.json", "-o", "a.svg"], "Did you mean 'cases'?"),
         (["judge", "t1"], "there is no case 't1': did you mean t01?"),
         (["gen", "T005"], "did you mean t05?"),
         (["judge", "99"], "there is no case '99': the suite has t01 to t30"),
@@ -64,7 +64,7 @@ def test_a_wrong_word_is_told_with_what_was_meant(hw4_here, args, words):
         (["in", "out", "--gpus", "count:{}"], "is not all, count:N"),
         (["in", "out", "--gpus", "ids:{}"], "is not all, count:N"),
         (["gen", "t{}"], "there is no case"),
-        (["profile", "flash", "--case", "t28", "--sweep", "{}"], "is not a list of N"),
+        (["profile", "flash", "t28", "--sweep", "{}"], "is not a list of N"),
     ],
 )
 def test_a_number_of_thousands_of_digits_is_refused_for_what_it_is(hw4, args, words):
@@ -73,19 +73,19 @@ def test_a_number_of_thousands_of_digits_is_refused_for_what_it_is(hw4, args, wo
 
 @pytest.mark.parametrize("name", ["none/record.json", "."])
 def test_bench_tells_of_a_bad_output_before_it_asks_for_a_gpu(hw4_here, tmp_path, name):
-    fails(hw4_here("bench", "--cases", "t01", "--output", tmp_path / name), 2, str(tmp_path))
+    fails(hw4_here("bench", "t01", "--output", tmp_path / name), 2, str(tmp_path))
 
 
 def test_bench_tells_of_a_bad_older_record_before_it_asks_for_a_gpu(hw4_here, tmp_path):
     old = tmp_path / "old.json"
     old.write_text(json.dumps({"schema": 1, "machine": {}, "rows": [{"kernel": "flash", "status": "ok"}]}))
-    fails(hw4_here("bench", "--cases", "t01", "--compare", old), 2, "is not a record that")
+    fails(hw4_here("bench", "t01", "--compare", old), 2, "is not a record that")
 
 
 def test_gen_tells_of_a_bad_output_before_it_looks_for_a_gpu(hw4_here, tmp_path):
-    fails(hw4_here("gen", "--shape", "1,8,4", "-o", tmp_path), 2, "is a directory")
+    fails(hw4_here("gen", "1,8,4", "-o", tmp_path), 2, "is a directory")
     (tmp_path / "in.out").mkdir()
-    fails(hw4_here("gen", "--shape", "1,8,4", "-o", tmp_path / "in"), 2, "in.out is a directory")
+    fails(hw4_here("gen", "1,8,4", "-o", tmp_path / "in"), 2, "in.out is a directory")
     assert not (tmp_path / "in").exists()
 
 
@@ -98,11 +98,12 @@ def test_a_kernel_is_refused_with_the_cpu(hw4, case, tmp_path):
     assert hw4("--kernel", "auto", "--device", "cpu", case, tmp_path / "out").returncode == 0
 
 
-def test_a_kernel_that_the_cpu_does_not_have_is_told_where_there_is_no_gpu(hw4, case, tmp_path):
-    result = hw4("--kernel", "flash", case, tmp_path / "out", env=NO_GPU)
-    assert result.returncode == 0
-    assert result.stderr.startswith("hw4: no GPU can be used: ")
-    assert result.stderr.endswith("; using the CPU instead of kernel flash\n")
+def test_a_kernel_that_is_named_is_never_replaced(hw4, case, tmp_path):
+    result = hw4("--kernel", "float4", case, tmp_path / "out", env=NO_GPU)
+    fails(result, 3, "no GPU can be used: ", "`--device emulate` executes float4 on the CPU", "`--device cpu`")
+    assert not (tmp_path / "out").exists()
+    auto = hw4(case, tmp_path / "out", env=NO_GPU)
+    assert (auto.returncode, auto.stderr.endswith("; using the CPU\n")) == (0, True)
 
 
 def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path):
@@ -147,9 +148,12 @@ def test_a_score_tells_what_it_is_of_and_what_is_open(tmp_path):
     whole = [replace(RIGHT, case=name) for name in suite.cases()]
     write(tmp_path / "whole", *whole, cases=list(suite.cases()))
     write(tmp_path / "part", RIGHT, replace(RIGHT, case="t02", max_error=1.0), cases=["t01", "t02"])
-    assert "\n30 of 30 cases AC, score 60 of 60\n" in run_hw4("rescore", tmp_path / "whole").stdout
+    assert "\n30 of 30 cases AC, score 60 of 60\n" in run_hw4("judge", "--rescore", tmp_path / "whole").stdout
     share = "2 of the suite's 30 cases judged"
-    assert f"\n1 of 2 cases AC, score at most 57 of 60: {share}\n" in run_hw4("rescore", tmp_path / "part").stdout
+    assert (
+        f"\n1 of 2 cases AC, score at most 57 of 60: {share}\n"
+        in run_hw4("judge", "--rescore", tmp_path / "part").stdout
+    )
     assert share in run_hw4("scoreboard", tmp_path / "part").stdout
     assert "2 of the suite's 30 cases" in (tmp_path / "part/results.md").read_text()
     assert "at most" not in (tmp_path / "whole/results.md").read_text()
@@ -170,17 +174,17 @@ def test_what_is_printable_steers_no_terminal():
         ["verify", NASTY, NASTY],
         [NASTY, "out"],
         ["--device", "cpu", "in", NASTY + "/out"],
-        ["gen", "--shape", "1,8,4", "--no-answers", "-o", NASTY],
+        ["gen", "1,8,4", "--no-answers", "-o", NASTY],
         ["gen", NASTY],
         ["judge", "--dir", NASTY, "t01"],
         ["judge", "t01", "--program", f"'{NASTY}'"],
         ["judge", "--user", "me", NASTY],
-        ["rescore", NASTY],
+        ["judge", "--rescore", NASTY],
         ["scoreboard", "journals"],
-        ["scoreboard", "journals", "--html", NASTY],
-        ["rescore", "journals/one"],
+        ["scoreboard", "journals", "-o", NASTY],
+        ["judge", "--rescore", "journals/one"],
         ["doctor", "--dir", NASTY],
-        ["bench", "--shape", "1,8,4", "--compare", NASTY],
+        ["bench", "1,8,4", "--compare", NASTY],
         ["bench", NASTY],
     ],
 )
@@ -195,7 +199,7 @@ def test_a_name_does_not_reach_the_terminal_raw(tmp_path, monkeypatch, args):
 
 
 def test_a_name_in_brackets_is_no_markup(hw4, tmp_path):
-    result = hw4("gen", "--shape", "1,8,4", "--no-answers", "-o", tmp_path / "[red]x")
+    result = hw4("gen", "1,8,4", "--no-answers", "-o", tmp_path / "[red]x")
     assert "[red]x  (1, 8, 4)  0.0 MB" in result.stderr
 
 

@@ -32,7 +32,7 @@ def test_it_compiles_as_it_is(hw4_here):
     pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
     for base in ("naive", "shared", "float4"):  # functions of several names, a word of comments, another name
         hw4_here("new-kernel", f"my_{base}", "--from", base)
-    result = hw4_here("check", "./my_naive.cu", "./my_shared.cu", "./my_float4.cu", "--arch", "9.0")
+    result = hw4_here("check", "./my_naive.cu", "./my_shared.cu", "./my_float4.cu", "--gpu", "9.0")
     assert (result.returncode, result.stderr) == (0, "")
     assert all(symbol in result.stdout for symbol in ("my_naive_softmax", "my_shared", "my_float4_kernel"))
 
@@ -45,7 +45,7 @@ def test_its_header_has_the_labels_to_fill_in_in_their_order(hw4_here, tmp_path)
 
 def test_it_says_what_to_do_next_and_where_the_entry_goes(hw4_here, tmp_path):
     (tmp_path / "some where").mkdir()
-    printed = hw4_here("new-kernel", "mine", "--from", "split", "--dir", tmp_path / "some where").stdout
+    printed = hw4_here("new-kernel", tmp_path / "some where/mine", "--from", "split").stdout
     assert f"hw4 check '{tmp_path}/some where/mine.cu'" in printed
     assert "move it to kernels/mine.cu and put this entry into hw4cli/compute/tensor.py, behind SPLIT:" in printed
     assert 'MINE = SPLIT.like(\n    "mine",' in printed
@@ -68,8 +68,8 @@ def test_a_file_that_is_there_is_left_alone(hw4_here, tmp_path):
         (["uint4"], "it is a word of CUDA C++"),
         (["flash"], "'flash' is taken"),
         (["Naive"], "'Naive' is taken"),
-        (["mine", "--dir", "none"], "none of the output none/mine.cu does not exist"),
-        ([], "Missing argument 'NAME'"),
+        (["none/mine.cu"], "none of the output none/mine.cu does not exist"),
+        ([], "Missing argument 'FILE'"),
     ],
 )
 def test_a_wrong_use_is_one_sentence_and_writes_nothing(hw4_here, tmp_path, args, words):
@@ -93,10 +93,10 @@ def mine(hw4_here, tmp_path):
         (["--kernel", "mine", "in", "out"], "nor a file that ends in .cu. Did you mean 'mine.cu'?"),
         (["--kernel", "./mine.cu", "--device", "cpu", "in", "out"], "is for the GPU and does not go with --device cpu"),
         (["--kernel", "./mine.cu", "--max-error", "1e-3", "in", "out"], "no bound of its error is known"),
-        (["bench", "./none.cu", "--cases", "t01"], "there is no file ./none.cu"),
-        (["leaderboard", "run", "./none.cu", "--case", "t01", "--user", "ann"], "there is no file ./none.cu"),
-        (["leaderboard", "run", "./empty.cu", "--case", "t01", "--user", "ann"], "does not state how it is launched"),
-        (["bench", "naive", "./empty.cu", "--cases", "t01"], "does not state how it is launched"),
+        (["bench", "./none.cu", "t01"], "there is no file ./none.cu"),
+        (["leaderboard", "./none.cu", "t01", "--user", "ann"], "there is no file ./none.cu"),
+        (["leaderboard", "./empty.cu", "t01", "--user", "ann"], "does not state how it is launched"),
+        (["bench", "naive", "./empty.cu", "t01"], "does not state how it is launched"),
     ],
 )
 def test_a_wrong_kernel_of_ones_own_is_told_before_a_gpu_is_asked_for(mine, tmp_path, args, words):
@@ -105,10 +105,32 @@ def test_a_wrong_kernel_of_ones_own_is_told_before_a_gpu_is_asked_for(mine, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text, "other.cu has no kernel other_scores: it has mine_scores, mine_softmax, mine_values"),
+        (
+            lambda text: text.replace('extern "C" ', "").replace("mine_", "other_"),
+            'other.cu has other_scores under a C++ name only: write extern "C" before its __global__',
+        ),
+    ],
+)
+def test_a_kernel_that_lacks_a_function_is_the_same_sentence_wherever_it_is_launched(mine, tmp_path, change, words):
+    """A copy of a file under another name, for one: its functions are called after the old one."""
+    (tmp_path / "other.cu").write_text(change((tmp_path / "mine.cu").read_text()))
+    for args, code in (
+        (["--kernel", "./other.cu", "--device", "emulate", "in", "out"], 2),
+        (["check", "./other.cu", "--run", "1,16,8"], 1),
+        (["check", "./other.cu", "--gpu", "9.0"], 1),
+    ):
+        fails(mine(*args), code, words)
+    assert not (tmp_path / "out").exists()
+
+
 def test_no_answer_of_the_cpus_passes_for_that_of_a_kernel_of_ones_own(hw4, mine, tmp_path):
-    """Where there is no GPU, a kernel of the ladder may be answered for; but your own is what is to be tried."""
+    """What is named is never replaced, least of all what is to be tried."""
     for device in ([], ["--device", "cuda"]):
         result = hw4("--kernel", "./mine.cu", *device, "in", "out", cwd=tmp_path, env=NO_GPU)
         fails(result, 3, "no GPU can be used")
         assert not (tmp_path / "out").exists()
-    fails(hw4("bench", "./mine.cu", "--cases", "t01", cwd=tmp_path, env=NO_GPU), 3, "no GPU can be used")
+    fails(hw4("bench", "./mine.cu", "t01", cwd=tmp_path, env=NO_GPU), 3, "no GPU can be used")

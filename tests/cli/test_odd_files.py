@@ -49,13 +49,13 @@ def file(name):
 
 # How the file comes to be where the command reads it, and the command: {} is the file, {folder} its folder.
 PLACES = {
-    "a record for a page": (file("record.json"), "lab {} --html {folder}/page.html"),
+    "a record for a page": (file("record.json"), "plot {} -o {folder}/page.html"),
     "a record for a picture": (file("record.json"), "plot rate {} -o {folder}/picture.svg"),
-    "a profile for a picture": (file("counters.csv"), "plot traffic {} --shape 1,32768,32 -o {folder}/picture.svg"),
-    "an older record": (file("record.json"), "bench flash --cases t01 --compare {}"),
-    "a kernel to check": (file("mine.cu"), "check {} --arch 8.0"),
+    "a profile for a picture": (file("counters.csv"), "plot traffic {} 1,32768,32 -o {folder}/picture.svg"),
+    "an older record": (file("record.json"), "bench flash t01 --compare {}"),
+    "a kernel to check": (file("mine.cu"), "check {} --gpu 8.0"),
     "a report": (report, "report {folder}"),
-    "a leaderboard": (leaderboard, "leaderboard show --dir {folder}"),
+    "a leaderboard": (leaderboard, "leaderboard --board {folder}"),
     "pseudonyms": (pseudonyms, "scoreboard {folder} --anonymous"),
 }
 
@@ -81,14 +81,14 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, place):
 def test_an_endless_device_is_refused(tmp_path):
     path = tmp_path / "zero.json"
     path.symlink_to("/dev/zero")
-    assert "it is not a regular file" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
+    assert "it is not a regular file" in fails_in_one_sentence("plot {} -o {folder}/page.html", path)
 
 
 def test_a_file_too_large_for_a_record_is_refused(tmp_path):
     path = tmp_path / "huge.json"
     with path.open("wb") as huge:
         huge.truncate(10 << 30)
-    assert "it is larger than 256 MB" in fails_in_one_sentence("lab {} --html {folder}/page.html", path)
+    assert "it is larger than 256 MB" in fails_in_one_sentence("plot {} -o {folder}/page.html", path)
 
 
 @pytest.mark.parametrize("place", ["a record for a page", "a record for a picture", "an older record"])
@@ -140,7 +140,7 @@ def test_no_empty_name_is_taken_for_the_current_folder(name):
 
 def test_an_empty_name_is_one_sentence(hw4_here, case, tmp_path):
     before = set(tmp_path.iterdir())
-    fails(hw4_here("judge", "t01", "--output", ""), 2, "Invalid value for '--output': the name is empty")
+    fails(hw4_here("judge", "t01", "--output", ""), 2, "Invalid value for '-o' / '--output': the name is empty")
     fails(hw4_here(case, ""), 2, "Invalid value for 'OUTPUTFILE': the name is empty")
     assert set(tmp_path.iterdir()) == before
 
@@ -149,9 +149,7 @@ def test_a_file_is_not_written_where_a_folder_is_named(hw4_here, case, tmp_path)
     """Path("out/") is "out": a file of that name would lie where a folder was meant."""
     before = set(tmp_path.iterdir())
     fails(hw4_here(case, "out/"), 2, "Invalid value for 'OUTPUTFILE': out/ is not a file's name: it ends in /")
-    fails(
-        hw4_here("gen", "--shape", "1,2,4", "-o", "out/"), 2, "Invalid value for '-o' / '--output': out/ is not a file"
-    )
+    fails(hw4_here("gen", "1,2,4", "-o", "out/"), 2, "Invalid value for '-o' / '--output': out/ is not a file")
     assert set(tmp_path.iterdir()) == before
 
 
@@ -160,7 +158,7 @@ def test_a_folder_is_no_answer(hw4_here, case, answer):
     fails(hw4_here("verify", case, answer), 2, f"{answer} is not a file")
 
 
-@pytest.mark.parametrize("command", [("leaderboard", "show", "--dir"), ("report",)])
+@pytest.mark.parametrize("command", [("leaderboard", "--board"), ("report",)])
 def test_a_file_is_no_folder(hw4_here, tmp_path, command):
     (tmp_path / "file").touch()
     fails(hw4_here(*command, "file"), 2, "file is not a folder")

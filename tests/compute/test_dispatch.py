@@ -64,7 +64,7 @@ def test_what_auto_takes_is_listed_for_rows_of_few_keys_and_of_many_where_that_d
 
 @pytest.mark.parametrize(("d", "named"), [(32, False), (64, True)])
 def test_the_ladder_names_the_kernel_of_long_rows_where_it_is_another(hw4, d, named):
-    said = hw4("kernels", "--d", d, env={"CUDA_VISIBLE_DEVICES": "-1"}).stderr
+    said = hw4("explain", f"1,4096,{d}", env={"CUDA_VISIBLE_DEVICES": "-1"}).stderr
     assert ("the first of split8" in " ".join(said.split())) == named
 
 

@@ -8,12 +8,12 @@ import pytest
 from helpers import ROOT
 
 from benchmarks import facts
-from hw4cli.cli.kernels import entry
 from hw4cli.compute.bounds import PROVEN, bound
 from hw4cli.compute.measured import FASTEST, RUN_SPREAD
 from hw4cli.compute.plan import DEVICES
 from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.problem import suite
+from hw4cli.terminal.ladder import entry
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 RECORDS = {path.name: json.loads(path.read_text()) for path in (ROOT / "benchmarks").glob("*.json")}
@@ -25,7 +25,7 @@ def rows(record):
 
 def test_the_ladder_shows_the_largest_recorded_error_and_the_proven_one(hw4):
     shapes = [case.shape for case in suite.cases().values()]
-    shown = {one["kernel"]: one for one in json.loads(hw4("kernels", "--format", "json", env=NO_GPU).stdout)}
+    shown = {one["kernel"]: one for one in json.loads(hw4("explain", "--json", env=NO_GPU).stdout)}
     for name in VARIANTS:
         found = [
             row["max_error"]

@@ -91,7 +91,7 @@ def test_gpus_of_each_kind_have_their_own(machine, capsys):
 @pytest.mark.parametrize("name", named())
 def test_a_workload_with_its_gradients(machine, name):
     kept, work = machine(H200), workload(name).work
-    assert run_command(["doctor", "--prepare", "--workload", name]) == 0
+    assert run_command(["doctor", "--prepare", name]) == 0
     compiled = {kernel for _, kernel in kept}
     assert kernel_of(choice.plan(work, DEVICES[90])) in compiled
     if work.dtype != "float32":
@@ -111,7 +111,7 @@ def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):
 
 def test_cases_and_workloads_together(machine):
     kept = machine(H100)
-    assert run_command(["doctor", "--prepare", "t02", "--workload", "lm8k"]) == 0
+    assert run_command(["doctor", "--prepare", "t02", "lm8k"]) == 0
     assert {"split", "half", "float64"} <= {variant for _, (variant, _) in kept}
 
 
@@ -138,12 +138,12 @@ def test_a_kernel_that_is_not_there_afterwards_is_an_error_with_its_reason(machi
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["t01"], "CASES needs --prepare"),
-        (["--workload", "lm8k"], "--workload needs --prepare"),
+        (["t01"], "CASE needs --prepare"),
+        (["lm8k"], "WORKLOAD needs --prepare"),
         (["--causal"], "--causal needs --prepare"),
         (["--prepare", "--measure"], "--prepare and --measure do not go together"),
         (["--prepare", "t99"], "t99"),
-        (["--prepare", "--workload", "lm9k"], "there is no workload 'lm9k'"),
+        (["--prepare", "lm9k"], "'lm9k' is no CASE or WORKLOAD. Did you mean 'lm8k'?"),
     ],
 )
 def test_what_does_not_go_together_or_does_not_exist_is_refused(words, problem, capsys):

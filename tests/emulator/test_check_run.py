@@ -9,7 +9,7 @@ from needs import needs
 
 from hw4cli.problem.oracle import exact_attention
 
-SMALL = ("--shape", "1,65,36")
+SMALL = ("1,65,36",)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_right_kernel_has_no_mistake(hw4, mine, tmp_path):
 
 def test_a_missing_barrier_is_told_with_both_lines_and_what_is_missing(hw4, mine, tmp_path):
     mine("        __syncthreads();  // nobody", "        // nobody")
-    done = hw4("check", "./mine.cu", "--run", *SMALL, "--format", "json", cwd=tmp_path)
+    done = hw4("check", "./mine.cu", "--run", *SMALL, "--json", cwd=tmp_path)
     assert done.returncode == 1
     races = [record for record in json.loads(done.stdout) if record["kind"] == "race"]
     assert any(record["sentence"].count("mine.cu:") == 2 for record in races)

@@ -25,9 +25,7 @@ def test_a_record_holds_ours_and_the_peers_each_checked(gpu, hw4, tmp_path, kern
     if workload(text).work.dtype != "float32" and not gpu.props.warpgroups:
         pytest.skip("16-bit attention needs compute capability 9.0")
     path = tmp_path / "record.json"
-    result = hw4(
-        "bench", *kernels, "--workload", text, "--peers", "torch", "--sustained", "--samples", "20", "--output", path
-    )
+    result = hw4("bench", *kernels, text, "--peers", "torch", "--sustained", "--samples", "20", "--output", path)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}
     for name in (*kernels, *peers):
@@ -51,7 +49,7 @@ def test_measurements_from_python_are_the_same_record(gpu):
 def test_the_kernel_in_triton_is_a_peer_that_is_right(hw4, tmp_path, text):
     pytest.importorskip("triton")
     word, path = f"{ROOT}/benchmarks/triton_attention.py:attention", tmp_path / "record.json"
-    result = hw4("bench", "half_mma", "--workload", text, "--peers", word, "--samples", "10", "--output", path)
+    result = hw4("bench", "half_mma", text, "--peers", word, "--samples", "10", "--output", path)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}
     assert (rows[word]["status"], rows[word]["ours"]) == ("ok", False), rows[word]["reason"]
@@ -70,7 +68,7 @@ def test_gradients_are_checked_and_measured_beside_torchs(gpu, hw4, tmp_path, wh
     pytest.importorskip("torch")
     path = tmp_path / "record.json"
     options = ["--peers", "fa2,efficient", "--samples", "10", "--output", path]
-    result = hw4("bench", "--pass", which, "--workload", text, *options)
+    result = hw4("bench", "--pass", which, text, *options)
     assert result.returncode == 0, result.stdout + result.stderr
     ours, *theirs = json.loads(path.read_text())["rows"]
     assert (ours["status"], ours["ours"], ours["repeats"]) == ("ok", True, True)

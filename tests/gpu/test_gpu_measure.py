@@ -39,7 +39,7 @@ def profile_of(hw4, gpu, *arguments):
     """The launches of a profile."""
     if shutil.which("ncu") is None or gpu.props.cc < 80:
         pytest.skip("there is no ncu for this GPU, or it lacks kernels")
-    result = hw4("profile", *arguments, "--format", "json", timeout=120)
+    result = hw4("profile", *arguments, "--json", timeout=120)
     if "ERR_NVGPUCTRPERM" in result.stderr:
         pytest.skip("counters are closed")
     assert result.returncode == 0, result.stderr
@@ -54,7 +54,7 @@ def profiled(hw4, gpu, *arguments):
 
 def test_a_profile_has_the_bytes_of_the_model(hw4, gpu):
     seen = set()
-    for kernel, ratios in profiled(hw4, gpu, "flash", "split", "--case", "t28"):
+    for kernel, ratios in profiled(hw4, gpu, "flash", "split", "t28"):
         seen.add(kernel)
         assert ratios["l2_to_l1"] == pytest.approx(1, abs=0.05), kernel
         # Of K and V, split reads again what blocks that run apart find no more: three profiles have 46 to 50 MB.
@@ -65,7 +65,7 @@ def test_a_profile_has_the_bytes_of_the_model(hw4, gpu):
 def test_a_profile_of_arrays_has_the_bytes_of_the_model(hw4, gpu):
     kernels = [name for name in OF_ARRAYS if gpu.props.warpgroups or name not in ON_HOPPER]
     seen = set()
-    for kernel, ratios in profiled(hw4, gpu, *kernels, "--workload", "B=1 H=16 N=4096 d=64 dtype=fp16"):
+    for kernel, ratios in profiled(hw4, gpu, *kernels, "B=1 H=16 N=4096 d=64 dtype=fp16"):
         seen.add(kernel)
         if ratios["l2_to_l1"] is None:  # a launch that has no model
             continue
@@ -100,7 +100,7 @@ def test_a_homework_is_right_at_both_head_sizes(hw4, student, name):
 
 def test_a_homework_and_kernels_have_the_assignments_metrics_in_one_table(hw4, gpu, student):
     programs = [word for name in ("student", "student-padded") for word in ("--program", student / name)]
-    options = ("--case", "t02", "--dir", student, "--set", "assignment")
+    options = ("t02", "--dir", student, "--set", "assignment")
     launches = [*profile_of(hw4, gpu, "shared", "flash", *programs, *options)]
     names = [(one["program"].rpartition("/")[2], one["kernel"]) for one in launches]
     assert names == [
@@ -116,7 +116,7 @@ def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
     before = hw4("--device", "cuda", source, tmp_path / "before", "--timing", env=env)
     assert "tuned" not in before.stderr
     tiles = ("--tile", "128x32", "--tile", "192x64", "--tile", "256x64")  # few, which are compiled soon
-    result = hw4("tune", "--shape", "4,1024,64", *tiles, "--format", "json", env=env, timeout=300)
+    result = hw4("tune", "4,1024,64", *tiles, "--json", env=env, timeout=300)
     assert result.returncode == 0, result.stderr
     (workload,) = json.loads(result.stdout)["workloads"]
     rows = workload["rows"]
@@ -155,19 +155,17 @@ def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name)
 
 def test_quick_tuning_finds_the_fastest_kernel_within_its_spread(hw4, gpu, tmp_path):
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    options = ("tune", "--shape", "16,4096,64", "--quick", "--format", "json")
+    options = ("tune", "16,4096,64", "--quick", "--json")
     start = time.monotonic()
     rows = json.loads(hw4(*options, env=env, timeout=120).stdout)["workloads"][0]["rows"]
     assert time.monotonic() - start < 30
-    record = hw4(
-        "bench", *(row["kernel"] for row in rows if row["median"]), "--shape", "16,4096,64", "--format", "json"
-    )
+    record = hw4("bench", *(row["kernel"] for row in rows if row["median"]), "16,4096,64", "--json")
     times = {row["kernel"]: row["median"] for row in json.loads(record.stdout)["rows"]}
     assert times[rows[0]["kernel"]] <= 1.03 * min(times.values())
 
 
 def test_two_builds_take_turns_to_the_end(hw4, gpu):
-    options = ("--shape", "16,2048,64", "--against", str(ROOT), "--processes", "2", "--format", "json")
+    options = ("16,2048,64", "--against", str(ROOT), "--processes", "2", "--json")
     result = hw4("bench", "split", *options, timeout=300)
     assert result.returncode == 0, result.stderr
     rows = json.loads(result.stdout)["rows"]

@@ -19,7 +19,7 @@ SHAPE = (3, 130, 64)
 @pytest.fixture
 def folder(hw4, tmp_path):
     """A folder with mine.cu, which is naive under another name, and an input."""
-    hw4("new-kernel", "mine", "--dir", tmp_path)
+    hw4("new-kernel", tmp_path / "mine")
     write_case(tmp_path / "in", random_block(*SHAPE))
     return tmp_path
 
@@ -77,7 +77,7 @@ def test_a_changed_file_is_compiled_again(hw4, folder):
 def test_it_is_timed_beside_the_ladders_and_told_where_it_is_wrong(hw4, folder):
     hw4("new-kernel", "wrong", cwd=folder)
     replaced(folder / "wrong.cu", "float s = 0.0f;", "float s = c_of(threadIdx.x);")
-    result = hw4("bench", "naive", "./mine.cu", "./wrong.cu", "--shape", "2,512,64", "--format", "json", cwd=folder)
+    result = hw4("bench", "naive", "./mine.cu", "./wrong.cu", "2,512,64", "--json", cwd=folder)
     assert result.returncode == 1
     naive, mine, wrong = json.loads(result.stdout)["rows"]
     assert (naive["status"], mine["status"], wrong["status"]) == ("ok", "ok", "failed")

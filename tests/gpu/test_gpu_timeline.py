@@ -1,4 +1,4 @@
-"""`hw4 timeline` on a GPU: every warp's stamps, in the order of its work."""
+"""`hw4 profile --set timeline` on a GPU: every warp's stamps, in the order of its work."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_every_warp_of_the_block_says_what_it_does_with_every_tile(hw4, gpu, tmp
     kernels = ["flash", *(["split"] if gpu.props.warpgroups else [])]
     for d in (32, 64):
         path = tmp_path / f"{d}.json"
-        result = hw4("timeline", *kernels, "--shape", f"2,4096,{d}", "--block", "5", "-o", path)
+        result = hw4("profile", *kernels, f"2,4096,{d}", "--set", "timeline", "--block", "5", "-o", path)
         assert (result.returncode, result.stderr) == (0, f"wrote {path}\n")
         assert json.loads(path.read_text())["machine"]["gpu"] == gpu.name
         found = load(path).timelines
@@ -37,7 +37,7 @@ def test_every_warp_of_the_block_says_what_it_does_with_every_tile(hw4, gpu, tmp
 
 
 def test_a_kernel_without_stamps_is_refused(hw4, tmp_path):
-    result = hw4("timeline", "split", "--shape", "2,128,64", "-o", tmp_path / "a.json")
+    result = hw4("profile", "split", "2,128,64", "--set", "timeline", "-o", tmp_path / "a.json")
     assert result.returncode == 2
     assert "kernel split leaves no stamps here" in result.stderr
     assert list(tmp_path.iterdir()) == []

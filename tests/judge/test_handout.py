@@ -118,7 +118,7 @@ def test_a_users_name_in_a_journal_cannot_redirect_its_handout(tmp_path):
     (tmp_path / "else").mkdir()
     for name, user in (("a", "../else"), ("b", str(tmp_path / "else")), ("c", ".."), ("d", "d")):
         write(tmp_path / "out" / name, RIGHT, user=user, cases=["t01"])
-    assert run_hw4("rescore", tmp_path / "out").returncode == 0
+    assert run_hw4("judge", "--rescore", tmp_path / "out").returncode == 0
     assert list((tmp_path / "else").iterdir()) == []
     assert sorted(path.parent.name for path in tmp_path.rglob(handout.PAGE)) == ["d"]
 
@@ -126,7 +126,7 @@ def test_a_users_name_in_a_journal_cannot_redirect_its_handout(tmp_path):
 def test_rescore_writes_handouts_by_the_new_rules(tmp_path):
     for user in ("ann", "ben"):
         write(tmp_path / "out" / user, RIGHT, user=user, cases=["t01"])
-    assert run_hw4("rescore", tmp_path / "out", "--limit", "t01=0.1").returncode == 0
+    assert run_hw4("judge", "--rescore", tmp_path / "out", "--limit", "t01=0.1").returncode == 0
     text = (tmp_path / "out" / "ann" / handout.TEXT).read_text()
     assert "0 of 1 cases AC" in text
     assert "--limit t01=0.1" in text
@@ -149,7 +149,7 @@ def test_a_late_submission_is_marked_everywhere_without_a_penalty(workdir, folde
     }
     assert "Handed in" in (workdir / "out" / "ben" / handout.TEXT).read_text()
     page = workdir / "board.html"
-    assert run_hw4("scoreboard", "out", "--html", page).returncode == 0
+    assert run_hw4("scoreboard", "out", "-o", page).returncode == 0
     assert page.read_text().count("<small>late</small>") == 1
     other = run_hw4("scoreboard", "out", "--due", "2026-05-01T10:00+00:00").stdout
     assert "ann: handed in 1 h 5 min late" in other
@@ -173,7 +173,7 @@ def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
     submit(workdir, users[2], Makefile="hw4:\n\t@echo $$PWD >&2; exit 1\n")
     assert judge_class(folder).returncode == 0
     page = workdir / "board.html"
-    result = run_hw4("scoreboard", "out", "--anonymous", "--html", page)
+    result = run_hw4("scoreboard", "out", "--anonymous", "-o", page)
     assert result.returncode == 0, result.stderr
     as_json = run_hw4("scoreboard", "out", "--anonymous", "--json").stdout
     for text in (page.read_text(), result.stdout, as_json):

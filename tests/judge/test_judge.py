@@ -242,4 +242,4 @@ def test_verify_counts_nan_and_needs_equal_sizes(folder, tmp_path):
     assert verify(output, answer).returncode == 1
     fails(verify(tmp_path / "none", answer), 2, "does not exist")
     fails(verify(answer, output), 2, "bytes")
-    fails(verify(answer, answer, "--shape", "1,2,4"), 2, "(1, 2, 4)")
+    fails(verify(answer, answer, "1,2,4"), 2, "(1, 2, 4)")

@@ -27,7 +27,7 @@ def test_students_with_loose_files_are_named_and_stand_on_the_board_without_a_sc
     assert {user: one.score for user, one in found.items()} == {"ann": 60, "ben": None, "cid": None, "112062123": None}
     assert "unpack into a folder ben" in found["ben"].note
     page = workdir / "board.html"
-    shown = run_hw4("scoreboard", workdir / "out", "--html", page, "--anonymous")
+    shown = run_hw4("scoreboard", workdir / "out", "-o", page, "--anonymous")
     assert shown.returncode == 0 and "handed in as a loose file" in page.read_text()
     assert "ben.zip" not in page.read_text() and "ben" not in shown.stdout
     names = [one["user"] for one in json.loads((workdir / "out" / "results.json").read_text())["standings"]]

@@ -47,7 +47,7 @@ def test_stored_answers_are_detected_and_right_programs_are_accepted(workdir, fo
         assert found[user].results["t01"].reason.endswith("; right on the public case, but not with a secret seed")
         assert any(line.startswith(user) and line.endswith(note) for line in result.stdout.splitlines())
     assert not found["bad"].results["t01"].public_right
-    run_hw4("scoreboard", "out", "--html", "board.html")
+    run_hw4("scoreboard", "out", "-o", "board.html")
     assert "public case" not in (workdir / "board.html").read_text(), "the suspicion is published"
 
 

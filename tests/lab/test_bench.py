@@ -9,7 +9,7 @@ from helpers import ROOT, fails
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.benchcommand.shown import formatted
+from hw4cli.benchcommand.shown import markdown
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
 from hw4cli.lab.bench import KernelResult
@@ -125,7 +125,7 @@ def test_a_record_that_cannot_be_compared_is_refused_before_anything_is_measured
         ({**made(CACHE[True]), "rows": [{**vars(row()), "low": 11.0}]}, "not a record that"),
     ):
         old.write_text(json.dumps(broken))
-        fails(hw4("bench", "--cases", "t28", "--compare", old, env=NO_GPU), 2, "old.json", words)
+        fails(hw4("bench", "t28", "--compare", old, env=NO_GPU), 2, "old.json", words)
 
 
 def test_tables_show_every_figure_and_a_dash_where_there_is_none():
@@ -139,20 +139,20 @@ def test_tables_show_every_figure_and_a_dash_where_there_is_none():
 
 def test_runs_without_rest_show_their_power_and_energy_in_columns_of_their_own():
     beside = row(sustained_ms=10.5, watts=612.0, joules=6.426, gflop_per_joule=85.5)
-    shown = formatted(record(beside, row("split")), "markdown").splitlines()
+    shown = markdown(record(beside, row("split"))).splitlines()
     places = [shown[0].split(" | ").index(name) for name in ("sustained ms", "watts", "J", "GFLOP/J")]
     assert [shown[2].split(" | ")[n] for n in places] == ["10.5", "612", "6.426", "85.5"]
     assert [shown[3].split(" | ")[n] for n in places] == ["-"] * 4
-    assert "watts" not in formatted(record(row()), "markdown")
+    assert "watts" not in markdown(record(row()))
 
 
 def test_causal_rows_say_what_is_counted_and_are_compared_with_causal_ones_alone():
     causal = row(case="t28 causal", causal=True, pairs_percent=50.4)
-    shown = formatted(record(causal, row()), "markdown")
+    shown = markdown(record(causal, row()))
     assert shown.splitlines()[0].split(" | ")[7] == "pairs"
     assert [line.split(" | ")[7] for line in shown.splitlines()[2:4]] == ["50.4%", "-"]
     assert "by convention half of 4·B·N²·d" in shown
-    assert "pairs" not in formatted(record(row()), "markdown")
+    assert "pairs" not in markdown(record(row()))
     assert compare([causal], record(row())) == []
     assert [change.direction for change in compare([causal], record(row(), causal), spread=0.03)] == ["same"]
 
@@ -214,20 +214,20 @@ def test_a_broken_record_is_refused(tmp_path):
 
 
 def test_bad_requests_are_one_sentence(hw4, hw4_here, tmp_path):
-    fails(hw4_here("bench"), 2, "--cases")
-    fails(hw4_here("bench", "--cases", "t99"), 2, "no case 't99'")
-    fails(hw4_here("bench", "--shape", "1,2"), 2, "three integers")
-    fails(hw4_here("bench", "--shape", "1,2,4", "--tile", "128"), 2, "rows x keys")
-    fails(hw4_here("bench", "--cases", "t01", "--compare", tmp_path / "none"), 2, "cannot read")
-    fails(hw4("bench", "--cases", "t01", env=NO_GPU), 3, "no GPU")
+    fails(hw4_here("bench"), 2, "name a case")
+    fails(hw4_here("bench", "t99"), 2, "no case 't99'")
+    fails(hw4_here("bench", "1,2"), 2, "three integers")
+    fails(hw4_here("bench", "1,2,4", "--tile", "128"), 2, "rows x keys")
+    fails(hw4_here("bench", "t01", "--compare", tmp_path / "none"), 2, "cannot read")
+    fails(hw4("bench", "t01", env=NO_GPU), 3, "no GPU")
 
 
 def test_the_ladder_is_shown_without_a_gpu_too(hw4):
-    result = hw4("kernels", env=NO_GPU)
+    result = hw4("explain", env=NO_GPU)
     assert result.returncode == 0
     assert "flash" in result.stdout
     assert "128x32" in result.stdout
-    entries = json.loads(hw4("kernels", "--d", 32, "--format", "json", env=NO_GPU).stdout)
+    entries = json.loads(hw4("explain", "1,4096,32", "--json", env=NO_GPU).stdout)
     assert entries[-1]["runs on"] == "all"
-    assert json.loads(hw4("kernels", "--d", 31, "--format", "json", env=NO_GPU).stdout) == entries
-    fails(hw4("kernels", "--d", 0), 2, "--d", "between 1 and 128")
+    assert json.loads(hw4("explain", "1,4096,31", "--json", env=NO_GPU).stdout) == entries
+    fails(hw4("explain", "1,4096,0"), 2, "1,4096,0", "between 1 and 128")

@@ -1,4 +1,4 @@
-"""What `hw4 bench` and `hw4 kernels` show on a terminal: bars where there is room, rows while they are measured; and
+"""What `hw4 bench` and `hw4 explain` show on a terminal: bars where there is room, rows while they are measured; and
 that a pipe gets neither."""
 
 import json
@@ -23,7 +23,7 @@ fakegpu.install(hw4cli.device.gpu), fakegpu.install(hw4cli.device.timing)
 from hw4cli.cli import run_command
 sys.exit(run_command())
 """
-BENCH = ("bench", "flash", "split", "naive", "--shape", "2,64,8", "--shape", "1,96,8")
+BENCH = ("bench", "flash", "split", "naive", "2,64,8", "1,96,8")
 
 
 def on_a_fake_gpu(width, *args, env=None):
@@ -48,7 +48,7 @@ def test_a_terminal_without_blocks_gets_letters_that_it_has():
 
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_kernels_have_bars_of_their_shared_memory(width):
-    _, text = on_a_terminal(width, "kernels", env={**NO_GPU, **UTF8})
+    _, text = on_a_terminal(width, "explain", env={**NO_GPU, **UTF8})
     assert fits(text, width)
     assert "of 227 KB" in text and "████████" in text
     assert "occupancy" not in text, "no GPU, no column for it"
@@ -61,7 +61,7 @@ def test_a_pipe_gets_neither_bars_nor_rows_that_change(hw4):
     assert "█" not in result.stdout and "\x1b" not in result.stdout + result.stderr
     assert result.stderr == "2x64x8 …\n1x96x8 …\n"
     assert result.stdout.splitlines()[0].endswith("occupancy")
-    shown = hw4("kernels", env={**NO_GPU, **UTF8}).stdout
+    shown = hw4("explain", env={**NO_GPU, **UTF8}).stdout
     assert "█" not in shown and "occupancy" in shown
 
 
@@ -77,7 +77,7 @@ def test_bench_shows_rows_while_they_are_measured_and_takes_them_away():
 
 
 def test_bench_of_programs_shows_their_runs(folder):
-    args = ("bench", "--end-to-end", "--cases", "t01", "--dir", folder, "--runs", "1", "--program", "false")
+    args = ("bench", "t01", "--dir", folder, "--samples", "1", "--program", "false")
     code, text = on_a_terminal(130, *args, env={**NO_GPU, **UTF8, "TERM": "xterm"})
     assert code == 1
     assert re.search(r"t01 +hw4 +\d+\.\d+ +1 of 1", text)
@@ -90,7 +90,7 @@ def test_a_dumb_terminal_gets_a_line_for_each_case():
 
 
 def test_json_on_a_terminal_is_json():
-    _, text = on_a_fake_gpu(130, *BENCH, "--format", "json", env=UTF8)
+    _, text = on_a_fake_gpu(130, *BENCH, "--json", env=UTF8)
     assert len(json.loads(text.partition("1x96x8 …\n")[2])["rows"]) == 6
 
 

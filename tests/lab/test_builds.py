@@ -68,7 +68,6 @@ def test_processes_of_two_builds_take_turns_with_the_arguments_that_were_given(b
     args = (
         "flash",
         "./mine.cu",
-        "--shape",
         "4,512,64",
         "--tile",
         "64x32",
@@ -78,12 +77,12 @@ def test_processes_of_two_builds_take_turns_with_the_arguments_that_were_given(b
         "--samples",
         "20",
     )
-    result = run(builds, *args, "--against", "there", "--format", "json", "--output", "record.json")
+    result = run(builds, *args, "--against", "there", "--json", "--output", "record.json")
     assert result.returncode == 0, result.stderr
     lines = (builds / "log").read_text().splitlines()
     assert [line.partition("|")[0] for line in lines] == ["there", "here"] * SURE
-    passed = f"there|bench|flash|{builds}/mine.cu|--shape|4,512,64|--tile|64x32|--warm|--peers|torch|--samples|20"
-    assert lines[0] == f"{passed}|--format|json|there"
+    passed = f"there|bench|flash|{builds}/mine.cu|4,512,64|--tile|64x32|--warm|--peers|torch|--samples|20"
+    assert lines[0] == f"{passed}|--json|there"
     record = json.loads(result.stdout)
     assert record == json.loads((builds / "record.json").read_text())
     first, second = record["rows"]
@@ -103,7 +102,7 @@ def test_a_commit_is_unpacked_and_measured(builds):
         ).stdout
 
     git("init", "-q"), git("add", "."), git("commit", "-qm", "first")
-    result = run(builds, "flash", "--cases", "t28", "--against", "HEAD", "--processes", "2")
+    result = run(builds, "flash", "t28", "--against", "HEAD", "--processes", "2")
     assert result.returncode == 0, result.stderr
     name = git("rev-parse", "--short", "HEAD").strip()
     assert (builds / "log").read_text().splitlines()[0].endswith(f"|{name}")
@@ -112,7 +111,7 @@ def test_a_commit_is_unpacked_and_measured(builds):
 
 
 def test_processes_of_one_build_show_the_spread_between_them(builds):
-    result = run(builds, "flash", "--cases", "t28", "--processes", "3", "--format", "json")
+    result = run(builds, "flash", "t28", "--processes", "3", "--json")
     (row,) = json.loads(result.stdout)["rows"]
     assert (row["build"], row["verdict"], len(row["medians"])) == ("B", None, 3)
     assert row["between"] > 0
@@ -125,19 +124,19 @@ def test_processes_of_one_build_show_the_spread_between_them(builds):
         (["--against", "--output"], 2, "--output is neither"),
         (["--against", "."], 2, "holds no build of hw4"),
         (["--against", "there", "--compare", "a.json"], 2, "--compare and --against both name"),
-        (["--against", "there", "--end-to-end"], 2, "--against does not go with --end-to-end"),
+        (["--against", "there", "--program", "cp"], 2, "--against does not go with --program"),
     ],
 )
 def test_what_is_no_build_is_refused_in_a_sentence(builds, args, code, words):
-    fails(run(builds, "flash" if "--end-to-end" not in args else "--runs=1", "--cases", "t28", *args), code, words)
+    fails(run(builds, "t28", *args), code, words)
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["flash"], "name the cases"),
-        (["flash", "--cases", "t99"], "there is no case 't99'"),
-        (["half", "--workload", "N=8"], "d is missing"),
+        (["flash"], "name a case"),
+        (["flash", "t99"], "there is no case 't99'"),
+        (["half", "N=8"], "d is missing"),
     ],
 )
 def test_what_no_build_could_measure_is_refused_before_a_process_starts(builds, args, words):
@@ -146,7 +145,7 @@ def test_what_no_build_could_measure_is_refused_before_a_process_starts(builds, 
 
 
 def test_a_build_whose_process_fails_is_named_with_its_last_line(builds):
-    result = run(builds, "flash", "--case", "t28", "--against", "broken")
+    result = run(builds, "flash", "t28", "--against", "broken")
     assert (result.returncode, result.stdout) == (3, "")
     assert result.stderr.splitlines()[-1] == "hw4: build A (broken) ended with status 1: no GPU can be used"
 
@@ -154,9 +153,7 @@ def test_a_build_whose_process_fails_is_named_with_its_last_line(builds):
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_table_of_builds_fits_the_terminal(builds, width, monkeypatch):
     monkeypatch.chdir(builds)
-    code, text = on_a_terminal(
-        width, "bench", "flash", "--cases", "t28", "--against", "there", start=("-c", start(builds))
-    )
+    code, text = on_a_terminal(width, "bench", "flash", "t28", "--against", "there", start=("-c", start(builds)))
     assert code == 0, text
     assert fits(text, width)
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import HANGS, fails, folder_is_clean, make_cases
 from slow import slow
 
-from hw4cli.benchcommand.shown import formatted
+from hw4cli.benchcommand.shown import hyperfine
 from hw4cli.errors import InputError
 from hw4cli.lab import endtoend
 from hw4cli.lab.endtoend import (
@@ -208,10 +208,10 @@ def real(tmp_path_factory):
 
 def test_the_command_measures_hw4_last_and_writes_a_record(hw4, real, tmp_path, program):
     copy = program("copy", 'cp "$1.out" "$2"').command[0]
-    options = ["--cases", "t01", "--dir", real, "--runs", 2, "--output", tmp_path / "record.json"]
-    result = hw4("bench", "--end-to-end", *options, "--program", copy, "--format", "csv", env=CPU)
+    options = ["t01", "--dir", real, "--samples", 2, "-o", tmp_path / "record.json", "-o", tmp_path / "a.csv"]
+    result = hw4("bench", *options, "--program", copy, env=CPU)
     assert result.returncode == 0, result.stderr
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
     assert [(line["program"], line["case"], line["status"]) for line in rows] == [
         (copy, "t01", "ok"),
         ("hw4", "t01", "ok"),
@@ -222,43 +222,41 @@ def test_the_command_measures_hw4_last_and_writes_a_record(hw4, real, tmp_path, 
 
 
 def test_a_wrong_program_makes_the_exit_status_1(hw4, real):
-    options = ["--cases", "t01", "--dir", real, "--runs", 1, "--program", "cp"]
-    result = hw4("bench", "--end-to-end", *options, "--cold", env=CPU)
+    options = ["t01", "--dir", real, "--samples", 1, "--program", "cp"]
+    result = hw4("bench", *options, "--cold", env=CPU)
     assert result.returncode == 1
     assert "cp on t01 wrong: output is" in result.stdout
     assert "\nt01 " in result.stdout, "hw4's own line"
 
 
 @slow
-def test_why_a_program_is_not_in_hyperfines_json_is_said_beside_it(hw4, real):
-    options = ("--cases", "t01", "--dir", real, "--runs", 1, "--program", "cp", "--format", "hyperfine")
-    result = hw4("bench", "--end-to-end", *options, env=CPU)
+def test_why_a_program_is_not_in_hyperfines_json_is_said_beside_it(hw4, real, tmp_path):
+    options = ("t01", "--dir", real, "--samples", 1, "--program", "cp", "-o", tmp_path / "a.hyperfine.json")
+    result = hw4("bench", *options, env=CPU)
     assert result.returncode == 1
-    assert [one["command"] for one in json.loads(result.stdout)["results"]] == ["hw4"]
-    assert "hw4: cp on t01 wrong: output is" in result.stderr
+    assert [one["command"] for one in json.loads((tmp_path / "a.hyperfine.json").read_text())["results"]] == ["hw4"]
+    assert "cp on t01 wrong: output is" in result.stdout
 
 
 def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
-    fails(hw4_here("bench", "--end-to-end"), 2, "--cases")
-    fails(hw4_here("bench", "--end-to-end", "--cases", "t99"), 2, "no case 't99'")
-    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--dir", tmp_path), 3, f"hw4 gen t01 --dir {tmp_path}")
-    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--program", "no-such"), 2, "no such program on PATH")
-    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--program", " "), 2, "--program is empty")
-    fails(hw4_here("bench", "--end-to-end", "--cases", "t01", "--runs", 0), 2, "--runs")
-    fails(
-        hw4_here("bench", "--end-to-end", "flash", "--cases", "t01"), 2, "a kernel's name does not go with --end-to-end"
-    )
-    fails(hw4_here("bench", "--end-to-end", "--shape", "1,2,4"), 2, "--shape does not go with --end-to-end")
-    fails(hw4_here("bench", "--cases", "t01", "--program", "cp"), 2, "--program goes only with --end-to-end")
-    fails(hw4_here("bench", "--cases", "t01", "--cold"), 2, "--cold goes only with --end-to-end")
-    fails(hw4_here("bench", "--cases", "t01", "--format", "hyperfine"), 2, "--format hyperfine is of whole programs")
+    mine = ("--program", "hw4")  # hw4 itself, which takes part without it
+    fails(hw4_here("bench", *mine), 2, "name the cases")
+    fails(hw4_here("bench", "t99", *mine), 2, "no case 't99'")
+    fails(hw4_here("bench", "t01", "--dir", tmp_path, *mine), 3, f"hw4 gen t01 --dir {tmp_path}")
+    fails(hw4_here("bench", "t01", "--program", "no-such"), 2, "no such program on PATH")
+    fails(hw4_here("bench", "t01", "--program", " "), 2, "--program is empty")
+    fails(hw4_here("bench", "t01", "--samples", 0, *mine), 2, "--samples")
+    fails(hw4_here("bench", "flash", "t01", *mine), 2, "a kernel's name does not go with --program")
+    fails(hw4_here("bench", "1,2,4", *mine), 2, "a shape does not go with --program")
+    fails(hw4_here("bench", "t01", "--cold"), 2, "--cold goes only with --program")
+    fails(hw4_here("bench", "t01", "-o", "a.hyperfine.json"), 2, ".hyperfine.json is of whole programs")
 
 
 def test_programs_have_the_json_of_hyperfine(program, folder):
     busy = program("busy", """i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cp "$1.out" "$2" """)
     programs = [busy, program("bad", "true")]
     rows, _ = run(programs, folder, runs=3)
-    found = json.loads(formatted(program_record(programs, rows, 3, cold=False), "hyperfine"))
+    found = hyperfine(program_record(programs, rows, 3, cold=False))
     (one,) = found["results"]
     assert (one["command"], one["exit_codes"], one["parameters"]) == ("busy", [0, 0, 0], {"case": "t01"})
     assert one["min"] == min(one["times"]) <= one["mean"] <= max(one["times"]) == one["max"]

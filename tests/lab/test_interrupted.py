@@ -56,8 +56,8 @@ def goes_on(self, *_):
 fakegpu.FakeGpu.compute = goes_on
 """
 COMMANDS = {
-    "tune": ("tune", "flash", "--shape", "1,16,8", "--no-keep"),
-    "bench": ("bench", "flash", "--shape", "1,16,8"),
+    "tune": ("tune", "flash", "1,16,8", "--no-keep"),
+    "bench": ("bench", "flash", "1,16,8"),
     "selftest": ("selftest", "--kernel", "flash", "--minutes", "1"),
 }
 
@@ -177,5 +177,5 @@ def profiling(folder, before=""):
         (folder / name).chmod(0o755)
     path = folder / "child"
     env = {"PATH": f"{folder}:{os.environ['PATH']}", "CHILD": str(path), "CUDA_VISIBLE_DEVICES": "0"}
-    process = start(("profile", "flash", "--shape", "1,128,64"), before, **env)
+    process = start(("profile", "flash", "1,128,64"), before, **env)
     return process, lambda: path.exists() and path.read_text().strip()

@@ -22,7 +22,7 @@ def records(tmp_path, calls):
     """Record -> the options of `hw4 bench` as click understands them."""
     asked = [call[3:] for call in calls if call[:3] == ["-m", "hw4cli", "bench"]]
     found = (bench.make_context("bench", words).params for words in asked)
-    return {options["output"].name.removesuffix(".json"): options for options in found}
+    return {options["outputs"][0].name.removesuffix(".json"): options for options in found}
 
 
 def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(tmp_path):
@@ -30,9 +30,9 @@ def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(
     assert result.returncode == 0, result.stderr
     asked = records(tmp_path, calls)
     assert {"h200-split", "h200-flash", "h200-ladder", "h200-tiles"} <= {*asked}
-    assert {"split", "split8", "exact", "flash"} == {*asked["h200-split"]["kernels"]}
-    assert [case.name for case in suite.select([asked["h200-flash"]["cases"]])][-1] == "t30"
-    assert asked["h200-ladder"]["kernels"] == ("all",)
+    assert {"split", "split8", "exact", "flash"} == {*asked["h200-split"]["what"].kernels}
+    assert [case.name for case in suite.select([asked["h200-flash"]["what"].cases])][-1] == "t30"
+    assert asked["h200-ladder"]["what"].kernels == ("all",)
     assert [call[1] for call in calls if call[1] != "hw4cli"] == ["benchmarks.without_warpgroups"]
     assert not {"h200-thirty", "h200-heads", "h200-end-to-end"} & {*asked}
     _, calls = run_script("files.sh", tmp_path, "h200", WHAT="thirty heads")
@@ -42,20 +42,20 @@ def test_the_script_asks_for_every_record_of_files_and_more_only_by_their_names(
 def test_the_scripts_ask_for_tuning_and_for_every_kernel_over_n(tmp_path):
     _, calls = run_script("files.sh", tmp_path, "h100", WHAT="tuned tuned-full tuned-flash")
     asked = [tune.make_context("tune", call[3:]).params for call in calls]
-    outputs = [options["output"].relative_to(tmp_path).as_posix() for options in asked]
+    outputs = [options["outputs"][0].relative_to(tmp_path).as_posix() for options in asked]
     assert outputs == ["tuned/h100.json", "tuned/h100-full.json", "tuned/h100-flash.json"]
     assert (tmp_path / "tuned").is_dir()
     assert all(options["no_keep"] for options in asked)
     quick, full, flash = asked
-    assert (quick["quick"], quick["kernels"], len(suite.select([quick["cases"]]))) == (True, (), 30)
-    assert (full["quick"], flash["kernels"], flash["cases"]) == (False, ("flash",), "t28")
+    assert (quick["quick"], quick["what"].kernels, len(suite.select([quick["what"].cases]))) == (True, (), 30)
+    assert (full["quick"], flash["what"].kernels, flash["what"].cases) == (False, ("flash",), "t28")
     result, calls = run_script("figures.sh", tmp_path, "h100")
     assert result.returncode == 0, result.stderr
     asked = records(tmp_path, calls)
     for d in (32, 64):
         both = [options for name, options in asked.items() if name.endswith((f"d{d}", f"d{d}-causal", "paper"))]
-        assert {kernel for options in both for kernel in options["kernels"]} == {*VARIANTS}
-    lengths = {shape.N for options in asked.values() for shape in options["shapes"]}
+        assert {kernel for options in both for kernel in options["what"].kernels} == {*VARIANTS}
+    lengths = {shape.N for options in asked.values() for shape in options["what"].shapes}
     assert lengths == {128 << n for n in range(9)}
     assert all(options["causal"] == name.endswith("-causal") for name, options in asked.items())
     assert asked["h100-energy"]["sustained"]
@@ -74,9 +74,9 @@ def test_every_rung_and_a_homework_are_profiled_in_one_call(tmp_path):
     generated, profiled = (call[2:] for call in calls)
     assert generated == ["gen", "t20", "--no-answers"]
     options = profile.make_context("profile", profiled[1:]).params
-    assert {*options["kernels"]} == {*VARIANTS} - {"float64"}
-    assert (options["programs"], options["case"]) == (("./student", "./student-padded"), "t20")
-    assert options["output"] == tmp_path / "h200-assignment.json"
+    assert {*options["what"].kernels} == {*VARIANTS} - {"float64"}
+    assert (options["programs"], options["what"].cases) == (("./student", "./student-padded"), "t20")
+    assert options["outputs"] == (tmp_path / "h200-assignment.json",)
     assert options["sets"][0] == "assignment"
 
 

@@ -90,7 +90,7 @@ def test_a_wrong_answer_is_found_and_the_command_repeats_it(fault, capsys):
     number = next(
         n for n in range(300) if draw(1, n, "cpu").shape.flops < 5e8 and run_case(draw(1, n, "cpu"), CpuBackend()).wrong
     )
-    assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--case", str(number)]) == 1
+    assert run_command(["selftest", "--device", "cpu", "--seed", "1", "--number", str(number)]) == 1
     printed = capsys.readouterr().out
     assert WORDS.get(fault, " off by ") in printed
     wrong, command = (line.strip() for line in printed.splitlines() if "wrong: " in line or "hw4 selftest" in line)
@@ -194,7 +194,7 @@ def test_json_holds_the_whole_summary(hw4):
 
 def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setattr(CpuBackend, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
-    assert run_command(["selftest", "--device", "cpu", "--case", "0", "--json"]) == 1
+    assert run_command(["selftest", "--device", "cpu", "--number", "0", "--json"]) == 1
     (wrong,) = json.loads(capsys.readouterr().out)["wrong"]
     case = draw(0, 0, "cpu")
     assert wrong.pop("reason").startswith("1 element off by nan")
@@ -207,7 +207,7 @@ def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
     assert run_command(["selftest", "--device", "cpu", "--minutes", "0.001", "--kernel", "float32"]) == 1
     out, err = capsys.readouterr()
     first, last = err.splitlines()[1], out.splitlines()[-1]
-    assert first == "wrong: hw4 selftest --seed 0 --case 0 --kernel float32 --device cpu"
+    assert first == "wrong: hw4 selftest --seed 0 NUMBER --device cpu"
     assert first.removeprefix("wrong: ") in out
     assert last.startswith(f"{counted(out.count('wrong: '), 'case')}, {out.count('wrong: ')} wrong (seed 0")
 
@@ -230,7 +230,7 @@ def test_without_a_gpu_it_says_so(hw4):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--case", 1, "--minutes", 2], "--minutes does not go with --case"),
+        (["--number", 1, "--minutes", 2], "--minutes does not go with --case"),
         (["--minutes", "nan"], "nan is not a number"),
         (["--device", "cpu", "--kernel", "flash"], "--device cpu has no kernel 'flash'"),
         (["--kernel", "float32"], "--device cuda has no kernel 'float32'"),

@@ -1,6 +1,5 @@
 """`hw4 tune`: what cannot start is left out, what is wrong or slow drops out, what is surely faster is kept."""
 
-import csv
 import json
 import os
 import re
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import fakegpu
 import pytest
-from helpers import ROOT, hw4_env
+from helpers import ROOT, csv_rows, hw4_env
 from slow import slow
 
 import hw4cli.lab.tune
@@ -131,10 +130,10 @@ def test_a_kernel_whose_bound_depends_on_the_tile_is_never_kept():
     )
 
 
-def test_a_case_is_named_as_it_is_to_explain_and_profile(hw4):
-    result = hw4("tune", "smallbr", "--case", "t01", "--gpu", "9.0", "--tile", "4x32", "--format", "csv")
+def test_a_case_is_named_as_it_is_to_explain_and_profile(hw4, tmp_path):
+    result = hw4("tune", "smallbr", "t01", "--gpu", "9.0", "--tile", "4x32", "-o", tmp_path / "a.csv")
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[1].startswith("t01,smallbr,4x32,")
+    assert (tmp_path / "a.csv").read_text().splitlines()[1].startswith("t01,smallbr,4x32,")
 
 
 def test_a_wrong_candidate_is_refused_and_not_timed():
@@ -149,7 +148,7 @@ def test_quick_takes_five_samples_of_each():
 
 
 def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
-    result = on_a_fake_gpu(tmp_path, "tune", "--shape", "1,16,8", "--output", tmp_path / "a.json")
+    result = on_a_fake_gpu(tmp_path, "tune", "1,16,8", "--output", tmp_path / "a.json")
     assert result.returncode == 0, result.stderr
     assert "split 128x128" in result.stdout
     assert "flash 256x16 and 2 others: does not compile: flash.cu:1: too large" in result.stdout
@@ -167,7 +166,7 @@ def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
 
 def test_of_tuning_that_is_cut_off_the_file_has_what_came_to_its_end(tmp_path):
     file = tmp_path / "a.json"
-    options = ("flash", "--quick", "--shape", "1,16,8", "--shape", "1,32,8", "--output", file)
+    options = ("flash", "--quick", "1,16,8", "1,32,8", "--output", file)
     result = on_a_fake_gpu(tmp_path, "tune", *options, before=NO_MEMORY)
     assert (result.returncode, result.stderr.splitlines()[-1]) == (3, "hw4: no memory")
     assert [one["case"] for one in json.loads(file.read_text())["workloads"]] == ["1x16x8"]
@@ -212,26 +211,23 @@ def test_what_was_tuned_is_written_as_the_formatter_has_it_however_long_a_line_g
 
 @pytest.mark.parametrize("options", [["flash"], ["--no-keep"], ["float4"]])
 def test_what_does_not_compare_all_kernels_of_auto_is_not_kept(tmp_path, options):
-    result = on_a_fake_gpu(tmp_path, "tune", *options, "--quick", "--shape", "1,16,8")
+    result = on_a_fake_gpu(tmp_path, "tune", *options, "--quick", "1,16,8")
     assert result.returncode == 0, result.stderr
     assert not Path(tmp_path, "hw4").exists()
 
 
-def test_without_a_gpu_what_could_start_is_listed_and_what_could_not_with_the_reason(hw4):
-    options = ("smallbr", "--shape", "1,128,64", "--gpu", "9.0")
-    rows = [
-        *csv.DictReader(
-            hw4("tune", *options, "--tile", "4x32", "--tile", "64x32", "--format", "csv").stdout.splitlines()
-        )
-    ]
+def test_without_a_gpu_what_could_start_is_listed_and_what_could_not_with_the_reason(hw4, tmp_path):
+    options = ("smallbr", "1,128,64", "--gpu", "9.0")
+    assert hw4("tune", *options, "--tile", "4x32", "--tile", "64x32", "-o", tmp_path / "a.csv").returncode == 0
+    rows = csv_rows(tmp_path / "a.csv")
     assert [(row["tile"], row["status"]) for row in rows] == [("4x32", "fits"), ("64x32", "refused")]
     assert "would need 2048 threads a block" in rows[1]["reason"]
     assert int(rows[0]["registers"]) > 0
 
 
-def test_all_tiles_of_the_counter_example_compile(hw4):
-    result = hw4("tune", "smallbr", "--shape", "1,128,64", "--gpu", "9.0", "--format", "csv")
-    rows = [*csv.DictReader(result.stdout.splitlines())]
+def test_all_tiles_of_the_counter_example_compile(hw4, tmp_path):
+    assert hw4("tune", "smallbr", "1,128,64", "--gpu", "9.0", "-o", tmp_path / "a.csv").returncode == 0
+    rows = csv_rows(tmp_path / "a.csv")
     assert {(row["tile"], row["status"]) for row in rows} == {(f"{BR}x32", "fits") for BR in (1, 2, 4, 8, 16, 32)}
 
 
@@ -244,9 +240,9 @@ def test_a_preset_has_the_tiles_of_its_document(hw4):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["flash"], "name the cases"),
-        (["--cases", "t01", "--tile", "big"], "is not a tile"),
-        (["--cases", "t01", "--tile", "64x32", "--preset", "report"], "give one of them"),
+        (["flash"], "name a case"),
+        (["t01", "--tile", "big"], "is not a tile"),
+        (["t01", "--tile", "64x32", "--preset", "report"], "give one of them"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):

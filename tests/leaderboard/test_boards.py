@@ -136,7 +136,7 @@ def test_a_damaged_line_is_counted_and_the_others_are_shown(hw4_here, tmp_path, 
     append(tmp_path, entry("ben", 11))
     found = read(tmp_path)
     assert ([one.user for one in found.entries], found.damaged) == (["ann", "ben"], [2, 3])
-    result = hw4_here("leaderboard", "show", "--dir", tmp_path)
+    result = hw4_here("leaderboard", "--board", tmp_path)
     assert result.returncode == 3
     assert "damaged in lines 2, 3" in result.stderr
     assert "ben" in result.stdout
@@ -159,7 +159,7 @@ def folder(tmp_path):
 
 
 def test_the_boards_are_shown_with_times_errors_dates_and_who_leads(hw4_here, folder):
-    result = hw4_here("leaderboard", "show", "--dir", folder)
+    result = hw4_here("leaderboard", "--board", folder)
     assert result.returncode == 0, result.stderr
     board = result.stdout.split("\n\n")[2].splitlines()
     assert board[0] == "t28 (4, 16384, 64) float32, NVIDIA H200"
@@ -168,19 +168,19 @@ def test_the_boards_are_shown_with_times_errors_dates_and_who_leads(hw4_here, fo
     assert board[3].endswith("2026-05-02 12:00 UTC")
     assert "cid" not in result.stdout
     assert "source: a public GPU leaderboard" in result.stdout
-    best = hw4_here("leaderboard", "show", "--dir", folder, "--gpu", "h200", "--best-per-user").stdout
+    best = hw4_here("leaderboard", "--board", folder, "--gpu", "h200", "--best-per-user").stdout
     assert "12.000" not in best and "13.617" not in best and "ann" in best
 
 
 def test_a_users_history_holds_what_was_wrong_too(hw4_here, folder):
-    lines = hw4_here("leaderboard", "show", "--dir", folder, "--user", "ann").stdout.splitlines()
+    lines = hw4_here("leaderboard", "--board", folder, "--user", "ann").stdout.splitlines()
     assert lines[0] == "ann, 3 submissions"
     assert [line.split()[0] for line in lines[2:]] == ["2026-05-01", "2026-05-03", "2026-05-05"]
-    assert "wrong, test: 8 of 16" in hw4_here("leaderboard", "show", "--dir", folder, "--user", "cid").stdout
+    assert "wrong, test: 8 of 16" in hw4_here("leaderboard", "--board", folder, "--user", "cid").stdout
 
 
 def test_json_holds_boards_and_entries(hw4_here, folder):
-    found = json.loads(hw4_here("leaderboard", "show", "--dir", folder, "--case", "t28", "--json").stdout)
+    found = json.loads(hw4_here("leaderboard", "--board", folder, "t28", "--json").stdout)
     h100, h200 = found["boards"]
     assert [(place["rank"], place["tied"]) for place in h200["places"]] == [(1, True), (1, True), (3, False)]
     assert h100["title"].endswith("H100 80GB HBM3")
@@ -188,17 +188,17 @@ def test_json_holds_boards_and_entries(hw4_here, folder):
 
 
 def test_wrong_questions_are_one_sentence(hw4_here, folder, tmp_path):
-    show = ("leaderboard", "show", "--dir", folder)
-    fails(hw4_here("leaderboard", "show", "--dir", tmp_path / "none"), 2, "holds no leaderboard", "leaderboard run")
+    show = ("leaderboard", "--board", folder)
+    fails(hw4_here("leaderboard", "--board", tmp_path / "none"), 2, "holds no leaderboard", "hw4 leaderboard")
     fails(hw4_here(*show, "--user", "dan"), 2, "no submission of 'dan'")
     fails(hw4_here(*show, "--gpu", "mi300"), 2, "no board like that")
-    fails(hw4_here(*show, "--case", "t01"), 2, "no board like that")
-    fails(hw4_here(*show, "--html", tmp_path / "no" / "page.html"), 2, "does not exist")
+    fails(hw4_here(*show, "t01"), 2, "no board like that")
+    fails(hw4_here(*show, "-o", tmp_path / "no" / "page.html"), 2, "does not exist")
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_boards_fit_a_terminal_and_have_bars(folder, width):
-    code, text = on_a_terminal(width, "leaderboard", "show", "--dir", folder, env={"PYTHONUTF8": "1"})
+    code, text = on_a_terminal(width, "leaderboard", "--board", folder, env={"PYTHONUTF8": "1"})
     assert code == 0
     assert fits(text, width), text
     board = text.partition("ben leads since")[2].partition("\n\n")[0]

@@ -35,7 +35,7 @@ def test_one_line_stops_no_board(hw4_here, tmp_path, change):
     with (tmp_path / NAME).open("a") as file:
         file.write(json.dumps({**line, "user": "mallory", **change}) + "\n")
     append(tmp_path, entry("ben", 11))
-    result = hw4_here("leaderboard", "show", "--dir", tmp_path, "--html", tmp_path / "page.html")
+    result = hw4_here("leaderboard", "--board", tmp_path, "-o", tmp_path / "page.html")
     assert result.returncode == 3, result.stderr
     assert all(user in result.stdout for user in ("ann", "ben")) and "mallory" not in result.stdout
     assert f"{NAME} is" in result.stderr and "in line 2: what stood there is not shown" in result.stderr
@@ -45,7 +45,7 @@ def test_one_line_stops_no_board(hw4_here, tmp_path, change):
 def test_the_shortest_and_the_longest_time_share_a_page(hw4_here, tmp_path):
     for ms in (SHORTEST, LONGEST, 1.0, 1e300):
         append(tmp_path, entry(ms=ms, spread=0))
-    result = hw4_here("leaderboard", "show", "--dir", tmp_path, "--html", tmp_path / "page.html")
+    result = hw4_here("leaderboard", "--board", tmp_path, "-o", tmp_path / "page.html")
     assert (result.returncode, read(tmp_path).damaged) == (3, [4])
     assert len(read(tmp_path).entries) == 3
 
@@ -53,7 +53,7 @@ def test_the_shortest_and_the_longest_time_share_a_page(hw4_here, tmp_path):
 def test_a_time_zone_that_no_place_has_is_utc(tmp_path):
     append(tmp_path, entry())
     page = tmp_path / "page.html"
-    result = run_hw4("leaderboard", "show", "--dir", tmp_path, "--html", page, env={"TZ": "UTC+99"})
+    result = run_hw4("leaderboard", "--board", tmp_path, "-o", page, env={"TZ": "UTC+99"})
     assert result.returncode == 0, result.stderr
     assert "UTC</time>" in page.read_text()
 

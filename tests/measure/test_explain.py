@@ -1,12 +1,11 @@
 """`hw4 explain`: launches, traffic and limits without a GPU."""
 
-import csv
 import json
 import re
 from dataclasses import replace
 
 import pytest
-from helpers import HANGS, fits, on_a_terminal
+from helpers import HANGS, csv_rows, fits, on_a_terminal
 from slow import slow
 
 from hw4cli.compute.plan import AMD_DEVICES
@@ -33,7 +32,7 @@ def rows(result):
 
 
 def test_flash_is_explained_on_an_h100_as_it_was_measured_there(hw4):
-    main, combine = rows(hw4("explain", "flash", "--case", "t28", "--gpu", "H100", "--format", "json"))
+    main, combine = rows(hw4("explain", "flash", "t28", "--gpu", "H100", "--json"))
     assert (main["launch"], main["grid"], main["threads"], main["tile"]) == ("flash", 2048, 128, "128x32")
     assert main["registers"] == 168
     assert main["spilled_bytes"] == 0
@@ -48,7 +47,7 @@ def test_flash_is_explained_on_an_h100_as_it_was_measured_there(hw4):
 
 
 def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
-    result = hw4("explain", "split", "--case", "t28", "--gpu", "H100")
+    result = hw4("explain", "split", "t28", "--gpu", "H100")
     assert result.returncode == 0, result.stderr
     assert re.search(r"^tile \d+x\d+ \(rows x keys\)", result.stdout, re.MULTILINE)
     assert "gives 48x48 for M = 48 KB" in result.stdout
@@ -58,42 +57,42 @@ def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
 
 
 def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
-    few = rows(hw4("explain", "float64", "--case", "t28", "--gpu", "GTX 1080", "--format", "json"))[0]
+    few = rows(hw4("explain", "float64", "t28", "--gpu", "GTX 1080", "--json"))[0]
     flops = 1.5 * Shape(4, 16384, 64).flops  # QK^T is computed twice
     assert (few["roof"], few["dfma_flops"], few["ffma_flops"]) == ("DFMA", flops, 0)
     assert few["least_seconds"]["DFMA"] == pytest.approx(flops / 277.3e9, rel=1e-3)
-    many = rows(hw4("explain", "float64", "--case", "t28", "--gpu", "H100", "--format", "json"))[0]
+    many = rows(hw4("explain", "float64", "t28", "--gpu", "H100", "--json"))[0]
     assert many["roof"] == "shared memory"
-    assert "412.3  DFMA" in hw4("explain", "float64", "--case", "t28").stdout
+    assert "412.3  DFMA" in hw4("explain", "float64", "t28").stdout
 
 
 @slow
-def test_all_is_the_whole_ladder(hw4):
-    found = rows(hw4("explain", "all", "--shape", "1,128,64", "--gpu", "H100", "--format", "json"))
+def test_all_is_the_whole_ladder(hw4, tmp_path):
+    found = rows(hw4("explain", "all", "1,128,64", "--gpu", "H100", "--json"))
     assert [*dict.fromkeys(row["kernel"] for row in found)] == [*VARIANTS]
-    result = hw4("explain", "all", "--shape", "1,128,64", "--gpu", "GTX 1080", "--format", "csv")
+    result = hw4("explain", "all", "1,128,64", "--gpu", "GTX 1080", "-o", tmp_path / "a.csv")
     assert (result.returncode, len(result.stderr.splitlines())) == (0, 4), result.stderr  # as of bench and profile
-    assert "flash" in {row["kernel"] for row in csv.DictReader(result.stdout.splitlines())}
-    assert hw4("explain", "all", "split", "--shape", "1,128,64", "--gpu", "GTX 1080").returncode == 3
+    assert "flash" in {row["kernel"] for row in csv_rows(tmp_path / "a.csv")}
+    assert hw4("explain", "all", "split", "1,128,64", "--gpu", "GTX 1080").returncode == 3
 
 
 def test_it_fits_a_terminal_of_60_columns(hw4):
-    code, shown = on_a_terminal(60, "explain", "flash", "naive", "--shape", "2,1000,64", "--causal", "--gpu", "7.5")
+    code, shown = on_a_terminal(60, "explain", "flash", "naive", "2,1000,64", "--causal", "--gpu", "7.5")
     assert code == 0, shown
     assert "causal" in shown
     assert fits(shown, 60), shown
 
 
-def test_csv_has_a_line_for_each_launch(hw4):
-    result = hw4("explain", "naive", "flash", "--case", "t28", "--format", "csv")
-    assert [row["launch"] for row in csv.DictReader(result.stdout.splitlines())] == [
+def test_csv_has_a_line_for_each_launch(hw4, tmp_path):
+    hw4("explain", "naive", "flash", "t28", "-o", tmp_path / "a.csv")
+    assert [row["launch"] for row in csv_rows(tmp_path / "a.csv")] == [
         *("naive_scores", "naive_softmax", "naive_values"),
         *("flash", "flash_combine"),
     ]
 
 
 def test_the_last_wave_is_what_is_left_of_the_blocks_and_full_where_nothing_is(hw4):
-    found = hw4("explain", "flash", "split", "--case", "t28", "--gpu", "H200", "--format", "json")
+    found = hw4("explain", "flash", "split", "t28", "--gpu", "H200", "--json")
     waves = {row["launch"]: (row["grid"], row["blocks"], row["waves"], row["last_wave"]) for row in rows(found)}
     assert waves["split"] == (132, 1, 1.0, 1.0)
     grid, blocks, *shown = waves["flash"]
@@ -102,7 +101,7 @@ def test_the_last_wave_is_what_is_left_of_the_blocks_and_full_where_nothing_is(h
 
 @slow
 def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
-    shown = hw4("explain", "flash", "fp16qk", "split8", "--shape", "4,12288,64", "--gpu", "H200").stdout
+    shown = hw4("explain", "flash", "fp16qk", "split8", "4,12288,64", "--gpu", "H200").stdout
     lines = [line for line in shown.splitlines() if re.match(r"(flash|fp16qk|split8) .* (FFMA|tensor)", line)]
     gflop = 4 * 4 * 12288**2 * 64 / 1e9
     assert [f" {gflop:.1f}  FFMA " in lines[0], f" {gflop:.1f}  tensor, FFMA " in lines[1]] == [True, True], lines
@@ -110,9 +109,9 @@ def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
 
 
 def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path):
-    source = hw4("new-kernel", "mine", "--from", "shared", "--dir", tmp_path)
+    source = hw4("new-kernel", tmp_path / "mine", "--from", "shared")
     assert source.returncode == 0, source.stderr
-    (row,) = rows(hw4("explain", tmp_path / "mine.cu", "--shape", "4,256,64", "--gpu", "8.0", "--format", "json"))
+    (row,) = rows(hw4("explain", tmp_path / "mine.cu", "4,256,64", "--gpu", "8.0", "--json"))
     assert row["launch"] == "mine"
     assert row["registers"] > 0
     assert row["dram_read_bytes"] == 3 * 4 * 4 * 256 * 64
@@ -120,7 +119,7 @@ def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path
 
 
 def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4):
-    result = hw4("explain", "split", "flash", "--case", "t01", "--gpu", "T4")
+    result = hw4("explain", "split", "flash", "t01", "--gpu", "T4")
     assert result.returncode == 3
     assert "kernel split needs compute capability 8.0" in result.stderr
     assert "flash on (B, N, d)" in result.stdout
@@ -129,11 +128,11 @@ def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--gpu", "H100"], "give one case"),
-        (["--case", "t01", "--shape", "1,128,32"], "give one case"),
-        (["--case", "t01-t03"], "--case takes one case, and t01-t03 are 3"),
-        (["--case", "t01", "--gpu", "TNT2"], "there is no GPU 'TNT2' in the list"),
-        (["--case", "t01", "--gpu", ""], "there is no GPU '' in the list"),
+        (["--gpu", "H100"], "name a case"),
+        (["t01", "1,128,32"], "one case or shape is needed, and these are 2"),
+        (["t01-t03"], "one case or shape is needed, and these are 3"),
+        (["t01", "--gpu", "TNT2"], "there is no GPU 'TNT2' in the list"),
+        (["t01", "--gpu", ""], "there is no GPU '' in the list"),
     ],
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
@@ -144,7 +143,7 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
 
 
 def test_more_blocks_than_can_be_counted_soon_are_refused(hw4):
-    result = hw4("explain", "flash", "naive", "--shape", "1,2147483647,128", "--gpu", "H100", timeout=HANGS)
+    result = hw4("explain", "flash", "naive", "1,2147483647,128", "--gpu", "H100", timeout=HANGS)
     assert result.returncode == 3
     assert "has more than 1,048,576 blocks in a batch: give a shorter sequence" in result.stderr
 
@@ -153,10 +152,10 @@ def test_roofs_that_were_measured_on_a_gpu_replace_those_of_its_data_sheet(hw4):
     path = path_of("H100")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"kind": "roofs", "machine": {"gpu": "H100"}, "rates": {"FFMA": 50.0}}))
-    result = hw4("explain", "flash", "--case", "t28", "--gpu", "H100")
+    result = hw4("explain", "flash", "t28", "--gpu", "H100")
     assert result.stdout.splitlines()[-1].startswith("nearest limit: FFMA, at least 5.498 ms at 50 TFLOP/s (measured)")
     path.write_text("{")
-    assert "(data sheet)" in hw4("explain", "flash", "--case", "t28", "--gpu", "H100").stdout
+    assert "(data sheet)" in hw4("explain", "flash", "t28", "--gpu", "H100").stdout
 
 
 def test_the_assignments_formula_for_48_kb():
@@ -181,7 +180,7 @@ def test_an_unknown_gpu_is_taken_for_one_of_its_compute_capability_with_its_own_
 
 
 def test_amds_gpus_are_explained_too(hw4, no_gpu):
-    result = hw4("explain", "flash", "--case", "t28", "--gpu", "mi210")
+    result = hw4("explain", "flash", "t28", "--gpu", "mi210")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("flash on (B, N, d) = (4, 16384, 64): MI210, gfx90a, 104 multiprocessors")
     assert re.search(r"FFMA +45.26 TFLOP/s +6.07", result.stdout)
@@ -190,6 +189,6 @@ def test_amds_gpus_are_explained_too(hw4, no_gpu):
 
 
 def test_few_blocks_reach_the_rates_of_as_many_multiprocessors(hw4):
-    text = hw4("explain", "paper", "--case", "t28", "--gpu", "H200").stdout
+    text = hw4("explain", "paper", "t28", "--gpu", "H200").stdout
     assert "nearest limit: shared memory, at least 996.2 ms" in text  # 33 times as long as on all of them
     assert text.rstrip().endswith("paper has blocks for 4 of 132 multiprocessors alone")

@@ -1,6 +1,5 @@
 """`hw4 profile` of kernels and of programs in one table, by an ncu that answers each as it was recorded."""
 
-import csv
 import json
 import re
 
@@ -30,7 +29,7 @@ def programs(tools, folder, tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     monkeypatch.chdir(tmp_path)
     tools(ncu=RECORDED, others={"/first": STUDENTS, "/second": STUDENTS.replace("attention", "mine")})
-    return ("--program", "./first", "--program", "./second", "--case", "t01", "--dir", folder)
+    return ("--program", "./first", "--program", "./second", "t01", "--dir", folder)
 
 
 def cells(line):
@@ -60,7 +59,7 @@ def test_where_launches_are_more_than_metrics_each_is_a_line(hw4, programs):
 
 
 def test_the_model_is_beside_hw4s_launches_alone_though_a_program_has_one_of_that_name(hw4, programs):
-    record = json.loads(hw4("profile", "flash", "split", *programs, "--format", "json").stdout)
+    record = json.loads(hw4("profile", "flash", "split", *programs, "--json").stdout)
     ratios = {
         (one["program"], one["kernel"]): any(metric["ratio"] for metric in one["metrics"]) for one in record["launches"]
     }
@@ -75,11 +74,12 @@ def test_each_program_has_its_sentence_and_hw4s_kernels_have_one(hw4, programs):
     assert begins == ["flash", "./first: attention<64>", "./second: mine<64>"]
 
 
-def test_nvprofs_form_and_csv_say_whose_a_kernel_is(hw4, programs):
-    shown = hw4("profile", "flash", *programs, "--format", "nvprof").stdout
+def test_nvprofs_form_and_records_say_whose_a_kernel_is(hw4, programs, tmp_path):
+    assert hw4("profile", "flash", *programs, "-o", tmp_path / "a.nvprof").returncode == 0
+    shown = (tmp_path / "a.nvprof").read_text()
     assert "    Kernel: flash\n" in shown
     assert "    Kernel: ./first: split\n" in shown
-    rows = list(csv.DictReader(hw4("profile", "flash", *programs, "--format", "csv").stdout.splitlines()))
+    rows = json.loads(hw4("profile", "flash", *programs, "--json").stdout)["launches"]
     assert {(row["program"], row["kernel"]) for row in rows} >= {("", "flash"), ("./second", "mine<64>")}
 
 
@@ -101,23 +101,23 @@ def test_all_is_the_ladder_as_far_as_the_gpu_starts_it(hw4, programs, tools):
     table = '"Device","Kernel","Invocations","Metric Name","Metric Description","Min","Max","Avg"\n'
     row = '"NVIDIA GeForce GTX 1080 (0)","flash",1,"achieved_occupancy","Achieved Occupancy",0.1,0.1,0.1\n'
     tools(gpu="NVIDIA GeForce GTX 1080, 6.1", nvprof=table + row)
-    result = hw4("profile", "all", "--case", "t01")
+    result = hw4("profile", "all", "t01")
     assert (result.returncode, result.stdout.startswith("naive, paper, global, rowthread, smallbr, shared, warp")) == (
         0,
         True,
     )
     assert "hw4: kernel split needs compute capability 8.0, this GPU has 6.1" in result.stderr.splitlines()
-    result = hw4("profile", "split", "--case", "t01")
+    result = hw4("profile", "split", "t01")
     assert (result.returncode, len(result.stderr.splitlines())) == (3, 1)
 
 
-def test_a_table_of_one_process_alone_is_kept_by_log_and_goes_over_lengths(hw4, programs):
+def test_a_table_of_one_process_alone_is_kept_and_goes_over_lengths(hw4, programs):
     for words, options in (
-        ("--log takes what is profiled at once", ("flash", *programs, "--log", "x")),
-        ("--log takes what is profiled at once", (*programs, "--log", "x")),
+        (".csv takes what is profiled at once", ("flash", *programs, "-o", "x.csv")),
+        (".csv takes what is profiled at once", (*programs, "-o", "x.csv")),
         ("go with kernels alone", ("flash", *programs, "--sweep", "128,256")),
-        ("--case takes one case", ("flash", *programs[:4], "--case", "t01-t02")),
-        ("give one case", ("flash", *programs[:4])),
+        ("one case or shape is needed", ("flash", *programs[:4], "t01-t02")),
+        ("name a case", ("flash", *programs[:4])),
     ):
         result = hw4("profile", *options)
         assert (result.returncode, len(result.stderr.splitlines())) == (2, 1), result.stderr
@@ -138,7 +138,7 @@ def test_on_amds_gpus_hw4_is_profiled_as_a_program(hw4_here, tools, programs, mo
     tools(gpu="")
     (tmp_path / "bin/nvidia-smi").unlink()
     monkeypatch.setattr("hw4cli.measure.profilers.AMD_FILE", tmp_path)
-    result = hw4_here("profile", "flash", "--case", "t01")
+    result = hw4_here("profile", "flash", "t01")
     assert (result.returncode, result.stderr.count("\n")) == (3, 1)
     assert "profile hw4 as a program" in result.stderr
     assert "rocprofv3 is not on PATH" in hw4_here("profile", *programs).stderr

@@ -1,6 +1,5 @@
-"""`hw4 roofs` and what goes by its record; the kernels compile for every GPU."""
+"""`hw4 bench roofs` and what goes by its record; the kernels compile for every GPU."""
 
-import csv
 import json
 import math
 import os
@@ -8,7 +7,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, csv_rows
 from slow import quick_of_each, slow
 
 from hw4cli.compute.plan import DEVICES
@@ -141,38 +140,39 @@ def test_a_part_of_a_gpu_and_a_damaged_record_stand_for_no_model():
 def test_the_roofs_of_a_gpu_are_those_of_its_model_in_explain_too(hw4):
     keep(json.loads(RECORD.read_text()))
     for name in ("H100", "9.0", "NVIDIA H100 80GB HBM3"):
-        assert hw4("roofs", "--gpu", name).stdout.startswith("NVIDIA H100 80GB HBM3, measured\n"), name
-        assert "measured" in hw4("explain", "flash", "--case", "t28", "--gpu", name).stdout, name
-    assert "data sheet" in hw4("explain", "flash", "--case", "t28", "--gpu", "H100 PCIe").stdout
+        assert hw4("explain", "roofs", "--gpu", name).stdout.startswith("NVIDIA H100 80GB HBM3, measured\n"), name
+        assert "measured" in hw4("explain", "flash", "t28", "--gpu", name).stdout, name
+    assert "data sheet" in hw4("explain", "flash", "t28", "--gpu", "H100 PCIe").stdout
 
 
-def test_what_is_known_of_a_gpu_is_shown_without_one(hw4):
-    result = hw4("roofs", "--gpu", "T4")
+def test_what_is_known_of_a_gpu_is_shown_without_one(hw4, tmp_path):
+    result = hw4("explain", "roofs", "--gpu", "T4")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("T4, data sheet\n")
-    rows = [*csv.DictReader(hw4("roofs", "--gpu", "T4", "--format", "csv").stdout.splitlines())]
+    assert hw4("explain", "roofs", "--gpu", "T4", "-o", tmp_path / "a.csv").returncode == 0
+    rows = csv_rows(tmp_path / "a.csv")
     assert {row["roof"]: (row["rate"], row["unit"]) for row in rows}["DRAM"] == ("320", "GB/s")
-    assert json.loads(hw4("roofs", "--gpu", "7.5", "--format", "json").stdout)["rates"]["tensor cores"] == 65
+    assert json.loads(hw4("explain", "roofs", "--gpu", "7.5", "--json").stdout)["rates"]["tensor cores"] == 65
 
 
 @pytest.mark.parametrize("capability", [None, 7.5, "x.y", "", "9" * 9])
 def test_a_record_with_an_odd_compute_capability_is_shown(hw4, capability):
     machine = {"gpu": "T4"} if capability is None else {"gpu": "T4", "compute_capability": capability}
     keep({"kind": "roofs", "machine": machine, "rates": {"FFMA": 8.0}})
-    result = hw4("roofs", "--gpu", "T4")
+    result = hw4("explain", "roofs", "--gpu", "T4")
     assert (result.returncode, result.stderr) == (0, "")
     assert re.search(r"^FFMA +8 +TFLOP/s +98%$", result.stdout, re.MULTILINE)
 
 
 def test_without_a_gpu_nothing_is_measured_and_the_reason_is_said(hw4, tmp_path):
-    result = hw4("roofs")
+    result = hw4("bench", "roofs")
     assert result.returncode == 3
     assert result.stderr.startswith("hw4: no GPU can be used")
-    result = hw4("roofs", "--gpu", "T4", "--output", tmp_path / "a")
+    result = hw4("bench", "roofs", "-o", tmp_path / "a")
     assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
 
 
 def test_an_empty_name_is_no_gpu(hw4):
-    result = hw4("roofs", "--gpu", "")
+    result = hw4("explain", "roofs", "--gpu", "")
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert "there is no GPU '' in the list" in result.stderr

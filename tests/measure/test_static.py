@@ -1,6 +1,5 @@
 """What is known of programs where counters are closed: by cuobjdump, whose answer was recorded, and by a real one."""
 
-import csv
 import json
 import shutil
 import subprocess
@@ -51,13 +50,13 @@ def closed(tools, folder, tmp_path, monkeypatch):
             path = tmp_path / ("bin" if name != "mine" else ".") / name
             path.write_text(f"#!/bin/sh\n{text}")
             path.chmod(0o755)
-        return ("--program", "./mine", "--case", "t01", "--dir", folder)
+        return ("--program", "./mine", "t01", "--dir", folder)
 
     return make
 
 
 def test_of_a_program_registers_shared_memory_and_occupancy_are_shown_for_blocks_of_several_sizes(hw4, closed):
-    result = hw4("profile", *closed(), "--format", "json")
+    result = hw4("profile", *closed(), "--json")
     assert result.returncode == 3
     assert "NVreg_RestrictProfilingToAdminUsers=0" in result.stderr
     rows = json.loads(result.stdout)
@@ -70,9 +69,9 @@ def test_of_a_program_registers_shared_memory_and_occupancy_are_shown_for_blocks
 
 
 def test_the_machine_code_is_that_for_the_gpu(hw4, closed):
-    result = hw4("profile", *closed(gpu="Tesla T4, 7.5"), "--format", "csv")
-    rows = list(csv.DictReader(result.stdout.splitlines()))
-    assert {row["registers"] for row in rows} == {"64"}
+    result = hw4("profile", *closed(gpu="Tesla T4, 7.5"), "--json")
+    rows = json.loads(result.stdout)
+    assert {row["registers"] for row in rows} == {64}
     result = hw4("profile", *closed(gpu="NVIDIA A100, 8.0"))
     assert result.stderr.endswith("hw4: ./mine has no machine code for compute capability 8.0\n")
     assert (result.returncode, result.stdout) == (3, "")
@@ -80,7 +79,7 @@ def test_the_machine_code_is_that_for_the_gpu(hw4, closed):
 
 def test_kernels_and_a_program_are_shown_together(hw4, closed):
     options = ("flash", *closed())
-    rows = json.loads(hw4("profile", *options, "--format", "json").stdout)
+    rows = json.loads(hw4("profile", *options, "--json").stdout)
     assert [(row["program"], row["launch"].partition("I")[0]) for row in rows[:2]] == [
         ("", "flash"),
         ("./mine", rows[1]["launch"].partition("I")[0]),
@@ -102,6 +101,6 @@ def test_a_real_program_is_read(hw4, closed, tmp_path):
     options = closed(answer="")
     (tmp_path / "bin/cuobjdump").symlink_to(CUOBJDUMP)
     subprocess.run([NVCC, "-arch=sm_90", "-o", tmp_path / "mine", ROOT / "kernels/host/student.cu"], check=True)
-    rows = json.loads(hw4("profile", *options, "--format", "json").stdout)
+    rows = json.loads(hw4("profile", *options, "--json").stdout)
     assert len(rows) == 8
     assert {row["shared_bytes"] for row in rows} == {28672, 16384}

@@ -68,9 +68,9 @@ def test_an_answer_whose_making_is_not_recorded_is_made_again(hw4, tmp_path):
 
 
 def test_a_random_case_of_any_shape(hw4, tmp_path):
-    assert hw4("gen", "--shape", "3,129,20", "--seed", 5, "-o", tmp_path / "my", env=CPU).returncode == 0
-    assert hw4("gen", "--shape", "3,129,20", "--seed", 5, "-o", tmp_path / "twin", "--no-answers").returncode == 0
-    assert hw4("gen", "--shape", "3,129,20", "--seed", 6, "-o", tmp_path / "other", "--no-answers").returncode == 0
+    assert hw4("gen", "3,129,20", "--seed", 5, "-o", tmp_path / "my", env=CPU).returncode == 0
+    assert hw4("gen", "3,129,20", "--seed", 5, "-o", tmp_path / "twin", "--no-answers").returncode == 0
+    assert hw4("gen", "3,129,20", "--seed", 6, "-o", tmp_path / "other", "--no-answers").returncode == 0
     folder_is_clean(tmp_path, "my", "my.out", "twin", "other")
     assert (tmp_path / "my").read_bytes() == (tmp_path / "twin").read_bytes() != (tmp_path / "other").read_bytes()
     with InputFile(tmp_path / "my") as inputs:
@@ -118,19 +118,19 @@ def test_the_progress_of_each_file_adds_up_in_units_that_take_equal_time(tmp_pat
 
 
 def test_bad_requests_are_one_sentence(hw4_here, tmp_path):
-    fails(hw4_here("gen"), 2, "t01-t10", "--shape")
+    fails(hw4_here("gen"), 2, "t01-t10", "B,N,d")
     fails(hw4_here("gen", "t77"), 2, "no case 't77'")
-    fails(hw4_here("gen", "--shape", "3,4"), 2, "three integers")
-    fails(hw4_here("gen", "--shape", "3,4,129", "-o", tmp_path / "x"), 2, "between 1 and 128")
-    fails(hw4_here("gen", "--shape", "3,4,8"), 2, "-o FILE")
-    fails(hw4_here("gen", "t01", "--shape", "3,4,8", "-o", tmp_path / "x"), 2, "either")
-    fails(hw4_here("gen", "--shape", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
+    fails(hw4_here("gen", "3,4"), 2, "three integers")
+    fails(hw4_here("gen", "3,4,129", "-o", tmp_path / "x"), 2, "between 1 and 128")
+    fails(hw4_here("gen", "3,4,8"), 2, "-o FILE")
+    fails(hw4_here("gen", "t01", "3,4,8", "-o", tmp_path / "x"), 2, "either")
+    fails(hw4_here("gen", "3,4,8", "-o", tmp_path / "none" / "x"), 2, "does not exist")
     (tmp_path / "file").write_text("")
     fails(hw4_here("gen", "t01", "--dir", tmp_path / "file"), 2, "is not a folder")
 
 
 def test_a_disk_without_room_is_told_before_anything_is_written(hw4, tmp_path):
-    fails(hw4("gen", "--shape", "2147483647,2147483647,128", "-o", tmp_path / "x"), 3, "bytes free")
+    fails(hw4("gen", "2147483647,2147483647,128", "-o", tmp_path / "x"), 3, "bytes free")
     folder_is_clean(tmp_path)
 
 

@@ -145,7 +145,7 @@ def test_force_keeps_no_copy_where_nothing_would_be_lost(hw4_here, mine):
 
 def test_a_kernel_that_does_not_say_how_it_is_launched_is_told_so(hw4_here, tmp_path):
     (tmp_path / "mine.cu").write_text("// mine: my own\n// Idea: Two rows a thread.\n")
-    assert hw4_here("report", tmp_path, "--kernel", "mine.cu", "--case", "t28").returncode == 0
+    assert hw4_here("report", tmp_path, "mine.cu", "t28").returncode == 0
     text = (tmp_path / "report.md").read_text()
     assert "my own" in section(text, "1.a")
     assert "does not state how it is launched" in section(text, "1.d")
@@ -202,11 +202,11 @@ def test_a_file_of_the_authors_in_the_place_of_one_of_ours_is_not_replaced(hw4_h
     ("args", "words"),
     [
         (["nowhere"], "nowhere is not a folder"),
-        ([".", "--check", "--pdf", "a.pdf"], "--check writes nothing: leave out --pdf"),
-        ([".", "--pdf", "none/a.pdf"], "the folder"),
-        ([".", "--kernel", "flsh"], "Did you mean 'flash'?"),
+        ([".", "--check", "-o", "a.pdf"], "--check writes nothing: leave out --output"),
+        ([".", "-o", "none/a.pdf"], "the folder"),
+        ([".", "flsh"], "Did you mean 'flash'?"),
         ([".", "--form", "log"], "is not one of"),
-        ([".", "--case", "t99"], "there is no case 't99': there is no record here"),
+        ([".", "t99"], "there is no case 't99': there is no record here"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_nothing_is_written(hw4_here, tmp_path, args, words):
@@ -223,7 +223,7 @@ def test_without_a_package_that_it_needs_it_says_how_to_get_it(hw4_here, tmp_pat
 
 def test_without_chromium_the_page_is_written_and_one_sentence_tells_what_the_pdf_needs(hw4, tmp_path):
     folder = student(tmp_path / "mine", "h200-ladder")
-    result = hw4("report", folder, "--pdf", tmp_path / "a.pdf", env={"PATH": ""})
+    result = hw4("report", folder, "-o", tmp_path / "a.pdf", env={"PATH": ""})
     assert result.returncode == 3
     assert result.stderr.splitlines()[-1].startswith("hw4: a PDF needs Chromium, which is not installed")
     assert (folder / "report.html").exists()

@@ -43,7 +43,7 @@ def test_blanks_stand_out_and_numbers_stand_to_the_right(report):
 def test_the_pdf_is_printed_and_nothing_else_is_left_beside_it(chromium, finished, tmp_path):
     """The fixture is asked for so that the test is skipped where no browser is."""
     folder = shutil.copytree(finished, tmp_path / "mine")
-    result = run_hw4("report", folder, "--pdf", tmp_path / "a.pdf")
+    result = run_hw4("report", folder, "-o", tmp_path / "a.pdf")
     assert (result.returncode, result.stdout) == (0, "")
     content = (tmp_path / "a.pdf").read_bytes()
     assert content.startswith(b"%PDF")

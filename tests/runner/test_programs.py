@@ -31,7 +31,7 @@ TEXTS = {
 def test_a_program_that_is_not_executable_is_refused_with_the_command_that_makes_it_so(hw4_here, tmp_path, name):
     content, words = TEXTS[name]
     (tmp_path / name).write_bytes(content)
-    args = ["bench", "--end-to-end", "--cases", "t01", "--program"]
+    args = ["bench", "t01", "--program"]
     fails(hw4_here(*args, f"'{tmp_path / name}'"), 2, f"{tmp_path / name} cannot be started: ", words)
     fails(hw4_here(*args, f"'{name}'"), 2, f"it is not on PATH; the file in this folder is ./{name}, and ", words)
 

@@ -118,7 +118,7 @@ def test_a_due_date_out_of_range_is_refused(text, results):
 
 def test_a_board_is_made_in_a_time_zone_that_no_place_has(results):
     page = results / "board.html"
-    found = run_hw4("scoreboard", results, "--html", page, env={"TZ": "UTC+99"})
+    found = run_hw4("scoreboard", results, "-o", page, env={"TZ": "UTC+99"})
     assert found.returncode == 0, found.stderr
     assert " UTC</time>" in page.read_text()
 
@@ -127,13 +127,13 @@ def test_a_board_is_made_in_a_time_zone_that_no_place_has(results):
 def test_a_board_of_any_times_is_drawn(results, wall):
     write(results / "ben", replace(RIGHT, case="t01", wall=wall, limit=1e9), cases=["t01"])
     page = results / "board.html"
-    found = run_hw4("scoreboard", results, "--html", page)
+    found = run_hw4("scoreboard", results, "-o", page)
     assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize("page", ["/dev/full", "/proc/board.html", "no/such/folder.html", "ann", "/dev/null/x"])
 def test_a_page_that_cannot_be_written_is_one_sentence(results, page):
-    found = run_hw4("scoreboard", results, "--html", results / page)
+    found = run_hw4("scoreboard", results, "-o", results / page)
     assert found.returncode in (2, 3) and found.stderr.count("\n") == 1 and "Traceback" not in found.stderr
 
 

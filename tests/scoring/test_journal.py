@@ -115,7 +115,7 @@ def damaged_class(folder, students):
 def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path):
     damaged_class(tmp_path / "out", 60)
     page = tmp_path / "board.html"
-    result = run_hw4("scoreboard", tmp_path / "out", "--html", page)
+    result = run_hw4("scoreboard", tmp_path / "out", "-o", page)
     assert result.returncode == 3
     [message] = [line for line in result.stderr.splitlines() if "journals damaged" in line]
     assert message.startswith("hw4: 60 of 61 journals damaged, judge with --resume: s000, s001")
@@ -125,7 +125,7 @@ def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path
         expected = (2, 60, 1) if one.user == "ann" else (1, None, 0)
         assert (one.passed, one.score, one.rank) == expected
         assert one.penalty == 0, "what is lost with a line costs nothing"
-    result = run_hw4("rescore", tmp_path / "out")
+    result = run_hw4("judge", "--rescore", tmp_path / "out")
     assert result.returncode == 3
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [one["damaged_lines"] for one in document["standings"]] == [[]] + [[3]] * 60

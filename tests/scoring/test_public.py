@@ -13,7 +13,7 @@ from hw4cli.scoring.standings import load
 
 
 def page_of(workdir, *options):
-    result = run_hw4("scoreboard", workdir / "out", "--html", workdir / "board.html", *options)
+    result = run_hw4("scoreboard", workdir / "out", "-o", workdir / "board.html", *options)
     assert result.returncode in (0, 3), result.stderr
     return (workdir / "board.html").read_text()
 

@@ -1,4 +1,4 @@
-"""`hw4 rescore`: other rules for the same runs."""
+"""`hw4 judge --rescore`: other rules for the same runs."""
 
 import json
 import resource
@@ -44,7 +44,7 @@ def single(tmp_path):
 
 
 def rescored(folder, *args, status=0):
-    result = run_hw4("rescore", folder, "--json", *args)
+    result = run_hw4("judge", "--rescore", folder, "--json", *args)
     assert result.returncode == status, result.stderr
     return json.loads(result.stdout)
 
@@ -85,34 +85,34 @@ def test_rescore_keeps_the_rules_of_the_judging_unless_options_change_them(tmp_p
 
 
 def test_rescore_lists_changed_verdicts_and_unknown_ones(single):
-    result = run_hw4("rescore", single, "--limit", "t02-t03=20")
+    result = run_hw4("judge", "--rescore", single, "--limit", "t02-t03=20")
     assert result.returncode == 0
     assert "2 of 4 cases AC, score at most 54 of 60: 4 of the suite's 30 cases judged" in result.stdout
     assert "1 verdict changed\n  ann t02: TLE → AC" in result.stdout
     assert "only a new run can tell if it ends within 20 s" in result.stdout
     assert "ann t03" in result.stderr
     assert "until run again" in result.stderr
-    assert "no verdict changed" in run_hw4("rescore", single).stdout
+    assert "no verdict changed" in run_hw4("judge", "--rescore", single).stdout
 
 
 def test_rescore_of_a_class_writes_its_ranking_and_all_handouts(tmp_path):
     folder = tmp_path / "class"
     write(folder / "ann", "ann")
     write(folder / "bob", "bob", {name: replace(run, wall=1.0, killed=False) for name, run in RUNS.items()})
-    result = run_hw4("rescore", folder)
+    result = run_hw4("judge", "--rescore", folder)
     assert result.returncode == 0
     rows = [line.split()[:3] for line in result.stdout.splitlines()[1:3]]
     assert rows == [["1", "bob", "3/4"], ["2", "ann", "1/4"]]
     assert (folder / "results.csv").exists()
     handouts = ["handout.html", "handout.md", "journal.jsonl"]
     assert sorted(path.name for path in (folder / "ann").iterdir()) == handouts
-    assert "bob t02: AC → TLE" in run_hw4("rescore", folder, "--limit", "t02=0.7").stdout
+    assert "bob t02: AC → TLE" in run_hw4("judge", "--rescore", folder, "--limit", "t02=0.7").stdout
 
 
 def test_two_folders_of_one_user_are_both_listed(tmp_path):
     write(tmp_path / "first", "ann")
     write(tmp_path / "second", "ann", {"t01": attempt("t01", wall=1.5), "t05": attempt("t05")})
-    result = run_hw4("rescore", tmp_path, "--limit", "t01,t05=0.4")
+    result = run_hw4("judge", "--rescore", tmp_path, "--limit", "t01,t05=0.4")
     assert result.returncode == 0, result.stderr
     assert "3 verdicts changed" in result.stdout
 
@@ -144,20 +144,20 @@ def test_a_last_line_cut_short_by_a_crash_loses_only_its_run(single):
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path, single):
-    fails(run_hw4("rescore", tmp_path / "none"), 2, "none")
+    fails(run_hw4("judge", "--rescore", tmp_path / "none"), 2, "none")
     (tmp_path / "empty").mkdir()
-    fails(run_hw4("rescore", tmp_path / "empty"), 2, "journal.jsonl")
-    fails(run_hw4("rescore", single / journal.NAME), 2, "journal.jsonl")
+    fails(run_hw4("judge", "--rescore", tmp_path / "empty"), 2, "journal.jsonl")
+    fails(run_hw4("judge", "--rescore", single / journal.NAME), 2, "journal.jsonl")
     (tmp_path / "file").write_text("mine")
-    fails(run_hw4("rescore", single, "--output", tmp_path / "file"), 2, "file")
-    fails(run_hw4("rescore", single, "--limit", "t01"), 2, "--limit")
+    fails(run_hw4("judge", "--rescore", single, "--output", tmp_path / "file"), 2, "file")
+    fails(run_hw4("judge", "--rescore", single, "--limit", "t01"), 2, "--limit")
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_control_characters_in_names_are_not_printed(tmp_path):
     for user in ("\x1b]0;mine\x07", "bob"):
         write(tmp_path / "class" / user.strip("\x1b\x07"), user)
-    result = run_hw4("rescore", tmp_path / "class", "--limit", "t02-t03=20")
+    result = run_hw4("judge", "--rescore", tmp_path / "class", "--limit", "t02-t03=20")
     assert "\x1b" not in result.stdout + result.stderr
     assert "?]0;mine?" in result.stdout
 
@@ -176,7 +176,7 @@ def test_a_class_of_200_with_30_cases_each_is_rescored_in_seconds(tmp_path):
     seconds = []
     for _ in range(3):
         start = processor_time_of_children()
-        assert run_hw4("rescore", tmp_path, "--limit", "t01-t10=0.4").returncode == 0
+        assert run_hw4("judge", "--rescore", tmp_path, "--limit", "t01-t10=0.4").returncode == 0
         seconds.append(processor_time_of_children() - start)
     assert min(seconds) < 5
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 6001

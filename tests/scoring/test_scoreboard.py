@@ -180,7 +180,7 @@ def test_the_page_loads_nothing_from_other_addresses(page):
 
 def test_invalid_characters_do_not_break_the_page(tmp_path):
     write(tmp_path / "x", replace(RIGHT, case="[/]\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
-    result = run_hw4("scoreboard", tmp_path, "--html", tmp_path / "board.html")
+    result = run_hw4("scoreboard", tmp_path, "-o", tmp_path / "board.html")
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
     head, row = Reader(tmp_path / "board.html").rows
@@ -192,11 +192,11 @@ def test_a_failed_write_leaves_the_old_page(tmp_path):
     old = tmp_path / "board.html"
     old.write_text("old")
     small = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))}
-    fails(run_hw4("scoreboard", folder, "--html", old, **small), 3, "board.html")
+    fails(run_hw4("scoreboard", folder, "-o", old, **small), 3, "board.html")
     assert old.read_text() == "old"
     folder_is_clean(tmp_path, "hw4", "board.html")
-    fails(run_hw4("scoreboard", folder, "--html", tmp_path / "none/board.html"), 2, "none", "does not exist")
-    fails(run_hw4("scoreboard", folder, "--html", folder), 2, "is a directory")
+    fails(run_hw4("scoreboard", folder, "-o", tmp_path / "none/board.html"), 2, "none", "does not exist")
+    fails(run_hw4("scoreboard", folder, "-o", folder), 2, "is a directory")
 
 
 def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
@@ -230,7 +230,7 @@ def test_the_rules_are_options(tmp_path):
     cheap = run_hw4("scoreboard", folder, "--penalty", "1").stdout.splitlines()
     assert cheap[1].startswith(ARABIC)
     page = tmp_path / "board.html"
-    run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "--html", page)
+    run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "-o", page)
     rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
     assert (rows[ARABIC][7:10], rows[ATTACK][7:11]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
     assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()

@@ -1,4 +1,4 @@
-"""`hw4 lab`: the page as a file, and the stories that it takes from the kernels' own files."""
+"""`hw4 plot -o FILE.html`: the page as a file, and the stories that it takes from the kernels' own files."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def data_of(text):
 
 
 def test_one_file_holds_every_record_and_asks_for_nothing(hw4, tmp_path):
-    result = hw4("lab", *COMMITTED, "--html", tmp_path / "lab.html", "--title", "a <b> & c")
+    result = hw4("plot", *COMMITTED, "-o", tmp_path / "lab.html", "--title", "a <b> & c")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", f"wrote {tmp_path / 'lab.html'}\n")
     text = (tmp_path / "lab.html").read_text()
     assert len(text.encode()) < 2_000_000
@@ -40,8 +40,8 @@ def test_a_record_cannot_put_a_script_into_the_page(tmp_path):
 
 
 def test_no_page_is_left_half_written(hw4_here, tmp_path):
-    fails(hw4_here("lab", COMMITTED[0], ROOT / "README.md", "--html", "lab.html"), 2, "README.md is not a record")
-    fails(hw4_here("lab", COMMITTED[0], "--html", "none/lab.html"), 2, "the folder")
+    fails(hw4_here("plot", COMMITTED[0], ROOT / "README.md", "-o", "lab.html"), 2, "README.md is not a record")
+    fails(hw4_here("plot", COMMITTED[0], "-o", "none/lab.html"), 2, "the folder")
     folder_is_clean(tmp_path)
 
 

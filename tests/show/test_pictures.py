@@ -123,9 +123,10 @@ def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_pat
     assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
     with pytest.raises(InputError, match="the roofs are of NVIDIA H100"):
         roofline([kept("h200-split")], roofs)
-    options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg", "--roofs")
+    options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg")
     assert hw4(*options, ROOT / "benchmarks/roofs/h100.json").returncode == 0
-    result = hw4(*options, ROOT / "benchmarks/h100-flash.json")
+    (tmp_path / "damaged.json").write_text(json.dumps({**roofs, "rates": {}}))
+    result = hw4(*options, tmp_path / "damaged.json")
     assert (result.returncode, "is not a record of roofs" in result.stderr) == (2, True)
 
 

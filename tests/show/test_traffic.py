@@ -45,14 +45,14 @@ def test_launches_of_a_kernel_are_added():
 
 def test_a_profile_of_another_shape_is_refused(hw4, tmp_path):
     out = tmp_path / "t.svg"
-    fails(hw4("plot", "traffic", PROFILE, "--shape", "16,2048,64", "-o", out), 2, "not measured on", "naive_scores")
-    fails(hw4("plot", "traffic", PROFILE, "-o", out), 2, "needs --shape")
-    fails(hw4("plot", "ladder", PROFILE, "--shape", "1,2,4", "-o", out), 2, "--shape does not go with ladder")
+    fails(hw4("plot", "traffic", PROFILE, "16,2048,64", "-o", out), 2, "not measured on", "naive_scores")
+    fails(hw4("plot", "traffic", PROFILE, "-o", out), 2, "traffic needs the shape")
+    fails(hw4("plot", "ladder", PROFILE, "1,2,4", "-o", out), 2, "no record here holds")
     assert not out.exists()
 
 
 def test_a_damaged_profile_is_one_sentence(hw4_here, tmp_path):
-    path, args = tmp_path / "p.csv", ("plot", "traffic", tmp_path / "p.csv", "--shape", "1,64,8", "-o", "t.svg")
+    path, args = tmp_path / "p.csv", ("plot", "traffic", tmp_path / "p.csv", "1,64,8", "-o", "t.svg")
     fails(hw4_here(*args), 2, "cannot read")
     head = ",".join(COLUMNS)
     for text, words in (

@@ -54,13 +54,13 @@ def test_the_emulated_gpu_answers_a_file(hw4, tmp_path, kernel, d):
 
 @needs(COMPILER)
 def test_a_kernel_is_checked_on_the_cpu_with_such_rows(hw4, tmp_path):
-    done = hw4("check", "naive", "--run", "--shape", "1,65,31", cwd=tmp_path)
+    done = hw4("check", "naive", "--run", "1,65,31", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "naive: no mistake found\n"), done.stderr
 
 
 def test_a_case_is_made_described_judged_and_compared(hw4, tmp_path):
     case, out = tmp_path / "case", tmp_path / "out"
-    assert hw4("gen", "--shape", "3,70,59", "-o", case).returncode == 0
+    assert hw4("gen", "3,70,59", "-o", case).returncode == 0
     assert json.loads(hw4("info", case, "--json").stdout)["shape"] == [3, 70, 59]
     assert hw4(case, out, "--device", "cpu", env=NO_GPU).returncode == 0
     assert hw4("verify", out, f"{case}.out").returncode == 0
@@ -70,11 +70,11 @@ def test_a_case_is_made_described_judged_and_compared(hw4, tmp_path):
     judged = hw4("verify", out, f"{case}.out")
     assert judged.returncode == 1
     assert "column 58" in judged.stdout
-    fails(hw4("gen", "--shape", "3,70,129", "-o", case), 2, "d is 129, but must be between 1 and 128")
+    fails(hw4("gen", "3,70,129", "-o", case), 2, "d is 129, but must be between 1 and 128")
 
 
 def test_a_suite_of_such_cases_is_made_and_judged(hw4, tmp_path):
-    assert hw4("gen", "--shape", "2,40,7", "--seed", 1, "-o", tmp_path / "same").returncode == 0
+    assert hw4("gen", "2,40,7", "--seed", 1, "-o", tmp_path / "same").returncode == 0
     sha256 = hashlib.sha256((tmp_path / "same").read_bytes()).hexdigest()
     row = f'a = {{ shape = [2, 40, 7], seed = 1, limit = 60, sha256 = "{sha256}" }}'
     (tmp_path / "suite.toml").write_text(f"[cases]\n{row}\n")

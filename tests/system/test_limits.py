@@ -32,8 +32,8 @@ def commands(case, folder):
         "run": ["--device", "cpu", case, folder / "out"],
         "info": ["info", case],
         "verify": ["verify", folder / "answer", folder / "answer"],
-        "gen": ["gen", "--shape", "2,100,32", "-o", folder / "new"],
-        "kernels": ["kernels"],
+        "gen": ["gen", "2,100,32", "-o", folder / "new"],
+        "explain": ["explain"],
         "judge": ["judge", "t01", "--dir", folder],
         "doctor": ["doctor"],
     }
@@ -52,7 +52,7 @@ def lacks(result, folder, words):
 @pytest.mark.parametrize(
     ("name", "megabytes"),
     [("run", 24), ("run", 60), ("run", 100), ("run", 220), ("run", 260), ("gen", 240)]
-    + [(name, 100) for name in ("info", "verify", "gen", "kernels", "judge", "doctor")],
+    + [(name, 100) for name in ("info", "verify", "gen", "explain", "judge", "doctor")],
 )
 def test_too_little_address_space_is_one_sentence(case, tmp_path, name, megabytes):
     def little_memory():
@@ -69,7 +69,7 @@ def test_no_more_threads_is_one_sentence(case, tmp_path, name):
     lacks(result, tmp_path, "ulimit -u")
 
 
-@pytest.mark.parametrize(("name", "status"), [("info", 0), ("verify", 0), ("kernels", 0), ("judge", 3)])
+@pytest.mark.parametrize(("name", "status"), [("info", 0), ("verify", 0), ("explain", 0), ("judge", 3)])
 def test_what_needs_no_threads_works_without_them(case, tmp_path, name, status):
     result = run_hw4(*commands(case, tmp_path)[name], prefix=ONE_PROCESS, env=environment(tmp_path))
     assert result.returncode == status, result.stderr
@@ -110,7 +110,7 @@ def test_too_little_memory_is_no_wrong_kernel(tmp_path):
 
 @pytest.mark.parametrize(("limit", "words"), [("--nproc=1", "ulimit -u"), ("--nofile=8", "ulimit -n")])
 def test_where_no_compiler_can_be_started_the_limit_is_named(tmp_path, limit, words):
-    command = ["check", "naive", "--run", "--shape", "1,33,32"]
+    command = ["check", "naive", "--run", "1,33,32"]
     result = run_hw4(*command, prefix=[*AS_USER, "prlimit", limit], env=environment(tmp_path))
     assert result.returncode == 3
     assert words in result.stderr.splitlines()[-1]

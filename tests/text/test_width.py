@@ -25,8 +25,8 @@ def is_whole(shown, plain):
 
 @pytest.mark.parametrize("width", [*WIDTHS, 200])
 def test_the_ladder_fits(hw4, width):
-    code, shown = on_a_terminal(width, "kernels", "--d", "32", env=NO_GPU)
-    plain = hw4("kernels", "--d", "32", env=NO_GPU)
+    code, shown = on_a_terminal(width, "explain", "1,4096,32", env=NO_GPU)
+    plain = hw4("explain", "1,4096,32", env=NO_GPU)
     assert code == 0
     assert fits(shown, width), shown
     lost, added = Counter(shown.split()), Counter((plain.stdout + plain.stderr).split())
@@ -54,7 +54,7 @@ def test_the_timeline_goes_where_there_is_no_room_for_it():
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("command", [["scoreboard"], ["rescore", "--limit", "t02-t05=99"]])
+@pytest.mark.parametrize("command", [["scoreboard"], ["judge", "--limit", "t02-t05=99", "--rescore"]])
 def test_a_ranking_fits(tmp_path, command, width):
     folder = write_class(tmp_path / "hw4")
     plain = run_hw4(*command, folder)
@@ -70,7 +70,9 @@ def test_a_ranking_fits(tmp_path, command, width):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_judged_programs_table_fits(tmp_path, width):
     write(tmp_path / "one", RIGHT, user=ATTACK, cases=["t01", "t02"])
-    code, shown = on_a_terminal(width, "rescore", tmp_path / "one", "--limit", "t01=0.25", "--tolerance", "1e-6")
+    code, shown = on_a_terminal(
+        width, "judge", "--rescore", tmp_path / "one", "--limit", "t01=0.25", "--tolerance", "1e-6"
+    )
     assert code == 0
     assert fits(shown, width), shown
     assert "an element is off by 1e-05" in " ".join(shown.split())
@@ -81,7 +83,7 @@ def test_a_judged_programs_table_fits(tmp_path, width):
 def test_the_times_of_repeated_runs_fit(tmp_path, width):
     runs = [replace(RIGHT, wall=wall, repeat=repeat) for repeat, wall in enumerate((0.51, 0.62, 0.73))]
     write(tmp_path / "one", *runs, cases=["t01"])
-    code, shown = on_a_terminal(width, "rescore", tmp_path / "one")
+    code, shown = on_a_terminal(width, "judge", "--rescore", tmp_path / "one")
     assert code == 0
     assert fits(shown, width), shown
     assert "0.62" in shown

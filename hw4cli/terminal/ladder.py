@@ -1,8 +1,10 @@
-"""`hw4 kernels`: the ladder as a table."""
+"""The ladder of kernels as a table."""
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +14,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import MachineError
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import format_option
+from hw4cli.terminal.options import write_outputs
 from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
@@ -20,15 +22,11 @@ if TYPE_CHECKING:
     from hw4cli.text.tables import Bars
 
 
-@click.command()
-@click.option(
-    "--d", type=int, default=64, show_default=True, help="The head size that tiles and shared memory are for."
-)
-@format_option("table", "json", "markdown")
-def kernels(d: int, form: str) -> None:
-    """Show the ladder of kernels: idea, tiles, threads, shared memory, where it runs, how exact it is.
+def show_ladder(gpu_name: str | None, d: int, as_json: bool, outputs: Sequence[Path]) -> int:
+    """`hw4 explain` without kernels: the idea of each, tiles, threads and shared memory for a head size, where it runs,
+    how exact it is. The exit status.
 
-    For the assignment's cases, whatever --d is: "measured" is the largest error against float64 in the records
+    For the assignment's cases, whatever d is: "measured" is the largest error against float64 in the records
     (benchmarks/), "proven" the largest that there can be (docs/accuracy.md). With a GPU, also the registers and the
     occupancy there.
     """
@@ -39,30 +37,41 @@ def kernels(d: int, form: str) -> None:
         from hw4cli.text import tables
 
     timer: GpuTimer | None
-    Shape(1, 1, d).check("--d")
-    try:
-        gpu = Gpu()
-        timer, props, name = GpuTimer(gpu), gpu.props, gpu.name
-        _note(f"on {gpu.name}, {props.architecture}")
-    except MachineError as reason:
-        timer, props, name = None, DEVICES[90], ""
-        _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
+    if gpu_name is not None:
+        from hw4cli.terminal.launches import chosen_gpu
+
+        name, props, _ = chosen_gpu(gpu_name)
+        timer = None
+        _note(f"for {name}, {props.architecture}")
+    else:
+        try:
+            gpu = Gpu()
+            timer, props, name = GpuTimer(gpu), gpu.props, gpu.name
+            _note(f"on {gpu.name}, {props.architecture}")
+        except MachineError as reason:
+            timer, props, name = None, DEVICES[90], ""
+            _note(f"{reason}; tiles, shared memory and bounds are those for compute capability 9.0")
     for least, order, why in auto_by_length(props, name, d):
         rows_of = f", for rows of at least {least} keys without a mask," if least > 1 else ""
         _note(f"auto takes{rows_of} the first of {', '.join(order)} that is exact enough; {order[0]}: {why}")
     rows = [entry(variant, d, props, timer) for variant in VARIANTS.values()]
-    if form == "json":
-        click.echo(json.dumps(rows, indent=1))
-        return
-    width = columns(sys.stdout)
+    whole, width = rows, columns(sys.stdout)
     if width is not None:  # without a GPU, two columns are empty
         empty = [key for key in rows[0] if all(row[key] is None for row in rows)]
         rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
-    header = [*rows[0]]
-    lines = [["-" if value is None else str(value) for value in row.values()] for row in rows]
-    markdown = form == "markdown"
-    text = tables.markdown(header, lines) if markdown else tables.plain(header, lines, width, _bars(rows, props))
-    click.echo(text, nl=False)
+    document = json.dumps(whole, indent=1) + "\n"
+    click.echo(document if as_json else tables.plain(*_cells(rows), width, _bars(rows, props)), nl=False)
+    texts = {
+        ".json": lambda: document,
+        ".csv": lambda: tables.comma_separated(whole),
+        ".md": lambda: tables.markdown(*_cells(whole)),
+    }
+    write_outputs(outputs, texts)
+    return 0
+
+
+def _cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    return [*rows[0]], [["-" if value is None else str(value) for value in row.values()] for row in rows]
 
 
 def _bars(rows: list[dict[str, Any]], props: DeviceProperties) -> "Bars":

@@ -1,4 +1,4 @@
-"""`hw4 rescore`: decide again, by other rules, what was judged before. Nothing runs."""
+"""`hw4 judge --rescore`: decide again, by other rules, what was judged before. Nothing runs."""
 
 import sys
 from collections.abc import Sequence
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import limits_option, rules_options
-from hw4cli.terminal.params import FOLDER
 from hw4cli.text.words import columns, counted, print_message, printable
 
 if TYPE_CHECKING:
@@ -20,21 +18,12 @@ CHANGES_SHOWN = 20
 LONGEST_USER = 24  # characters of a name on a terminal
 
 
-@click.command()
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@limits_option("Another time limit; may be given several times.")
-@rules_options(tolerance=None, penalty=None, rank_by=None)
-@click.option("--output", type=FOLDER, metavar="DIR", help="Write the results there.  [default: where the journal is]")
-@click.option("--json", "as_json", is_flag=True, help="Print results.json instead of the table.")
 def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> int:
-    """Apply other rules to what `hw4 judge --output DIR` ran, without running anything.
+    """Apply other rules to what `hw4 judge -o DIR` ran, without running anything. The exit status.
 
-    DIR is one program's folder, or a class's with a folder for each user. The results' files are written again; the
-    journals stay as they are. Example: hw4 rescore results --limit t01-t10=3 --rank-by passed
-
-    A run that was killed before a longer limit stays TLE+, with a message: only a new run can show whether it ends.
-
-    Exit status 3 if a journal is damaged, so that results may be lost.
+    The folder is one program's, or a class's with a folder for each user. The results' files are written again, or into
+    `output`; the journals stay as they are. A run that was killed before a longer limit stays TLE+, with a message:
+    only a new run can show whether it ends.
     """
     with Importing():
         from hw4cli.judge import handout
