@@ -203,6 +203,24 @@ def columns_lost(answer):
     return answer
 
 
+def swapped(answer):
+    """Big-endian."""
+    return answer.astype("<f4").byteswap()
+
+
+def columns_late(answer):
+    """A program that writes from column 1 on; column 0 keeps what was there."""
+    late = np.full_like(answer, 7)
+    late[:, :, 1:] = answer[:, :, :-1]
+    return late
+
+
+def pairs_exchanged(answer):
+    """The halves of a float2 the wrong way round."""
+    B, N, d = answer.shape
+    return answer.reshape(B, N, d // 2, 2)[:, :, :, ::-1].reshape(B, N, d)
+
+
 MISTAKES = {
     "without the factor 1/sqrt(d)": lambda block: attention_of(*parts(block), scale=1),
     "with 1/d instead of 1/sqrt(d)": lambda block: attention_of(*parts(block), scale=1 / block.shape[3]),
@@ -282,4 +300,23 @@ MISTAKES = {
     "everything stands 1 row too early": of_answer(lambda answer: np.roll(answer.reshape(-1), -answer.shape[2])),
     "as behind a header of 12 bytes": of_answer(lambda answer: np.roll(answer.reshape(-1), 3)),
     "rows are exchanged": of_answer(lambda answer: answer[:, ::-1]),
+    "without the last 4 keys": masked(lambda row, key, N: key < N - 4),
+    "without the last 5 keys": masked(lambda row, key, N: key < N - 5),
+    "without the last 33 keys": masked(lambda row, key, N: key < N - 33),
+    "without the first 3 keys": masked(lambda row, key, N: key >= 3),
+    "from the first 7 keys alone": masked(lambda row, key, N: key < 7),
+    "from the last 7 keys alone": masked(lambda row, key, N: key >= N - 7),
+    "the numbers are right with their bytes in the other order": of_answer(swapped),
+    "in every row the numbers stand 1 column too far to the right": of_answer(columns_late),
+    "in every row the numbers stand 2 columns too far to the left, those of the first ones behind": of_answer(
+        lambda answer: np.roll(answer, -2, axis=2)
+    ),
+    "the columns stand in another order: column 0 holds what belongs in column {last}": of_answer(
+        lambda answer: answer[:, :, ::-1]
+    ),
+    "the columns stand in another order: column 0 holds what belongs in column 1": of_answer(pairs_exchanged),
+    "everything stands 1 element too early": of_answer(lambda answer: np.roll(answer.reshape(-1), -1)),
+    "all rows hold what belongs in row 0 of their batch": of_answer(
+        lambda answer: np.repeat(answer[:, :1], answer.shape[1], axis=1)
+    ),
 }

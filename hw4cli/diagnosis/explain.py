@@ -4,6 +4,7 @@ Every known mistake is computed for a few of the wrong rows, and named only if t
 (evidence.misfit); otherwise the diagnosis is only where the errors are. It takes a few tenths of a second at most.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,30 +14,44 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.diagnosis.evidence import Doubles, misfit
-from hw4cli.diagnosis.formulas import Mistake, causal_mistakes, formula_mistakes
-from hw4cli.diagnosis.misplaced import misplacements
+from hw4cli.diagnosis.evidence import Doubles, fits, misfit
+from hw4cli.diagnosis.formulas import (
+    Mistake,
+    causal_mistakes,
+    fewest_left_out,
+    formula_mistakes,
+    keys_left_out,
+)
+from hw4cli.diagnosis.misplaced import Misplacement, misplacements
 from hw4cli.diagnosis.overflow import why_not_finite
 from hw4cli.diagnosis.reading import reading_mistakes
 from hw4cli.diagnosis.rounding import REFUSED, TIMES, roundings
-from hw4cli.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, WrongRows, choose, spread
+from hw4cli.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, WrongRows, choose, dot_products, spread
 from hw4cli.diagnosis.tiles import tile_mistakes
-from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.errormap import WRONG, ErrorMap
+from hw4cli.problem.casefile import Floats, InputFile
+from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
 
 FIRST_ROWS = 2  # compared with every mistake; the other rows only with mistakes that fit these
 ALIKE = 2.0  # mistakes whose misfits differ by less than this factor fit equally well
 NOISE = 1e-5  # of the output's RMS: a difference that float32 explains
-RIGHT_ROWS = 6  # compared to decide between mistakes that fit alike
+RIGHT_ROWS = 24  # compared to decide between mistakes that fit alike
 ROUNDED_ROWS = 12  # compared to find a rounding, right or wrong
+LEFT_OUT_ROWS = 48  # wrong ones and right ones, compared to find how many keys were left out
 MAX_SCORES = 1 << 17  # of these rows, at most
-MANY_ROWS = 512  # compared to find one number everywhere
+MANY_ROWS = 512  # of each kind, compared before something is said of all
+FEW_ELEMENTS = 1 << 22  # of an output that is compared as a whole
+CHECKED = 1 << 26  # multiplications of QKᵀ, by which a mistake is compared with wrong rows beside those of the search
+CHECKED_AT_ONCE = 64  # rows
+MAX_QUERIES = 1 << 12  # of a batch: a softmax over more would take too long
+CHUNK = 256  # keys at a time
+BYTES_SHOWN = 3  # elements that show the order of their bytes
 TINY = float(np.finfo(np.float64).tiny)
 SAME = 1e-3  # of an answer's largest element: its tolerated difference from the answer that is computed here
 
 Fit = tuple[float, str]  # the misfit, and the description of the mistake
+MADE = "the wrong rows equal attention computed "
 
 
 @dataclass(frozen=True)
@@ -121,26 +136,51 @@ class _Search:
 
     def mistake(self) -> str | None:
         """The cause of NaN and Inf, and that of the wrong numbers."""
+        if swapped := self._swapped_bytes():
+            return swapped
         found = []
         if self.comparison.not_finite and self.unmasked:
             found.append(why_not_finite(self.errors, self.unmasked))
         if self.wrong:
             found.append(self._constant() or self._best_fit() or self._softmax_over_queries() or self._rounding())
+        if self.comparison.not_finite and self.wrong and found[-1]:
+            found[-1] = re.sub("wrong (rows?|elements)", r"wrong \1 without NaN or Inf", found[-1], count=1)
         return "; ".join(filter(None, found)) or None
+
+    def _rows(self, *marks: int) -> Rows:
+        """Some rows of each of these marks (0: right), counted through all batches; all, if they are not many."""
+        return np.concatenate([self.errors.rows(mark, MANY_ROWS) for mark in marks])
+
+    def _read(self, file: Output, rows: Rows) -> Floats:
+        """These rows of a file."""
+        d = file.shape.d
+        return np.stack([file.elements(row * d, d) for row in rows.tolist()])
+
+    def _swapped_bytes(self) -> str | None:
+        """Whether the numbers are right with their bytes in the other order."""
+        rows = self._rows(0, WRONG, NOT_FINITE)
+        right = self._read(self.answer, rows)
+        got = self._read(self.output, rows).byteswap().astype(np.float64)
+        if (np.abs(right) > self.tolerance).sum() < BYTES_SHOWN or not (np.abs(got - right) <= self.tolerance).all():
+            return None
+        return "the numbers are right with their bytes in the other order: write them little-endian, as x86 has them"
 
     def _constant(self) -> str | None:
         """Whether at least two wrong elements are one same number, though the answer's are not."""
-        (B, N, d), read = (self.output.shape.B, self.output.shape.N, self.output.shape.d), self.output.elements
-        looked = self.errors.rows(WRONG, MANY_ROWS).tolist()
-        values = np.concatenate([read(row * d, d) for row in looked])
-        right = np.concatenate([self.answer.elements(row * d, d) for row in looked])
+        looked, few = self._rows(WRONG), self.output.shape.elements <= FEW_ELEMENTS
+        if few:
+            looked = np.flatnonzero(self.errors.marks.reshape(-1) == WRONG)
+        values, right = self._read(self.output, looked), self._read(self.answer, looked)
         off = ~(np.abs(values - right) <= self.tolerance)
         wrong, right = values[off], right[off]
         if len(wrong) < 2 or (wrong != wrong[0]).any() or (wrong[0] != 0 and (right == right[0]).all()):
             return None
-        others = np.linspace(0, B * N - 1, MANY_ROWS).astype(np.int64).tolist()
-        everywhere = all((read(row * d, d) == wrong[0]).all() for row in others)
-        what = "the whole output is" if everywhere else "the wrong elements are all"
+        others = np.arange(self.errors.marks.size) if few else self._rows(0, WRONG, NOT_FINITE)
+        what = (
+            "the whole output is"
+            if (self._read(self.output, others) == wrong[0]).all()
+            else "the wrong elements are all"
+        )
         if wrong[0] == 0:
             return f"{what} zeros, as if never computed or copied back"
         return f"{what} {wrong[0]:g}, as if never written"
@@ -152,7 +192,43 @@ class _Search:
             return None
         limit = ALIKE * min(fit for fit, _ in fits) + NOISE * float(np.sqrt((self.got**2).mean()))
         alike = [phrase for fit, phrase in fits if fit <= limit]
-        return alike[0] if len(alike) == 1 else min(alike, key=self._right_rows_made_wrong(alike).__getitem__)
+        best = alike[0] if len(alike) == 1 else min(alike, key=self._right_rows_made_wrong(alike).__getitem__)
+        return self._of_how_many(best) if best.startswith(MADE) else best
+
+    def _of_how_many(self, phrase: str) -> str:
+        """What is said of a mistake that explains the wrong rows of the search: of all wrong rows, or of how many."""
+        assert self.matrices is not None
+        N, d, looked, fitting = self.output.shape.N, self.output.shape.d, 0, 0
+        few = min(MANY_ROWS, max(1, CHECKED // (N * d)))
+        marked = self.errors.rows(WRONG, few)
+        for batch in dict.fromkeys((marked // N).tolist()):
+            own = marked[marked // N == batch] % N
+            for start in range(0, len(own), CHECKED_AT_ONCE):
+                one = self._wrong_rows(batch, own[start : start + CHECKED_AT_ONCE])
+                made = next((rows() for name, rows in self._known_mistakes(batch, one.rows) if name == phrase), None)
+                if made is not None:
+                    fitting += int(fits(one.got, made, self.tolerance).all(axis=1).sum())
+                if made is not None or batch + 1 < self.output.shape.B:  # else it may read behind the file's end
+                    looked += len(one.rows)
+        if fitting == looked:
+            return phrase
+        return f"{fitting} of {looked} wrong rows looked at equal attention computed {phrase.removeprefix(MADE)}"
+
+    @cached_property
+    def _left_out(self) -> tuple[int, int]:
+        """How many of the first keys, and of the last, the program seems to have left out; 0 where that cannot be."""
+        if self.unmasked is None:
+            return 0, 0
+        most, parts = max(1, min(LEFT_OUT_ROWS, MAX_SCORES // self.output.shape.N // len(self.wrong))), []
+        for batch in (one.batch for one in self.wrong):
+            some = [spread(np.flatnonzero(self.errors.marks[batch] == mark), most) for mark in (WRONG, 0)]
+            one = self._wrong_rows(batch, np.concatenate(some))
+            parts.append((self.unmasked.sample(batch, one.rows), one.got))
+        return fewest_left_out(parts)
+
+    def _known_mistakes(self, batch: int, rows: Rows) -> Iterator[Mistake]:
+        assert self.matrices is not None
+        return _known_mistakes(self.matrices, batch, rows, self._left_out)
 
     def _mistakes(self) -> Iterator[Fit]:
         """The mistakes that need the input: computed for two rows first, then, if they fit those, for all."""
@@ -160,17 +236,15 @@ class _Search:
             return
         one = self.wrong[0]
         few = WrongRows(one.batch, one.rows[:FIRST_ROWS], one.got[:FIRST_ROWS], one.exact[:FIRST_ROWS])
-        candidates = {
-            phrase for phrase, rows in _known_mistakes(self.matrices, few.batch, few.rows) if _is_nearer(few, rows())
-        }
+        candidates = {phrase for phrase, rows in self._known_mistakes(few.batch, few.rows) if _is_nearer(few, rows())}
         made: dict[str, list[tuple[Doubles, Doubles, Doubles]]] = {}
         for one in self.wrong if candidates else []:
-            for phrase, rows in _known_mistakes(self.matrices, one.batch, one.rows):
+            for phrase, rows in self._known_mistakes(one.batch, one.rows):
                 if phrase in candidates:  # a mistake that needs the next batch does not exist for the last
                     made.setdefault(phrase, []).append((one.got, one.exact, rows()))
         for phrase, parts in made.items():
             got, exact, mistaken = (np.concatenate(part) for part in zip(*parts, strict=True))
-            fit = misfit(got, exact, mistaken, tolerance=self.tolerance)
+            fit = misfit(got, exact, mistaken, tolerance=self.tolerance, choices=self.output.shape.N)
             if fit is not None:
                 yield fit, phrase
 
@@ -179,24 +253,42 @@ class _Search:
         got, exact = self.got, self.exact
         products, squares = (got * exact).sum(axis=1), (exact**2).sum(axis=1)
         factor = float(products.sum() / max(squares.sum(), TINY))
+        rows = self._rows(WRONG)
+        others, right = (self._read(file, rows).astype(np.float64) for file in (self.output, self.answer))
         fit = misfit(got, exact, factor * exact, tolerance=self.tolerance, fitted=1)
-        if fit is not None:
+        if fit is not None and fits(others, factor * right, self.tolerance).all():
             yield fit, f"wrong rows are {factor:.4g} times the answer"
         factors = products / np.maximum(squares, TINY)
         fit = misfit(got, exact, factors[:, None] * exact, tolerance=self.tolerance, fitted=len(got))
-        if fit is not None:
+        own = (others * right).sum(axis=1) / np.maximum((right**2).sum(axis=1), TINY)
+        if fit is not None and fits(others, own[:, None] * right, self.tolerance).all():
             span = f"{factors.min():.3g} to {factors.max():.3g} in those looked at"
             phrase = f"each wrong row is the answer times a factor of its own ({span}), as if divided by a wrong sum l"
             yield fit, phrase
 
     def _misplacements(self) -> Iterator[Fit]:
-        """Rows of the answer at wrong places."""
-        for phrase, rows in misplacements(self.answer, self.wrong, self.tolerance):
-            known = np.asarray(~np.isnan(rows).any(axis=1))
-            if 2 * known.sum() >= len(known):
-                fit = misfit(self.got[known], self.exact[known], rows[known], tolerance=self.tolerance)
-                if fit is not None:
-                    yield fit, phrase
+        """Parts of the answer at wrong places."""
+        rows = np.concatenate([one.batch * self.output.shape.N + one.rows for one in self.wrong])
+        for one in misplacements(self.answer, self.wrong, self.errors, self.tolerance):
+            moved = one.source(rows)
+            known = np.asarray(~np.isnan(moved).any(axis=1))
+            if 2 * known.sum() < len(known):
+                continue
+            got, exact, moved = (values[known][:, one.columns] for values in (self.got, self.exact, moved))
+            fit = misfit(got, exact, moved, tolerance=self.tolerance)
+            if fit is None:
+                continue
+            if one.everywhere and self._holds(one, 0, WRONG, NOT_FINITE):
+                yield fit, one.everywhere
+            elif one.in_wrong_rows and self._holds(one, WRONG, NOT_FINITE):
+                yield fit, one.in_wrong_rows
+
+    def _holds(self, one: Misplacement, *marks: int) -> bool:
+        """Whether rows of these marks are what they would be; those count of which that is known."""
+        rows = self._rows(*marks)
+        moved = one.source(rows)
+        left = np.abs(self._read(self.output, rows) - moved)
+        return bool(((left <= self.tolerance) | np.isnan(moved))[:, one.columns].all())
 
     def _right_rows_made_wrong(self, alike: list[str]) -> dict[str, int]:
         """How many of some right rows each of these mistakes would make wrong; all, if that is not known."""
@@ -205,25 +297,33 @@ class _Search:
         wrong = dict.fromkeys(alike, len(rows))
         if self.matrices is not None and len(rows):
             there = self.output.rows(batch, rows)
-            for phrase, made in _known_mistakes(self.matrices, batch, rows):
+            for phrase, made in self._known_mistakes(batch, rows):
                 if phrase in wrong:
                     wrong[phrase] = int((np.abs(made() - there) > self.tolerance).any(axis=1).sum())
         return wrong
 
     def _softmax_over_queries(self) -> str | None:
-        """Whether each key's weights sum to 1 over the queries: then the rows of O sum to the rows of V."""
-        if self.unmasked is None:
+        """Whether each key's weights sum to 1 over the queries."""
+        if self.unmasked is None or self.output.shape.N > MAX_QUERIES:
             return None
-        sums: list[list[Doubles]] = [[], [], []]
-        for batch in {one.batch for one in self.wrong[:2]}:
-            v = self.unmasked.matrix((3 * batch + 2) * self.unmasked.size)
-            for kept, rows in zip(sums, (self.output.batch(batch), self.answer.batch(batch), v), strict=True):
-                kept.append(rows.sum(axis=0, dtype=np.float64))
-        if misfit(*map(np.stack, sums), tolerance=self.tolerance) is None:
+        parts = [(one.got, one.exact, self._by_columns(self.unmasked, one)) for one in self.wrong[:2]]
+        if misfit(*map(np.concatenate, zip(*parts, strict=True)), tolerance=self.tolerance) is None:
             return None
         return (
             "the softmax goes the wrong way: a key's weights add up to 1 over the queries, not a query's over the keys"
         )
+
+    def _by_columns(self, matrices: Matrices, one: WrongRows) -> Doubles:
+        """These rows of O by a softmax of the columns of S."""
+        sample = matrices.sample(one.batch, one.rows)
+        q, o = matrices.matrix(3 * one.batch * matrices.size), np.zeros(one.got.shape)
+        for start in range(0, len(q), CHUNK):
+            keys = slice(start, start + CHUNK)
+            scores = dot_products(q, sample.k[keys]) / np.float32(np.sqrt(q.shape[1]))
+            top = scores.max(axis=0)
+            total = np.exp(scores - top).sum(axis=0, dtype=np.float64)
+            o += np.exp(sample.scores[:, keys] - top) / total @ sample.v[keys]
+        return o
 
     def _rounding(self) -> str | None:
         """The number format whose rounding makes most of the errors, in right rows, too."""
@@ -244,15 +344,20 @@ class _Search:
         return min(fits)[1] if fits else None
 
 
-def _known_mistakes(matrices: Matrices, batch: int, rows: Rows) -> Iterator[Mistake]:
-    """The known mistakes, computed for these rows."""
+def _known_mistakes(matrices: Matrices, batch: int, rows: Rows, left_out: tuple[int, int]) -> Iterator[Mistake]:
+    """The known mistakes, computed for these rows; with so many of the first and of the last keys left out, too."""
     sample = matrices.sample(batch, rows)
     made = (
         causal_mistakes(sample)
         if matrices.shape.causal
-        else chain(formula_mistakes(sample), tile_mistakes(sample), reading_mistakes(matrices, batch, rows, sample))
+        else chain(
+            formula_mistakes(sample),
+            tile_mistakes(sample),
+            reading_mistakes(matrices, batch, rows, sample),
+            keys_left_out(sample, *left_out),
+        )
     )
-    return ((f"the wrong rows equal attention computed {phrase}", rows) for phrase, rows in made)
+    return ((f"{MADE}{phrase}", rows) for phrase, rows in made)
 
 
 def _is_nearer(one: WrongRows, rows: Doubles) -> bool:

@@ -7,12 +7,16 @@ from functools import cache, partial
 import numpy as np
 
 from hw4cli.diagnosis.evidence import Doubles
-from hw4cli.diagnosis.sample import Sample, dot_products, softmax
+from hw4cli.diagnosis.sample import KEYS, Sample, dot_products, softmax
+from hw4cli.problem.casefile import Floats
 from hw4cli.problem.errormap import TILES
+from hw4cli.text.words import counted
 
 # The phrase, and a function that computes the rows, mostly from what the sample keeps.
 Mistake = tuple[str, Callable[[], Doubles]]
 
+AS_NEAR = 1e-5  # differences that float32 may make
+CAUSAL = "(keys up to the row's own only): where that is wanted, --causal compares with causal answers"
 SHORTER = (16, 32, 64, 96)  # numbers of columns that a program for another d may have used
 
 
@@ -54,7 +58,7 @@ def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
     yield "without the softmax (S times V)", lambda: mix(s)
     yield "without the softmax and the factor 1/sqrt(d) (QKᵀ times V)", lambda: mix(raw)
     yield "with the softmax twice", lambda: attend(softmax(s))
-    yield "with a causal mask (keys up to the row's own only)", lambda: kept(keys <= own)
+    yield f"with a causal mask {CAUSAL}", lambda: kept(keys <= own)
     yield "with a causal mask that leaves out the row's own key", lambda: kept(keys < own)
     yield "with a causal mask the wrong way round (keys from the row's own on)", lambda: kept(keys >= own)
     if N > 1:
@@ -73,6 +77,57 @@ def formula_mistakes(sample: Sample) -> Iterator[Mistake]:
                 if divisor == columns:
                     phrase += f" and is divided by sqrt({columns})"
                 yield phrase, partial(attend, short / math.sqrt(divisor))
+
+
+def keys_left_out(sample: Sample, first: int, last: int) -> Iterator[Mistake]:
+    """Without so many of the first keys, or of the last ones: numbers that belong to no tile."""
+    N, keys = len(sample.k), np.arange(len(sample.k))
+    for count, alone, without, keep in (
+        (last, "first", "last", keys < N - last),
+        (first, "last", "first", keys >= first),
+    ):
+        if 1 < count < N:
+            phrase = f"without the {without} {count} keys"
+            if count > N // 2:
+                phrase = f"from the {alone} {counted(N - count, 'key')} alone"
+            yield phrase, partial(_attend_some, sample, keep)
+
+
+def _attend_some(sample: Sample, keep: np.ndarray) -> Doubles:
+    return sample.attend(np.where(keep, sample.scores, -np.inf))
+
+
+def fewest_left_out(parts: list[tuple[Sample, Doubles]]) -> tuple[int, int]:
+    """How many of the first keys, and of the last ones, a program left out whose rows are nearest to those of each
+    sample; of several numbers that are as near, the smallest."""
+    front, back = [], []
+    for sample, got in parts:
+        p = np.exp(sample.scores - sample.scores.max(axis=1, keepdims=True))
+        front.append(_misses(p, sample.v, got))
+        back.append(_misses(p[:, ::-1], sample.v[::-1], got))
+    first, last = (_most_within_noise(np.max(misses, axis=0)) for misses in (back, front))
+    return first, last
+
+
+def _misses(p: Doubles, v: Floats, got: Doubles) -> Doubles:
+    """How far the mean of V (N, d), weighted by the first 1, 2, … of the weights p (rows, N), is off these rows."""
+    misses = np.zeros(len(v))
+    for weights, row in zip(p, got, strict=True):
+        total, o = 0.0, np.zeros(v.shape[1])
+        for start in range(0, len(v), KEYS):
+            part = slice(start, start + KEYS)
+            totals = total + np.cumsum(weights[part])
+            sums = o + np.cumsum(weights[part, None] * v[part], axis=0)
+            with np.errstate(all="ignore"):
+                miss = np.abs(sums / totals[:, None] - row).max(axis=1)
+            misses[part] = np.maximum(misses[part], np.where(totals > 0, miss, np.inf))
+            total, o = totals[-1], sums[-1]
+    return misses
+
+
+def _most_within_noise(misses: Doubles) -> int:
+    """How many are left out by the longest of the sums that are nearest."""
+    return len(misses) - 1 - int(np.flatnonzero(misses <= misses.min() + AS_NEAR)[-1])
 
 
 def causal_mistakes(sample: Sample) -> Iterator[Mistake]:

@@ -70,6 +70,8 @@ class ErrorMap:
         batches, rows = np.asarray(wrong.any(axis=1)), np.asarray(wrong.any(axis=0))
         by_batch = None if batches.all() else self._batches(batches)
         by_row = None if rows.all() else _rows(rows)
+        if not (wrong == np.outer(batches, rows)).all():  # not the same rows in each of these batches
+            return [f"in {by_batch}"] if by_batch else []
         if by_row and batches.all() and len(batches) > 1:
             by_row += ", of every batch" if "every" in by_row else " of every batch"
         return [f"in {words}" for words in (by_batch, by_row) if words]

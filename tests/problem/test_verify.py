@@ -191,7 +191,9 @@ def test_json_has_the_documented_fields_and_all_that_is_shown(verify):
     assert sorted(fields(document)) == sorted(documented("## hw4 verify --json"))
     assert (document["schema"], document["right"], document["shape"]) == (1, False, [3, 200, 32])
     assert document["not_finite"] == 50 * 32
-    assert document["mistake"] == "the wrong rows equal attention computed without the factor 1/sqrt(d)"
+    assert (
+        document["mistake"] == "the wrong rows without NaN or Inf equal attention computed without the factor 1/sqrt(d)"
+    )
     assert document["first"] == {"element": 0, "batch": 0, "row": 0, "column": 0}
     assert np.array(document["map"]["not_finite"])[2].sum() == np.ceil(50 / document["map"]["rows"])
     assert np.array(document["map"]["wrong"]).sum() == 600
