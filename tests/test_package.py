@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 from helpers import ROOT, random_block, write_case
+from needs import needs
 
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.resources import data_path, kernel_source
@@ -110,6 +111,7 @@ def test_a_kernels_text_is_whole_and_its_lines_keep_their_names(name):
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", ""),
     ],
 )
+@needs("make")
 def test_make_chooses_the_cupy_that_the_driver_can_run(tmp_path, says, extra):
     fake = tmp_path / "nvidia-smi"
     fake.write_text(f"#!/bin/sh\ncat <<'EOF'\n{says}\nEOF\n")
@@ -118,6 +120,7 @@ def test_make_chooses_the_cupy_that_the_driver_can_run(tmp_path, says, extra):
     assert subprocess.check_output(["make", "-s", "cuda-extra"], cwd=ROOT, env=env, text=True).strip() == extra
 
 
+@needs("make")
 def test_make_installs_nothing_where_a_python_is_given():
     plan = subprocess.check_output(["make", "-n", "gpu-test", "PYTHON=python3"], cwd=ROOT, text=True)
     together, alone = plan.strip().splitlines()
@@ -125,6 +128,7 @@ def test_make_installs_nothing_where_a_python_is_given():
     assert alone == "python3 -m pytest tests/gpu -m alone && exit $together"
 
 
+@needs("make")
 def test_make_help_lists_every_target():
     shown = subprocess.check_output(["make"], cwd=ROOT, text=True)
     for target in (

@@ -13,7 +13,7 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 # The compute capability; rows, keys, the head size, the type; the offset, if it is causal.
 WAYS = {

@@ -17,7 +17,7 @@ from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 # The tiling, where it is not what the GPU would take; the compute capability; the head size; the type; rows and keys.
 # Each in two: causal and not.

@@ -16,7 +16,7 @@ from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 # The tiling; the head size; the type; rows and keys. Each in two: causal and not.
 WAYS = {

@@ -16,7 +16,7 @@ from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.resources import kernel_path, kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 
 def how(warps, fragments, keys, stages, q_registers, splits):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from boards import RIGHT, write
 from helpers import ROOT, fails, on_a_terminal, random_block, run_hw4, write_case
+from needs import needs
 
 from hw4cli.device import gpu
 from hw4cli.errors import MachineError
@@ -203,7 +203,7 @@ def test_a_name_in_brackets_is_no_markup(hw4, tmp_path):
     assert "[red]x  (1, 8, 4)  0.0 MB" in result.stderr
 
 
-@pytest.mark.skipif(not shutil.which("sh"), reason="needs a shell")
+@needs("sh")
 def test_a_launchers_words_do_not_reach_the_terminal_raw(tmp_path):
     (tmp_path / "srun").write_text(
         "#!/bin/sh\nprintf 'srun: job 1 queued and waiting \\033[31mb\\nplain \\033[31mb\\n' >&2\n"

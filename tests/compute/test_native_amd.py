@@ -73,6 +73,7 @@ def test_every_case_is_launched_as_the_python_program_launches_it(tmp_path):
     assert {entry.kernel for entry in configurations("gfx90a", known=False)} == {"flash"}
 
 
+@needs("make")
 def test_make_builds_it_for_the_architectures_that_are_named():
     command = ["make", "-nB", "hw4-amd", "HIPCC=/opt/rocm/bin/hipcc", "HIP_ARCH=gfx90a gfx908"]
     make, build = subprocess.check_output(command, cwd=ROOT, text=True).strip().splitlines()

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from helpers import ROOT, random_block
-from needs import skip_without
+from needs import needs, skip_without
 
 from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import RACE, shared_object
@@ -38,6 +38,7 @@ def test_its_kernel_computes_attention_without_a_race(tmp_path, d, pad):
     assert np.abs(outcome.o - exact_attention(block)).max() < 1e-5
 
 
+@needs("make")
 @pytest.mark.parametrize(("name", "option"), [("student", ""), ("student-padded", "-DPAD=1 ")])
 def test_make_builds_both(name, option):
     plan = subprocess.check_output(["make", "-nB", "students", "NVCC_ARCH=sm_61", "NVCC=nvcc"], cwd=ROOT, text=True)

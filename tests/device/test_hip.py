@@ -17,7 +17,7 @@ from hw4cli.hip.hiprtc import OPTIONS, HipCompiler
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 try:
     COMPILERS = {gfx: compiler_for(props) for gfx, props in AMD_DEVICES.items()}

@@ -18,7 +18,7 @@ from hw4cli.gradients.emulated import run_backward
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 FLOAT32_ERROR = 2e-6  # of the largest gradient: as by float32 alone
 

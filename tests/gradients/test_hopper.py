@@ -20,7 +20,7 @@ from hw4cli.gradients.once import ATOMIC, ONCE
 from hw4cli.gradients.oracle import exact_gradients
 from hw4cli.resources import kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 HOPPER = DEVICES[90]
 KERNELS = [ONCE.name, hopper.NAME]

@@ -14,7 +14,7 @@ from hw4cli.gradients.cut import Cut, best_cut
 from hw4cli.gradients.once import ADDED_COLUMNS, ATOMIC, ONCE
 from hw4cli.resources import data_path
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 HOPPER = DEVICES[90]
 WORKLOADS = [

@@ -50,7 +50,7 @@ def submit_class(workdir, two, cases, attacks):
 
 def judge(workdir, *options):
     args = ("--class", "submissions", "--output", "out", "--dir", workdir / "cases", "--limit", "t01,t02=60", *OPEN)
-    return run_hw4("judge", "t01", "t02", *args, *options)
+    return run_hw4("judge", "t01", "t02", "--limit", "t01-t02=120", *args, *options)
 
 
 @slow
@@ -120,7 +120,7 @@ def test_cases_changed_between_two_judgings_are_refused(workdir, two, cases):
 
 def test_a_single_program_that_changes_the_cases_is_not_run_again(workdir, two, cases):
     program = submit(workdir, "ann", hw4=PROGRAM.format(two=two, line=f"rm -f {cases}/t02.out")) / "hw4"
-    result = run_hw4("judge", "t01", "t02", "--dir", cases, "--program", program)
+    result = run_hw4("judge", "t01", "t02", "--limit", "t01-t02=120", "--dir", cases, "--program", program)
     assert result.returncode == 1
     assert "t02.out changed while the program ran" in result.stdout
     assert "not run: the program had changed t02.out" in result.stdout

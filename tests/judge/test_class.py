@@ -221,7 +221,7 @@ def test_a_missing_slurm_is_reported(workdir, folder, tmp_path):
 
 def test_a_launcher_may_be_any_command_that_runs_a_command(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--launcher", "env A=1 nice", "--program")
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--launcher", "env A=1 nice", "--program")
     result = run_hw4(*args, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not list(workdir.glob("hw4-judge-*"))

@@ -168,7 +168,7 @@ def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
 
 def test_a_program_with_arguments_is_judged_and_wrong_cases_get_the_penalty(hw4, folder, program):
     path = program("sys.exit(len(sys.argv))")
-    result = hw4("judge", "t01", "--dir", folder, "--program", f"{path} 'one argument' two")
+    result = hw4("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", f"{path} 'one argument' two")
     assert result.returncode == 1
     assert "NA" in result.stdout
     assert "exit code 5" in result.stdout

@@ -18,7 +18,7 @@ def content(folder):
 
 def test_without_resume_or_restart_an_older_journal_stops_the_judge_with_both_options(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out")
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
     assert run_hw4(*args).returncode == 0
     before = content(workdir)
     message = "out has a journal: --resume continues it, --restart keeps it and starts a new one"

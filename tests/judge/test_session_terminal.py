@@ -49,5 +49,7 @@ def test_no_color_removes_colours_and_a_pipe_gets_no_escape_codes(folder, contes
 
 def test_json_is_one_document_even_with_forced_colours(folder, contestant):
     path, _ = contestant(folder)
-    process = run_hw4("judge", "t01", "--dir", folder, "--program", path, "--json", env={"FORCE_COLOR": "1"})
+    process = run_hw4(
+        "judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", path, "--json", env={"FORCE_COLOR": "1"}
+    )
     assert json.loads(process.stdout)["standings"][0]["passed"] == 1

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from classes import correct, judge_class, submit
 from helpers import run_hw4
+from needs import needs, skip_without
 
 from hw4cli.runner.gpuneed import needs_gpu
 from hw4cli.system.exits import names_missing_gpu
@@ -18,8 +19,7 @@ SAYS_SO = f'#!/bin/sh\necho "GPUassert: {NO_DRIVER} hw4.cu 12" >&2\nexit 1\n'
 @pytest.fixture(scope="module")
 def built_for_gpu(tmp_path_factory):
     """A native program with a section of device code, as nvcc's programs have it, that says what theirs say."""
-    if shutil.which("cc") is None:
-        pytest.skip("needs a C compiler")
+    skip_without("cc")
     folder = tmp_path_factory.mktemp("cuda")
     (folder / "hw4.c").write_text(
         "#include <stdio.h>\n"
@@ -111,7 +111,7 @@ def test_what_needs_a_gpu_is_seen_in_the_program(built_for_gpu, tmp_path):
     assert not needs_gpu(tmp_path / "empty")
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@needs("nvcc")
 def test_what_nvcc_builds_is_seen_and_says_what_is_known(tmp_path):
     (tmp_path / "hw4.cu").write_text(
         "#include <cstdio>\n__global__ void k() {}\n"

@@ -39,6 +39,11 @@ NO_MEMORY = (
 )
 
 
+@pytest.fixture
+def hw4(hw4_in_process):
+    return hw4_in_process
+
+
 def on_a_fake_gpu(folder, *args, before=""):
     env = hw4_env(XDG_CACHE_HOME=str(folder))
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), env["PYTHONPATH"]])

@@ -18,6 +18,11 @@ ANSWER = definition(BLOCK).astype("<f4")
 
 
 @pytest.fixture
+def hw4(hw4_in_process):
+    return hw4_in_process
+
+
+@pytest.fixture
 def case(tmp_path):
     """A folder with the input t91 and its answer."""
     write_case(tmp_path / "t91", BLOCK)

@@ -55,14 +55,27 @@ def test_pass_env_passes_a_variable_by_name(workdir, folder):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every process's files outside the sandbox")
 def test_the_judges_environment_cannot_be_read_through_proc(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\ncat /proc/*/environ | grep -a hush >&2; exit 3\n") / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out")
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
     assert run_hw4(*args, env=SECRETS).returncode == 1
     assert "hush" not in (workdir / "out" / "results.csv").read_text()
 
 
 def test_programs_behind_a_launcher_get_no_secret_either(workdir, folder):
     program = submit(workdir, "ann", hw4=f"#!/bin/sh\n{PRINT_SECRETS}") / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--program", program, "--output", "out", "--launcher", "env A=hush-0")
+    args = (
+        "judge",
+        "t01",
+        "--limit",
+        "t01=120",
+        "--dir",
+        folder,
+        "--program",
+        program,
+        "--output",
+        "out",
+        "--launcher",
+        "env A=hush-0",
+    )
     assert run_hw4(*args, env=SECRETS).returncode == 1
     assert ",NA,exit code 3,2.0," in (workdir / "out" / "results.csv").read_text()
 

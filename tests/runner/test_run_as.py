@@ -43,7 +43,7 @@ def workdir(folder, monkeypatch):
 
 
 def judge_class(folder, *options, **env):
-    args = ("judge", "t01", "--class", "submissions", "--output", "out", "--dir", folder)
+    args = ("judge", "t01", "--limit", "t01=120", "--class", "submissions", "--output", "out", "--dir", folder)
     return run_hw4(*args, *options, env=env)
 
 
@@ -80,7 +80,7 @@ def test_root_chooses_the_user_that_programs_run_as(workdir, folder):
             expected = f"exit code 1: {uid}" if sandbox == "bwrap" else f"exit code 1: {folder}/t01.out"
             assert reason(workdir) == expected, (user, sandbox)
     program = workdir / "submissions" / "ann" / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--program", program)
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program)
     assert "exit code 1: 0" in run_hw4(*args, "--sandbox", "bwrap").stdout
     assert "nobody may not run" in run_hw4(*args, "--run-as", "nobody").stdout
     program.chmod(0o755)
@@ -132,7 +132,20 @@ def test_without_a_sandbox_programs_of_a_class_run_in_a_process_namespace(workdi
 
 def test_auto_uses_the_sandbox_for_one_program_only_where_it_works(workdir, folder):
     program = workdir / "submissions" / "ann" / "hw4"
-    args = ("judge", "t01", "--dir", folder, "--program", program, "--sandbox", "auto", "--output", "out")
+    args = (
+        "judge",
+        "t01",
+        "--limit",
+        "t01=120",
+        "--dir",
+        folder,
+        "--program",
+        program,
+        "--sandbox",
+        "auto",
+        "--output",
+        "out",
+    )
     result = run_hw4(*args, env={"PATH": without_bwrap(workdir)})
     assert result.returncode == 1, result.stderr
     assert standings.load(workdir / "out", Rules())[0].session["settings"]["sandbox"] == "none"

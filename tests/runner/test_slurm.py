@@ -75,7 +75,9 @@ def judged_after_waiting(cluster, folder, program, *args):
 def test_in_an_allocation_the_judge_runs_directly(cluster, folder, tmp_path):
     program = answering_program(tmp_path / "hw4", folder)
     result = run_hw4(
-        *("judge", "t01", "--dir", folder, "--program", program, "--output", "out"), prefix=SRUN, env=cluster.settings
+        *("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out"),
+        prefix=SRUN,
+        env=cluster.settings,
     )
     assert result.returncode == 0, result.stderr
     assert results(tmp_path / "out")["session"]["settings"]["slurm"]["partition"] == "nvidia"
@@ -94,7 +96,7 @@ def test_srun_takes_one_allocation_for_all_cases_and_does_not_time_the_queue(clu
 
 def test_srun_passes_on_the_judges_output_and_exit_status(cluster, folder, tmp_path):
     program = shell_program(tmp_path / "hw4", "exit 4")
-    args = ("judge", "t01", "--dir", folder, "--program", program, "--srun=-p nvidia")
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--srun=-p nvidia")
     result = run_hw4(*args, env=cluster.settings)
     assert result.returncode == 1
     assert "exit code 4" in result.stdout
@@ -102,7 +104,7 @@ def test_srun_passes_on_the_judges_output_and_exit_status(cluster, folder, tmp_p
 
 
 def test_an_allocation_that_slurm_refuses_is_reported_with_slurms_message(cluster, folder):
-    args = ("judge", "t01", "--dir", folder, "--srun")
+    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--srun")
     refused = run_hw4(*args, "-p nowhere", env=cluster.settings)
     fails(refused, 3, "Slurm did not run the judge", "invalid partition specified: nowhere")
     refused = run_hw4(*args, "-p nvidia --gres=gpu:9", env=cluster.settings)

@@ -141,7 +141,7 @@ def test_resume_judges_lost_results_again_and_ends_the_damage(tmp_path):
     program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\ncmp -s $1 {cases}/t01 && n=t01 || n=t02\n"
                        f"cp {cases}/$n.out $2\n")  # fmt: skip
     program.chmod(0o755)
-    args = ("judge", "t01", "t02", "--dir", cases, "--program", program, "--output", out)
+    args = ("judge", "t01", "t02", "--limit", "t01-t02=120", "--dir", cases, "--program", program, "--output", out)
     assert run_hw4(*args).returncode == 0
     path = out / journal.NAME
     path.write_text(path.read_text()[:-30])
