@@ -26,7 +26,7 @@ from hw4cli.terminal.options import (
     split_command,
     suite_option,
 )
-from hw4cli.terminal.params import FOLDER, OneOf, Whole, complete_cases, complete_command
+from hw4cli.terminal.params import FOLDER, OneOf, PathName, Whole, complete_cases, complete_command
 from hw4cli.terminal.sections import Sections
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ RESCORING = {"judged", "limits", "tolerance", "penalty", "rank_by", "due", "outp
     "--mount",
     "mounts",
     multiple=True,
-    type=click.Path(exists=True),
+    type=PathName(exists=True),
     metavar="PATH",
     help="Show programs and builds in the sandbox this file or folder, too, read-only; may be given several times.",
 )
