@@ -5,6 +5,7 @@ import sys
 
 from hw4cli.system import interrupts
 
+OTHERS = ("--program", "--class", "--rescore")  # options of `hw4 judge` that say what is judged
 LONGEST_WORD = 128 << 10  # bytes of an argument, or a variable of the environment, on Linux
 
 
@@ -35,3 +36,11 @@ def main() -> None:
     # All files are written and closed. An orderly shutdown of Python takes 10 ms, 25 more with CUDA, and Ctrl-C during
     # it would print a traceback.
     os._exit(code)
+
+
+def judge(program: str, *options: str) -> None:
+    """Run `hw4 judge` with these options on a program, unless the command line says what to judge."""
+    given = sys.argv[1:]
+    named = any(word.partition("=")[0] in OTHERS for word in given)
+    sys.argv[1:] = ["judge", *options, *([] if named else ["--program", program]), *given]
+    main()
