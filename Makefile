@@ -89,17 +89,20 @@ cuda-extra:  ## show which cuda extra fits this machine's driver (none without o
 results: $(python_for_dev)  ## make the tables and pictures in README.md and docs/ from the records in benchmarks/
 	PYTHONPATH=. $(PYTHON) benchmarks/results.py
 
-# Each is installed alone in an empty environment and judges a case from a folder that has nothing of the source tree.
-dist: $(python_for_dev)  ## build wheel and source distribution in dist/, check them, try each in an empty environment
+# Each is installed alone in an empty environment and judges, from a folder that has nothing of the source tree, a program that
+# knows the answer; all of hw4 then judges itself.
+dist: $(python_for_dev)  ## build the wheels (hw4, the judge alone) and the source distribution in dist/, try each in an empty environment
 	rm -rf dist build/tried
 	$(PYTHON) -m build --outdir dist
+	$(PYTHON) -m build --wheel --outdir dist packaging/hw4-judge
 	$(PYTHON) -m twine check --strict dist/*
 	for file in "$(CURDIR)"/dist/*; do \
 		rm -rf build/tried && mkdir -p build/tried/work && \
 		$(PYTHON) -m venv build/tried/venv && \
 		build/tried/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$file" && \
 		(cd build/tried/work && ../venv/bin/hw4 --version && ../venv/bin/hw4 gen t01 && \
-			CUDA_VISIBLE_DEVICES=-1 ../venv/bin/hw4 judge t01) || exit 1; \
+			printf '#!/bin/sh\ncp "%s" "$$2"\n' "$$PWD/testcases/t01.out" >hw4 && chmod +x hw4 && ../venv/bin/hw4-judge t01 && \
+			case $$file in *hw4_judge*) ;; *) CUDA_VISIBLE_DEVICES=-1 ../venv/bin/hw4 judge t01 ;; esac) || exit 1; \
 	done
 	rm -rf build/tried
 

@@ -1,5 +1,8 @@
 """The commands by name, and whether a command line needs a GPU: without importing click."""
 
+from hw4cli.resources import has_solution
+
+OF_THE_JUDGE = ("gen", "judge", "verify", "scoreboard", "info", "doctor")  # packaging/hw4-judge
 # The groups of the first help page. `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for
 # -); its docstring begins with this sentence.
 GROUPS = {
@@ -26,6 +29,8 @@ GROUPS = {
         "completion": "Print the script for a shell's Tab key.",
     },
 }
+if not has_solution():  # the judge alone has some of the commands
+    GROUPS = {"The homework": {name: text for name, text in GROUPS["The homework"].items() if name in OF_THE_JUDGE}}
 COMMANDS = {name: sentence for group in GROUPS.values() for name, sentence in group.items()}
 # Names that earlier versions had, or that other tools have, and what is there in their place.
 INSTEAD = {
@@ -52,7 +57,7 @@ OWN_OPTIONS = ("-h", "--help", "--version")  # of hw4 itself
 
 def wants_gpu(arguments: list[str]) -> bool:
     """Whether a command line computes, as `hw4 IN OUT` does, and not only on the CPU."""
-    if not arguments or arguments[0] in OWN_OPTIONS or (arguments[0] in COMMANDS and arguments[0] != "run"):
+    if "run" not in COMMANDS or not arguments or arguments[0] in {*OWN_OPTIONS, *COMMANDS} - {"run"}:
         return False
     if any(argument.startswith("--srun") for argument in arguments):
         return False  # others compute

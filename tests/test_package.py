@@ -56,10 +56,11 @@ def test_a_source_distribution_makes_the_same_wheel_and_can_be_tested(wheel, tmp
 
 def test_a_wheel_has_the_commands_script_which_an_installer_makes_executable(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        (script,) = [entry for entry in archive.infolist() if ".data/scripts/" in entry.filename]
-        assert script.filename.endswith("/hw4")
-        assert script.external_attr >> 16 & 0o111
-        assert archive.read(script).startswith(b"#!python\n")  # which it replaces by its own
+        scripts = [entry for entry in archive.infolist() if ".data/scripts/" in entry.filename]
+        assert {script.filename.rpartition("/")[2] for script in scripts} == {"hw4", "hw4-judge", "hw4-amd-judge"}
+        for script in scripts:
+            assert script.external_attr >> 16 & 0o111
+            assert archive.read(script).startswith(b"#!python\n")  # which it replaces by its own
 
 
 def test_a_wheel_computes_generates_and_judges_from_anywhere(installed, tmp_path):
@@ -87,6 +88,69 @@ def test_a_wheel_carries_the_pages_and_their_styles(installed):
     assert {"scoreboard.html", "scoreboard.css", "scoreboard.js", "handout.html", "common.css"} <= set(templates)
     carried = {path.name: path.read_bytes() for path in (installed / "hw4cli/templates").iterdir()}
     assert carried == templates
+
+
+@pytest.fixture(scope="module")
+def judge_alone(tmp_path_factory):
+    """The folder of the judge's own wheel, unpacked as pip would."""
+    folder = tmp_path_factory.mktemp("judge")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*build, str(ROOT / "packaging/hw4-judge")], check=True, capture_output=True)
+    (wheel,) = folder.glob("hw4_judge-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_judges_wheel_holds_no_kernel_and_nothing_that_computes(judge_alone):
+    names = {path.relative_to(judge_alone / "hw4cli").as_posix() for path in (judge_alone / "hw4cli").rglob("*")}
+    assert not [name for name in names if name.endswith((".cu", ".cuh", ".hip"))]
+    assert not {"kernels", "compute", "device", "arrays", "gradients", "stream", "emulator", "torch.py"} & names
+    assert {"judge/session.py", "testcases/suite.toml", "templates/scoreboard.html"} <= names
+    (metadata,) = judge_alone.glob("*.dist-info/METADATA")
+    assert "cupy" not in metadata.read_text()
+
+
+def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
+    asked = {  # what commands import only where `has_solution` says so
+        "cli/gen.py": {"device.float64"},
+        "cli/judge.py": {"device.gpu"},
+        "cli/doctor.py": {"arraylab.named", "doctor.measure", "doctor.prepare", "nodes.model"},
+        "doctor/host.py": {"device.machinecode"},
+        "entry.py": {"device.driver"},
+        "terminal/grammar.py": {"arraylab.named", "terminal.launches"},
+    }
+    package, missing = judge_alone / "hw4cli", {}
+    for path in package.rglob("*.py"):
+        for module in re.findall(r"^ *from hw4cli\.([\w.]+) import", path.read_text(), re.MULTILINE):
+            place = package / module.replace(".", "/")
+            if not place.is_dir() and not place.with_suffix(".py").exists():
+                missing.setdefault(path.relative_to(package).as_posix(), set()).add(module)
+    del missing["__init__.py"]  # the public names of all of hw4, each imported when it is used
+    assert missing == asked
+
+
+def test_the_judge_alone_makes_cases_judges_programs_and_says_what_it_is(judge_alone, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(judge_alone)}
+
+    def run(*words, code=0):
+        command = [sys.executable, *map(str, words)]
+        result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert result.returncode == code, result.stdout + result.stderr
+        return result.stdout + result.stderr
+
+    assert "new-kernel" not in run("-m", "hw4cli", "--help")
+    run("-m", "hw4cli", "gen", "t01")
+    (tmp_path / "hw4").write_text(f'#!/bin/sh\ncp {tmp_path}/testcases/t01.out "$2"\n')
+    (tmp_path / "hw4").chmod(0o755)
+    (script,) = judge_alone.glob("*.data/scripts/hw4-judge")
+    assert "1 of 1 case AC" in run(script, "t01")
+    (tmp_path / "wrong").write_text('#!/bin/sh\nhead -c 5242880 /dev/zero > "$2"\n')
+    (tmp_path / "wrong").chmod(0o755)
+    assert "NA" in run("-m", "hw4cli", "judge", "t01", "--program", "./wrong", code=1)
+    assert "this is the judge alone" in run("-m", "hw4cli", "doctor")
+    assert "the judge alone" in run("-m", "hw4cli", "testcases/t01", "out", code=2)
+    assert "the judge alone" in run("-m", "hw4cli", "doctor", "--prepare", code=2)
 
 
 def test_the_source_tree_finds_its_own_data():

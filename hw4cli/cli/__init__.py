@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
         """
         from click.shell_completion import CompletionItem
 
-        if incomplete.startswith("-"):
+        if incomplete.startswith("-") and "run" in COMMANDS:
             run = self.get_command(ctx, "run")
             assert run is not None
             with click.Context(run, ctx, "run", resilient_parsing=True) as inner:
@@ -67,6 +67,10 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `run` in front unless a command, or an option of the group itself, comes first."""
+        if args and args[0] not in {*OWN_OPTIONS, *COMMANDS} and "run" not in COMMANDS:
+            raise click.UsageError(
+                f"there is no command {args[0]!r}: this is the judge alone, which computes nothing", ctx
+            )
         if args and args[0] not in {*OWN_OPTIONS, *COMMANDS}:
             if not (args[0].startswith("-") or Path(args[0]).exists() or ctx.resilient_parsing):
                 self._refuse_misspelled_command(args, ctx)
@@ -99,6 +103,17 @@ def cli() -> None:
     Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file, 3 the machine cannot (no GPU, memory,
     space, cases), 130 interrupted, 141 the reader of the output has gone.
     """
+
+
+if "run" not in COMMANDS:
+    cli.help = f"""The judge of the FlashAttention homework, without its solution.
+
+    \b
+    hw4 gen t01-t10                     make cases and their answers
+    hw4 judge t01-t10                   judge ./hw4 on them
+    hw4 verify my.out testcases/t01.out show where an output is wrong
+
+    {cli.help[cli.help.index("Exit status") :] if cli.help else ""}"""
 
 
 def run_command(args: list[str] | None = None) -> int:

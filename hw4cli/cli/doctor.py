@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.resources import has_solution
 from hw4cli.system.importing import BLAS_THREADS, Importing
 from hw4cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
 from hw4cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
@@ -65,6 +66,8 @@ def doctor(
 
     With --prepare, kernels are compiled and kept, so that no first run has to do it: exit status 0 if all are there.
     """
+    if not has_solution() and (prepare or measure):
+        raise click.UsageError("--prepare and --measure are of hw4 with its kernels: this is the judge alone", ctx)
     _check_together(ctx, prepare, measure=measure, CASE=what.cases, WORKLOAD=what.workloads, causal=causal)
     if prepare:
         compile_kernels(what, causal, as_json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.errors import InputError
+from hw4cli.resources import has_solution
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import Bar
 from hw4cli.terminal.grammar import CASES, SHAPES, What, what_argument
@@ -90,9 +91,12 @@ def _make_all(tasks: "list[GenerationTask]", causal: bool) -> None:
     oracle = None
     if any(task.answer for task in wanted):  # else no GPU is opened
         with Importing():
-            from hw4cli.device.float64 import best_oracle
+            if has_solution():
+                from hw4cli.device.float64 import best_oracle as oracle_of
+            else:
+                from hw4cli.problem.generate import cpu_oracle as oracle_of
 
-        oracle, what = best_oracle(causal)
+        oracle, what = oracle_of(causal)
         click.echo(f"answers: {what}", err=True)
     for number, task in enumerate(wanted, 1):
         for file in file_tasks(task, oracle):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.errors import MachineError
+from hw4cli.resources import has_solution
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
 from hw4cli.terminal.judgeclass import class_options, judge_class
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from hw4cli.scoring.record import Standing
 
 ON_CPU = "hw4 computed on the CPU by NumPy"
+# What is judged by default: hw4 itself; by the judge alone, what a student has built.
+OWN_PROGRAM = None if has_solution() else "./hw4"
 SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of one core for all thirty cases
 
 
@@ -195,6 +198,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.system.files import make_folder
         from hw4cli.terminal.casetable import CaseTable
 
+    program = program or OWN_PROGRAM
     command, env = program_command(program, ctx)
     plan = session_plan(ctx, JudgeOptions.of(options))
     if program is None:
@@ -222,7 +226,7 @@ def prepare_kernels(
     Returns a sentence on what computes where that is the CPU, else "".
     """
     from hw4cli.device.gpu import nvidia_gpu_is_here
-    from hw4cli.hip.device import amd_gpu_is_here
+    from hw4cli.system.amd import amd_gpu_is_here
 
     if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
         return f"{ON_CPU}: no GPU here"

@@ -29,11 +29,12 @@ from hw4cli.device.driver import enqueue
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
-from hw4cli.hip.device import NO_AMD_GPU, amd_gpu_is_here
+from hw4cli.hip.device import NO_AMD_GPU
 from hw4cli.hip.device import properties as amd_properties
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
+from hw4cli.system.amd import amd_gpu_is_here
 from hw4cli.text.words import counted
 
 ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts of arrays and scratch are aligned, too

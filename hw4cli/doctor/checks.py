@@ -15,11 +15,13 @@ from hw4cli.doctor import host
 from hw4cli.doctor.drivers import NO_GPU_HERE, amd, counters, nvidia
 from hw4cli.doctor.finding import CHILDREN, Finding, UnansweredError, output_of, tool
 from hw4cli.problem.shape import Shape
+from hw4cli.resources import has_solution
 from hw4cli.text.words import counted
 
 SAMPLE = Shape(2, 130, 32)  # more rows than two tiles: the tail is checked, too
 SAMPLE_ERROR = 2e-5  # of a kernel in float32 on such a case
 SAMPLE_SECONDS = 60.0  # a first CUDA context and compilation on a slow network folder may take ten
+JUDGE = "judge"  # of hw4 without its kernels
 CHECK_SECONDS = 15.0  # for any other check: a network folder may never answer
 
 Check = Callable[[], list[Finding]]
@@ -27,13 +29,16 @@ Check = Callable[[], list[Finding]]
 
 @dataclass(frozen=True)
 class Target:
-    """Where `hw4 IN OUT` will run: on "gpu", "cpu" or nowhere (None); the device's name; the reason, unless "gpu"."""
+    """Where `hw4 IN OUT` will run: on "gpu", "cpu" or nowhere (None); the device's name; the reason, unless "gpu".
+    Of the judge alone `on` is "judge"."""
 
     on: str | None
     device: str
     because: str = ""
 
     def __str__(self) -> str:
+        if self.on == JUDGE:
+            return "this is the judge alone: it judges programs, and computes nothing itself"
         if self.on is None:
             return f"hw4 will not run: {self.because}"
         return f"hw4 will run on: {self.device}" + (f", because {self.because}" if self.because else "")
@@ -48,14 +53,16 @@ class Report:
 
 
 def run_checks(python: Sequence[str], env: Mapping[str, str] | None, folder: Path) -> Report:
-    """Run all checks. `python` and `env` start a module of this package; `folder` is that of the cases."""
+    """Run all checks. `python` and `env` start a module of this package; `folder` is that of the cases.
+
+    The judge alone computes nothing: of it, what judging needs is checked.
+    """
+    if not has_solution():
+        return _judges_report(folder)
     sample = Background("sample", SAMPLE_SECONDS, lambda: run_sample(python, env))
     try:
         gpu_facts = Background("probe", SAMPLE_SECONDS, lambda: probe(python, env))
-        running = [(group, Background(name, CHECK_SECONDS, function)) for group, name, function in checks(folder)]
-        groups = {group: list[Finding]() for group, _ in running}
-        for group, check in running:
-            groups[group] += check.result(partial(_check_failed, check.name))
+        groups = _findings(checks(folder))
         facts = gpu_facts.result(lambda error: {"failed": _message(error)})
         groups["Compiler"][:0] = compiler(facts)
         target = sample.result(lambda error: Target(None, "", _message(error).removeprefix("hw4: ")))
@@ -65,6 +72,26 @@ def run_checks(python: Sequence[str], env: Mapping[str, str] | None, folder: Pat
     if target.on == "gpu":
         target = Target("gpu", f"GPU 0, {facts.get('gpu', 'whose name is unknown')}")
     return Report(groups, target)
+
+
+def _findings(table: "list[tuple[str, str, Check]]") -> dict[str, list[Finding]]:
+    """What checks find, which run at the same time, by group."""
+    running = [(group, Background(name, CHECK_SECONDS, function)) for group, name, function in table]
+    groups = {group: list[Finding]() for group, _ in running}
+    for group, check in running:
+        groups[group] += check.result(partial(_check_failed, check.name))
+    return groups
+
+
+def _judges_report(folder: Path) -> Report:
+    """What concerns the judge alone: no cache of kernels, no profiler, no cupy."""
+    table = [one for one in checks(folder) if one[0] != "Profilers" and one[1] != "kernel cache"]
+    try:
+        groups = _findings(table)
+    finally:
+        CHILDREN.kill()
+    shown = {group: [line for line in lines if line.name != "cupy"] for group, lines in groups.items()}
+    return Report(shown, Target(JUDGE, ""))
 
 
 def _check_failed(name: str, error: Exception) -> list[Finding]:

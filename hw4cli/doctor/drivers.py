@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.doctor.finding import Finding, UnansweredError, output_of
-from hw4cli.hip.device import amd_gpu_is_here
+from hw4cli.system.amd import amd_gpu_is_here
 from hw4cli.system.amd import gpus as amd_gpus
 
 # CUDA 13 dropped the drivers before 580 and the GPUs before Turing (its release notes); CUDA 12 needs driver 525.

@@ -1,18 +1,11 @@
 """AMD's GPU as cupy for ROCm shows it."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hw4cli.compute.plan import HIP_VOTES, DeviceProperties
 
-DEVICE_FILE = Path("/dev/kfd")  # of the kernel's driver
 NO_AMD_GPU = "there is no AMD GPU here"
-
-
-def amd_gpu_is_here() -> bool:
-    """Whether the driver of AMD's GPUs for data centres is there."""
-    return DEVICE_FILE.exists()
 
 
 def properties(facts: Mapping[str, Any]) -> DeviceProperties:

@@ -14,7 +14,6 @@ import click
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
-from hw4cli.terminal.launches import KNOWN
 from hw4cli.terminal.params import KernelName, complete_cases, items, kernel_files, suite_cases, workload_names
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Words(click.ParamType[Any]):
         """The kind that a word has by its form, where the command takes several; else the only one."""
         if SHAPES in self.kinds and SHAPE.fullmatch(word):
             return SHAPES
-        if KERNELS in self.kinds and (is_own_kernel(word) or word in self.kernels.choices or word in KNOWN):
+        if KERNELS in self.kinds and (is_own_kernel(word) or word in self.kernels.choices or _is_kernel(word)):
             return KERNELS
         if WORKLOADS in self.kinds and ("=" in word or word in workload_names()):
             return WORKLOADS
@@ -134,6 +133,13 @@ class Words(click.ParamType[Any]):
         words = [*self.kernels.choices, *(workload_names() if WORKLOADS in self.kinds else ())]
         found = [*items([*(word for word in words if word.startswith(incomplete)), *kernel_files(incomplete)]), *found]
         return found or items([incomplete], "file")
+
+
+def _is_kernel(word: str) -> bool:
+    """Whether this is the name of any kernel, of arrays too, or of all of them."""
+    from hw4cli.terminal.launches import KNOWN
+
+    return word in KNOWN
 
 
 def as_shape(word: str) -> Shape:

@@ -7,14 +7,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TREE = Path(__file__).resolve().parents[2]
 PACKAGES = ("text", "system", "problem", "diagnosis", "runner", "scoring", "judge", "doctor", "terminal", "templates")
-COMMANDS = ("__init__", "gen", "judge", "verify", "scoreboard", "info", "doctor", "completion")
+COMMANDS = ("__init__", "gen", "judge", "verify", "scoreboard", "info", "doctor")
+PAGES = ("lab", "leaderboard", "report", "stepper")
 # What computes, measures or shows kernels; pages of the laboratory.
 WITHOUT = {
     "torch.py",
-    *(f"doctor/{name}.py" for name in ("measure", "probe")),
+    *(f"doctor/{name}.py" for name in ("measure", "prepare", "probe")),
     *(f"terminal/{name}.py" for name in ("ladder", "launches", "roofs")),
-    *(f"templates/{name}" for name in ("step.md", "worklog.md")),
-    *(f"templates/{name}.{end}" for name in ("lab", "leaderboard", "report", "stepper") for end in ("css", "html", "js", "md")),
+    "templates/step.md",
+    "templates/worklog.md",
+    *(f"templates/{page}.{end}" for page in PAGES for end in ("css", "html", "js", "md")),
 }
 SUITES = ("suite.toml", "amd.toml")
 
