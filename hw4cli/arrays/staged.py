@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Self
 
-from hw4cli.arrays.operand import Operand, check_capture, empty_like, operand
+from hw4cli.arrays.operand import Operand, address_of, check_capture, empty_like
 from hw4cli.compute import columns
 from hw4cli.compute.columns import Copied
 from hw4cli.device.gpu import Gpu
@@ -31,7 +31,7 @@ class Staged(AbstractContextManager["Staged"]):
         self.given, self.made, first = self._given, self._made, given[0]
         self._copies = not is_loadable(first)
         if self._copies:
-            check_capture(first, gpu.is_compiled(columns.plan(element=first.element)))
+            check_capture(first, gpu.is_compiled(columns.CODE))
             self.given, self.made = (tuple(map(_wide, operands)) for operands in (given, made))
 
     def __enter__(self) -> Self:
@@ -62,6 +62,9 @@ def copied(source: Operand, target: Operand) -> Copied:
 
 def _wide(x: Operand) -> Operand:
     """A new array of the same library for the same rows, one after the other."""
-    *outer, d = x.shape
-    made = operand(x.name, empty_like(x, (*outer, stored_d(d, x.element))), "BHND")
-    return replace(made, dtype=x.dtype)  # which may be one that the array has words of alone
+    batch, heads, rows, d = x.shape
+    wide = stored_d(d, x.element)
+    shape, steps = (batch, heads, rows, wide), (heads * rows * wide, rows * wide, wide, 1)
+    strides = tuple(step if size > 1 else 0 for step, size in zip(steps, shape, strict=True))
+    array = empty_like(x, shape)
+    return replace(x, shape=shape, strides=strides, address=address_of(array), array=array, layout="BHND")

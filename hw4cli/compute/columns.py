@@ -18,6 +18,8 @@ NAME = "columns"  # of the kernel's file
 # kernels/columns.cu: matrices of a launch, threads of a block, and how many elements a block copies at most.
 MOST, THREADS, PASS = 5, 256, 4096
 _MATRIX = struct.Struct("<10q q 5i 4x")  # CopiedMatrix
+SYMBOLS = ("columns32", "widen16", "narrow16")
+CODE = Plan(NAME, {}, tuple(Launch(symbol, 0, THREADS, 0) for symbol in SYMBOLS))  # whatever is copied
 
 
 @dataclass(frozen=True)
@@ -44,14 +46,16 @@ class Copied:
         return self.batches * self.heads * ceil_div(self.rows, self.block_rows)
 
 
-def plan(copies: Sequence[Copied] = (), element: int = FLOAT) -> Plan:
-    """The launch that copies at most MOST matrices, of elements of so many bytes. Of any, the code is the same."""
-    return Plan(NAME, {}, (Launch(f"{NAME}{8 * element}", sum(one.blocks for one in copies), THREADS, 0),))
+def launch_of(copies: Sequence[Copied], element: int = FLOAT) -> Launch:
+    """The launch that copies at most MOST matrices, all to more columns or none, of elements of so many bytes."""
+    widens = any(one.columns > one.given for one in copies)
+    symbol = "columns32" if element == FLOAT else "widen16" if widens else "narrow16"
+    return Launch(symbol, sum(one.blocks for one in copies), THREADS, 0)
 
 
 def needed(d: int, element: int = FLOAT) -> list[Plan]:
     """What must be compiled beside the kernels for rows of d columns: the kernel that copies, if they are copied."""
-    return [] if stored_d(d, element) == d else [plan(element=element)]
+    return [] if stored_d(d, element) == d else [CODE]
 
 
 def arguments(copies: Sequence[Copied]) -> bytes:

@@ -125,9 +125,10 @@ class Gpu:
         """Enqueue the copies of some matrices, of elements of so many bytes, on a stream of cupy's, the current one."""
         if not copies:
             return
-        plan, passed = columns.plan(copies, element), columns.arguments(copies)
+        step, passed = columns.launch_of(copies, element), columns.arguments(copies)
         params = np.frombuffer(passed, f"V{len(passed)}")
-        enqueue(self.functions(plan)[0], plan.launches[0], (params,), stream, self.props)
+        function = self.functions(columns.CODE)[columns.SYMBOLS.index(step.symbol)]
+        enqueue(function, step, (params,), stream, self.props)
 
     def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:
         """What `launch.magnitudes` reads, as uint32 on the GPU, by the plan that ran or else now.

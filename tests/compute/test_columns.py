@@ -93,7 +93,7 @@ def copied(library, source, target_strides, shape):
         Watched(buffer.ctypes.data + starts[0], high - low, False, "given"),
         Watched(buffer.ctypes.data + starts[1], extent, True, "made"),
     ]
-    finished, findings = library.launches(columns.plan([one], size).launches, columns.arguments([one]), watched)
+    finished, findings = library.launches([columns.launch_of([one], size)], columns.arguments([one]), watched)
     assert finished
     assert not findings, findings[0].sentence
     return target

@@ -43,7 +43,7 @@ class EmulatedGpu(Gpu):
 
         def function(step):
             def launch(grid, block, params, shared_mem):
-                assert self._libraries[key].launch(step, params[0].tobytes(), [])[0]
+                assert self._libraries[key].launch(step, params[0].tobytes(), [], grid=grid[0])[0]
                 self.launched.append(step.symbol)
 
             return launch
