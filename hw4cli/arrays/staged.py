@@ -7,12 +7,14 @@ are arrays of the caller's library, so that they live as long as a graph that ca
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Self
 
 from hw4cli.arrays.operand import Operand, address_of, check_capture, empty_like
 from hw4cli.compute import columns
 from hw4cli.compute.columns import Copied
+from hw4cli.compute.launch import Matrix
+from hw4cli.compute.plan import Launch
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import stored_d
 
@@ -44,9 +46,9 @@ class Staged(AbstractContextManager["Staged"]):
             self._copy(self.made, self._made)
 
     def _copy(self, sources: Sequence[Operand], targets: Sequence[Operand]) -> None:
-        copies = [copied(source, target) for source, target in zip(sources, targets, strict=True)]
+        step, passed = _launch(targets[0].element, tuple(map(_place, sources)), tuple(map(_place, targets)))
         with self._stream:
-            self._gpu.copy(copies, self._stream, targets[0].element)
+            self._gpu.copy(step, passed, self._stream)
 
 
 def is_loadable(x: Operand) -> bool:
@@ -54,17 +56,39 @@ def is_loadable(x: Operand) -> bool:
     return stored_d(x.shape[3], x.element) == x.shape[3]
 
 
-def copied(source: Operand, target: Operand) -> Copied:
-    """A copy of one array to another of as many heads and rows; columns that it has more become zeros."""
-    (batches, heads, rows, given), columns_of = source.shape, target.shape[3]
-    return Copied(source.matrix, target.matrix, batches, heads, rows, min(given, columns_of), columns_of)
+# Small arrays are computed again and again, at the same addresses: what the launches need is made once.
+REMEMBERED = 256
+Place = tuple[int, tuple[int, ...], tuple[int, ...]]  # address, shape, strides
+
+
+def _place(x: Operand) -> Place:
+    return x.address, x.shape, x.strides
+
+
+@lru_cache(REMEMBERED)
+def _launch(element: int, sources: tuple[Place, ...], targets: tuple[Place, ...]) -> tuple[Launch, bytes]:
+    """The copy of arrays to others of as many heads and rows; columns that these have more become zeros."""
+
+    def copied(source: Place, target: Place) -> Copied:
+        (at, (batches, heads, rows, given), steps), (to, (*_, wanted), other_steps) = source, target
+        return Copied(Matrix(at, *steps), Matrix(to, *other_steps), batches, heads, rows, min(given, wanted), wanted)
+
+    copies = [copied(*both) for both in zip(sources, targets, strict=True)]
+    return columns.launch_of(copies, element), columns.arguments(copies)
+
+
+@lru_cache(REMEMBERED)
+def _one_after_the_other(shape: tuple[int, ...], element: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of an array with rows that kernels can load, and its strides, as an Operand has them."""
+    batch, heads, rows, d = shape
+    wide = stored_d(d, element)
+    steps = heads * rows * wide, rows * wide, wide, 1
+    whole = batch, heads, rows, wide
+    return whole, tuple(step if size > 1 else 0 for step, size in zip(steps, whole, strict=True))
 
 
 def _wide(x: Operand) -> Operand:
-    """A new array of the same library for the same rows, one after the other."""
-    batch, heads, rows, d = x.shape
-    wide = stored_d(d, x.element)
-    shape, steps = (batch, heads, rows, wide), (heads * rows * wide, rows * wide, wide, 1)
-    strides = tuple(step if size > 1 else 0 for step, size in zip(steps, shape, strict=True))
+    """A new array of the same library for the same rows."""
+    shape, strides = _one_after_the_other(x.shape, x.element)
     array = empty_like(x, shape)
-    return replace(x, shape=shape, strides=strides, address=address_of(array), array=array, layout="BHND")
+    return Operand(x.name, x.library, x.dtype, shape, strides, address_of(array), x.device, array, "BHND")

@@ -3,7 +3,7 @@
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.compute import columns
-from hw4cli.compute.columns import Copied, staged
+from hw4cli.compute.columns import staged
 from hw4cli.compute.formulas import FLOAT
 from hw4cli.compute.launch import (
     ABSMAX_BYTES,
@@ -22,7 +22,7 @@ from hw4cli.compute.launch import (
     arguments,
     block_matrices,
 )
-from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Plan, Tile, Variant
+from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.cupyparts import load
 from hw4cli.device.driver import enqueue
@@ -113,19 +113,18 @@ class Gpu:
         if plan.finds_absmax:
             scratch.data.memset_async(0, ABSMAX_BYTES)
         stage = staged(plan, shape, matrices, scratch.data.ptr)
-        self.copy(stage.before, stream)
+        if stage.before:
+            self.copy(columns.launch_of(stage.before), columns.arguments(stage.before), stream)
         passed = arguments(plan, shape, stage.matrices, scratch.data.ptr, offset=offset)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
             enqueue(function, step, (params,), stream, self.props)
-        self.copy(stage.after, stream)
+        if stage.after:
+            self.copy(columns.launch_of(stage.after), columns.arguments(stage.after), stream)
         return scratch
 
-    def copy(self, copies: Sequence[Copied], stream: Any, element: int = FLOAT) -> None:
-        """Enqueue the copies of some matrices, of elements of so many bytes, on a stream of cupy's, the current one."""
-        if not copies:
-            return
-        step, passed = columns.launch_of(copies, element), columns.arguments(copies)
+    def copy(self, step: Launch, passed: bytes, stream: Any) -> None:
+        """Enqueue copies of matrices (compute/columns.py) on a stream of cupy's, the current one."""
         params = np.frombuffer(passed, f"V{len(passed)}")
         function = self.functions(columns.CODE)[columns.SYMBOLS.index(step.symbol)]
         enqueue(function, step, (params,), stream, self.props)

@@ -1,14 +1,9 @@
 """Every head size from 1 to 128 on a GPU, in files, arrays and gradients: rows get the zero columns that they lack."""
 
-import shutil
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from gpuexact import exact_attention
-from helpers import ROOT, fails, random_block, read_output, write_case
-from needs import needs
+from helpers import random_block, read_output, write_case
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.kernels16 import plan16
@@ -18,7 +13,7 @@ from hw4cli.compute.bounds import SAFE
 from hw4cli.compute.variants import VARIANTS
 from hw4cli.gradients import choice
 from hw4cli.lab.bench import compile_side_by_side
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.kernels import choice_for
 from hw4cli.stream.timeline import Timeline
@@ -50,6 +45,8 @@ def plans(props):
     for d in SOME:
         yield VARIANTS[kernel_of_file(props, Shape(*LONG, d))].plan(Shape(*LONG, d), props)
         yield VARIANTS["flash"].plan(Shape(6, 67, d), props)
+        yield VARIANTS["flash"].plan(Oblong(2, 90, d, True, 67), props)
+        yield VARIANTS["split"].plan(Oblong(2, 90, d, False, 3 * 67), props)
         for dtype in ALLOWED:
             yield choice.plan(heads(d, dtype), props)
             if dtype != "float32":
@@ -119,11 +116,10 @@ def test_ranges_of_rows_of_a_large_batch_are_right(compiled, tmp_path, monkeypat
     assert error < (2e-5 if kernel == "flash" else SAFE)
 
 
-def test_the_command_answers_such_a_file_on_one_gpu_of_several(hw4, prepared, tmp_path):
+def test_the_command_answers_such_a_file_on_one_gpu_of_several(hw4, compiled, tmp_path):
     block = random_block(300, 130, 59)
-    prepared(Shape(300, 130, 59))
     source = write_case(tmp_path / "in", block)
-    for options in (("--device", "cuda"), ("--gpus", 1), ("--causal",)):
+    for options in (("--kernel", "split", "--causal"), ("--gpus", "count:1", "--kernel", "flash")):
         result = hw4(source, tmp_path / "out", *options)
         assert result.returncode == 0, result.stderr
         got = read_output(tmp_path / "out", Shape(300, 130, 59))
@@ -150,14 +146,14 @@ def definition(q, k, v, causal=False):
 def test_arrays_of_16_bits_of_every_head_size_are_right(compiled, causal):
     for d in ALL:
         q, k, v = tensors(d, "float16")
-        whole = torch.full((2, 3, 67, 2 * d + 1), torch.nan, device="cuda", dtype=torch.float16)
-        out = whole[..., 1 : 1 + d]
+        whole = torch.full((2, 3, 67, 3 * d), torch.nan, device="cuda", dtype=torch.float16)
+        out = whole[..., d : 2 * d]
         o, lse = attention(q, k, v, causal=causal, return_lse=True, out=out)
         expected, sums = definition(q, k, v, causal)
         assert o is out
         assert float((o - expected).abs().max()) < ALLOWED["float16"], d
         assert float((lse - sums).abs().max()) < 2e-3, d
-        assert bool(whole[..., 0].isnan().all() and whole[..., 1 + d :].isnan().all()), "written beside O"
+        assert bool(whole[..., :d].isnan().all() and whole[..., 2 * d :].isnan().all()), "written beside O"
 
 
 @pytest.mark.parametrize("d", SOME)
@@ -217,26 +213,3 @@ def test_a_graph_captures_the_copies_as_well(compiled, dtype):
     q.mul_(2)
     graph.replay()
     assert torch.equal(o, attention(q, k, v, **options))
-
-
-@pytest.fixture(scope="module")
-def program(gpu, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("native")
-    for part in ("kernels", "hw4cli"):
-        shutil.copytree(ROOT / part, folder / part)
-    shutil.copy(ROOT / "Makefile", folder)
-    make = ["make", "hw4", f"NVCC_ARCH=sm_{gpu.props.cc}", f"PYTHON3={sys.executable}"]
-    subprocess.run(make, cwd=folder, check=True, capture_output=True)
-    return folder / "hw4"
-
-
-@needs("nvcc", "make")
-def test_the_native_program_answers_files_of_every_head_size(program, tmp_path):
-    for d in (*SOME, 31, 32, 33, 64, 65, 96, 127, 128):
-        for B, N in ((3, 67), (1, 1300)):
-            block = random_block(B, N, d, seed=d)
-            source = write_case(tmp_path / "in", block)
-            result = subprocess.run([program, source, tmp_path / "out"], capture_output=True, text=True)
-            assert result.returncode == 0, result.stderr
-            assert np.abs(read_output(tmp_path / "out", Shape(B, N, d)) - exact_attention(block)).max() < SAFE, d
-    fails(subprocess.run([program, tmp_path / "none", "o"], capture_output=True, text=True), 2, "No such file")
