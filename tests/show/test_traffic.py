@@ -47,7 +47,7 @@ def test_a_profile_of_another_shape_is_refused(hw4, tmp_path):
     out = tmp_path / "t.svg"
     fails(hw4("plot", "traffic", PROFILE, "16,2048,64", "-o", out), 2, "not measured on", "naive_scores")
     fails(hw4("plot", "traffic", PROFILE, "-o", out), 2, "traffic needs the shape")
-    fails(hw4("plot", "ladder", PROFILE, "1,2,4", "-o", out), 2, "no record here holds")
+    fails(hw4("plot", "rate", PROFILE, "1,2,4", "-o", out), 2, "a shape does not go with rate")
     assert not out.exists()
 
 
