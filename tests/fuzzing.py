@@ -1,6 +1,8 @@
 """Settings and strategies of the tests with random data.
 
-Each runs 150 examples, the same each time; HW4_FUZZ=10000 runs so many, others each time.
+Each runs 150 examples, the same each time; HW4_FUZZ=10000 runs so many, others each time, by a seed that is printed
+where one fails. So many take longer than a test may: `HW4_FUZZ=10000 python -m pytest --timeout=0 -k may_hold` (and, of
+journals, tests/scoring/test_fuzz_journals.py).
 """
 
 import os
@@ -18,6 +20,7 @@ fuzz = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize="HW4_FUZZ" not in os.environ,
+    print_blob=True,
 )
 
 numbers = st.integers() | st.floats() | st.sampled_from([10**400, -1, 0, 2**63, 1e308])

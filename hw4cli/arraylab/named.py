@@ -18,6 +18,7 @@ from hw4cli.arrays.workload import (
 )
 from hw4cli.errors import InputError
 from hw4cli.resources import data_path
+from hw4cli.system.reading import read_regular
 
 DTYPES = {
     **dict.fromkeys(("fp16", "f16", FLOAT16), FLOAT16),
@@ -57,7 +58,7 @@ def named() -> dict[str, str]:
 def read_named(path: Path) -> dict[str, str]:
     """The workloads of a file, as text. InputError if the file cannot be read, or is not one of workloads."""
     try:
-        table = tomllib.loads(path.read_bytes().decode())
+        table = tomllib.loads(read_regular(path).decode())
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from hw4cli.leaderboard.published import Published
 from hw4cli.leaderboard.ranking import Board, Place, boards
 from hw4cli.text.bars import shares
 from hw4cli.text.tables import Bars, plain
-from hw4cli.text.words import counted, wrapped
+from hw4cli.text.words import counted, printable, wrapped
 
 HEADER = ["rank", "user", "program", "ms", "±", "fastest", "slowest", "TFLOP/s", "submitted"]
 PUBLISHED_HEADER = ["ms", "±", "TFLOP/s", "program"]
@@ -30,7 +30,7 @@ def index_text(found: Sequence[Board], width: int | None) -> str:
 def board_text(board: Board, best_per_user: bool, width: int | None, blocks: bool) -> str:
     """A board: its title, who leads it, its ranks; below them what others published."""
     places = board.places(best_per_user)
-    text = f"{wrapped(board.title, width)}\n"
+    text = f"{wrapped(printable(board.title), width)}\n"
     if places:
         bars = Bars("time", shares([place.entry.times.mean for place in places]), blocks, HEADER.index("submitted"))
         rows = [_cells(board, place) for place in places]
@@ -55,7 +55,7 @@ def leader_words(board: Board) -> str:
     led = board.leader()
     if not led:
         return ""
-    return f"{led[0].user} leads since {_date(led[1])}; {counted(len(board.entries), 'entry', 'entries')}"
+    return f"{printable(led[0].user)} leads since {_date(led[1])}; {counted(len(board.entries), 'entry', 'entries')}"
 
 
 def standing_words(entry: Entry, entries: Sequence[Entry]) -> str:
@@ -65,7 +65,7 @@ def standing_words(entry: Entry, entries: Sequence[Entry]) -> str:
     own = next(place for place in places if place.entry == entry)
     others = dict.fromkeys(p.entry.user for p in places if p.rank == own.rank and p.entry != entry)
     tied = f", shared with {', '.join(others)}: the intervals overlap" if others else ""
-    return f"rank {own.text} of {len(places)} on {board.title}{tied}"
+    return printable(f"rank {own.text} of {len(places)} on {board.title}{tied}")
 
 
 def history_text(user: str, entries: Sequence[Entry], width: int | None) -> str:
@@ -81,7 +81,7 @@ def history_text(user: str, entries: Sequence[Entry], width: int | None) -> str:
         ]
         for entry in entries
     ]
-    return f"{user}, {counted(len(entries), 'submission')}\n" + plain(HISTORY, rows, width)
+    return f"{printable(user)}, {counted(len(entries), 'submission')}\n" + plain(HISTORY, rows, width)
 
 
 def as_json(found: Sequence[Board], entries: Sequence[Entry], best_per_user: bool) -> dict[str, Any]:

@@ -135,8 +135,12 @@ def _csv_row(result: Result) -> dict[str, Any]:
 
 
 def _csv_cell(value: Any) -> Any:
-    """A value; if it is text, one that a spreadsheet does not read as a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    """A value; if it is text, one that a spreadsheet reads neither as a formula nor as several rows: a lone carriage
+    return would not be quoted, and what is behind it could be a formula."""
+    if not isinstance(value, str):
+        return value
+    text = value.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\n") else text
 
 
 def junit(standings: Sequence[Standing]) -> str:

@@ -9,12 +9,13 @@ from fuzzing import EXAMPLES, a_folder, fuzz, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hw4cli.arraylab.named import read_named, workload
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge import casemanifest
 from hw4cli.judge.casemanifest import CaseManifest
 from hw4cli.judge.casewatch import CaseWatch
 from hw4cli.judge.runcase import check_case
-from hw4cli.judge.submission import BrokenError, Submission, build_program
+from hw4cli.judge.submission import BrokenError, Submission, build_program, scan
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER, InputFile
 from hw4cli.problem.shape import Shape
@@ -155,6 +156,58 @@ def test_a_suite_may_hold_anything(text):
             assert all(case.shape.B and case.limit > 0 for case in suite.read(folder / "suite.toml").values())
         except InputError as error:
             assert "suite.toml" in str(error)
+
+
+WORKLOADS = data_path("testcases/workloads.toml").read_text()
+
+
+@fuzz
+@given(
+    at=st.integers(0, len(WORKLOADS)),
+    cut=st.integers(0, 30),
+    more=st.binary(max_size=6) | toml_values.map(str.encode),
+    text=st.text(max_size=20)
+    | st.lists(st.sampled_from(["N=1", "d=64", "N=" + "9" * 30, "B=0", "causal", "dtype=x", "="])).map(" ".join),
+)
+def test_a_file_of_workloads_and_their_words_may_hold_anything(at, cut, more, text):
+    whole = WORKLOADS.encode()
+    with a_folder() as folder:
+        (folder / "workloads.toml").write_bytes(whole[:at] + more + whole[at + cut :])
+        texts = [text]
+        try:
+            texts += read_named(folder / "workloads.toml").values()
+        except InputError as error:
+            assert "workloads.toml" in str(error)
+        for one in texts:
+            try:
+                assert str(workload(one))
+            except InputError as error:
+                assert str(error)
+
+
+CLASS_NAMES = names | st.sampled_from(
+    ["ann", "ann.zip", "b_hw4.cu", "hw4.cu", "slurm.zip", "journal.jsonl", ".x", "a\nb.cu", "\udcff.zip"]
+)
+
+
+@fuzz
+@given(entries=st.dictionaries(CLASS_NAMES, st.sampled_from(KINDS), max_size=8), only=st.lists(CLASS_NAMES, max_size=1))
+def test_a_classs_folder_may_hold_anything(entries, only):
+    """Each folder and each loose file is somebody's, or there is one sentence about it."""
+    with a_folder() as folder:
+        plant(folder, [([name], kind, 0o644, b"x") for name, kind in entries.items()])
+        try:
+            found = scan(folder, only)
+        except InputError as error:
+            assert str(error)
+            return
+        assert found and len({one.user for one in found}) == len(found)
+        for one in found:
+            assert one.user and "/" not in one.user and not one.user.startswith(".")
+            assert len(one.sha256) == 64
+            assert one.folder.is_dir() != bool(one.loose) and (not one.loose or one.homeless)
+        owners = {one.user for one in found}
+        assert only or {name for name in entries if (folder / name).is_dir() and name[0] != "."} <= owners
 
 
 @st.composite
