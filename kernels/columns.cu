@@ -83,5 +83,7 @@ template <class Element, bool WIDENS> __device__ inline void copy_columns(const 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS_OF_COPY) columns32(const CopyParams p) { copy_columns<unsigned, true>(p); }
-extern "C" __global__ void __launch_bounds__(THREADS_OF_COPY) widen16(const CopyParams p) { copy_columns<unsigned short, true>(p); }
-extern "C" __global__ void __launch_bounds__(THREADS_OF_COPY) narrow16(const CopyParams p) { copy_columns<unsigned short, false>(p); }
+extern "C" __global__ void __launch_bounds__(THREADS_OF_COPY)
+widen16(const CopyParams p) { copy_columns<unsigned short, true>(p); }
+extern "C" __global__ void __launch_bounds__(THREADS_OF_COPY)
+narrow16(const CopyParams p) { copy_columns<unsigned short, false>(p); }

@@ -1,6 +1,7 @@
 #pragma once
-// When the warps of one block begin and end what they do with each tile, by their multiprocessor's clock: what `hw4 profile --set timeline`
-// reads. Nothing at all, unless STAMPS is defined: for how many tiles there is room. STAMPED is the block.
+// When the warps of one block begin and end what they do with each tile, by their multiprocessor's clock: what
+// `hw4 profile --set timeline` reads. Nothing at all, unless STAMPS is defined: for how many tiles there is room. STAMPED is the
+// block.
 
 #ifdef STAMPS
 enum Activity { COPYING, COPYING_V, SCORING, WEIGHING, ADDING, ACTIVITIES };  // COPYING: K; or K and V, if they come together

@@ -1,11 +1,12 @@
 // hw4 INPUTFILE OUTPUTFILE: the kernels split8, split and flash in a plain program, as a homework hands it in.
 //
-// Read everything, copy it to the GPU, launch, copy back, write everything: no pinned memory, no streams, no
-// overlap. Kernels are for d = 32, 64 and 128; on the GPU, rows of another d get zero columns up to the next of these. It is what the Python program is measured against, and the shortest way to see how the kernels are launched.
+// Read everything, copy it to the GPU, launch, copy back, write everything: no pinned memory, no streams, no overlap. Kernels are
+// for d = 32, 64 and 128; on the GPU, rows of another d get zero columns up to the next of these. It is what the Python program
+// is measured against, and the shortest way to see how the kernels are launched.
 // NaN and Inf are not looked for, and scores beyond float32 have no way out; `hw4` has both.
 //
 // Build: make hw4, or python3 -m hw4cli.compute.native build/native, which needs no package, and then
-//        nvcc -O3 -std=c++17 -arch=native -Ibuild/native -o hw4 explain/host/hw4.cu
+//        nvcc -O3 -std=c++17 -arch=native -Ibuild/native -o hw4 kernels/host/hw4.cu
 //        For AMD's GPUs: make hw4-amd, which compiles the same text by hipcc (gpu.h has the names).
 // Exit status: 0 all right, 2 wrong usage or a bad file, 3 the machine cannot.
 
@@ -133,7 +134,8 @@ bool suffices(const Configuration& c, int d, const float (&found)[5]) {
     if (c.kernel == FLASH) return true;
     const auto [q, q_squares, k, k_squares, v] = found;
     const bool known = q_squares < SQUARES_BELOW && k_squares < SQUARES_BELOW;  // false for NaN, as all that follows
-    return v <= LARGEST && ((q <= LARGEST && k <= LARGEST) || (known && (double)q_squares * k_squares * c.d <= (double)c.squares * d));
+    const bool bounded = known && (double)q_squares * k_squares * c.d <= (double)c.squares * d;
+    return v <= LARGEST && ((q <= LARGEST && k <= LARGEST) || bounded);
 }
 
 // O of all batches, into the first third of the input's memory: a new piece would cost the time of its first touch.

@@ -77,7 +77,7 @@ def test_programs_behind_a_launcher_get_no_secret_either(workdir, folder):
         "env A=hush-0",
     )
     assert run_hw4(*args, env=SECRETS).returncode == 1
-    assert ",NA,exit code 3,2.0," in (workdir / "out" / "results.csv").read_text()
+    assert ",NA,exit code 3,120.0," in (workdir / "out" / "results.csv").read_text()
 
 
 def test_the_library_variables_of_the_sandbox_are_passed():

@@ -79,7 +79,7 @@ def test_long_files_are_drawn_beside_their_prediction_and_sequences_on_axes_of_t
         {"rows": [strong("large", LARGE, 2**63, 1.0)]},
         {"rows": [strong("large", [8, 2**63, 64], 1, 1.0)]},
         {"rows": [strong("large", [2**31 - 1, 2**31 - 1, 128], 1, 1.0)]},
-        {"rows": [strong("large", [8, 1024, 63], 1, 1.0)]},
+        {"rows": [strong("large", [8, 1024, 129], 1, 1.0)]},
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, changed):
