@@ -34,10 +34,10 @@ def _no_plan(material: Material) -> str:
 
 
 def idea(material: Material) -> str:
-    """1.a: what the header says of the kernel."""
+    """1.a: what the header of the author's own kernel says of it; nothing of a kernel of hw4's."""
     story = material.story(material.kernel) if material.kernel else None
     if not story:
-        return _no_kernel(material)
+        return "" if material.variant else _no_kernel(material)
     said = [
         f"*{words}.* {escaped(_sentence(story.labels[label]))}"
         for label, words in SAYS.items()
