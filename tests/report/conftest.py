@@ -12,7 +12,7 @@ def finished(tmp_path_factory):
     """The folder with its report and work log, as the commands write them: not to be changed."""
     folder = student(tmp_path_factory.mktemp("student") / "mine")
     for form in ("assignment", "worklog"):
-        result = run_hw4("report", folder, "--form", form, "--kernel", "flash")
+        result = run_hw4("report", folder, "flash", "--form", form)
         assert result.returncode == 0, result.stderr
     return folder
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from helpers import fails, folder_is_clean
+from helpers import ROOT, fails, folder_is_clean
 from records import row, written
 from student import answered, record, student
 
@@ -35,9 +35,12 @@ def test_the_report_has_the_sections_of_the_assignment_and_a_question_in_each(fi
         assert "> FILL IN: " in section(text, number) or number in ("1", "3", "4", "5"), number
 
 
-def test_section_1_is_made_of_the_kernels_header_and_its_launches(finished):
+def test_section_1_is_made_of_the_kernels_launches_and_leaves_the_words_to_the_author(finished):
     text = (finished / "report.md").read_text()
-    assert "exact fp32 attention at the speed of the CUDA cores" in section(text, "1.a")
+    assert "> FILL IN: The key steps of your program" in section(text, "1.a")
+    header = (ROOT / "kernels" / "flash.cu").read_text()
+    for sentence in ("exact fp32 attention at the speed of the CUDA cores", "streams K and V past them", "k-major"):
+        assert sentence in header and sentence not in text
     assert "128 blocks of 128 rows, 512 for all batches; K and V pass by in 512 tiles of 32 keys" in section(
         text, "1.b"
     )
@@ -124,7 +127,7 @@ def test_text_that_would_be_lost_is_refused_and_force_keeps_a_copy(hw4, mine, ol
     before = snapshot(mine)
     fails(hw4("report", mine), 2, words, "report-1.md")
     assert snapshot(mine) == before
-    assert hw4("report", mine, "--force", "--kernel", "flash").returncode == 0
+    assert hw4("report", mine, "flash", "--force").returncode == 0
     assert (mine / "report-1.md").read_bytes() == before[path]
     assert old in path.read_text()
 

@@ -67,7 +67,7 @@ def test_a_kernels_file_in_the_folder_is_read_and_one_behind_a_link_is_not(hw4_h
 def test_a_kernel_that_is_named_may_lie_elsewhere_but_not_if_only_the_report_names_it(hw4_here, foreign):
     _measured(foreign, "x/other.cu")
     own = foreign.parent / "private" / "other.cu"
-    assert hw4_here("report", foreign, "--kernel", own).returncode == 0
+    assert hw4_here("report", foreign, own).returncode == 0
     assert SECRET in _texts(foreign)
     (foreign / "report.md").write_text(f"<!-- hw4 report: form=assignment kernel={own} -->\n# Mine\n")
     result = hw4_here("report", foreign)
