@@ -20,7 +20,7 @@ from hw4cli.resources import is_own_kernel
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Standing
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
-from hw4cli.show.stories import Story, stories, story_of, texts
+from hw4cli.show.stories import Story, story_of, texts
 from hw4cli.system.reading import is_file_in, leads_out, read_json, read_regular
 from hw4cli.text.words import printable
 
