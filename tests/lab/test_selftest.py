@@ -184,7 +184,7 @@ def test_the_cpu_passes_some_seconds_of_it(hw4):
 
 
 def test_json_holds_the_whole_summary(hw4):
-    result = hw4("selftest", "--device", "cpu", "--minutes", 0.01, "--seed", 5, "--kernel", "float64", "--json")
+    result = hw4("selftest", "--device", "cpu", "--minutes", 0.01, "--seed", 5, "float64", "--json")
     found = json.loads(result.stdout)
     assert result.returncode == 0
     assert found["cases"] == found["kernels"]["float64"]["right"] >= 1
@@ -204,10 +204,10 @@ def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
 
 def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
     monkeypatch.setattr(CpuBackend, "compute", lambda self, kernel, block: one_nan(tiled_attention(block)))
-    assert run_command(["selftest", "--device", "cpu", "--minutes", "0.001", "--kernel", "float32"]) == 1
+    assert run_command(["selftest", "--device", "cpu", "--minutes", "0.001", "float32"]) == 1
     out, err = capsys.readouterr()
     first, last = err.splitlines()[1], out.splitlines()[-1]
-    assert first == "wrong: hw4 selftest --seed 0 NUMBER --device cpu"
+    assert first == "wrong: hw4 selftest float32 --seed 0 --number 0 --device cpu"
     assert first.removeprefix("wrong: ") in out
     assert last.startswith(f"{counted(out.count('wrong: '), 'case')}, {out.count('wrong: ')} wrong (seed 0")
 
@@ -224,16 +224,16 @@ def test_ctrl_c_tells_what_was_found_so_far():
 
 
 def test_without_a_gpu_it_says_so(hw4):
-    fails(hw4("selftest", env={"CUDA_VISIBLE_DEVICES": "-1"}), 3, "no GPU can be used")
+    fails(hw4("selftest", "--device", "cuda", env={"CUDA_VISIBLE_DEVICES": "-1"}), 3, "no GPU can be used")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--number", 1, "--minutes", 2], "--minutes does not go with --case"),
+        (["--number", 1, "--minutes", 2], "--minutes does not go with --number"),
         (["--minutes", "nan"], "nan is not a number"),
-        (["--device", "cpu", "--kernel", "flash"], "--device cpu has no kernel 'flash'"),
-        (["--kernel", "float32"], "--device cuda has no kernel 'float32'"),
+        (["--device", "cpu", "flash"], "--device cpu has no kernel 'flash'"),
+        (["--device", "cuda", "float32"], "--device cuda has no kernel 'float32'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(hw4_here, words, said):

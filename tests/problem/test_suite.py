@@ -73,7 +73,7 @@ DAMAGE = {
     "a shape of fractions": (edited("320", "320.0"), "t01: shape is"),
     "a shape of truths": (edited("320", "true"), "t01: shape is"),
     "no batch": (edited("320", "0"), "t01: B is 0"),
-    "a head size that no kernel has": (edited("32]", "33]"), "t01: d is 33"),
+    "a head size that no kernel has": (edited("32]", "129]"), "t01: d is 129"),
     "a negative seed": (edited("seed = 1", "seed = -1"), "t01: seed is -1"),
     "a seed of letters": (edited("seed = 1", 'seed = "1"'), "t01: seed is '1'"),
     "limit nan": (edited("limit = 2", "limit = nan"), "t01: limit is nan"),
