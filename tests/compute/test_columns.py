@@ -11,9 +11,10 @@ from needs import COMPILER, needs
 from hw4cli.compute import columns
 from hw4cli.compute.columns import Copied
 from hw4cli.compute.launch import Matrix
-from hw4cli.compute.plan import DEVICES
+from hw4cli.compute.plan import AMD_DEVICES, DEVICES
 from hw4cli.compute.tensor import PIECES, policy
 from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.kernelcheck import compiled, compiler_for
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import GAP, Library, Watched, space
 from hw4cli.errors import MachineError
@@ -64,6 +65,18 @@ def test_the_numbers_of_the_kernel_are_those_of_its_launch():
     text = (ROOT / "kernels/columns.cu").read_text()
     found = dict(re.findall(r"\b(MOST|THREADS_OF_COPY|PASS) = (\d+)", text))
     assert found == {"MOST": str(columns.MOST), "THREADS_OF_COPY": str(columns.THREADS), "PASS": str(columns.PASS)}
+
+
+@pytest.mark.parametrize("gpu", [*DEVICES, *AMD_DEVICES])
+def test_it_compiles_for_every_architecture_without_a_spill(gpu):
+    props = {**DEVICES, **AMD_DEVICES}[gpu]
+    try:
+        compiler = compiler_for(props)
+    except MachineError as reason:
+        pytest.skip(str(reason))
+    made = compiled(columns.NAME, columns.CODE, props, compiler)
+    assert made.wrong is None
+    assert [made.used[symbol].spilled for symbol in columns.SYMBOLS] == [0, 0, 0]
 
 
 @pytest.fixture(scope="module")
