@@ -58,7 +58,7 @@ fakegpu.FakeGpu.compute = goes_on
 COMMANDS = {
     "tune": ("tune", "flash", "1,16,8", "--no-keep"),
     "bench": ("bench", "flash", "1,16,8"),
-    "selftest": ("selftest", "--kernel", "flash", "--minutes", "1"),
+    "selftest": ("selftest", "flash", "--minutes", "1"),
 }
 
 

@@ -152,7 +152,7 @@ def test_the_input_may_lie_anywhere(verify, case):
     """Without one, only what the answer itself shows is known."""
     (case / "t91").rename(case / "elsewhere")
     output = MISTAKES["without the factor 1/sqrt(d)"](BLOCK)
-    assert "--input FILE" in verify(output).stdout
+    assert "name the input behind the answer" in verify(output).stdout
     assert "|" not in verify(output).stdout
     assert "without the factor" in verify(output, case / "elsewhere").stdout
     assert "wrong rows are 0.5 times the answer" in verify(ANSWER / 2, "3,200,32").stdout
@@ -165,7 +165,7 @@ def test_an_input_or_answer_that_cannot_be_is_refused(verify, case):
     fails(verify(ANSWER, answer="t91"), 2, "is an input", "t91.out")
     fails(verify(ANSWER, case / "none"), 2, "does not exist")
     fails(verify(ANSWER, case / "t91.out"), 2, "t91.out")
-    fails(verify(ANSWER, case / "t91", "1,2,4"), 2, "(3, 200, 32)")
+    fails(verify(ANSWER, "1,2,4"), 2, "76,800 bytes", "(1, 2, 4)")
     other = write_case(case / "other", random_block(1, 8, 4))
     fails(verify(ANSWER, other), 2, "76,800 bytes", "(1, 8, 4)")
     (case / "t91.out").write_bytes(changed(0, np.nan).tobytes())
