@@ -7,6 +7,7 @@ import sys
 import click
 import pytest
 from helpers import ROOT
+from slow import slow
 
 from benchmarks.rungs import MEASURED, PAGE, RECORD, SECTION, with_measured
 from hw4cli.cli import cli
@@ -69,6 +70,7 @@ def test_the_page_of_commands_has_the_first_sentence_of_each():
     assert [name for name, sentence in COMMANDS.items() if f"| `hw4 {name}` | {sentence} |" not in text] == []
 
 
+@slow
 def test_the_tutorials_first_program_is_wrong_as_it_says_and_its_second_one_accepted(hw4, folder, tmp_path):
     page = (ROOT / "docs/tutorial.md").read_text()
     wrong, right = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
