@@ -17,6 +17,8 @@
 
 static_assert(PV_PIECES == 1 && STAGE == 6 * BC * WIDTH, "K in two pieces, V in one");
 
-extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split8_convert(const Params p) { convert(p); }
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) split8(const Params p) { attend(p); }
+#if !INBLOCK  // else a block converts its keys itself, and takes all of them: one launch
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) split8_convert(const Params p) { convert(p); }
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) split8_combine(const Params p) { combine(p); }
+#endif

@@ -100,6 +100,7 @@ def compile_kernels(what: What, causal: bool, as_json: bool) -> None:
     """Compile what cases and workloads need, with a bar on a terminal, and say what was done."""
     with Importing():
         from hw4cli.arraylab.named import workload
+        from hw4cli.doctor import bytecode
         from hw4cli.doctor.prepare import prepare
         from hw4cli.problem import suite
         from hw4cli.terminal.bar import Bar
@@ -110,12 +111,18 @@ def compile_kernels(what: What, causal: bool, as_json: bool) -> None:
     progress = Progress()
     with Bar("compiling kernels", progress, BAR_DELAY):
         prepared = prepare([case.as_causal(causal).shape for case in chosen], named, progress)
+    uncompiled = bytecode.missing(bytecode.sources_of_a_run())
+    modules = bytecode.compile_sources(uncompiled.items())
     if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "prepared": [asdict(one) for one in prepared]}, indent=1))
+        document = {"schema": SCHEMA, "prepared": [asdict(one) for one in prepared], "modules": modules}
+        click.echo(json.dumps(document, indent=1))
         return
     for one in prepared:
         done = f"{counted(one.compiled, 'kernel')} compiled in {one.seconds:.1f} s" if one.compiled else "nothing to do"
         click.echo(printable(f"{one.gpu}: {done}, {one.there} were there, in {one.folder}"))
+    if uncompiled:
+        rest = "" if modules == len(uncompiled) else f" of {len(uncompiled)}; the others' folders cannot be written"
+        click.echo(f"Python: bytecode of {counted(modules, 'module')} kept{rest}")
 
 
 def measurements(folder: Path) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from hw4cli.compute.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_bound, suffices, uniform
 from hw4cli.compute.common import padded_d
@@ -23,6 +22,9 @@ from hw4cli.compute.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import AbsMax, Magnitudes, Shape
 from hw4cli.text.words import counted
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # which imports decimal
 
 AUTO = "auto"
 ASKED = "asked for"
@@ -121,7 +123,7 @@ def may_stand_in(shape: Shape) -> bool:
 class Used(NamedTuple):
     """What came of a kernel: batches answered; the worst bound of its error; the same if no norms were known."""
 
-    batches: Fraction
+    batches: Union["Fraction", int]
     bound: float
     by_elements: float
 
@@ -187,11 +189,11 @@ class Choice:
             )
         return kernel or last
 
-    def note(self, kernel: str, batches: Fraction | int, found: Magnitudes | AbsMax) -> None:
+    def note(self, kernel: str, batches: Union["Fraction", int], found: Magnitudes | AbsMax) -> None:
         """Record that a kernel answers so many batches, or so much of one. Any thread may call."""
         proven, by_elements = (self._bound(kernel, values) for values in (found, found[:3]))
         with self._lock:
-            before = self.used.get(kernel, Used(Fraction(0), 0.0, 0.0))
+            before = self.used.get(kernel, Used(0, 0.0, 0.0))
             worst = max(before.bound, proven), max(before.by_elements, by_elements)
             self.used[kernel] = Used(before.batches + batches, *worst)
 

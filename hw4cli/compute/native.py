@@ -203,7 +203,9 @@ def kernels_cuh(hip: bool = False) -> str:
         lines.append("const Kernels KERNELS[] = {")
         for entry in found:
             name = spaces[entry.code]
-            symbols = [f"{name}_convert" if entry.numbers["tile_bytes"] else "", f"{name}_rows", f"{name}_combine"]
+            convert = f"{name}_convert" if entry.numbers["tile_bytes"] else ""
+            combine = "" if entry.plan.macros.get("INBLOCK") else f"{name}_combine"
+            symbols = [convert, f"{name}_rows", combine]
             words = (f"(const void*){name}::{step}" if step else "nullptr" for step in symbols)
             lines.append(f"    {{{', '.join(words)}}},")
         lines.append("};")

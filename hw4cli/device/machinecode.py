@@ -34,6 +34,7 @@ Kernel = tuple[str, tuple[str, ...]]  # a variant's name or a user's file, and t
 OPTIONS = ("-std=c++17", "-ftz=true", "--device-as-default-execution-space")
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}
 DIGEST_BYTES = 32  # SHA-256, at the start of a file
+ROOM = 8 << 20  # bytes that the kernels of all thirty cases need, and as many again of others
 
 
 class MachineCode:
@@ -202,10 +203,23 @@ def kernel_cache(access: int = os.W_OK) -> Path | None:
     return spare_folder(make=True)
 
 
+def roomy_cache() -> Path | None:
+    """The same folder, or the private one where the kernels of a suite do not fit: for programs that have other
+    temporary folders than this one, and could not find there what is compiled for them now."""
+    folder = kernel_cache()
+    if folder:
+        try:
+            with tempfile.TemporaryFile(dir=folder) as file:
+                os.posix_fallocate(file.fileno(), 0, ROOM)
+        except OSError:  # full, or beyond a quota
+            return spare_folder(make=True)
+    return folder
+
+
 def spare_folder(make: bool = False) -> Path | None:
     """The private temporary folder for what cannot be kept in the wanted one; None if it is not there, or not ours."""
-    private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
     with suppress(OSError):
+        private = Path(tempfile.gettempdir()) / f"hw4-kernels-{os.getuid()}"
         if make:
             private.mkdir(mode=0o700, exist_ok=True)
         if private.stat().st_uid == os.getuid() and not private.is_symlink():

@@ -139,6 +139,7 @@ def checks(folder: Path) -> list[tuple[str, str, Check]]:
     rocm = "module load rocm, or install ROCm"
     return [
         ("Machine", "Python", host.python_version),
+        ("Machine", "bytecode", host.bytecode),
         ("Machine", "processor", host.processor),
         ("Machine", "memory", host.memory),
         ("Machine", "cases", lambda: host.suite_space(folder)),

@@ -96,6 +96,18 @@ def process_control() -> list[Finding]:
     return [Finding("process control", "ok", "pidfd and subreaper")]
 
 
+def bytecode() -> list[Finding]:
+    """Whether Python keeps the bytecode of what a run imports, or compiles it at each start."""
+    from hw4cli.doctor.bytecode import missing, sources_of_a_run
+
+    sources = sources_of_a_run()
+    count = len(missing(sources))
+    if not count:
+        return [Finding("bytecode", "ok", f"kept of all {counted(len(sources), 'module')} that a run imports")]
+    found = f"{counted(count, 'module')} of {len(sources)} that a run imports are compiled at each start"
+    return [Finding("bytecode", "warning", found, "hw4 doctor --prepare   # on a GPU; or python -m compileall FOLDER")]
+
+
 def processor() -> list[Finding]:
     """The cores that this process may use, and all cores."""
     mine, all_cores = len(os.sched_getaffinity(0)), os.cpu_count()

@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
@@ -17,6 +16,8 @@ def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]]
 
     On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
+    from concurrent.futures import ThreadPoolExecutor  # here, as it imports logging
+
     with ThreadPoolExecutor(workers()) as pool:
         try:
             for future in [pool.submit(task, *each) for each in arguments]:

@@ -3,8 +3,8 @@
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
 from hw4cli.errors import KernelError, LostGpuError, MachineError
@@ -16,6 +16,9 @@ from hw4cli.stream.team import Member, Notify, OpenDevice, Team
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part
 from hw4cli.system.files import NewFile, check_different
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 # Finds the devices that are to compute a shape; the first one is opened first.
 Members = Callable[[Shape], list[Member]]
@@ -78,12 +81,21 @@ def chooser(inputs: InputFile) -> Callable[[Choice], Choose]:
             if not found.finite:
                 inputs.check_finite(part.first, part.first + part.batches)
             kernel = choice.kernel_for(found)
-            choice.note(kernel, Fraction(part.batches * part.rows, inputs.shape.N), found)
+            choice.note(kernel, _batches(part, inputs.shape.N), found)
             return kernel
 
         return choose
 
     return choose_by
+
+
+def _batches(part: Part, N: int) -> Union["Fraction", int]:
+    """How many batches of N rows a part has; a part of a batch is less than one."""
+    if part.rows == N:
+        return part.batches
+    from fractions import Fraction  # here, as it imports decimal
+
+    return Fraction(part.rows, N)
 
 
 def alone(open_device: OpenDevice) -> Members:

@@ -120,9 +120,11 @@ def program_command(program: str | None, ctx: click.Context) -> tuple[list[str],
     if program is None:
         # This very package, also where it is not installed.
         path = os.pathsep.join(filter(None, (IMPORT_PATH, os.environ.get("PYTHONPATH"))))
-        # A judged program gets a home of its own, but compiled kernels are kept in the user's.
-        kernels = os.environ.get("CUPY_CACHE_DIR") or os.path.expanduser("~/.cupy/kernel_cache")  # noqa: PTH111
-        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, "CUPY_CACHE_DIR": kernels}
+        from hw4cli.device.machinecode import roomy_cache
+
+        # A judged program gets a home and a temporary folder of its own, but compiled kernels are kept in the user's.
+        kernels = {"CUPY_CACHE_DIR": str(folder)} if (folder := roomy_cache()) else {}
+        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, **kernels}
     command = split_command(program, "--program", ctx)
     if problem := program_problem(*command[:2]):
         raise InputError(problem)

@@ -1,6 +1,5 @@
 """Tables for a terminal, Markdown and CSV."""
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
@@ -89,6 +88,8 @@ def comma_separated(rows: Iterable[dict[str, Any]]) -> str:
     """Records of one kind as CSV, with their fields' names on top."""
     rows = [{key: _flat(value) for key, value in row.items()} for row in rows]
     out = io.StringIO()
+    import csv  # here, as a run draws no table
+
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)

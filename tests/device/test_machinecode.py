@@ -206,6 +206,19 @@ def test_without_a_home_kernels_are_kept_in_the_private_temporary_folder(tempora
     assert not Path("/nonexistent").exists()
 
 
+def test_a_program_with_a_temporary_folder_of_its_own_gets_a_cache_that_has_room(tmp_path, temporary, monkeypatch):
+    """What is compiled for it beforehand would else be kept where it does not look."""
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path))
+    assert machinecode.roomy_cache() == tmp_path
+
+    def none(*_):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "posix_fallocate", none)
+    assert machinecode.roomy_cache() == temporary / f"hw4-kernels-{os.getuid()}"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_cache_that_can_only_be_read_still_serves(tmp_path, kept, monkeypatch):
     folder, code = kept
     monkeypatch.setenv("CUPY_CACHE_DIR", str(folder))

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import hw4cli.doctor.bytecode
 import hw4cli.doctor.prepare
 from hw4cli.arraylab.named import named, workload
 from hw4cli.arrays.kernels16 import plan16
@@ -30,6 +31,7 @@ def machine(tmp_path, monkeypatch):
         kept.add((self.cc, kernel))
         return SimpleNamespace(wait=lambda seconds: 0)
 
+    monkeypatch.setattr(hw4cli.doctor.bytecode, "sources_of_a_run", dict)
     monkeypatch.setattr(MachineCode, "start", start)
     monkeypatch.setattr(MachineCode, "is_kept", lambda self, kernel: (self.cc, kernel) in kept)
     monkeypatch.setattr(
