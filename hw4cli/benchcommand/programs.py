@@ -11,6 +11,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.terminal.bar import LiveTable
 from hw4cli.terminal.grammar import What
 from hw4cli.terminal.options import program_command
+from hw4cli.terminal.preparing import prepare_kernels
 from hw4cli.text.words import print_message
 
 
@@ -42,6 +43,7 @@ def bench_programs(
         [endtoend.Program(*command) for command in (*commands, ("hw4", *program_command(None, ctx)))]
     )
     check_present(selected, folder)
+    prepare_kernels(*program_command(None, ctx), selected)
     rows: list[endtoend.ProgramResult] = []
     with LiveTable(["case", "program", "median s", "runs"]) as live:
         for case in selected:

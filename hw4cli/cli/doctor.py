@@ -12,7 +12,7 @@ from hw4cli.resources import has_solution
 from hw4cli.system.importing import BLAS_THREADS, Importing
 from hw4cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
 from hw4cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
-from hw4cli.text.words import counted, printable, wrapped
+from hw4cli.text.words import counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.doctor.checks import Report
@@ -70,8 +70,7 @@ def doctor(
         raise click.UsageError("--prepare and --measure are of hw4 with its kernels: this is the judge alone", ctx)
     _check_together(ctx, prepare, measure=measure, CASE=what.cases, WORKLOAD=what.workloads, causal=causal)
     if prepare:
-        compile_kernels(what, causal, as_json)
-        return 0
+        return compile_kernels(what, causal, as_json)
     with Importing():
         from hw4cli.doctor.checks import run_checks
 
@@ -96,8 +95,8 @@ def _check_together(ctx: click.Context, prepare: bool, measure: bool, **only: ob
             raise click.UsageError(f"{name if name.isupper() else f'--{name}'} needs --prepare", ctx)
 
 
-def compile_kernels(what: What, causal: bool, as_json: bool) -> None:
-    """Compile what cases and workloads need, with a bar on a terminal, and say what was done."""
+def compile_kernels(what: What, causal: bool, as_json: bool) -> int:
+    """Compile what cases and workloads need, with a bar on a terminal, and say what was done; the exit status."""
     with Importing():
         from hw4cli.arraylab.named import workload
         from hw4cli.doctor import bytecode
@@ -113,16 +112,20 @@ def compile_kernels(what: What, causal: bool, as_json: bool) -> None:
         prepared = prepare([case.as_causal(causal).shape for case in chosen], named, progress)
     uncompiled = bytecode.missing(bytecode.sources_of_a_run())
     modules = bytecode.compile_sources(uncompiled.items())
+    problems = [one.problem for one in prepared if one.problem]
     if as_json:
         document = {"schema": SCHEMA, "prepared": [asdict(one) for one in prepared], "modules": modules}
         click.echo(json.dumps(document, indent=1))
-        return
+        return CANNOT if problems else 0
     for one in prepared:
         done = f"{counted(one.compiled, 'kernel')} compiled in {one.seconds:.1f} s" if one.compiled else "nothing to do"
         click.echo(printable(f"{one.gpu}: {done}, {one.there} were there, in {one.folder}"))
     if uncompiled:
         rest = "" if modules == len(uncompiled) else f" of {len(uncompiled)}; the others' folders cannot be written"
         click.echo(f"Python: bytecode of {counted(modules, 'module')} kept{rest}")
+    for sentence in problems:
+        print_message(sentence)
+    return CANNOT if problems else 0
 
 
 def measurements(folder: Path) -> dict[str, Any]:

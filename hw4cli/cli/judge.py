@@ -1,16 +1,11 @@
 """`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
-import os
-import subprocess
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.errors import MachineError
 from hw4cli.resources import has_solution
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.isolation import login
@@ -28,17 +23,14 @@ from hw4cli.terminal.options import (
     suite_option,
 )
 from hw4cli.terminal.params import FOLDER, OneOf, PathName, Whole, complete_cases, complete_command
+from hw4cli.terminal.preparing import prepare_kernels
 from hw4cli.terminal.sections import Sections
 
 if TYPE_CHECKING:
-    from hw4cli.problem.suite import Case
     from hw4cli.scoring.record import Standing
 
-ON_CPU = "hw4 computed on the CPU by NumPy"
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
-SECONDS = 600.0  # that compiling hw4's own kernels may take: half a minute of one core for all thirty cases
-
 
 RESCORING = {"judged", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
 
@@ -215,37 +207,6 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
             plan = prepare_cases(plan, options["output"], secret=True)
         standing = judge_session(plan, table)
     return exit_status(standing)
-
-
-def prepare_kernels(
-    command: Sequence[str], env: dict[str, str] | None, cases: "Sequence[Case]", launcher: Sequence[str] = ()
-) -> str:
-    """Have hw4, started by a command, compile all that these cases may need on the GPU here, or behind a launcher, as a
-    submission is built before its first case. On a terminal, its bar and messages are seen.
-
-    Returns a sentence on what computes where that is the CPU, else "".
-    """
-    from hw4cli.device.gpu import nvidia_gpu_is_here
-    from hw4cli.system.amd import amd_gpu_is_here
-
-    if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
-        return f"{ON_CPU}: no GPU here"
-    names = [case.name for case in cases]
-    causal = ["--causal"] if any(case.shape.causal for case in cases) else []
-    shown = None if os.isatty(2) else subprocess.DEVNULL
-    with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
-        done = subprocess.run(
-            [*launcher, *command, "doctor", "--prepare", *causal, *names],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=shown,
-            timeout=SECONDS,
-            check=False,
-        )
-        if done.returncode == MachineError.exit_code:
-            return f"{ON_CPU}: no GPU here can be used (`hw4 doctor` shows why)"
-    return ""
 
 
 def exit_status(standing: "Standing") -> int:

@@ -28,19 +28,20 @@ from hw4cli.text.progress import Progress
 @dataclass(frozen=True)
 class Prepared:
     """What came of it on the GPUs of one kind: kernels that were compiled now, and that were there before; where they
-    are kept."""
+    are kept; and a sentence if one is missing all the same."""
 
     gpu: str
     folder: str
     compiled: int
     there: int
     seconds: float
+    problem: str
 
 
 def prepare(shapes: Sequence[Shape], workloads: Sequence[NamedWorkload], progress: Progress) -> list[Prepared]:
     """Compile all kernels that files of some shapes, and arrays with their gradients, may need on the GPUs here.
 
-    Raises MachineError if there is no GPU, and if a kernel does not compile or cannot be kept.
+    Raises MachineError if there is no GPU, or no folder for kernels.
     """
     cases = [_missing(gpu, shapes, workloads) for gpu in _different_gpus()]
     progress.total = sum(len(missing) for _, missing, _ in cases)
@@ -105,22 +106,22 @@ def _contiguous(work: Workload, heads: int, rows: int) -> Operand:
 def _compiled(gpu: Gpu, missing: list[Kernel], there: int, progress: Progress) -> Prepared:
     began = time.monotonic()
     gpu.code.compile_all(missing, lambda kernel: progress.add(1))
-    if failed := gpu.code.missing(missing):
-        _explain(gpu, failed[0])
-    folder = gpu.code.folder
-    return Prepared(gpu.name, str(folder), len(missing), there, time.monotonic() - began)
+    failed = gpu.code.missing(missing)
+    problem = _problem(gpu, failed[0]) if failed else ""
+    seconds = time.monotonic() - began
+    return Prepared(gpu.name, str(gpu.code.folder), len(missing) - len(failed), there, seconds, problem)
 
 
-def _explain(gpu: Gpu, kernel: Kernel) -> None:
-    """Raise MachineError with the reason for which a kernel is still missing."""
+def _problem(gpu: Gpu, kernel: Kernel) -> str:
+    """The reason for which a kernel is still missing; "" if it is there after one more try."""
     name, _ = kernel
     try:
         gpu.code.compile(kernel)
     except CompileError as error:
         where = f"kernel {name} does not compile for {gpu.props.architecture}"
-        raise MachineError(f"{where}: {first_error(str(error), name)}") from None
-    if not gpu.code.is_kept(kernel):
-        raise MachineError(
-            f"compiled kernels cannot be kept in {gpu.code.folder}: make room there, or give another "
-            "folder in CUPY_CACHE_DIR"
-        )
+        return f"{where}: {first_error(str(error), name)}"
+    except MachineError as error:
+        return str(error)
+    if gpu.code.is_kept(kernel):
+        return ""
+    return f"compiled kernels cannot be kept in {gpu.code.folder}: make room there, or name another in CUPY_CACHE_DIR"

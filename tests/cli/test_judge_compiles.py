@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from hw4cli.cli.judge import prepare_kernels
 from hw4cli.device import gpu
 from hw4cli.problem import suite
+from hw4cli.terminal.preparing import prepare_kernels
 
 CASES = suite.select(["t01", "t10"])
 # Stands for hw4: notes how it was started.
@@ -52,3 +52,10 @@ def test_what_is_wrong_is_left_to_the_cases(monkeypatch):
     monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
     prepare_kernels(["/nonexistent/hw4"], None, CASES)
     prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES)
+
+
+def test_a_gpu_that_works_but_whose_kernels_cannot_be_kept_is_not_taken_for_none(monkeypatch):
+    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    words = [sys.executable, "-c", "print('NVIDIA H200: 1 kernel compiled'); raise SystemExit(3)"]
+    assert prepare_kernels(words, None, CASES) == ""
+    assert prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES).startswith("hw4 computed on the")
