@@ -29,4 +29,4 @@ def test_threads_that_import_cupy_at_once_all_find_its_parts(tmp_path, monkeypat
     for thread in threads:
         thread.join()
     assert found == [True] * 4
-    monkeypatch.delitem(sys.modules, "cupy")
+    del sys.modules["cupy"]  # by monkeypatch it would come back afterwards
