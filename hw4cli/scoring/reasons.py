@@ -72,7 +72,7 @@ def score_words(standing: Standing) -> str:
     """The score in words: an upper bound, with the reason, where not all cases of the suite are judged."""
     if standing.score is None:
         return "score not known"
-    part = suite_share(standing.cases)
+    part = "" if standing.note else suite_share(standing.cases)  # a program that does not build has none elsewhere
     return (
         f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
     )

@@ -132,6 +132,8 @@ def _standing(entry: UserJournal, cases: Sequence[str], rules: Rules) -> Standin
     standing = make_standing(
         entry.user, judged, cases, rules, note, public_note, session=header, damaged=found.damaged, lost=lost
     )
+    if note and not lost:  # nothing was run: no case that was not chosen could have been right either
+        standing = replace(standing, score=0)
     handed_in = parse_timestamp(header.get("settings", {}).get("handed_in"))
     late = (handed_in - rules.due).total_seconds() if handed_in and rules.due else 0.0
     return replace(standing, handed_in=handed_in, late=max(0.0, late))

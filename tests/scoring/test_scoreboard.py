@@ -16,6 +16,7 @@ from hw4cli.errors import InputError
 from hw4cli.problem import suite
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import journal
+from hw4cli.scoring.reasons import score_words
 from hw4cli.scoring.record import Rules
 from hw4cli.scoring.standings import load
 
@@ -57,7 +58,7 @@ def test_a_program_that_does_not_compile_is_listed_with_its_note(tmp_path):
     write(tmp_path / "ann", RIGHT, cases=["t01", "t02"])
     write(tmp_path / "bob", cases=["t01", "t02"], note="does not compile: hw4.cu(3): error")
     _, bob = load(tmp_path, RULES)
-    assert (bob.rank, bob.passed, bob.penalty, bob.score, dict(bob.results)) == (2, 0, 120.0, 54, {})
+    assert (bob.rank, bob.passed, bob.penalty, bob.score, dict(bob.results)) == (2, 0, 120.0, 0, {})
     assert bob.note == "does not compile: hw4.cu(3): error"
 
 
@@ -243,3 +244,14 @@ def test_json_prints_the_document_of_results_json(tmp_path):
     document = json.loads(run_hw4("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
     assert (document["kind"], document["rules"]["penalty"]) == ("hw4-results", 50)
     assert [one["user"] for one in document["standings"]] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
+
+
+def test_a_program_that_does_not_build_has_no_points_however_few_cases_were_judged(tmp_path):
+    write(tmp_path / "ann", replace(RIGHT, case="t01"), cases=["t01"])
+    write(tmp_path / "ben", user="ben", note="make hw4 failed", cases=["t01"])
+    found = {one.user: one for one in load(tmp_path, Rules())}
+    assert (found["ann"].score, found["ben"].score) == (60, 0)
+    assert (score_words(found["ann"]), score_words(found["ben"])) == (
+        "score at most 60 of 60: 1 of the suite's 30 cases judged",
+        "score 0 of 60",
+    )
