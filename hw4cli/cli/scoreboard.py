@@ -51,10 +51,6 @@ def scoreboard(
     standings = compute(entries, rules)
     if anonymous:
         standings = anonymize(standings, pseudonyms(folder, [one.user for one in standings]), rules)
-    if as_json:
-        click.echo(results.json_text(standings, rules), nl=False)
-    else:
-        print_board(standings, rules)
 
     def board_page() -> str:
         from hw4cli.scoring.scoreboard import page
@@ -68,7 +64,11 @@ def scoreboard(
         ".csv": lambda: results.csv_text(standings),
         ".md": lambda: results.markdown(standings, rules),
     }
-    write_outputs(outputs, texts)
+    write_outputs(outputs, texts)  # first: where that fails, nothing is printed
+    if as_json:
+        click.echo(results.json_text(standings, rules), nl=False)
+    else:
+        print_board(standings, rules)
     for path in outputs:
         click.echo(printable(f"wrote {path}"), err=True)
     return report_lost(standings)

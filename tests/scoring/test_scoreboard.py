@@ -197,7 +197,8 @@ def test_a_failed_write_leaves_the_old_page(tmp_path):
     assert old.read_text() == "old"
     folder_is_clean(tmp_path, "hw4", "board.html")
     fails(run_hw4("scoreboard", folder, "-o", tmp_path / "none/board.html"), 2, "none", "does not exist")
-    fails(run_hw4("scoreboard", folder, "-o", folder), 2, "is a directory")
+    (tmp_path / "folder.html").mkdir()
+    fails(run_hw4("scoreboard", folder, "-o", tmp_path / "folder.html"), 2, "is a directory")
 
 
 def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
