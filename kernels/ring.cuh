@@ -33,7 +33,9 @@ struct Ring {
         barrier_expect<STAGE>(full(stage)); BEGINS(COPYING, stage * SUBS);
         copy_bulk<STAGE>(at(stage), tile(stage), full(stage));
     }
-    __device__ __forceinline__ void release(int stage) { barrier_arrive(empty(stage)); }
+    // A load that has been asked for may still wait when the thread arrives, and the copy engine does not wait for loads: the fence
+    // makes the thread arrive behind them.
+    __device__ __forceinline__ void release(int stage) { fence_async(), barrier_arrive(empty(stage)); }
     __device__ __forceinline__ void prepare() {
         if (threadIdx.x == 0) {
             for (int n = 0; n < STAGES; n++) {

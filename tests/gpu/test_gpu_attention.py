@@ -1,5 +1,8 @@
 """Every kernel against float64: all kinds of shapes, hostile inputs, poisoned outputs, the same bits every time."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import gpuexact
@@ -116,11 +119,38 @@ def test_split_is_right_without_warp_groups_too(gpu, monkeypatch, variant, shape
     assert np.array_equal(first, on_gpu(gpu, variant, block))
 
 
+# Keeps the GPU busy until its input ends, as it does with whoever has started it.
+COMPANION = """
+import select, sys
+import cupy
+x = cupy.ones(1 << 26, cupy.float32)
+print(flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(20):
+        x *= 1
+    cupy.cuda.Device().synchronize()
+"""
+
+
+@pytest.fixture
+def other_work(gpu):
+    """Processes among which the GPU divides its time: those that run these tests or, if it is one, three others."""
+    alone = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) < 4
+    command = [sys.executable, "-c", COMPANION]
+    processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3 * alone)]
+    for process in processes:
+        assert process.stdout.readline(), "a process that keeps the GPU busy has not begun"
+    yield
+    for process in processes:
+        process.communicate()
+
+
+@pytest.mark.usefixtures("other_work")
 @pytest.mark.parametrize("warpgroups", [True, False])
 @pytest.mark.parametrize("shape", [(70, 1200, 64), (5, 6001, 64)], ids=str)
 @pytest.mark.parametrize("variant", SPLITTING)
 def test_a_hundred_runs_beside_other_work_give_the_same_bits(gpu, monkeypatch, variant, shape, warpgroups):
-    """Other processes test on this GPU, which takes it from the kernel at any instruction."""
+    """A buffer of K and V is not filled again while a warp still reads it, however long that warp has to wait."""
     import cupy
 
     if warpgroups and not gpu.props.warpgroups:
