@@ -1,6 +1,6 @@
 """First runs: `hw4 IN OUT` and `hw4 judge` where kernels are missing, from every state that a cache can be in.
 
-    python benchmarks/first_runs.py --cases FOLDER --output benchmarks/GPU-first-runs.json
+    python benchmarks/first_runs.py --cases FOLDER --output benchmarks/starts/GPU.json
 
 Each run of t01 to t10 has a cache of its own in one of the states: empty; with the kernels of t01 alone; with those of
 another build alone; under a home that cannot be written; without HOME; on a file system that is full; and twice at the

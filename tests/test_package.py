@@ -114,9 +114,10 @@ def test_the_judges_wheel_holds_no_kernel_and_nothing_that_computes(judge_alone)
 def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
     asked = {  # what commands import only where `has_solution` says so
         "cli/gen.py": {"device.float64"},
-        "cli/judge.py": {"device.gpu"},
+        "terminal/options.py": {"device.machinecode"},
+        "terminal/preparing.py": {"device.gpu"},
         "cli/doctor.py": {"arraylab.named", "doctor.measure", "doctor.prepare", "nodes.model"},
-        "doctor/host.py": {"device.machinecode"},
+        "doctor/host.py": {"device.machinecode", "doctor.bytecode"},
         "entry.py": {"device.driver"},
         "terminal/grammar.py": {"arraylab.named", "terminal.launches"},
     }

@@ -84,8 +84,8 @@ def _findings(table: "list[tuple[str, str, Check]]") -> dict[str, list[Finding]]
 
 
 def _judges_report(folder: Path) -> Report:
-    """What concerns the judge alone: no cache of kernels, no profiler, no cupy."""
-    table = [one for one in checks(folder) if one[0] != "Profilers" and one[1] != "kernel cache"]
+    """What concerns the judge alone: no cache of kernels, nothing of a run, no profiler, no cupy."""
+    table = [one for one in checks(folder) if one[0] != "Profilers" and one[1] not in ("kernel cache", "bytecode")]
     try:
         groups = _findings(table)
     finally:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from hw4cli.errors import InputError
-from hw4cli.resources import IMPORT_PATH, data_path
+from hw4cli.resources import IMPORT_PATH, data_path, has_solution
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
 from hw4cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
@@ -120,15 +120,21 @@ def program_command(program: str | None, ctx: click.Context) -> tuple[list[str],
     if program is None:
         # This very package, also where it is not installed.
         path = os.pathsep.join(filter(None, (IMPORT_PATH, os.environ.get("PYTHONPATH"))))
-        from hw4cli.device.machinecode import roomy_cache
-
-        # A judged program gets a home and a temporary folder of its own, but compiled kernels are kept in the user's.
-        kernels = {"CUPY_CACHE_DIR": str(folder)} if (folder := roomy_cache()) else {}
-        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, **kernels}
+        return [sys.executable, "-P", "-m", "hw4cli"], {**os.environ, "PYTHONPATH": path, **_kernels()}
     command = split_command(program, "--program", ctx)
     if problem := program_problem(*command[:2]):
         raise InputError(problem)
     return command, None
+
+
+def _kernels() -> dict[str, str]:
+    """The variable by which hw4 finds compiled kernels: a judged program gets a home and a temporary folder of its own,
+    but they are kept in the user's."""
+    if not has_solution():
+        return {}
+    from hw4cli.device.machinecode import roomy_cache
+
+    return {"CUPY_CACHE_DIR": str(folder)} if (folder := roomy_cache()) else {}
 
 
 def split_command(value: str, option: str, ctx: click.Context) -> list[str]:

@@ -12,7 +12,7 @@ PAGES = ("lab", "leaderboard", "report", "stepper")
 # What computes, measures or shows kernels; pages of the laboratory.
 WITHOUT = {
     "torch.py",
-    *(f"doctor/{name}.py" for name in ("measure", "prepare", "probe")),
+    *(f"doctor/{name}.py" for name in ("bytecode", "measure", "prepare", "probe")),
     *(f"terminal/{name}.py" for name in ("ladder", "launches", "roofs")),
     "templates/step.md",
     "templates/worklog.md",
