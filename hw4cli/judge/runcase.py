@@ -3,11 +3,13 @@
 The result is an Attempt. A failure of the judge is recorded as its fault, and never counts against the program.
 """
 
+import errno
 import math
 import os
 import shlex
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, ranges
 from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
 from hw4cli.resources import installations
+from hw4cli.runner import step
 from hw4cli.runner.confine import Confinement
 from hw4cli.runner.gpuneed import ABSENT
 from hw4cli.runner.gpuwatch import GpuUsage
@@ -37,6 +40,7 @@ from hw4cli.system.process import Run
 from hw4cli.text.words import counted, print_message
 
 COMPARE_CHUNK = 1 << 16  # floats: two such chunks and their difference fit into the cache
+NOT_REGULAR = "the output is not a regular file of its own"
 UNREADABLE = "the output cannot be read: its permissions forbid it"
 FILE_SLACK = 64 << 20  # bytes by which a program's largest file may exceed the size of the output
 TOTAL_SLACK = 4 * FILE_SLACK  # and all its files together that of input and output
@@ -148,8 +152,9 @@ def _attempt(attempt: Attempt, case: Case, command: Sequence[str], folder: Path,
     check_case(case, folder)
     source, answer = case.input_path(folder), case.answer_path(folder)
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
-    mounted = settings.sandbox == "bwrap"
-    with staged(source, case.shape.output_bytes, parent, account(settings.run_as), mounted) as stage:
+    mounted = settings.sandbox == "bwrap" and not settings.launcher
+    bounds = (_max_bytes(case), step.MAX_FILES, TOTAL_SLACK)
+    with staged(source, case.shape.output_bytes, parent, account(settings.run_as), mounted, bounds) as stage:
         run, usage = _run(case, stage, command, answer, settings)
         attempt = _measured(replace(attempt, staged=stage.kind), run, usage)
         judged = attempt if run.killed else _check_output(attempt, run, case, stage, folder)
@@ -166,14 +171,19 @@ def _check_output(attempt: Attempt, run: Run, case: Case, stage: Stage, folder: 
     if run.exit_code:
         failure = describe_exit(run.exit_code, _max_file(case))
         return replace(attempt, problem=failure, said=error_line(run.stderr) or None)
-    problem, comparison = output_problem(stage.output, case, folder, attempt.tolerance)
-    attempt = replace(attempt, said=cuda_error(run.stderr) if problem else None)
-    if comparison is None:
-        return replace(attempt, problem=problem)
-    sentences = [problem or ""]
-    if not comparison.right:
-        source, answer = case.input_path(folder), case.answer_path(folder)
-        sentences.append(str(explain(stage.output, answer, source, case.shape, comparison)))
+    said = cuda_error(run.stderr)
+    try:
+        with opened_output(stage.output, case.answer_path(folder), stage.descriptor) as output:
+            problem, comparison = output_problem(output, case, folder, attempt.tolerance)
+            if comparison is None:
+                return replace(attempt, problem=problem, said=said)
+            sentences = [problem or ""]
+            if not comparison.right:
+                source, answer = case.input_path(folder), case.answer_path(folder)
+                sentences.append(str(explain(output, answer, source, case.shape, comparison)))
+    except UnreadableError as unreadable:
+        return replace(attempt, problem=str(unreadable), said=said)
+    attempt = replace(attempt, said=said if problem else None)
     error = math.inf if comparison.not_finite else comparison.max_error
     return replace(attempt, wrong="; ".join(filter(None, sentences)) or None, max_error=error)
 
@@ -190,13 +200,13 @@ def _run(case: Case, stage: Stage, command: Sequence[str], answer: Path, setting
         answer=str(answer.absolute()),
         kill_at=case.limit + KILL_AFTER,
         max_file=_max_file(case),
-        max_bytes=case.shape.input_bytes + case.shape.output_bytes + TOTAL_SLACK,
+        max_bytes=_max_bytes(case),
         confinement=settings.confinement(answer.parent),
         pass_env=settings.pass_env,
     )
     if settings.launcher:
         return run_step(settings.launcher, request, env, settings.say)
-    return execute(request, env, settings.say)
+    return execute(request, env, settings.say, stage.memory)
 
 
 def _measured(attempt: Attempt, run: Run, usage: GpuUsage) -> Attempt:
@@ -220,6 +230,11 @@ def _max_file(case: Case) -> int:
     return case.shape.output_bytes + FILE_SLACK
 
 
+def _max_bytes(case: Case) -> int:
+    """The bytes of all files of a run together, its input included."""
+    return case.shape.input_bytes + case.shape.output_bytes + TOTAL_SLACK
+
+
 def check_case(case: Case, folder: Path) -> None:
     """Raise InputError unless the case's files are the suite's input, by header, size and SHA-256, and the answer that
     `hw4 gen` made for it, by its recorded hash; without a record, only the answer's size is checked."""
@@ -238,22 +253,44 @@ def check_case(case: Case, folder: Path) -> None:
         )
 
 
+class UnreadableError(Exception):
+    """There is no output that can be read; the message is the judge's sentence for the author."""
+
+
+@contextmanager
+def opened_output(output: Path, answer: Path, folder: int | None = None) -> Iterator[Path]:
+    """A path, valid in the block, of an output, in an open folder if one is given: that of its descriptor, so that what
+    was checked is what is read. Raises UnreadableError unless it is a regular file, readable to its owner, and of its
+    own: no link, nor the answer."""
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(output if folder is None else output.name, flags, dir_fd=folder)
+    except PermissionError:
+        raise UnreadableError(UNREADABLE) from None
+    except FileNotFoundError:
+        raise UnreadableError("no output file") from None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        raise UnreadableError(NOT_REGULAR) from None
+    try:
+        folder_status = output.parent.stat() if folder is None else os.fstat(folder)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or os.path.samestat(status, answer.stat()):
+            raise UnreadableError(NOT_REGULAR)
+        # The owner's permissions are checked, since root may read the file whatever they are.
+        if not folder_status.st_mode & stat.S_IXUSR or not status.st_mode & stat.S_IRUSR:
+            raise UnreadableError(UNREADABLE)
+        yield Path(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
+
+
 def output_problem(
     output: Path, case: Case, folder: Path, tolerance: float = TOLERANCE
 ) -> tuple[str | None, Comparison | None]:
     """What is wrong with an output file (None if nothing is), and its comparison if it could be compared."""
-    try:
-        folder_status, status = output.parent.lstat(), output.lstat()
-    except PermissionError:
-        return UNREADABLE, None
-    except (FileNotFoundError, NotADirectoryError):
-        return "no output file", None
-    if not stat.S_ISDIR(folder_status.st_mode) or not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        return "the output is not a regular file of its own", None
-    # The owner's permissions are checked, since root may read the file whatever they are.
-    if not folder_status.st_mode & stat.S_IXUSR or not status.st_mode & stat.S_IRUSR or not os.access(output, os.R_OK):
-        return UNREADABLE, None
-    problem = size_problem(status.st_size, case.shape)
+    problem = size_problem(output.stat().st_size, case.shape)
     answer = case.answer_path(folder)
     if problem:
         return "; ".join(filter(None, (problem, explain_size(output, answer, case.shape, tolerance)))), None

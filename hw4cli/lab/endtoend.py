@@ -22,7 +22,7 @@ import numpy as np
 
 from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
-from hw4cli.judge.runcase import check_case, output_problem, size_problem
+from hw4cli.judge.runcase import UnreadableError, check_case, opened_output, output_problem, size_problem
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.casefile import open_regular
@@ -143,7 +143,8 @@ def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool)
             output = Path(private) / "output"
             run = _finished(measurement.program, case, folder, output)
             if check:
-                problem, comparison = output_problem(output, case, folder)
+                with opened_output(output, case.answer_path(folder)) as opened:
+                    problem, comparison = output_problem(opened, case, folder)
                 measurement.max_error = comparison.max_error if comparison else None
             else:
                 size = output.stat().st_size if output.is_file() else None
@@ -151,6 +152,8 @@ def _run(measurement: ProgramMeasurement, case: Case, folder: Path, check: bool)
                 measurement.runs.append(run)
         if problem:
             measurement.fail("wrong", problem)
+    except UnreadableError as error:
+        measurement.fail("wrong", str(error))
     except RunError as error:
         measurement.fail("failed", str(error))
     except ValueError as error:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError
 from hw4cli.runner import sandbox
+from hw4cli.runner.memory import PrivateMemory
 from hw4cli.runner.quota import Quota, QuotaMonitor
 from hw4cli.system.account import Account, account
 from hw4cli.system.exits import StartError, not_startable, signal_of
-from hw4cli.system.process import GATE, GateError, Limits, Run, run_program
+from hw4cli.system.process import GATE, Gate, GateError, Limits, Run, run_program
 
 UNPRIVILEGED = Account("root without its privileges", 0, 0, (0,))
 
@@ -37,11 +38,19 @@ class Confinement:
 
 @dataclass(frozen=True)
 class Workspace:
-    """The folder that a program runs in, the one that replaces /tmp in the sandbox, and the quota of both."""
+    """The folder that a program runs in; the one that replaces /tmp in the sandbox, and the quota of both, or both in
+    private memory."""
 
     folder: Path
-    scratch: Path
-    quota: Quota
+    scratch: Path | PrivateMemory
+    quota: Quota | None = None
+
+    def monitor(self) -> QuotaMonitor | PrivateMemory:
+        """What checks the quota."""
+        if isinstance(self.scratch, PrivateMemory):
+            return self.scratch
+        assert self.quota is not None
+        return QuotaMonitor(self.quota)
 
 
 def run(
@@ -72,7 +81,7 @@ def run(
         if problem := not_startable(command[0], exists):
             raise StartError(f"{command[0]} cannot be started: {problem}")
         full = [*GATE, str(workspace.folder), *full]
-    monitor = QuotaMonitor(workspace.quota)
+    monitor = workspace.monitor()
     limits = Limits(kill_at, max_file, monitor.excess)
     try:
         if not gated:
@@ -83,13 +92,19 @@ def run(
             else:
                 wrapped = sandbox.wrap_processes(full, user)
             with wrapped.command() as (words, inherited):
-                ended = run_program(words, limits, env, workspace.folder, gate_files=inherited)
+                gate = Gate(inherited, lambda: _enter(workspace.scratch, inherited))
+                ended = run_program(words, limits, env, gate=gate)
     except GateError as error:
         raise MachineError(f"the sandbox cannot be made: {error}") from None
     excess = monitor.final_excess() or ended.excess
     if gated and (number := signal_of(ended.exit_code)):  # bwrap reports signals as a shell does
         ended = replace(ended, exit_code=-number)
     return replace(ended, excess=excess)
+
+
+def _enter(scratch: Path | PrivateMemory, files: Sequence[int]) -> None:
+    if isinstance(scratch, PrivateMemory):
+        scratch.enter(sandbox.first_process(files))
 
 
 def _check_access(user: Account, program: Path, visible: Sequence[Path]) -> None:

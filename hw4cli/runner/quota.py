@@ -11,6 +11,15 @@ from hw4cli.errors import MachineError
 RESERVE = 64 << 20  # bytes that stay free on a file system, for everyone else's files
 
 
+def describe_excess(total: int, files: int, max_bytes: int, max_files: int) -> str | None:
+    """Which bound so many bytes and files exceed, as a sentence about the program; None if they exceed none."""
+    if files > max_files:
+        return f"it wrote more than {max_files:,} files"
+    if total > max_bytes:
+        return f"it wrote more than {max_bytes >> 20:,} MB"
+    return None
+
+
 @dataclass(frozen=True)
 class Quota:
     """How many bytes and files the folders may hold together."""
@@ -21,25 +30,26 @@ class Quota:
 
     def excess(self) -> str | None:
         """Which bound is exceeded, as a sentence about the program; None if none is. Visits at most max_files files."""
-        total, files = self.usage()
-        if files > self.max_files:
-            return f"it wrote more than {self.max_files:,} files"
-        if total > self.max_bytes:
-            return f"it wrote more than {self.max_bytes >> 20:,} MB"
-        return None
+        try:
+            return describe_excess(*self.usage(), self.max_bytes, self.max_files)
+        except OSError as error:
+            return f"it made a folder that cannot be looked into ({error.strerror})"
 
     def usage(self) -> tuple[int, int]:
-        """The bytes and the files in the folders; counting stops where a bound is exceeded."""
+        """The bytes and the files in the folders; counting stops where a bound is exceeded. OSError if a folder is
+        closed to its owner, or lies too deep: its files would not count."""
         total, files = 0, 0
         pending = [str(folder) for folder in self.folders]
         while pending:
-            with suppress(OSError), os.scandir(pending.pop()) as entries:
+            # What is missing was removed meanwhile.
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(pending.pop()) as entries:
                 for entry in entries:
                     files += 1
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
                     else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        with suppress(FileNotFoundError):
+                            total += entry.stat(follow_symlinks=False).st_blocks * 512
                     if files > self.max_files or total > self.max_bytes:
                         return total, files
         return total, files

@@ -7,6 +7,7 @@ an ordinary user and for root.
 """
 
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError
 from hw4cli.runner import seccomp
+from hw4cli.runner.memory import SHARED, TEMPORARY, PrivateMemory
 from hw4cli.system.account import Account
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/run/nvidia")
@@ -43,6 +45,7 @@ ISOLATION = ("--unshare-net", "--unshare-uts", "--unshare-cgroup-try")
 # In order of preference: a user namespace that allows no further one; one that does (bubblewrap before 0.8); none,
 # where bwrap is a setuid program or only root may create one.
 USER_NAMESPACES = (("--unshare-user", "--disable-userns"), ("--unshare-user",), ())
+OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks in the paths of mounts
 INSTALL = "install it (Debian, Ubuntu: apt install bubblewrap)"
 
 
@@ -99,17 +102,34 @@ class Wrapped:
 
     @contextmanager
     def command(self) -> Iterator[tuple[list[str], tuple[int, ...]]]:
-        """The command line that starts it, once, and the files that it must inherit. They hold the filter, and the
-        options, which the program and other users would see on a command line: they name the hidden folders."""
+        """The command line that starts it, once, and the files that it must inherit. They hold the filter, the options,
+        which the program and other users would see on a command line (they name the hidden folders), and, last, what
+        bwrap says of its processes."""
         with ExitStack() as stack:
-            texts = (
-                seccomp.program(),
-                "".join(f"{option}\0" for option in self.options).encode(errors="surrogateescape"),
-            )
-            filter, options = (stack.enter_context(_memory_file(text)) for text in texts)
-            bwrap = shutil.which("bwrap") or "bwrap"
-            words = [bwrap, "--seccomp", str(filter), "--args", str(options), "--", *self.inside]
-            yield words, (filter, options)
+            options = "".join(f"{option}\0" for option in self.options).encode(errors="surrogateescape")
+            texts = (seccomp.program(), options, b"")
+            files = tuple(stack.enter_context(_memory_file(text)) for text in texts)
+            flags = ("--seccomp", "--args", "--info-fd")
+            words = [word for flag, file in zip(flags, files, strict=True) for word in (flag, str(file))]
+            yield [shutil.which("bwrap") or "bwrap", *words, "--", *self.inside], files
+
+
+def first_process(files: Sequence[int]) -> int:
+    """The number of the first process of the sandbox that these files were made for. MachineError if bwrap has not said
+    it."""
+    said = re.search(rb'"child-pid": *(\d+)', os.pread(files[-1], 4096, 0))
+    if not said:
+        raise MachineError("the sandbox: bwrap does not say which its processes are")
+    return int(said[1])
+
+
+@cache
+def has_sized_memory() -> bool:
+    """Whether bwrap can mount a file system in memory of a given size (0.7 or newer)."""
+    try:
+        return "--size " in subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
 
 
 @contextmanager
@@ -136,17 +156,21 @@ def wrap(
     command: Sequence[str],
     visible: Iterable[Path],
     private: Path,
-    scratch: Path,
+    scratch: Path | PrivateMemory,
     hidden: Iterable[Path],
     account: Account | None,
 ) -> Wrapped:
     """The command inside a sandbox: `visible` files and folders are mounted read-only, `private` is writable, and
-    `scratch` replaces /tmp and /dev/shm. `hidden` folders look empty but for what is `visible` in them."""
+    `scratch` replaces /tmp and /dev/shm, or has them all. `hidden` folders look empty but for what is `visible` in
+    them."""
     bwrap = [*privilege_options(account), *PROCESSES, *KEYS, *ISOLATION, "--dev", "/dev"]
     for device in _devices():
         bwrap += ["--dev-bind-try", device, device]
-    for name in ("/tmp", "/dev/shm"):
-        bwrap += ["--bind", str(scratch), name]
+    if isinstance(scratch, Path):
+        for name in (TEMPORARY, SHARED):
+            bwrap += ["--bind", str(scratch), name]
+    else:
+        bwrap += scratch.options()
     for name in SYSTEM:
         bwrap += ["--ro-bind-try", name, name]
     mounts = {**dict.fromkeys(visible, "visible"), **dict.fromkeys(_hidden_paths(hidden, visible), "hidden")}
@@ -154,19 +178,22 @@ def wrap(
     for path, kind in sorted(mounts.items(), key=lambda item: len(item[0].parts)):
         if kind == "visible":
             bwrap += ["--dir", str(path.parent), "--ro-bind", str(path), str(path)]
-        else:
+        elif path.is_dir():
             bwrap += ["--tmpfs", str(path)]
+        elif path.exists():
+            bwrap += [*HIDE_FILE, str(path)]
     if account is None and os.geteuid() == 0:
         closed_files, closed_folders = _only_roots()
         for name in closed_folders:
             bwrap += ["--tmpfs", name, "--remount-ro", name]
         for name in closed_files:
             bwrap += [*HIDE_FILE, name]
-    emptied = [str(path) for path, kind in mounts.items() if kind == "hidden"]
+    emptied = [str(path) for path, kind in mounts.items() if kind == "hidden" and path.is_dir()]
     if _is_below(private.parent, (*SYSTEM, *visible)):  # there it is the judge's, which others may not enter
         bwrap += ["--tmpfs", str(private.parent)]
         emptied.append(str(private.parent))
-    bwrap += ["--dir", str(private.parent), "--bind", str(private), str(private)]
+    bwrap += ["--dir", str(private.parent)]
+    bwrap += ["--bind", str(private), str(private)] if isinstance(scratch, Path) else scratch.folder_options()
     # /proc has settings of the whole system, which root may change even without privileges.
     for name in (*emptied, "/proc", "/dev", "/"):
         bwrap += ["--remount-ro", name]
@@ -222,13 +249,42 @@ def _only_roots() -> tuple[list[str], list[str]]:
 
 
 def _hidden_paths(hidden: Iterable[Path], visible: Iterable[Path]) -> Iterator[Path]:
-    """The paths under which the sandbox would show hidden folders."""
+    """The paths under which the sandbox would show hidden folders, or what is in them."""
+    mounts = _mounts()
+    shown = [(mounted, Path(os.path.realpath(mounted))) for mounted in (*map(Path, SYSTEM), *visible)]
     for folder in hidden:
         target = Path(os.path.realpath(folder))
-        for mounted in (*map(Path, SYSTEM), *visible):
-            real = Path(os.path.realpath(mounted))
-            if target.is_dir() and target.is_relative_to(real):
-                yield mounted / target.relative_to(real)
+        if target.is_dir():
+            for path in dict.fromkeys((target, *_aliases(target, mounts))):
+                for mounted, real in shown:
+                    if path.is_relative_to(real):
+                        yield mounted / path.relative_to(real)
+
+
+def _aliases(folder: Path, mounts: Sequence[tuple[str, Path, Path]]) -> Iterator[Path]:
+    """Where further mounts show a folder, or something in it: the same file system may be mounted in several places,
+    and parts of it too."""
+    own = max((mount for mount in mounts if folder.is_relative_to(mount[2])), key=lambda one: len(one[2].parts))
+    inside = own[1] / folder.relative_to(own[2])  # the folder's path in its file system
+    for device, root, place in mounts:
+        if device != own[0]:
+            continue
+        if inside.is_relative_to(root):
+            yield place / inside.relative_to(root)
+        elif root.is_relative_to(inside):
+            yield place
+
+
+def _mounts() -> list[tuple[str, Path, Path]]:
+    """The mounts of this machine: the device's number, the folder or file of its file system that is mounted, and
+    where."""
+    lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    fields = (line.split(" ") for line in lines)
+    plain = (
+        (device, *(OCTAL.sub(lambda found: chr(int(found[1], 8)), name) for name in names))
+        for _, _, device, *names in (one[:5] for one in fields)
+    )
+    return [(device, Path(root), Path(place)) for device, root, place in plain]
 
 
 def _is_below(path: Path, folders: Iterable[str | Path]) -> bool:

@@ -1,7 +1,7 @@
 """The private folder of a run: it holds a copy of the input under a random name, and is removed after the run.
 
-Its parent folder is the judge's, and holds a mark, which the program must not change: the token of the judge that owns
-it.
+In the sandbox it is a file system of its own, if there is enough memory (runner/memory.py). Else its parent folder is
+the judge's, and holds a mark, which the program must not change: the token of the judge that owns it.
 
 The input is copied, not linked: a program that swaps its arguments would write through a link into the case. The copy
 takes 0.4 s for the largest input (672 MB), little more than reading it into memory before the clock starts.
@@ -22,7 +22,9 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
 from hw4cli.problem.casefile import open_regular
+from hw4cli.runner.memory import PrivateMemory
 from hw4cli.runner.quota import RESERVE
+from hw4cli.runner.sandbox import has_sized_memory
 from hw4cli.system import owner
 from hw4cli.system.account import Account
 from hw4cli.system.interrupts import SignalsDeferred
@@ -31,6 +33,7 @@ MEMORY = Path("/dev/shm")
 SHARE = 4  # a run's files may take one part in this many of the free memory
 COPY_BYTES = 64 << 20  # copied at a time
 NO_LIMIT = 1 << 60
+NO_BOUNDS = (NO_LIMIT, NO_LIMIT, NO_LIMIT)
 PREFIX = "hw4-judge-"
 NAME = re.compile(re.escape(PREFIX) + "[a-z0-9_]{8}")  # a name that mkdtemp makes
 MARK = "owner"  # the file in such a folder that holds its judge's token
@@ -39,7 +42,8 @@ MARK = "owner"  # the file in such a folder that holds its judge's token
 @dataclass(frozen=True)
 class Stage:
     """A run's private `folder`, with the input and the path for the output; `scratch` for the program's other files;
-    `root`, which holds both. `kind` is "memory" or "disk"."""
+    `root`, which holds both. `kind` is "memory" or "disk". These are the paths as the program sees them. With `memory`
+    they are in a file system of the sandbox's own, and `scratch` and `root` are none."""
 
     root: Path
     folder: Path
@@ -47,6 +51,14 @@ class Stage:
     source: Path
     output: Path
     kind: str
+    memory: PrivateMemory | None = None
+    held: int = -1
+
+    @property
+    def descriptor(self) -> int:
+        """A descriptor of the folder, which stays the same folder whatever the program does to its path; -1 if the
+        sandbox was not entered."""
+        return self.memory.held if self.memory else self.held
 
 
 @contextmanager
@@ -56,27 +68,36 @@ def staged(
     parent: Path | None = None,
     user: Account | None = None,
     mounted: bool = False,
+    bounds: tuple[int, int, int] = NO_BOUNDS,
 ) -> Iterator[Stage]:
     """A new private folder with a copy of the input: in a file system in memory where the files fit into a quarter of
-    it, else under `parent` or TMPDIR, in the page cache. `user` becomes its owner. `mounted`: the program gets it by a
-    mount. MachineError without enough space for input and output."""
+    it, else under `parent` or TMPDIR, in the page cache. `user` becomes its owner. `mounted`: the program runs in a
+    sandbox, which gets a file system of its own with these `bounds` (bytes, files, bytes in /dev/shm), if it is in
+    memory. MachineError without enough space for input and output."""
     needed = original.stat().st_size + output_bytes
     kind = "memory" if parent is None and needed * SHARE <= free_memory() else "disk"
+    source, output = secrets.token_hex(4), f"{secrets.token_hex(4)}.out"
+    if mounted and kind == "memory" and has_sized_memory():
+        with PrivateMemory(*bounds, lambda folder: _copy(original, folder, source, user), user) as memory:
+            folder = memory.folder
+            yield Stage(Path(), folder, Path(), folder / source, folder / output, kind, memory)
+        return
     parent = MEMORY if kind == "memory" else parent or Path(tempfile.gettempdir())
     free, needed = shutil.disk_usage(parent).free, needed + (RESERVE if kind == "disk" else 0)
     if free < needed:
         raise MachineError(f"{parent} has {free:,} bytes free, but a run takes {needed:,}: set TMPDIR elsewhere")
     with private_folder(parent, closed=mounted or user is None) as root:
         folder, scratch = root / "run", root / "tmp"
-        stage = Stage(
-            root, folder, scratch, folder / secrets.token_hex(4), folder / f"{secrets.token_hex(4)}.out", kind
-        )
         folder.mkdir(mode=0o700)
         scratch.mkdir(mode=0o700)
-        _copy(original, stage.source)
-        if user:
-            user.give(folder, scratch, stage.source)
-        yield stage
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _copy(original, held, source, user)
+            if user:
+                user.give(folder, scratch)
+            yield Stage(root, folder, scratch, folder / source, folder / output, kind, held=held)
+        finally:
+            os.close(held)
 
 
 @contextmanager
@@ -136,11 +157,16 @@ def _is_orphan(folder: Path) -> bool:
         os.close(descriptor)
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file within the kernel; where the file system allows it, blocks are shared (copy_file_range)."""
+def _copy(source: Path, folder: int, name: str, user: Account | None) -> None:
+    """Copy a file into an open folder, for a user, within the kernel; where the file system allows it, blocks are
+    shared (copy_file_range)."""
     try:
-        with open_regular(source) as reader, target.open("xb", buffering=0) as writer:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        target = os.open(name, flags, 0o644, dir_fd=folder)
+        with open_regular(source) as reader, os.fdopen(target, "wb", buffering=0) as writer:
             ours, theirs = reader.fileno(), writer.fileno()
+            if user:
+                os.fchown(theirs, user.uid, user.gid)
             size = os.fstat(ours).st_size
             try:
                 copied = os.copy_file_range(ours, theirs, size)
@@ -152,7 +178,7 @@ def _copy(source: Path, target: Path) -> None:
                     raise MachineError(f"{source} became shorter while it was copied")
                 copied += count
     except OSError as error:
-        raise os_error(error, f"copy {source} to {target.parent}") from None
+        raise os_error(error, f"copy {source} into a private folder") from None
 
 
 def free_memory() -> int:

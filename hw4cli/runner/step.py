@@ -20,6 +20,7 @@ from hw4cli.runner.environment import environment
 from hw4cli.runner.gpulock import gpu_lock
 from hw4cli.runner.gpuneed import failed_without_gpu
 from hw4cli.runner.gpuwatch import GpuUsage, watch_gpu
+from hw4cli.runner.memory import PrivateMemory
 from hw4cli.runner.quota import Quota
 from hw4cli.system import interrupts
 from hw4cli.system.exits import ProgramError
@@ -71,15 +72,20 @@ def _with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
-def execute(request: RunRequest, base: Mapping[str, str], say: Callable[[str], None]) -> tuple[Run, GpuUsage]:
+def execute(
+    request: RunRequest, base: Mapping[str, str], say: Callable[[str], None], memory: PrivateMemory | None = None
+) -> tuple[Run, GpuUsage]:
     """Run the program with the GPU locked; how it ended, and its use of the GPU.
 
-    `base` is the environment from which its own is made. Raises ProgramError for a failure of the program, such as one
+    `base` is the environment from which its own is made; in `memory` are its private folders, if they are not those of
+    the request. Raises ProgramError for a failure of the program, such as one
     that cannot be started; MachineError if this machine cannot run it as requested.
     """
     folder = Path(request.folder)
     env = environment(base, folder, Path(request.answer), request.pass_env)
     workspace = Workspace(folder, Path(request.scratch), Quota((Path(request.root),), request.max_bytes, MAX_FILES))
+    if memory:
+        workspace = Workspace(folder, memory)
     with gpu_lock(env, say), watch_gpu(env) as usage:
         run = confine.run(
             request.command, request.files, workspace, env, request.confinement, request.kill_at, request.max_file

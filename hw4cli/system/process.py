@@ -64,40 +64,49 @@ class Limits:
     excess: Callable[[], str | None] = lambda: None
 
 
+@dataclass(frozen=True)
+class Gate:
+    """A sandbox that a program starts behind: the descriptors that it inherits, and `ready`, which is called when it is
+    complete, before the program and the clock start."""
+
+    files: Sequence[int] = ()
+    ready: Callable[[], None] = lambda: None
+
+
 def run_program(
     arguments: Sequence[str],
     limits: Limits,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     account: Account | None = None,
-    gate_files: Sequence[int] | None = None,
+    gate: Gate | None = None,
 ) -> Run:
     """Run a program to its end, or kill it at its limits; its descendants are killed in any case.
 
     The clock stops when the last of its processes has ended: what one of them does behind the program's end counts. It
-    runs as the user of `account`, if that is given. With `gate_files`, GATE is part of the command, and the descriptors
-    are inherited by what is before it.
+    runs as the user of `account`, if that is given. With a `gate`, GATE is part of the command.
 
     Raises StartError if it cannot be started, ProgramError if its descendants cannot be killed or it changed this
     process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
     """
-    gated = gate_files is not None
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     state, segments = selfguard.snapshot(), shared_segments()
-    if not gated:
+    if not gate:
         selfguard.kill_when_we_die(None)
     changed: list[str] = []
-    with _blaming(changed), _StderrPipe() as stderr, _Gate() as gate, adopted_descendants() as children:
+    with _blaming(changed), _StderrPipe() as stderr, _GateSocket() as door, adopted_descendants() as children:
         try:
             start = time.monotonic()
             with SignalsDeferred():
-                stdin = gate.theirs if gated else subprocess.DEVNULL
-                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer, gate_files or ())
+                stdin = door.theirs if gate else subprocess.DEVNULL
+                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer, gate.files if gate else ())
                 stderr.close_writer()
-                if not gated:
+                if not gate:
                     selfguard.kill_when_we_die(process.pid)
-            if gated:
-                start = gate.open(process.pid, stderr)
+            if gate:
+                door.wait(process.pid, stderr)
+                gate.ready()
+                start = door.open()
             ended, excess = _wait(process.pid, start, limits, stderr, children)
             wall = time.monotonic() - start
         finally:
@@ -294,7 +303,7 @@ class _StderrPipe:
         return self._kept.decode(errors="replace")
 
 
-class _Gate:
+class _GateSocket:
     """The two ends of the socket to GATE."""
 
     def __enter__(self) -> Self:
@@ -306,17 +315,20 @@ class _Gate:
         self._ours.close()
         self._theirs.close()
 
-    def open(self, pid: int, stderr: _StderrPipe) -> float:
-        """Wait until GATE is reached, and open it; the time of that. GateError if it is not reached."""
+    def wait(self, pid: int, stderr: _StderrPipe) -> None:
+        """Wait until GATE is reached. GateError if it is not."""
         self._theirs.close()
         self._ours.settimeout(GATE_SECONDS)
-        try:
+        with suppress(OSError):  # it took too long, or ended just now
             if self._ours.recv(1):
                 selfguard.prefer_for_oom_kill(pid)
-                start = time.monotonic()
-                self._ours.send(b"\n")
-                return start
-        except OSError:  # it took too long, or ended just now
-            pass
+                return
         stderr.drain()
         raise GateError(stderr.text().strip().rpartition("\n")[2] or "it printed nothing")
+
+    def open(self) -> float:
+        """Open it; the time of that."""
+        start = time.monotonic()
+        with suppress(OSError):  # it ended just now, as will be seen
+            self._ours.send(b"\n")
+        return start
