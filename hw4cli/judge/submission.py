@@ -24,9 +24,11 @@ from hw4cli.problem.checksums import file_sha256
 from hw4cli.runner import confine
 from hw4cli.runner.confine import Confinement, Workspace
 from hw4cli.runner.environment import environment
+from hw4cli.runner.memory import TEMPORARY, PrivateMemory
 from hw4cli.runner.quota import RESERVE, Quota
-from hw4cli.runner.staging import PREFIX, private_folder, remove
-from hw4cli.system.account import account, give_all, take_back
+from hw4cli.runner.sandbox import has_sized_memory
+from hw4cli.runner.staging import PREFIX, free_memory, private_folder, remove
+from hw4cli.system.account import Account, account, give_all, take_back
 from hw4cli.system.exits import ProgramError, with_message
 from hw4cli.system.files import write_text
 from hw4cli.system.interrupts import SignalsDeferred
@@ -37,6 +39,7 @@ COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the st
 BOARD = "scoreboard-private.html"  # the judge's own, beside the students' folders
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build writes
 MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of the copied submission and all that its build writes
+MEMORY_SHARE = 2  # a build in the sandbox takes place in memory if so many times its bytes are free
 MAX_ENTRIES = 10_000  # files and folders of a submission
 ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst")
 SOURCES = (".cu", ".hip", ".c", ".cc", ".cpp", ".cxx")
@@ -318,11 +321,42 @@ def _copy(submission: Submission, target: Path) -> None:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
+def _fill(there: int, folder: Path, user: Account | None) -> None:
+    """Copy the copied submission into an open folder of the sandbox, for the user that builds."""
+    shutil.copytree(folder, f"/proc/self/fd/{there}", symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+    if user:
+        give_all(there, user)
+
+
+def _take_out(there: int, folder: Path) -> None:
+    """Replace the copied submission by what was built from it in an open folder, which belongs to the judge again.
+    BrokenError if that is larger outside, where holes of files and further names of the same file take space."""
+    size = sum(
+        os.stat(name, dir_fd=place, follow_symlinks=False).st_size
+        for _, _, names, place in os.fwalk(".", dir_fd=there)
+        for name in names
+    )
+    if size > MAX_BUILD_BYTES:
+        raise BrokenError(f"make hw4 was ended: it wrote more than {MAX_BUILD_BYTES >> 20:,} MB")
+    if (free := shutil.disk_usage(folder.parent).free) < size + RESERVE:
+        raise MachineError(f"{folder.parent} has {free:,} bytes free, and what was built is {size:,}")
+    remove(folder)
+    shutil.copytree(f"/proc/self/fd/{there}", folder, symlinks=True, copy_function=_copy_built)
+
+
+def _copy_built(source: str, target: str, *, follow_symlinks: bool = True) -> None:
+    """As _copy_file; for a pipe, a socket or a device stands a pipe that nobody may open."""
+    if stat.S_IFMT(Path(source).lstat().st_mode) in (stat.S_IFREG, stat.S_IFLNK):
+        _copy_file(source, target, follow_symlinks=follow_symlinks)
+    else:
+        os.mkfifo(target, 0)
+
+
 def _copy_file(source: str, target: str, *, follow_symlinks: bool = True) -> None:
     """As shutil.copy2, but a file that would run as its owner (setuid), who is the judge's user now, does not become
     one even for a moment."""
+    status = Path(source).lstat()
     shutil.copyfile(source, target, follow_symlinks=follow_symlinks)
-    status = Path(source).stat(follow_symlinks=follow_symlinks)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns), follow_symlinks=follow_symlinks)
     if stat.S_ISREG(status.st_mode):
         Path(target).chmod(status.st_mode & 0o777)
@@ -336,18 +370,28 @@ def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path
     folder = (results / COPY).resolve()
     # Both streams are one, so that the compiler's messages stay in order.
     command = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
-    user = account(confinement.run_as)
-    closed = user is None or confinement.sandbox == "bwrap"
-    with private_folder(Path(tempfile.gettempdir()), closed) as root:
-        scratch = root / "tmp"
-        scratch.mkdir(mode=0o700)
-        if user:
-            user.give(scratch)
-            give_all(folder, user)
-        env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
-        env["TMPDIR"] = "/tmp" if confinement.sandbox == "bwrap" else str(scratch)
-        quota = Quota((folder, root), MAX_BUILD_BYTES, MAX_BUILD_FILES)
-        run = confine.run(command, (), Workspace(folder, scratch, quota), env, confinement, limit, MAX_BYTES)
+    env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
+    user, bounds = account(confinement.run_as), (MAX_BUILD_BYTES, MAX_BUILD_FILES)
+    if confinement.sandbox == "bwrap":
+        env["TMPDIR"] = TEMPORARY
+    if confinement.sandbox == "bwrap" and has_sized_memory() and free_memory() >= MEMORY_SHARE * MAX_BUILD_BYTES:
+        with PrivateMemory(*bounds, bounds[0], lambda there: _fill(there, folder, user), user, folder) as memory:
+            run = confine.run(command, (), Workspace(folder, memory), env, confinement, limit, MAX_BYTES)
+            if not (run.killed or run.excess or run.exit_code):
+                take_back(memory.held)
+                _take_out(memory.held, folder)
+    else:
+        closed = user is None or confinement.sandbox == "bwrap"
+        with private_folder(Path(tempfile.gettempdir()), closed) as root:
+            scratch = root / "tmp"
+            scratch.mkdir(mode=0o700)
+            if user:
+                user.give(scratch)
+                give_all(folder, user)
+            if confinement.sandbox != "bwrap":
+                env["TMPDIR"] = str(scratch)
+            workspace = Workspace(folder, scratch, Quota((folder, root), *bounds))
+            run = confine.run(command, (), workspace, env, confinement, limit, MAX_BYTES)
     write_text(results / LOG, run.stderr)
     if run.killed:
         raise BrokenError(f"make hw4 did not end within {limit:g} s")

@@ -8,7 +8,6 @@ folders, by which it hands in the input, watches the space, and reads the output
 import os
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -20,10 +19,13 @@ TEMPORARY, SHARED = "/tmp", "/dev/shm"
 MARGIN = 16 << 20  # bytes beyond those allowed that there is space for: a program is ended rather than has none left
 
 
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class PrivateMemory:
-    """A run's `folder`, by its path in the sandbox, /tmp and /dev/shm. Together they may hold so many bytes and files;
-    /dev/shm holds `shared_bytes`. `user` becomes the owner. `fill` gets a descriptor of the folder when the sandbox
-    stands; the folder is a new one in /tmp, or the one that is given, which then is a file system of its own."""
+    """A run's `folder`, /tmp and /dev/shm, by their paths in the sandbox. Together they may hold so many bytes and
+    files; each of the last two has space for `shared_bytes`. `user` becomes the owner. `fill` gets a descriptor of the
+    folder when the sandbox stands."""
 
     def __init__(
         self,
@@ -34,39 +36,34 @@ class PrivateMemory:
         user: Account | None = None,
         folder: Path | None = None,
     ) -> None:
-        self.folder = folder or Path(TEMPORARY, f"hw4-{secrets.token_hex(4)}")
+        self.folder = folder or Path(f"/hw4-{secrets.token_hex(4)}")
         self.held = -1  # a descriptor of the folder, from `enter` on
         self._max_bytes, self._max_files, self._fill, self._user = max_bytes, max_files, fill, user
-        self._sizes = {TEMPORARY: max_bytes, SHARED: shared_bytes}
-        if folder:
-            self._sizes = {TEMPORARY: shared_bytes, SHARED: shared_bytes, str(folder): max_bytes}
+        self._shared_bytes = shared_bytes
         self._mounts: list[int] = []
         self._files_before = 0
 
     def options(self) -> list[str]:
-        """bwrap's options that mount the file systems, for those before the folder's parents are mounted."""
-        return [
-            word
-            for path, size in self._sizes.items()
-            if path != str(self.folder)
-            for word in ("--size", str(size + MARGIN), "--tmpfs", path)
-        ]
+        """bwrap's options that mount /tmp and /dev/shm."""
+        return [*_mounted(TEMPORARY, self._shared_bytes), *_mounted(SHARED, self._shared_bytes)]
 
     def folder_options(self) -> list[str]:
-        """Those that make the folder."""
-        if str(self.folder) not in self._sizes:
-            return ["--dir", str(self.folder)]
-        return ["--size", str(self._sizes[str(self.folder)] + MARGIN), "--tmpfs", str(self.folder)]
+        """Those that mount the folder."""
+        return _mounted(str(self.folder), self._max_bytes)
 
     def enter(self, first: int) -> None:
         """Open the folders of the sandbox whose first process this is, and hand them to the user. Nothing runs in it
         yet. MachineError if that fails."""
         try:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-            for path in self._sizes:
-                self._mounts.append(os.open(f"/proc/{first}/root{path}", flags))
-                os.fchmod(self._mounts[-1], 0o1777)
-            self.held = os.open(f"/proc/{first}/root{self.folder}", flags)
+            for path in (TEMPORARY, SHARED, str(self.folder)):
+                mount = os.open(f"/proc/{first}/root{path}", FOLDER)
+                self._mounts.append(mount)
+                if path == str(self.folder):
+                    self.held = mount
+                elif _is_same(mount, path):  # a program in /tmp itself shows it, read-only
+                    os.close(self._mounts.pop())
+                else:
+                    os.fchmod(mount, 0o1777)
             os.fchmod(self.held, 0o700)
             if self._user:
                 os.fchown(self.held, self._user.uid, self._user.gid)
@@ -94,7 +91,17 @@ class PrivateMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in (*self._mounts, self.held):
-            with suppress(OSError):
-                os.close(descriptor)
+        for mount in self._mounts:
+            os.close(mount)
         self._mounts, self.held = [], -1
+
+
+def _mounted(path: str, size: int) -> list[str]:
+    return ["--size", str(size + MARGIN), "--tmpfs", path]
+
+
+def _is_same(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))  # noqa: PTH116
+    except OSError:
+        return False

@@ -52,16 +52,19 @@ def account(name: str) -> Account | None:
     return Account(name, entry.pw_uid, entry.pw_gid, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
-def give_all(folder: Path, who: Account) -> None:
-    """Change the owner of a folder, and of all in it. Raises OSError, and RecursionError if it is too deep."""
+def give_all(folder: Path | int, who: Account) -> None:
+    """Change the owner of a folder, by its path or descriptor, and of all in it. Raises OSError, and RecursionError if
+    it is too deep."""
     for name, place, _ in _inside(folder):
         os.chown(name, who.uid, who.gid, dir_fd=place, follow_symlinks=False)
 
 
-def take_back(folder: Path) -> None:
+def take_back(folder: Path | int) -> None:
     """Own a folder that an untrusted program wrote into, and all in it: everybody may read it, nobody else may change
     it, and nothing in it runs as its owner (setuid). Files with other hard links are left alone: they may be others'.
     Raises as give_all does."""
+    if isinstance(folder, int):
+        os.fchmod(folder, 0o700)  # it may be closed to its owner
     for name, place, status in _inside(folder):
         is_folder = stat.S_ISDIR(status.st_mode)
         if not is_folder and status.st_nlink > 1:
@@ -73,14 +76,17 @@ def take_back(folder: Path) -> None:
             os.chmod(name, (status.st_mode | 0o644 | execute) & 0o755, dir_fd=place)
 
 
-def _inside(folder: Path) -> Iterator[tuple[str, int, os.stat_result]]:
+def _inside(folder: Path | int) -> Iterator[tuple[str, int, os.stat_result]]:
     """A folder and all in it: name, descriptor of the folder that it is in, status. Links are not followed, in whatever
     place; a folder comes before what is in it. RecursionError where folders lie too deep in each other: each of them is
     open until those in it are done."""
-    parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    if isinstance(folder, int):
+        start, parent = ".", os.dup(folder)
+    else:
+        start, parent = folder.name, os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield folder.name, parent, os.stat(folder.name, dir_fd=parent, follow_symlinks=False)
-        for path, folders, files, place in os.fwalk(folder.name, dir_fd=parent):
+        yield start, parent, os.stat(start, dir_fd=parent, follow_symlinks=False)
+        for path, folders, files, place in os.fwalk(start, dir_fd=parent):
             if path.count("/") > MAX_DEPTH:
                 raise RecursionError
             for name in (*folders, *files):

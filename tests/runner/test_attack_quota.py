@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, arena, needs_bwrap
@@ -82,6 +83,22 @@ right()
     for user in arena.users:
         needs_bwrap(user)
         assert arena.judged(body, "bwrap", user) == (AC, "")
+
+
+def test_a_program_in_tmp_itself_sees_it_read_only_as_it_is(arena):
+    body = "assert os.path.exists(sys.argv[0])\ntry: open('/tmp/hw4-mine', 'w')\nexcept OSError: right()"
+    program = arena.program(body)
+    there = Path(f"/tmp/{arena.base.name}-program")
+    mode = there.parent.stat().st_mode
+    try:
+        there.write_text(program.read_text().replace(" -S\n", " -SI\n"))  # whatever modules others keep in /tmp
+        there.chmod(0o755)
+        for user in arena.users:
+            needs_bwrap(user)
+            assert arena.judged("", "bwrap", user, command=[str(there)]) == (AC, "")
+    finally:
+        there.unlink()
+    assert there.parent.stat().st_mode == mode
 
 
 def test_a_run_in_the_sandbox_has_no_folder_on_this_machine(arena):
