@@ -4,14 +4,20 @@ import fcntl
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
 from hw4cli.system import amd, nvidia
 
 LOCKS = Path("/tmp")  # one folder for all users, whatever their TMPDIR
+
+PATIENCE = 300.0  # seconds in which another user's judge should be done with its run
+LOOK = 0.02  # seconds between two tries
+
+_without: set[Path] = set()  # locks of all users that did not work: they are not waited for again
 
 Say = Callable[[str], None]
 
@@ -36,29 +42,82 @@ def gpu_name(env: Mapping[str, str]) -> str | None:
 def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
     """Hold the lock of the GPU that a program with this environment sees; other judges of this machine wait for it.
 
-    `say` gets a message if another judge holds it. The lock ends with its process, even one that is killed. Raises
-    MachineError if the lock's file cannot be made.
+    There are two: one that only this user's judges can reach, and one for all users, which any of them could hold for
+    ever: it is waited for no longer than PATIENCE, and not at all where it is no plain file. `say` gets a message if
+    another judge holds one, or if the second does not work. A lock ends with its process, even one that is killed.
     """
     gpu = gpu_name(env)
     if gpu is None:
         yield
         return
-    name = re.sub(r"[^\w-]", "_", gpu)
-    descriptor = _open_lock(LOCKS / f"hw4-gpu-{name}.lock")
-    try:
+    name = "hw4-gpu-" + re.sub(r"[^\w-]", "_", gpu) + ".lock"
+    with ExitStack() as stack:
+        waiting = f"waiting for GPU {gpu}: another judge is running a program on it"
+        if own := own_folder():
+            file = stack.enter_context(_opened(own / name))
+            if not _is_locked(file):
+                say(waiting)
+                fcntl.flock(file, fcntl.LOCK_EX)
+        path = LOCKS / name
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for GPU {gpu}: another judge is running a program on it")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            file = stack.enter_context(_opened(path))
+        except MachineError as error:
+            if path not in _without:
+                say(f"{error}: judges of other users are not waited for")
+                _without.add(path)
+        else:
+            _wait_for_others(file, path, gpu, waiting, say)
         yield
-    finally:
-        os.close(descriptor)
 
 
-def _open_lock(path: Path) -> int:
-    """Open the lock's file, which every user may lock and nobody can write. It is never removed: another process may
-    just be opening it."""
+def _wait_for_others(file: int, path: Path, gpu: str, waiting: str, say: Say) -> None:
+    """Lock the file of all users, or go on without it after PATIENCE."""
+    if _is_locked(file) or path in _without:
+        return
+    say(waiting)
+    deadline = time.monotonic() + PATIENCE
+    while not _is_locked(file):
+        if time.monotonic() > deadline:
+            _without.add(path)
+            say(
+                f"{path} has been held for {PATIENCE / 60:g} minutes by another process: going on without it, so that "
+                f"other programs may run on GPU {gpu} beside the judged one, and make it slower"
+            )
+            return
+        time.sleep(LOOK)
+
+
+def _is_locked(file: int) -> bool:
+    """Whether the file is locked now, by us."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def own_folder() -> Path | None:
+    """A folder of this machine that only this user can enter, for its locks; None if there is none."""
+    user = os.geteuid()
+    for folder in (Path("/run/hw4") if user == 0 else Path(f"/run/user/{user}"), _cache()):
+        with suppress(OSError):
+            if user == 0 or folder.parts[1] != "run":
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o077:
+                return folder
+    return None
+
+
+def _cache() -> Path:
+    """In the home, which machines may share: they have folders of their own there."""
+    return Path(os.path.expanduser("~/.cache/hw4"), f"locks-{os.uname().nodename}")  # noqa: PTH111
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """The open lock's file, which every user who finds it may lock and nobody can write. It is never removed: another
+    process may just be opening it. Raises MachineError if it cannot be made, or is no plain file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         try:
@@ -68,7 +127,9 @@ def _open_lock(path: Path) -> int:
             descriptor = os.open(path, flags)
     except OSError as error:
         raise os_error(error, f"lock the GPU with {path}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise MachineError(f"cannot lock the GPU: {path} is not a regular file, remove it")
+        yield descriptor
+    finally:
         os.close(descriptor)
-        raise MachineError(f"cannot lock the GPU: {path} is not a regular file, remove it")
-    return descriptor

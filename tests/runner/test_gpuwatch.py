@@ -1,5 +1,6 @@
 """The GPU during a run: its lock, and its use as a fake NVML reports it."""
 
+import fcntl
 import multiprocessing
 import os
 import stat
@@ -9,7 +10,6 @@ import time
 import pytest
 from fakenvml import FakeNvml
 
-from hw4cli.errors import MachineError
 from hw4cli.runner import gpulock, gpuwatch
 from hw4cli.runner.gpulock import gpu_lock, gpu_name
 from hw4cli.runner.gpuwatch import watch_gpu
@@ -19,8 +19,11 @@ GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 
 
 @pytest.fixture(autouse=True)
-def own_locks(tmp_path, monkeypatch):
+def own_locks(tmp_path, tmp_path_factory, monkeypatch):
+    own = tmp_path_factory.mktemp("own")
     monkeypatch.setattr(gpulock, "LOCKS", tmp_path)
+    monkeypatch.setattr(gpulock, "own_folder", lambda: own)
+    monkeypatch.setattr(gpulock, "_without", set())
     monkeypatch.setattr(gpuwatch, "PERIOD", 0.002)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     for known in (nvidia.nvml, nvidia.table):
@@ -94,18 +97,20 @@ def test_index_and_uuid_are_one_lock_where_nvml_answers(nvml, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["hw4-gpu-GPU-12-ab.lock"]
 
 
-def hold(folder, held, release):
-    gpulock.LOCKS = folder
+def hold(folder, own, held, release):
+    gpulock.LOCKS, gpulock.own_folder = folder, lambda: own
     with gpu_lock(GPU, print):
         held.set()
         release.wait(60)
 
 
+@pytest.mark.parametrize("whose", ["ours", "another user's"])
 @pytest.mark.parametrize("end", ["ends", "is killed"])
-def test_a_second_judge_waits_with_a_message_until_the_first_ends_or_is_killed(tmp_path, end):
+def test_a_second_judge_waits_with_a_message_until_the_first_ends_or_is_killed(tmp_path, end, whose):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
-    other = context.Process(target=hold, args=(tmp_path, held, release))
+    own = gpulock.own_folder() if whose == "ours" else None
+    other = context.Process(target=hold, args=(tmp_path, own, held, release))
     other.start()
     assert held.wait(60)
     messages = []
@@ -139,10 +144,39 @@ def test_every_user_may_lock_and_nobody_can_write(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
-def test_another_file_under_the_locks_name_is_refused_and_left_alone(tmp_path, kind):
+def test_another_file_under_the_name_of_all_users_lock_is_left_alone_and_not_waited_for(tmp_path, kind):
     victim, path = tmp_path / "victim", tmp_path / "hw4-gpu-0.lock"
     victim.write_text("mine")
     {"link": lambda: path.symlink_to(victim), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
-    with pytest.raises(MachineError, match="lock"), gpu_lock(GPU, pytest.fail):
-        pass
+    messages = []
+    for _ in range(2):
+        with gpu_lock(GPU, messages.append):
+            assert list(gpulock.own_folder().iterdir()), "our own judges wait for each other all the same"
+    assert len(messages) == 1, "it is said once"
+    assert str(path) in messages[0]
+    assert messages[0].endswith("judges of other users are not waited for")
     assert victim.read_text() == "mine"
+
+
+def test_another_user_who_keeps_the_lock_delays_the_judge_once_and_not_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpulock, "PATIENCE", 0.1)
+    path, messages = tmp_path / "hw4-gpu-0.lock", []
+    path.touch()
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for _ in range(2):
+            with gpu_lock(GPU, messages.append):
+                pass
+    assert len(messages) == 2, "the second run does not wait again"
+    assert messages[1].startswith(f"{path} has been held for ")
+    assert "going on without it" in messages[1]
+
+
+def test_the_folder_of_our_own_locks_is_closed_to_others(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = gpulock.own_folder()
+    status = folder.stat()
+    assert (status.st_uid, status.st_mode & 0o077) == (os.geteuid(), 0)
+    cache = gpulock._cache()
+    assert os.uname().nodename in cache.name
