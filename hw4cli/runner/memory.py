@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Self
 
 from hw4cli.errors import os_error
-from hw4cli.runner.quota import describe_excess
+from hw4cli.runner.quota import FOLDER, describe_excess
 from hw4cli.system.account import Account
 
 TEMPORARY, SHARED = "/tmp", "/dev/shm"
 MARGIN = 16 << 20  # bytes beyond those allowed that there is space for: a program is ended rather than has none left
-
-
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PrivateMemory:

@@ -1,13 +1,17 @@
 """A bound on all that a program or a build writes: measured while it runs, since few systems can enforce one."""
 
+import errno
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hw4cli.errors import MachineError
 
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+TRIES = 3  # to look into folders that are moved meanwhile
 RESERVE = 64 << 20  # bytes that stay free on a file system, for everyone else's files
 
 
@@ -37,22 +41,64 @@ class Quota:
 
     def usage(self) -> tuple[int, int]:
         """The bytes and the files in the folders; counting stops where a bound is exceeded. OSError if a folder is
-        closed to its owner, or lies too deep: its files would not count."""
-        total, files = 0, 0
-        pending = [str(folder) for folder in self.folders]
-        while pending:
-            # What is missing was removed meanwhile.
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(pending.pop()) as entries:
-                for entry in entries:
-                    files += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    else:
-                        with suppress(FileNotFoundError):
-                            total += entry.stat(follow_symlinks=False).st_blocks * 512
+        closed to its owner, or moved again and again: its files would not count."""
+        for _ in range(TRIES):
+            total, files = 0, 0
+            try:
+                for size in (size for folder in self.folders for size in _sizes(folder)):
+                    total, files = total + size, files + 1
                     if files > self.max_files or total > self.max_bytes:
-                        return total, files
-        return total, files
+                        break
+                return total, files
+            except _MovedError as error:
+                moved = error
+        raise moved
+
+
+class _MovedError(OSError):
+    """A folder is not where it was when it was entered."""
+
+
+def _sizes(top: Path) -> Iterator[int]:
+    """The bytes of each file in a folder, 0 for a folder, however deep they lie: a path would be too long, and that
+    many open folders too many. What is removed meanwhile is skipped."""
+    try:
+        here = os.open(top, FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        above: list[tuple[os.stat_result, list[str]]] = []
+        pending: list[str] | None = None  # of the folders in the present one, those still to enter; None: not looked at
+        while True:
+            if pending is None:
+                pending = []
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.name)
+                            yield 0
+                        else:
+                            with suppress(FileNotFoundError):
+                                yield entry.stat(follow_symlinks=False).st_blocks * 512
+            if pending:
+                try:
+                    there = os.open(pending.pop(), FOLDER, dir_fd=here)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                above.append((os.fstat(here), pending))
+                pending = None
+            elif above:
+                status, pending = above.pop()
+                there = os.open("..", FOLDER, dir_fd=here)
+                if not os.path.samestat(status, os.fstat(there)):
+                    os.close(there)
+                    raise _MovedError(errno.ESTALE, os.strerror(errno.ESTALE))
+            else:
+                return
+            os.close(here)
+            here = there
+    finally:
+        os.close(here)
 
 
 class QuotaMonitor:

@@ -60,7 +60,8 @@ def privilege_options(account: Account | None) -> tuple[str, ...]:
         if shutil.which("setpriv") is None:
             raise MachineError("the sandbox needs setpriv to run programs as another user: install util-linux")
         # Root makes the sandbox, and setpriv changes the user in it.
-        choices = [(*drop, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")]
+        wanted = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")  # the last for --bounding-set
+        choices = [(*drop, *(word for name in wanted for word in ("--cap-add", name)))]
     else:
         choices = [(*namespace, *drop) for namespace in USER_NAMESPACES]
     message = ""

@@ -160,7 +160,7 @@ def test_a_program_cannot_write_to_the_sandboxs_own_file_systems(arena):
         "for place in ('/', '/dev', '/proc', '/run', '/usr'):\n"
         " try: open(os.path.join(place, 'mine'), 'w'); sys.exit(place)\n"
         " except OSError: pass\n"
-        "open('/tmp/mine', 'w'); assert os.listdir('/dev/shm') == os.listdir('/tmp'); right()"
+        "open('/tmp/mine', 'w'); open('/dev/shm/mine', 'w'); right()"
     )
     for user in arena.users:
         needs_bwrap(user)
