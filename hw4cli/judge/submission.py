@@ -390,7 +390,7 @@ def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path
                 give_all(folder, user)
             if confinement.sandbox != "bwrap":
                 env["TMPDIR"] = str(scratch)
-            workspace = Workspace(folder, scratch, Quota((folder, root), *bounds))
+            workspace = Workspace(folder, scratch, Quota((folder, root), *bounds), root)
             run = confine.run(command, (), workspace, env, confinement, limit, MAX_BYTES)
     write_text(results / LOG, run.stderr)
     if run.killed:

@@ -39,11 +39,12 @@ class Confinement:
 @dataclass(frozen=True)
 class Workspace:
     """The folder that a program runs in; the one that replaces /tmp in the sandbox, and the quota of both, or both in
-    private memory."""
+    private memory. `root` is removed if the judge is killed."""
 
     folder: Path
     scratch: Path | PrivateMemory
     quota: Quota | None = None
+    root: Path | None = None
 
     def monitor(self) -> QuotaMonitor | PrivateMemory:
         """What checks the quota."""
@@ -85,7 +86,7 @@ def run(
     limits = Limits(kill_at, max_file, monitor.excess)
     try:
         if not gated:
-            ended = run_program(full, limits, env, workspace.folder, user)
+            ended = run_program(full, limits, env, workspace.folder, user, removed=workspace.root)
         else:
             if confinement.sandbox == "bwrap":
                 wrapped = sandbox.wrap(full, visible, workspace.folder, workspace.scratch, hidden, user)

@@ -83,7 +83,8 @@ def execute(
     """
     folder = Path(request.folder)
     env = environment(base, folder, Path(request.answer), request.pass_env)
-    workspace = Workspace(folder, Path(request.scratch), Quota((Path(request.root),), request.max_bytes, MAX_FILES))
+    root = Path(request.root)
+    workspace = Workspace(folder, Path(request.scratch), Quota((root,), request.max_bytes, MAX_FILES), root)
     if memory:
         workspace = Workspace(folder, memory)
     with gpu_lock(env, say), watch_gpu(env) as usage:

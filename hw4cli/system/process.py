@@ -28,10 +28,17 @@ END_SECONDS = 1.0  # in which a program should end that is asked to
 GATE_SECONDS = 60.0  # for the sandbox to be ready
 F_SETPIPE_SZ = 1031
 
+MAX_PROCESSES = 4096  # and threads of a program in a sandbox, so that its user can start others
+
 # A shell that enters the folder that is its first argument, reports on stdin (a socket) that it is ready, waits for a
 # line there, and becomes the program that the other arguments name. The sandbox before it is complete by then, and is
-# not timed.
-GATE = ("/bin/sh", "-c", 'cd -- "$1" && shift && echo >&0 && read -r _ && exec "$@" </dev/null', "sh")
+# not timed. (The limit of processes is -p in some shells, -u in others.)
+GATE = (
+    *("/bin/sh", "-c"),
+    f"{{ ulimit -p {MAX_PROCESSES} || ulimit -u {MAX_PROCESSES}; }} 2>/dev/null; "
+    'cd -- "$1" && shift && echo >&0 && read -r _ && exec "$@" </dev/null',
+    "sh",
+)
 
 
 class GateError(MachineError):
@@ -80,11 +87,13 @@ def run_program(
     cwd: Path | None = None,
     account: Account | None = None,
     gate: Gate | None = None,
+    removed: Path | None = None,
 ) -> Run:
     """Run a program to its end, or kill it at its limits; its descendants are killed in any case.
 
     The clock stops when the last of its processes has ended: what one of them does behind the program's end counts. It
-    runs as the user of `account`, if that is given. With a `gate`, GATE is part of the command.
+    runs as the user of `account`, if that is given. With a `gate`, GATE is part of the command. If this process is
+    killed meanwhile, the folder `removed` is removed, too.
 
     Raises StartError if it cannot be started, ProgramError if its descendants cannot be killed or it changed this
     process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
@@ -102,7 +111,7 @@ def run_program(
                 process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer, gate.files if gate else ())
                 stderr.close_writer()
                 if not gate:
-                    selfguard.kill_when_we_die(process.pid)
+                    selfguard.kill_when_we_die(process.pid, removed)
             if gate:
                 door.wait(process.pid, stderr)
                 gate.ready()

@@ -9,6 +9,7 @@ import resource
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import MachineError, os_error
@@ -17,8 +18,12 @@ LIMITS = {name: number for name, number in vars(resource).items() if name.starts
 del LIMITS["RLIMIT_OFILE"]  # another name of RLIMIT_NOFILE
 State = dict[str, Any]
 
-# A shell that reads process groups, and kills the last one at the end of its input: then its parent is dead.
-WATCH = 'trap "" HUP INT TERM; while read -r group; do last=$group; done; [ -z "$last" ] || kill -9 "-$last"'
+# A shell that reads lines of a process group and a folder. At the end of its input its parent is dead: then it kills
+# the last group, and removes the last folder, which the parent would have removed.
+WATCH = (
+    'trap "" HUP INT TERM; while read -r group folder; do last=$group place=$folder; done; '
+    '[ -z "$last" ] || kill -9 "-$last"; [ -z "$place" ] || { sleep 0.1; rm -rf -- "$place"; }'
+)
 
 _lost: list[str] = []  # limits that an earlier program lowered and that cannot be raised again
 _watch: subprocess.Popen[bytes] | None = None
@@ -66,8 +71,9 @@ def _set(name: str, value: Any) -> None:
         resource.setrlimit(LIMITS[name], value)
 
 
-def kill_when_we_die(group: int | None) -> None:
-    """Let this group of processes be killed when this process dies, even by SIGKILL; None: no group any more.
+def kill_when_we_die(group: int | None, folder: Path | None = None) -> None:
+    """Let this group of processes be killed when this process dies, even by SIGKILL, and a folder be removed; None: no
+    group any more. The program may end this guard, too, if it runs as our user.
 
     Raises MachineError if no process can be started for that.
     """
@@ -88,7 +94,8 @@ def kill_when_we_die(group: int | None) -> None:
         prefer_for_oom_kill(_watch.pid)  # rather than the judge
     assert _watch.stdin is not None
     with suppress(BrokenPipeError):
-        os.write(_watch.stdin.fileno(), b"\n" if group is None else b"%d\n" % group)
+        place = b"" if folder is None or "\n" in str(folder) else os.fsencode(folder)
+        os.write(_watch.stdin.fileno(), b"\n" if group is None else b"%d %s\n" % (group, place))
 
 
 def prefer_for_oom_kill(pid: int, tries: int = 50) -> None:

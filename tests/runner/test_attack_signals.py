@@ -107,8 +107,8 @@ def says_when_guarded(path):
     """Let the judge make a file when its guard knows of a program."""
     real = selfguard.kill_when_we_die
 
-    def guard(group):
-        real(group)
+    def guard(group, *folder):
+        real(group, *folder)
         if group is not None:
             path.touch()
 
@@ -209,10 +209,19 @@ def test_a_killed_judge_ends_its_program_and_the_next_judge_removes_its_folder(b
     os.kill(judging.pid, signal.SIGKILL)
     judging.wait_for_end()
     assert processes_naming(judging.name, HANGS) == []
-    if sandbox == "none" or not has_sized_memory():  # else its folder was the sandbox's own
-        assert len(list((base / "private").iterdir())) == 1
+    if sandbox == "none" or has_sized_memory():  # the guard removes its folder, or it was the sandbox's own
+        wait_until(lambda: not list((base / "private").iterdir()))
     Judging(base, judge, "exit 1").wait_for_end()
     judging.check_nothing_is_left()
+
+
+@pytest.mark.parametrize("judge", JUDGES)
+def test_without_a_sandbox_a_program_that_kills_the_judge_leaves_no_folder(base, judge):
+    """As docs/judging.md says, it may end the judge."""
+    judging = Judging(base, judge, "touch started; kill -9 $PPID; sleep 98758", "--sandbox", "none")
+    assert judging.wait_for_end()[0] == -signal.SIGKILL
+    wait_until(lambda: not list((base / "private").iterdir()))
+    assert processes_naming(judging.name, HANGS) == []
 
 
 def test_programs_do_not_inherit_ignored_or_blocked_signals(tmp_path):

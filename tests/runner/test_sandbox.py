@@ -28,6 +28,9 @@ ACCEPTED = {
         "import tempfile; tempfile.TemporaryFile(dir='/tmp'); tempfile.TemporaryFile(dir='/dev/shm'); right()"
     ),
     "looks for other processes": "assert len([p for p in os.listdir('/proc') if p.isdigit()]) < 5; right()",
+    "may start thousands of processes, and no more": (
+        "assert 0 < resource.getrlimit(resource.RLIMIT_NPROC)[1] <= 4096; subprocess.run(['/bin/true']); right()"
+    ),
     "leaves a daemon": "daemon(lambda: time.sleep(300)); right()",
 }
 REFUSED = {
