@@ -69,7 +69,9 @@ RESCORING = {"judged", "limits", "tolerance", "penalty", "rank_by", "due", "outp
     help="bwrap hides others' files and processes, and the network (bubblewrap).  [default: none; of a class auto: "
     "bwrap, or nothing is run]",
 )
-@click.option("--run-as", metavar="USER", help="As root: the user of programs.  [default: root; of a class nobody]")
+@click.option(
+    "--run-as", metavar="USER", help="As root: the user of programs.  [default: root; of a class one for each student]"
+)
 @click.option(
     "--mount",
     "mounts",

@@ -23,6 +23,7 @@ from hw4cli.judge.submission import STAMP, BrokenError, Submission, build_progra
 from hw4cli.scoring import journal, results, standings
 from hw4cli.scoring.pseudonyms import pseudonyms
 from hw4cli.scoring.record import Standing
+from hw4cli.system.account import numbered
 from hw4cli.system.files import make_folder
 
 BUILD_SECONDS = 120.0
@@ -71,6 +72,7 @@ class Classroom:
         """Find the submissions. InputError if there is none, or if the results would lie among them."""
         self.plan, self.listener = plan, listener or ClassListener()
         self.members = scan(plan.submissions, plan.only)
+        self._numbers = {member.user: number for number, member in enumerate(scan(plan.submissions))}
         output = plan.output.resolve()
         if output == plan.submissions.resolve() or any(
             output.is_relative_to(member.folder.resolve()) for member in self.members
@@ -232,6 +234,8 @@ class Classroom:
         plan, listener = self.plan.session, self.listener.started(member.user)
         handed_in = member.handed_in and member.handed_in.isoformat()
         plan = replace(plan, extra_settings={**self._submission_settings(member), "handed_in": handed_in})
+        if plan.settings.each:
+            plan = replace(plan, settings=replace(plan.settings, run_as=numbered(self._numbers[member.user])))
         confinement, pass_env = plan.settings.confinement(plan.folder), plan.settings.pass_env
         try:
             program = build_program(member, folder, self.plan.build_seconds, confinement, plan.folder, pass_env)

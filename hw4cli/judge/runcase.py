@@ -52,17 +52,19 @@ class RunSettings:
 
     `env`: the environment from which the program's is made, if not the judge's; `sandbox`: "none" or "bwrap";
     `contained`: without a sandbox, the program still has a process namespace of its own; `run_as`: the program's user,
-    "" for the judge's; `hidden`: folders that the sandbox hides; `mounts`: paths that it shows; `own`: the program is
-    hw4 itself, whose modules are hidden otherwise; `launcher`: a command, such as srun with options, that
-    starts each run; `repeat`: the number of this run of the case; `parent`: where private folders are made (None: the
-    judge chooses; behind a launcher, the machines must share it); `pass_env`: further variables for the program;
-    `watch`: watches the files of all cases, not only of this one; `say` gets messages while the judge waits."""
+    "" for the judge's; `each`: each student of a class has another one; `hidden`: folders that the sandbox hides;
+    `mounts`: paths that it shows; `own`: the program is hw4 itself, whose modules are hidden otherwise; `launcher`: a
+    command, such as srun with options, that starts each run; `repeat`: the number of this run of the case; `parent`:
+    where private folders are made (None: the judge chooses; behind a launcher, the machines must share it);
+    `pass_env`: further variables for the program; `watch`: watches the files of all cases, not only of this one; `say`
+    gets messages while the judge waits."""
 
     env: Mapping[str, str] | None = None
     tolerance: float = TOLERANCE
     sandbox: str = "none"
     contained: bool = False
     run_as: str = ""
+    each: bool = False
     hidden: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     own: bool = False

@@ -13,12 +13,15 @@ def isolation_settings(sandbox: str | None, run_as: str | None, is_class: bool, 
     """The fields of RunSettings for isolation. MachineError if this machine cannot provide it, unless programs run
     `elsewhere`. For a class, whose programs are not trusted, no sandbox is used only if the option says so."""
     from hw4cli.runner.sandbox import privilege_options
-    from hw4cli.system.account import account
+    from hw4cli.system.account import account, numbered
 
+    each = run_as is None and is_class and os.geteuid() == 0
     if run_as is None:
-        run_as = "nobody" if is_class and os.geteuid() == 0 else ""
+        run_as = numbered(0) if each else ""
+    if each and not elsewhere and not _can_run_as(run_as):
+        each, run_as = False, "nobody"
     wanted = sandbox or ("auto" if is_class else "none")
-    settings = {"sandbox": "none" if wanted == "none" else "bwrap", "run_as": run_as, "contained": False}
+    settings = {"sandbox": "none" if wanted == "none" else "bwrap", "run_as": run_as, "contained": False, "each": each}
     user = account(run_as)
     if elsewhere or (wanted == "none" and not is_class):
         return settings
@@ -34,11 +37,24 @@ def isolation_settings(sandbox: str | None, run_as: str | None, is_class: bool, 
     return {**settings, "contained": wanted == "none"}
 
 
+def _can_run_as(name: str) -> bool:
+    """Whether this machine lets root become a user of a number only; some containers know few users."""
+    import subprocess
+
+    from hw4cli.runner.sandbox import setpriv
+    from hw4cli.system.account import account
+
+    try:
+        return subprocess.run([*setpriv(account(name)), "true"], capture_output=True, timeout=30).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
 def isolation_warning(settings: "RunSettings") -> str | None:
     """A warning about what the programs of a class may do without a sandbox; None with one."""
     if settings.sandbox != "none":
         return None
-    user = settings.run_as or login()
+    user = "users of numbers only" if settings.each else settings.run_as or login()
     reach = "" if settings.contained else f", can reach other processes of {user}"
     return (
         f"--sandbox none: programs can read and write what {user} can, answers and submissions included{reach}, and "

@@ -14,7 +14,8 @@ from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring import standings
 from hw4cli.scoring.record import Rules
-from hw4cli.system.account import account
+from hw4cli.system.account import STUDENTS, account, numbered
+from hw4cli.terminal import isolation
 
 __all__ = ["arena"]
 SHOWS_ITS_USER = "#!/bin/sh\nid -u >&2\nls -d {folder}/t01.out >&2 2>/dev/null\nexit 1\n"
@@ -60,13 +61,26 @@ def without_bwrap(workdir):
     return f"{workdir / 'bin'}:{os.environ['PATH']}"
 
 
-def test_a_class_runs_in_the_sandbox_and_as_nobody_where_the_judge_is_root(workdir, folder):
+def test_a_class_runs_in_the_sandbox_and_as_users_of_their_own_where_the_judge_is_root(workdir, folder):
+    """So that none of them can use up or look into what belongs to another's user."""
     needs_bwrap("nobody" if IS_ROOT else "")
+    shutil.copytree(workdir / "submissions" / "ann", workdir / "submissions" / "ben")
     result = judge_class(folder)
     assert (result.returncode, result.stderr) == (0, "")
-    assert f"exit code 1: {NOBODY if IS_ROOT else os.getuid()}" == reason(workdir)
-    header = standings.load(workdir / "out", Rules())[0].session["settings"]
-    assert (header["sandbox"], header["contained"], header["run_as"]) == ("bwrap", True, "nobody" if IS_ROOT else None)
+    found = {one.user: one for one in standings.load(workdir / "out", Rules())}
+    for number, user in enumerate(("ann", "ben")):
+        uid, header = STUDENTS[number] if IS_ROOT else os.getuid(), found[user].session["settings"]
+        assert found[user].results["t01"].reason == f"exit code 1: {uid}"
+        expected = ("bwrap", True, f"+{uid}" if IS_ROOT else None)
+        assert (header["sandbox"], header["contained"], header["run_as"]) == expected
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
+def test_where_root_cannot_become_a_user_of_a_number_a_class_runs_as_nobody(workdir, folder, monkeypatch):
+    monkeypatch.setattr(isolation, "_can_run_as", lambda _: False)
+    needs_bwrap("nobody")
+    assert isolation.isolation_settings(None, None, True, False)["run_as"] == "nobody"
+    assert account(numbered(len(STUDENTS))) == account(numbered(0))
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
@@ -161,6 +175,6 @@ def test_results_in_a_folder_closed_to_the_user_are_the_judges_failure(workdir, 
     workdir.chmod(0o700)
     result = judge_class(folder, "--sandbox", "none")
     assert result.returncode == 3
-    assert f"nobody may not enter {workdir}" in reason(workdir)
+    assert f"user {STUDENTS[0]} may not enter {workdir}" in reason(workdir)
     needs_bwrap("nobody")
     assert judge_class(folder, "--restart").returncode == 0, "the sandbox does not mount the closed folder"
