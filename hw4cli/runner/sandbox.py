@@ -34,6 +34,9 @@ HIDE_FILE = ("--ro-bind", "/dev/null")  # it cannot be opened there: the mount h
 KERNEL_STATE = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/firmware")
 # A session of its own, since a program can signal the whole of its process group, bwrap included.
 PROCESSES = ("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--proc", "/proc")
+BWRAPS = ("sys", "sysrq-trigger", "irq", "bus")  # in /proc: bwrap makes them read-only
+# The sandbox's first process: its memory would be open to a program of the same user.
+FIRST = ("--tmpfs", "/proc/1", "--remount-ro", "/proc/1")
 # Lists of the user's keys, which the filter keeps out of reach otherwise.
 KEYS = tuple(
     word
@@ -67,7 +70,7 @@ def privilege_options(account: Account | None) -> tuple[str, ...]:
     message = ""
     for options in choices:
         mounts = ("--ro-bind", "/", "/", "--dev", "/dev")
-        wrapped = Wrapped((*options, *PROCESSES, *KEYS, *ISOLATION, *mounts), (*setpriv(account), "true"))
+        wrapped = Wrapped((*options, *PROCESSES, *FIRST, *KEYS, *ISOLATION, *mounts), (*setpriv(account), "true"))
         try:
             with wrapped.command() as (probe, files):
                 result = subprocess.run(probe, capture_output=True, text=True, timeout=30, pass_fds=files)
@@ -149,7 +152,7 @@ def wrap_processes(command: Sequence[str], account: Account | None) -> Wrapped:
     """The command in a process namespace of its own: it sees every file, but no other process, and all its processes
     are killed with it."""
     return Wrapped(
-        (*privilege_options(account), "--dev-bind", "/", "/", *PROCESSES, *KEYS), (*setpriv(account), *command)
+        (*privilege_options(account), "--dev-bind", "/", "/", *PROCESSES, *FIRST, *KEYS), (*setpriv(account), *command)
     )
 
 
@@ -164,7 +167,7 @@ def wrap(
     """The command inside a sandbox: `visible` files and folders are mounted read-only, `private` is writable, and
     `scratch` replaces /tmp and /dev/shm, or has them all. `hidden` folders look empty but for what is `visible` in
     them."""
-    bwrap = [*privilege_options(account), *PROCESSES, *KEYS, *ISOLATION, "--dev", "/dev"]
+    bwrap = [*privilege_options(account), *PROCESSES, *FIRST, *KEYS, *ISOLATION, "--dev", "/dev"]
     for device in _devices():
         bwrap += ["--dev-bind-try", device, device]
     if isinstance(scratch, Path):
@@ -189,14 +192,16 @@ def wrap(
             bwrap += ["--tmpfs", name, "--remount-ro", name]
         for name in closed_files:
             bwrap += [*HIDE_FILE, name]
+        for name in _settings_of_the_system():
+            bwrap += ["--ro-bind", name, name]
     emptied = [str(path) for path, kind in mounts.items() if kind == "hidden" and path.is_dir()]
     if _is_below(private.parent, (*SYSTEM, *visible)):  # there it is the judge's, which others may not enter
         bwrap += ["--tmpfs", str(private.parent)]
         emptied.append(str(private.parent))
     bwrap += ["--dir", str(private.parent)]
     bwrap += ["--bind", str(private), str(private)] if isinstance(scratch, Path) else scratch.folder_options()
-    # /proc has settings of the whole system, which root may change even without privileges.
-    for name in (*emptied, "/proc", "/dev", "/"):
+    # /proc itself stays writable: CUDA names its threads there.
+    for name in (*emptied, "/dev", "/"):
         bwrap += ["--remount-ro", name]
     return Wrapped(bwrap, (*setpriv(account), *command))
 
@@ -247,6 +252,18 @@ def _only_roots() -> tuple[list[str], list[str]]:
             elif stat.S_ISREG(mode) and not mode & 0o004:
                 files.append(path)
     return files, folders
+
+
+def _settings_of_the_system() -> list[str]:
+    """What root may change in /proc even without privileges; not what belongs to a process, nor what bwrap itself makes
+    read-only."""
+    with os.scandir("/proc") as entries:
+        return sorted(
+            entry.path
+            for entry in entries
+            if not (entry.name.isdigit() or entry.is_symlink() or entry.name in BWRAPS or entry.path in KEYS)
+            and (entry.is_dir() or entry.stat().st_mode & 0o222)
+        )
 
 
 def _hidden_paths(hidden: Iterable[Path], visible: Iterable[Path]) -> Iterator[Path]:

@@ -116,6 +116,43 @@ def test_calls_of_honest_programs_work(arena, sandbox):
         assert arena.judged(ALLOWED, sandbox, user) == (AC, "")
 
 
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+def test_the_first_process_cannot_be_read_or_written_and_threads_can_be_named(arena, sandbox):
+    """CUDA names its threads by files in /proc, and does not start where it cannot."""
+    body = """
+import threading
+started, ended = threading.Event(), threading.Event()
+def named():
+    started.set(); ended.wait()
+other = threading.Thread(target=named); other.start(); started.wait()
+open(f"/proc/self/task/{other.native_id}/comm", "w").write("named")
+assert open(f"/proc/self/task/{other.native_id}/comm").read() == "named\\n"
+ended.set(); other.join()
+for name in ("mem", "environ", "cmdline", "root", "fd", "comm", "oom_score_adj"):
+    assert not os.path.lexists(f"/proc/1/{name}"), name
+right()
+"""
+    for user in arena.users:
+        needs_bwrap(user)
+        assert arena.judged(body, sandbox, user) == (AC, "")
+
+
+@pytest.mark.parametrize("arena", ["root"], indirect=True)
+def test_root_without_privileges_changes_no_setting_of_the_system(arena):
+    body = """
+changed = []
+for folder, folders, files in os.walk("/proc"):
+    if folder == "/proc": folders[:] = [name for name in folders if not name.isdigit() and "self" not in name]
+    for name in files:
+        try: os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK)); changed.append(name)
+        except OSError: pass
+assert not changed, changed[:9]
+right()
+"""
+    needs_bwrap()
+    assert arena.judged(body, "bwrap") == (AC, "")
+
+
 @pytest.mark.skipif(seccomp.platform.machine() != "x86_64", reason="only x86-64 has two more tables of calls")
 def test_the_other_tables_of_calls_are_refused(arena):
     """int 0x80 makes the 32-bit getpid (20), and x32's getpid is 39 with a high bit."""
