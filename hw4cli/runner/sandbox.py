@@ -34,7 +34,6 @@ HIDE_FILE = ("--ro-bind", "/dev/null")  # it cannot be opened there: the mount h
 KERNEL_STATE = ("/sys/kernel/debug", "/sys/kernel/tracing", "/sys/firmware")
 # A session of its own, since a program can signal the whole of its process group, bwrap included.
 PROCESSES = ("--unshare-pid", "--unshare-ipc", "--die-with-parent", "--new-session", "--proc", "/proc")
-BWRAPS = ("sys", "sysrq-trigger", "irq", "bus")  # in /proc: bwrap makes them read-only
 # The sandbox's first process: its memory would be open to a program of the same user.
 FIRST = ("--tmpfs", "/proc/1", "--remount-ro", "/proc/1")
 # Lists of the user's keys, which the filter keeps out of reach otherwise.
@@ -255,13 +254,12 @@ def _only_roots() -> tuple[list[str], list[str]]:
 
 
 def _settings_of_the_system() -> list[str]:
-    """What root may change in /proc even without privileges; not what belongs to a process, nor what bwrap itself makes
-    read-only."""
+    """What root may change in /proc even without privileges; not what belongs to a process."""
     with os.scandir("/proc") as entries:
         return sorted(
             entry.path
             for entry in entries
-            if not (entry.name.isdigit() or entry.is_symlink() or entry.name in BWRAPS or entry.path in KEYS)
+            if not (entry.name.isdigit() or entry.is_symlink() or entry.path in KEYS)
             and (entry.is_dir() or entry.stat().st_mode & 0o222)
         )
 

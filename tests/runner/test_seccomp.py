@@ -140,12 +140,14 @@ right()
 @pytest.mark.parametrize("arena", ["root"], indirect=True)
 def test_root_without_privileges_changes_no_setting_of_the_system(arena):
     body = """
-changed = []
+changed, tried = [], 0
 for folder, folders, files in os.walk("/proc"):
     if folder == "/proc": folders[:] = [name for name in folders if not name.isdigit() and "self" not in name]
     for name in files:
+        tried += 1
         try: os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK)); changed.append(name)
         except OSError: pass
+assert tried > 500, tried
 assert not changed, changed[:9]
 right()
 """
