@@ -2,6 +2,10 @@
 // A pass of gradients by tensor cores: a warp owns 16 MI rows, of Q and dO or (KEYS) of K and V, while all rows that they meet
 // pass, BC at a time through two buffers, SUB at once. Scores have what is owned down and what passes across, so that P and dS go
 // from accumulator to operand without leaving the registers. KEPT: what is owned stays in registers, too.
+//
+// Of two pieces, P = exp(S - LSE) is as wrong as the difference between these scores and those from which the forward pass got
+// the LSE, and as the LSE's own rounding: both are 2^-24 of a score, which may be thousands. So the pass over queries adds up each
+// row's weights, divides dQ by their sum, and dO and delta, of which dK and dV are made, where they lie (normalize).
 
 #include "pieces.cuh"
 
@@ -31,6 +35,8 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
     typedef float Scores[MI][N8][4];
     typedef float Sums[MI][2 * STEPS][4];
     typedef unsigned Fragment[PIECES][MI][4];
+    static constexpr bool NORMALIZES = PIECES == 2 && !KEYS;
+    struct Total { float sum, lost; };  // of a row's weights, and what rounding took from it
 
     const PiecesParams& p;
     unsigned base, own_lane, across_lane, down_lane;  // this lane's row of what is owned; of a tile, for scores and for sums
@@ -169,6 +175,35 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         if (first >= (KEYS ? p.Nq : p.Nk)) return true;
         return CAUSAL && (KEYS ? warp0 > first + SUB - 1 + p.causal_offset : first > warp0 + 16 * MI - 1 + p.causal_offset);
     }
+    // A tile's weights are added up apart: one long chain of sums would round as much as is to be corrected.
+    __device__ __forceinline__ void add_weights(Total (&total)[MI][2], const Scores& P) const {
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+            float part = 0;
+            UNROLL for (int n = 0; n < N8; n++) part += P[i][n][2 * h] + P[i][n][2 * h + 1];
+            total[i][h].sum += part;
+        }
+    }
+    // Rows of dQ, and of dO's pieces and delta in memory, divided by the sums of the rows' weights; a row without keys has none.
+    __device__ __forceinline__ void normalize(Sums& dq, const Total (&total)[MI][2]) const {
+        const int lane = threadIdx.x % 32;
+        const long long first_row = (long long)(batch * p.heads + head) * p.query_tiles * TILE;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+            const float sum = lanes_sum<4>(total[i][h].sum + total[i][h].lost), over = sum > 0 ? 0x1p14f / sum : 1;
+            UNROLL for (int n = 0; n < 2 * STEPS; n++) dq[i][n][2 * h] *= over, dq[i][n][2 * h + 1] *= over;
+            const int row0 = warp0 + i * 16 + h * 8;
+            if (lane % 4 == 0 && row0 + lane / 4 < p.Nq) p.rows[first_row + row0 + lane / 4].y *= over;
+            for (int row = 0; row < 8; row++) {
+                const float factor = __shfl_sync(0xffffffffu, over, row * 4);
+                unsigned short* to = const_cast<unsigned short*>(rows_of(p.dO_pieces, batch, head, row0 + row));
+                for (int pair = lane; row0 + row < p.Nq && pair < COLUMNS / 2; pair += 32) {
+                    unsigned *hi = (unsigned*)to + pair, *lo = (unsigned*)(to + COLUMNS) + pair;
+                    const float2 a = unpack(*hi), b = unpack(*lo);
+                    const Pieces x = pieces_of((a.x + b.x) * factor, (a.y + b.y) * factor);
+                    *hi = x.piece[0], *lo = x.piece[PIECES - 1];
+                }
+            }
+        }
+    }
     __device__ __forceinline__ void store(const Sums& sum, const Matrix<Element>& m, float factor) const {
         const int lane = threadIdx.x % 32, end = KEYS ? p.Nk : p.Nq;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
@@ -210,6 +245,8 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         Sums by_ds, by_p;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < 2 * STEPS; n++) UNROLL for (int e = 0; e < 4; e++)
             by_ds[i][n][e] = by_p[i][n][e] = 0;
+        Total total[NORMALIZES ? MI : 1][2];
+        UNROLL for (int i = 0; i < (NORMALIZES ? MI : 1); i++) total[i][0] = total[i][1] = Total{0, 0};
         int stage = 0, now = begin;
 #pragma unroll 1
         for (bool more = begin < end; more; stage ^= 1) {
@@ -230,6 +267,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                         f.set(p, KEYS ? passing : mine, KEYS ? mine : passing);
                     }
                     weigh<decltype(masked)::value>(S, dP, f, own_rows, rows, first);
+                    if constexpr (NORMALIZES) add_weights(total, S);
                     if (KEYS) accumulate(by_p, S, at2, f.dv);
                     accumulate(by_ds, dP, at, KEYS ? f.dk : f.dq);
                 };
@@ -239,6 +277,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
             if ((now += BC) >= end) now = begin;
         }
         copies_arrived();
+        if constexpr (NORMALIZES) if (p.whole) normalize(by_ds, total);
         store(by_ds, KEYS ? p.dk : p.dq, PIECES == 2 ? 1 : KEYS ? f.dk : f.dq);
         if (KEYS) store(by_p, p.dv, PIECES == 2 ? 1 : f.dv);
     }

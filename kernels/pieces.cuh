@@ -31,6 +31,7 @@ struct PiecesParams : BackwardParams {
     KeyScale* key_scales;
     float2* rows;              // for each row of Q, up to whole tiles: BIAS - LSE log2(e), -delta times the factor of dO's pieces
     int query_tiles, key_tiles;
+    int whole;                 // whether LSE and O are of these keys, and no others: a row's weights then add up to 1
 };
 
 __device__ __forceinline__ float finite_abs(float x) { return fabsf(x) < INFINITE ? fabsf(x) : 0; }
