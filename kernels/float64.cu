@@ -113,4 +113,5 @@ float64(const Params p)
     if (row >= p.Nq) return;
     float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
     for (int c = 0; c < PART; ++c) o[4 * c] = CAUSAL && keys_of(p, row) == 0 ? 0.0f : (float)(O[c] / l);
+    if (p.lse && part == 0) p.lse[batch * p.Nq + row] = (float)(m + log(l));  // of no keys, that of 0
 }

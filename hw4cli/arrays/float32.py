@@ -33,7 +33,7 @@ from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
-WITH_LSE = ("flash", "split", "split8", "exact")
+WITH_LSE = ("flash", "split", "split8", "exact", FALLBACK)
 FLOAT_BYTES = 4
 REMEMBERED = 256  # plans that are kept
 Operands = tuple[Operand, Operand, Operand, Operand]

@@ -44,9 +44,10 @@ def run_backward(
     cc: int = 80,
     lanes: int = 32,
     blocks: int = 2,
+    whole: bool = True,
 ) -> Outcome:
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
-    most, where blocks take tile after tile."""
+    most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others."""
     planned = choice.plan(work, DEVICES[cc], kernel, tile)
     library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
     scratch = np.zeros(planned.scratch, np.uint8)
@@ -59,7 +60,7 @@ def run_backward(
     for result in made:
         result.view(np.uint8).fill(0xFF)  # NaN, of every type
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
-    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data)
+    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data, whole)
     watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
     passed = choice.arguments(planned, work, arrays, scale or work.scale, tensor_map)
     steps = planned.launches

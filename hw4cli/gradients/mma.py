@@ -146,4 +146,6 @@ def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
         ]
     members = [number for m in taken for number in (m.data, m.batch, m.head, m.row)]
     tiles = (_tiles(work.Nq), _tiles(work.Nk))
-    return common_arguments(work, arrays, scale) + _LAYOUT.pack(*members, query_scales, key_scales, rows, *tiles, arrays.whole)
+    return common_arguments(work, arrays, scale) + _LAYOUT.pack(
+        *members, query_scales, key_scales, rows, *tiles, arrays.whole
+    )

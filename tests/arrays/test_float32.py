@@ -47,6 +47,26 @@ def test_shared_heads_masks_and_scales_are_computed(gpu, causal):
     assert gpu.launched == ["flash"] * (2 if causal else 1)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_values_that_only_float64_answers_have_an_lse_too(gpu, causal):
+    q, k, v = tensors(factor=300.0)
+    o, lse = hw4cli.attention(q, k, v, causal=causal, align="top-left", return_lse=True)
+    expected, sums = exact(q, k, v, 0.25, 0 if causal else None)
+    assert set(gpu.launched) == {"float64"}
+    np.testing.assert_allclose(lse.array, sums, rtol=1e-7)
+    np.testing.assert_allclose(o.array, expected, rtol=1e-6, atol=1e-4)
+
+
+def test_rows_without_keys_have_the_lse_of_nothing_by_float64(gpu):
+    q, k, v = tensors(q=(1, 2, 9, 16), kv=(1, 2, 4, 16))
+    o, lse = hw4cli.attention(q, k, v, causal=True, kernel="float64", return_lse=True)
+    assert (
+        not o.array[:, :, :5].any()
+        and np.isneginf(lse.array[:, :, :5]).all()
+        and np.isfinite(lse.array[:, :, 5:]).all()
+    )
+
+
 def test_arrays_that_no_kernel_reads_as_they_are_are_copied_and_the_answer_back(gpu):
     q, k, v = tensors()
     expected = hw4cli.attention(q, k, v, causal=True, kernel="flash").array
@@ -105,7 +125,10 @@ def test_a_graph_captures_what_was_compiled_before_and_nothing_else(gpu, monkeyp
     [
         ({"kernel": "float64", "scale": 1.0}, "float64 computes with the scale 1/sqrt(d) alone, and scale is 1"),
         ({"kernel": "float64", "scale": 1.0, "max_error": 1e-3}, "float64 computes with the scale 1/sqrt(d) alone"),
-        ({"kernel": "float4", "return_lse": True}, "kernel float4 gives no LSE: flash, split, split8, exact do"),
+        (
+            {"kernel": "float4", "return_lse": True},
+            "kernel float4 gives no LSE: flash, split, split8, exact, float64 do",
+        ),
         ({"max_error": 1e-12}, "max_error = 1e-12 is less than any kernel can keep"),
     ],
 )

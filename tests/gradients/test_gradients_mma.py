@@ -1,6 +1,7 @@
 """Gradients by tensor cores (kernels/backward_mma.cu), executed on the CPU and compiled for each architecture."""
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -79,6 +80,36 @@ def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
     got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
     for one, right in zip(got.gradients, exact_gradients(do, q, k, v), strict=True):
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
+
+
+def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_rounded():
+    """Scores of thousands: two kernels' float32 know them, and the LSE, to a thousandth."""
+    work = Workload(FLOAT32, 1, 2, 2, 65, 65, 64, True)
+    do, q, k, v = (x.astype(np.float32) for x in operands(work))
+    q, k, v = (np.float32(20) * x for x in (q, k, v))
+    o, lse = forward(*(x.astype(np.float64) for x in (q, k, v)), True)
+    lse *= 1 + np.random.default_rng(3).uniform(-(2**-23), 2**-23, lse.shape)
+    got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
+    for allowed, one, right in zip(
+        (3e-4, 3e-4, 3e-5), got.gradients, exact_gradients(do, q, k, v, causal=True), strict=True
+    ):
+        assert np.abs(one - right).max() <= allowed * np.abs(right).max()
+
+
+def test_shares_of_some_keys_add_up_to_the_gradients_of_all():
+    """There the LSE and O are of all keys, and a row's weights do not add up to 1."""
+    work = Workload(FLOAT32, 1, 2, 1, 40, 70, 32)
+    do, q, k, v = (x.astype(np.float32) for x in operands(work))
+    o, lse = (x.astype(np.float32) for x in forward(*(x.astype(np.float64) for x in (q, k, v))))
+    shares = []
+    for some in (slice(0, 30), slice(30, 70)):
+        part = replace(work, Nk=some.stop - some.start)
+        keys = (np.ascontiguousarray(x[:, :, some]) for x in (k, v))
+        shares.append(run_backward(part, do, q, *keys, o, lse, kernel=mma.NAME, whole=False).gradients)
+    (dq, *first), (other, *second) = shares
+    found = dq + other, *(np.concatenate(both, axis=2) for both in zip(first, second, strict=True))
+    for one, right in zip(found, exact_gradients(do, q, k, v), strict=True):
+        assert np.abs(one - right).max() <= 2e-6 * np.abs(right).max()
 
 
 def test_batches_heads_and_rows_of_very_different_sizes_keep_their_digits():
