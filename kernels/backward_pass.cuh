@@ -36,7 +36,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
     typedef float Sums[MI][2 * STEPS][4];
     typedef unsigned Fragment[PIECES][MI][4];
     static constexpr bool NORMALIZES = PIECES == 2 && !KEYS;
-    struct Total { float sum, lost; };  // of a row's weights, and what rounding took from it
+    struct Total { float sum; };  // of a row's weights
 
     const PiecesParams& p;
     unsigned base, own_lane, across_lane, down_lane;  // this lane's row of what is owned; of a tile, for scores and for sums
@@ -188,7 +188,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         const int lane = threadIdx.x % 32;
         const long long first_row = (long long)(batch * p.heads + head) * p.query_tiles * TILE;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
-            const float sum = lanes_sum<4>(total[i][h].sum + total[i][h].lost), over = sum > 0 ? 0x1p14f / sum : 1;
+            const float sum = lanes_sum<4>(total[i][h].sum), over = sum > 0 ? 0x1p14f / sum : 1;
             UNROLL for (int n = 0; n < 2 * STEPS; n++) dq[i][n][2 * h] *= over, dq[i][n][2 * h + 1] *= over;
             const int row0 = warp0 + i * 16 + h * 8;
             if (lane % 4 == 0 && row0 + lane / 4 < p.Nq) p.rows[first_row + row0 + lane / 4].y *= over;
@@ -246,7 +246,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < 2 * STEPS; n++) UNROLL for (int e = 0; e < 4; e++)
             by_ds[i][n][e] = by_p[i][n][e] = 0;
         Total total[NORMALIZES ? MI : 1][2];
-        UNROLL for (int i = 0; i < (NORMALIZES ? MI : 1); i++) total[i][0] = total[i][1] = Total{0, 0};
+        UNROLL for (int i = 0; i < (NORMALIZES ? MI : 1); i++) total[i][0] = total[i][1] = Total{0};
         int stage = 0, now = begin;
 #pragma unroll 1
         for (bool more = begin < end; more; stage ^= 1) {
@@ -277,7 +277,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
             if ((now += BC) >= end) now = begin;
         }
         copies_arrived();
-        if constexpr (NORMALIZES) if (p.whole) normalize(by_ds, total);
+        if constexpr (NORMALIZES) if (p.whole && begin < end) normalize(by_ds, total);  // else no barrier since dO was fetched
         store(by_ds, KEYS ? p.dk : p.dq, PIECES == 2 ? 1 : KEYS ? f.dk : f.dq);
         if (KEYS) store(by_p, p.dv, PIECES == 2 ? 1 : f.dv);
     }
