@@ -65,7 +65,7 @@ __device__ __forceinline__ void set_count(int* count, int turn) {
 __device__ __forceinline__ void add_count(int* count, int more) {
     asm volatile("fence.proxy.async; red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
 }
-// What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine; and what it
+// What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine; what it
 // has asked to read has been read before the copy engine writes there.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

@@ -33,8 +33,8 @@ struct Ring {
         barrier_expect<STAGE>(full(stage)); BEGINS(COPYING, stage * SUBS);
         copy_bulk<STAGE>(at(stage), tile(stage), full(stage));
     }
-    // A load that has been asked for may still wait when the thread arrives, and the copy engine does not wait for loads: the fence
-    // makes the thread arrive behind them.
+    // A load that has been asked for may still wait when its thread arrives, and the copy engine waits for no load: the fence has
+    // the thread arrive behind its loads.
     __device__ __forceinline__ void release(int stage) { fence_async(), barrier_arrive(empty(stage)); }
     __device__ __forceinline__ void prepare() {
         if (threadIdx.x == 0) {
