@@ -55,7 +55,7 @@ def isolation_warning(settings: "RunSettings") -> str | None:
     if settings.sandbox != "none":
         return None
     user = "users of numbers only" if settings.each else settings.run_as or login()
-    reach = "" if settings.contained else f", can reach other processes of {user}"
+    reach = "" if settings.contained else f", can reach other processes of {user} and end them, the judge too"
     return (
         f"--sandbox none: programs can read and write what {user} can, answers and submissions included{reach}, and "
         "can use the network"

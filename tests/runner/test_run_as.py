@@ -132,7 +132,8 @@ def test_a_class_without_a_sandbox_needs_an_option_and_gets_a_warning(workdir, f
     result = judge_class(folder, "--sandbox", "none", PATH=path)
     assert result.returncode == 0
     assert "--sandbox none: programs can read and write what" in result.stderr
-    assert "reach other processes" in " ".join(result.stderr.split())
+    assert "can reach other processes" in " ".join(result.stderr.split())
+    assert "and end them, the judge too" in " ".join(result.stderr.split())
 
 
 def test_without_a_sandbox_programs_of_a_class_run_in_a_process_namespace(workdir, folder):
