@@ -47,8 +47,8 @@ def bench_kernels(
         from hw4cli.lab.times import median_interval
 
     then = older_record(older, cold=sampling.cold)
-    chosen = what.named_shapes(ctx, causal)
     _check_kernels(ctx, what.kernels)
+    chosen = what.named_shapes(ctx, causal)
     names = with_ladder(what.kernels or (DEFAULT,))
     gpu = Gpu()
     timer = GpuTimer(gpu)

@@ -199,7 +199,7 @@ def test_rows_are_compared_with_those_of_the_same_workload_alone(timer, record):
 
 def test_bad_requests_are_one_sentence(hw4):
     for args, words in (
-        (["half"], "name the cases"),
+        (["half"], "half computes arrays of 16 bits: name a workload, as in tilelang"),
         (["half", "t01"], "half computes arrays of 16 bits: name a workload"),
         (["half", "nothing=1"], "nothing=1"),
         (["half", "N=8 d=8", "t01"], "a case does not go with a workload"),
