@@ -165,6 +165,7 @@ __device__ __forceinline__ void attend(const Params& p) {
                     if (!mask.is_full(SUB)) apply(mask, S);
                 }
             }
+            if (BULK && INT8 && u == 0 && stage > 0) ring.release(stage - 1);  // all products with its V are begun
             top = 0;
             Scores next[SLICES];
             auto compute = [&](auto more) {
@@ -189,7 +190,7 @@ __device__ __forceinline__ void attend(const Params& p) {
             };
             if (!INBLOCK || sub + 1 < subs) compute(Bool<true>{});
             else compute(Bool<false>{});  // few keys: the scores past the end would cost too much
-            if (BULK && u == (INT8 ? SUBS - 1 : 0) && stage >= !INT8) ring.release(stage - !INT8);
+            if (BULK && !INT8 && u == 0 && stage > 0) ring.release(stage - 1);
             UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int i = 0; i < MI; i++)
                 UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) S[t][i][n][e] = next[t][i][n][e];
         }

@@ -265,7 +265,7 @@ TENSOR_FAULTS = [
     COPIES(
         "mma: a tile is released before it is read",
         file="tensor.cuh",
-        old="u == (INT8 ? SUBS - 1 : 0) && stage >= !INT8) ring.release(stage - !INT8);",
-        new="u == 0) ring.release(stage);",
+        old="!INT8 && u == 0 && stage > 0) ring.release(stage - 1);",
+        new="!INT8 && u == 0) ring.release(stage);",
     ),
 ]
