@@ -14,6 +14,7 @@ import click
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
+from hw4cli.system.importing import Importing
 from hw4cli.terminal.params import KernelName, complete_cases, items, kernel_files, suite_cases, workload_names
 
 if TYPE_CHECKING:
@@ -46,12 +47,14 @@ class What:
     def named_shapes(self, ctx: click.Context, causal: bool = False) -> list[tuple[str, Shape, int]]:
         """(name, shape, seed) of each case and shape. Raises UsageError if there is none, InputError for an unknown
         case."""
-        from hw4cli.problem import suite
-
         if not self.cases and not self.shapes:
             raise click.UsageError("name a case, as in t28, or a shape, as in 4,16384,64", ctx)
-        named = [(case.name, case.shape, case.seed) for case in suite.select([self.cases])] if self.cases else []
-        found = [*named, *((f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in self.shapes)]
+        found = []
+        if self.cases:
+            with Importing():
+                from hw4cli.problem import suite
+            found = [(case.name, case.shape, case.seed) for case in suite.select([self.cases])]
+        found += [(f"{shape.B}x{shape.N}x{shape.d}", shape, 0) for shape in self.shapes]
         return [
             (f"{name} causal" if causal else name, replace(shape, causal=causal), seed) for name, shape, seed in found
         ]
