@@ -101,8 +101,8 @@ dist: $(python_for_dev)  ## build the wheels (hw4, the judge alone) and the sour
 		$(PYTHON) -m venv build/tried/venv && \
 		build/tried/venv/bin/python -m pip install --quiet --disable-pip-version-check "$$file" && \
 		(cd build/tried/work && ../venv/bin/hw4 --version && ../venv/bin/hw4 gen t01 && \
-			printf '#!/bin/sh\ncp "%s" "$$2"\n' "$$PWD/testcases/t01.out" >hw4 && chmod +x hw4 && ../venv/bin/hw4-judge t01 && \
-			case $$file in *hw4_judge*) ;; *) CUDA_VISIBLE_DEVICES=-1 ../venv/bin/hw4 judge t01 ;; esac) || exit 1; \
+			printf '#!/bin/sh\ncp "%s" "$$2"\n' "$$PWD/testcases/t01.out" >hw4 && chmod +x hw4 && ../venv/bin/hw4-judge t01 --limit t01=60 && \
+			case $$file in *hw4_judge*) ;; *) CUDA_VISIBLE_DEVICES=-1 ../venv/bin/hw4 judge t01 --limit t01=60 ;; esac) || exit 1; \
 	done
 	rm -rf build/tried
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hw4cli.shards.forward import attention_of_shards as attention_of_shards
     from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 _MODULES = {
     "Comparison": "problem.verdict",
