@@ -3,6 +3,7 @@ wrong, or show it; none is broken by it."""
 
 import json
 from contextlib import suppress
+from copy import deepcopy
 
 from fuzzing import EXAMPLES, a_folder, fuzz, json_values
 from hypothesis import given, settings
@@ -68,7 +69,7 @@ def damaged(draw, document):
         place = draw(st.sampled_from(places(document)))
         key = draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
         if draw(st.integers(0, 5)):
-            place[key] = draw(values)
+            place[key] = deepcopy(draw(values))  # or a value of a list of values would lie in itself
         else:
             del place[key]
         if not places(document):
