@@ -54,10 +54,11 @@ def gpu_lock(env: Mapping[str, str], say: Say) -> Iterator[None]:
     with ExitStack() as stack:
         waiting = f"waiting for GPU {gpu}: another judge is running a program on it"
         if own := own_folder():
-            file = stack.enter_context(_opened(own / name))
-            if not _is_locked(file):
-                say(waiting)
-                fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(MachineError):  # a full disk, say: the other lock is left
+                file = stack.enter_context(_opened(own / name))
+                if not _is_locked(file):
+                    say(waiting)
+                    fcntl.flock(file, fcntl.LOCK_EX)
         path = LOCKS / name
         try:
             file = stack.enter_context(_opened(path))
@@ -88,11 +89,14 @@ def _wait_for_others(file: int, path: Path, gpu: str, waiting: str, say: Say) ->
 
 
 def _is_locked(file: int) -> bool:
-    """Whether the file is locked now, by us."""
+    """Whether the file is locked now, by us; or nobody can lock it, since its file system has no locks (NFS has none of
+    files that are open for reading alone, and homes are often there)."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError:
+        return True
     return True
 
 

@@ -1,5 +1,6 @@
 """The GPU during a run: its lock, and its use as a fake NVML reports it."""
 
+import errno
 import fcntl
 import multiprocessing
 import os
@@ -156,6 +157,23 @@ def test_another_file_under_the_name_of_all_users_lock_is_left_alone_and_not_wai
     assert str(path) in messages[0]
     assert messages[0].endswith("judges of other users are not waited for")
     assert victim.read_text() == "mine"
+
+
+def test_where_a_file_system_has_no_locks_programs_run_without_one(monkeypatch):
+    def refuses(file, operation):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # as NFS does
+
+    monkeypatch.setattr(fcntl, "flock", refuses)
+    with gpu_lock(GPU, pytest.fail):
+        pass
+
+
+def test_where_our_own_lock_cannot_be_made_that_of_all_users_serves(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpulock, "own_folder", lambda: tmp_path / "removed meanwhile")
+    with gpu_lock(GPU, pytest.fail):
+        [lock] = tmp_path.iterdir()
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_another_user_who_keeps_the_lock_delays_the_judge_once_and_not_for_ever(tmp_path, monkeypatch):
