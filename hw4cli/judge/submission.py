@@ -140,10 +140,8 @@ class Submission:
     @cached_property
     def sha256(self) -> str:
         """A hash of its names, the targets of links, and the bytes of files (their sizes, if it is too large)."""
-        digest, by_size = (
-            hashlib.sha256("\0".join(path.name for path in self.loose).encode(errors="surrogateescape")),
-            self.excess is not None,
-        )
+        loose, by_size = "\0".join(path.name for path in self.loose), self.excess is not None
+        digest = hashlib.sha256(loose.encode(errors="surrogateescape"))
         for path, status in self.contents.entries:
             content = str(status.st_size)
             with suppress(OSError):
@@ -241,8 +239,10 @@ def _build_error(error: Exception, copy: Path) -> Exception:
         return BrokenError(f"make hw4: {error}")
     if isinstance(error, RecursionError):
         return BrokenError("its folders are nested too deeply")
+    if isinstance(error, shutil.Error):
+        error = _first_cause(error)
     if isinstance(error, OSError) and error.errno not in SHORTAGES | DISK_FAULTS:
-        return BrokenError(f"what it built cannot be read: {error.strerror}")
+        return BrokenError(f"what it built cannot be read: {error.strerror or error}")
     return os_error(error, f"build in {copy}") if isinstance(error, OSError) else error
 
 
@@ -312,18 +312,26 @@ def _copy(submission: Submission, target: Path) -> None:
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
     except shutil.Error as error:
-        message = str(error.args[0][0][2])
-        number = re.match(r"\[Errno (\d+)\]", message)
-        if number and int(number[1]) in SHORTAGES | DISK_FAULTS:
-            raise MachineError(f"{submission.folder} cannot be copied: {message}") from None
-        raise BrokenError("it cannot be copied", message) from None
+        if (cause := _first_cause(error)).errno in SHORTAGES | DISK_FAULTS:
+            raise os_error(cause, f"copy {submission.folder} to {target}") from None
+        raise BrokenError("it cannot be copied", str(error.args[0][0][2])) from None
     except OSError as error:
         raise os_error(error, f"copy {submission.folder} to {target}") from None
 
 
+def _first_cause(error: shutil.Error) -> OSError:
+    """What was wrong with the first file that shutil.copytree could not copy: it keeps no more than the messages."""
+    message = str(error.args[0][0][2])
+    number = re.match(r"\[Errno (\d+)\]", message)
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(message)
+
+
 def _fill(there: int, folder: Path, user: Account | None) -> None:
     """Copy the copied submission into an open folder of the sandbox, for the user that builds."""
-    shutil.copytree(folder, f"/proc/self/fd/{there}", symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+    try:
+        shutil.copytree(folder, f"/proc/self/fd/{there}", symlinks=True, copy_function=_copy_file, dirs_exist_ok=True)
+    except shutil.Error as error:
+        raise _first_cause(error) from None
     if user:
         give_all(there, user)
 

@@ -1,11 +1,15 @@
 """Reading a submission: its contents are read once, and are limited in number and size."""
 
+import errno
+import os
+import shutil
 import time
 
 import pytest
 from helpers import HANGS, OPEN, run_hw4
 from slow import slow
 
+from hw4cli.errors import MachineError
 from hw4cli.judge import submission
 from hw4cli.judge.submission import BrokenError, Submission, build_program
 from hw4cli.runner.confine import Confinement
@@ -80,3 +84,29 @@ def test_a_submission_with_ten_thousand_files_does_not_delay_the_class(tmp_path)
     result = run_hw4("judge", "t01", *args, timeout=HANGS)
     assert result.returncode == 0, result.stderr
     assert "it holds more than 10,000 files and folders" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "sentence"),
+    [
+        (errno.EDQUOT, MachineError, "cannot build in .*: Disk quota exceeded"),
+        (errno.EACCES, BrokenError, "what it built cannot be read: Permission denied"),
+    ],
+)
+def test_a_disk_that_is_full_when_a_build_is_copied_is_not_its_authors_fault(
+    tmp_path, monkeypatch, number, kind, sentence
+):
+    """shutil.copytree collects errors, and keeps their messages alone."""
+
+    def copy(source, target, **options):
+        raise OSError(number, os.strerror(number), target)
+
+    def build(results, *others):
+        shutil.copytree(results / submission.COPY, tmp_path / "taken", copy_function=copy)
+
+    folder = tmp_path / "class" / "ann"
+    filled(folder, 3)
+    (folder / "Makefile").touch()
+    monkeypatch.setattr(submission, "_run_make", build)
+    with pytest.raises(kind, match=sentence):
+        build_program(Submission("ann", folder), tmp_path / "results", 60, Confinement(), tmp_path)
