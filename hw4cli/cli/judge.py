@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
 
-RESCORING = {"judged", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
+RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
 
 
 @click.command(

@@ -53,6 +53,16 @@ def verdicts(document, user=0):
     return {one["case"]: one["verdict"] for one in document["standings"][user]["results"]}
 
 
+def test_what_was_judged_by_another_suite_is_decided_again_by_it(tmp_path):
+    """As hw4-amd-judge --rescore does, which names its suite."""
+    suite_file = tmp_path / "mine.toml"
+    suite_file.write_text(f'[cases]\nmine = {{ shape = [1, 8, 4], seed = 1, limit = 2, sha256 = "{"0" * 64}" }}\n')
+    mine = Attempt("mine", (1, 8, 4), 2.0, wall=2.5, exit_code=0, max_error=1e-5)
+    folder = write(tmp_path / "out", runs={"mine": mine})
+    assert verdicts(rescored(folder, "--suite", suite_file)) == {"mine": "TLE"}
+    assert verdicts(rescored(folder, "--suite", suite_file, "--limit", "mine=3")) == {"mine": "AC"}
+
+
 def test_without_other_rules_rescore_reproduces_the_results(single):
     before = (single / journal.NAME).read_bytes()
     document = rescored(single)
