@@ -280,7 +280,9 @@ def _hidden_paths(hidden: Iterable[Path], visible: Iterable[Path]) -> Iterator[P
 def _aliases(folder: Path, mounts: Sequence[tuple[str, Path, Path]]) -> Iterator[Path]:
     """Where further mounts show a folder, or something in it: the same file system may be mounted in several places,
     and parts of it too."""
-    own = max((mount for mount in mounts if folder.is_relative_to(mount[2])), key=lambda one: len(one[2].parts))
+    # Of several mounts in one place the last is seen.
+    above = [mount for mount in reversed(mounts) if folder.is_relative_to(mount[2])]
+    own = max(above, key=lambda mount: len(mount[2].parts))
     inside = own[1] / folder.relative_to(own[2])  # the folder's path in its file system
     for device, root, place in mounts:
         if device != own[0]:

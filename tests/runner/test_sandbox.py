@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from attacks import arena, needs_bwrap
@@ -136,3 +137,14 @@ def test_a_program_in_the_sandbox_ends_as_it_does_outside(arena):
     ):
         for kind in ("none", "processes", "bwrap"):
             assert arena.judged(body, kind)[1] == reason, kind
+
+
+def test_of_two_mounts_in_one_place_the_one_above_is_what_a_hidden_folder_lies_in():
+    mounts = [
+        ("8:1", Path("/"), Path("/")),
+        ("8:2", Path("/"), Path("/cases")),
+        ("8:3", Path("/exports"), Path("/cases")),
+        ("8:2", Path("/"), Path("/usr/old")),
+        ("8:3", Path("/"), Path("/usr/all")),
+    ]
+    assert [*sandbox._aliases(Path("/cases/kept"), mounts)] == [Path("/cases/kept"), Path("/usr/all/exports/kept")]
