@@ -41,6 +41,7 @@ ROUNDED_ROWS = 12  # compared to find a rounding, right or wrong
 LEFT_OUT_ROWS = 48  # wrong ones and right ones, compared to find how many keys were left out
 MAX_SCORES = 1 << 17  # of these rows, at most
 MANY_ROWS = 512  # of each kind, compared before something is said of all
+KINDS = 3  # right, wrong, not finite
 FEW_ELEMENTS = 1 << 22  # of an output that is compared as a whole
 CHECKED = 1 << 26  # multiplications of QKᵀ, by which a mistake is compared with wrong rows beside those of the search
 CHECKED_AT_ONCE = 64  # rows
@@ -152,8 +153,10 @@ class _Search:
         return np.concatenate([self.errors.rows(mark, MANY_ROWS) for mark in marks])
 
     def _read(self, file: Output, rows: Rows) -> Floats:
-        """These rows of a file."""
+        """These rows of a file; many are taken out of all of it, which is then small."""
         d = file.shape.d
+        if len(rows) > KINDS * MANY_ROWS:
+            return file.elements(0, file.shape.elements).reshape(-1, d)[rows]
         return np.stack([file.elements(row * d, d) for row in rows.tolist()])
 
     def _swapped_bytes(self) -> str | None:

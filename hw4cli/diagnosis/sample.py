@@ -23,7 +23,7 @@ SCORE_ERROR = 1e-4  # of a score in float32; if it may be larger, float64 is use
 
 
 class Output:
-    """Rows and batches of an output or an answer, read from its file as float64. A context manager."""
+    """Rows and batches of an output or an answer, read from its file. A context manager."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         self.path, self.shape = path, shape

@@ -11,6 +11,7 @@ from roundings import ROUNDINGS, bits, fp16, low_precision
 from slow import slowly
 
 from hw4cli.diagnosis.explain import explain
+from hw4cli.diagnosis.sample import Output
 from hw4cli.judge.runcase import compare_files
 from hw4cli.problem.errormap import ErrorMap
 from hw4cli.problem.shape import Shape
@@ -233,3 +234,13 @@ def test_a_diagnosis_takes_little_time_and_memory_for_long_rows_too(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 150e6
+
+
+def test_short_rows_are_read_together_however_many_they_are(diagnose, monkeypatch):
+    """A read for each would take longer than all the rest."""
+    block = random_block(256, 256, 1, seed=8)
+    reads, elements = [], Output.elements
+    monkeypatch.setattr(Output, "elements", lambda self, *where: reads.append(where) or elements(self, *where))
+    found = diagnose(block, np.zeros((256, 256, 1)), answer=np.ones((256, 256, 1)))
+    assert found.mistake == "the whole output is zeros, as if never computed or copied back"
+    assert len(reads) < 65536 / 4
