@@ -24,7 +24,9 @@ def _no_kernel(material: Material) -> str:
     if not material.kernel and programs:
         return ""
     if not material.kernel:
-        return missing("no kernel is known: name one with --kernel, or measure one with `hw4 bench -o FILE.json`")
+        return missing(
+            "no kernel is known: name one, as in `hw4 report DIR flash`, or measure one with `hw4 bench -o FILE.json`"
+        )
     return missing(escaped(material.no_variant or f"the file of {material.kernel} is not here"))
 
 

@@ -111,7 +111,7 @@ class Material:
             return str(beside)
         if self.named and same_kernel(kernel, self.asked_kernel):
             return self.asked_kernel
-        raise InputError(f"the file of {kernel} is not in {self.folder}: copy it there, or name it with --kernel")
+        raise InputError(f"the file of {kernel} is not in {self.folder}: copy it there, or name it in the command")
 
     @cached_property
     def _entry(self) -> Variant | str:

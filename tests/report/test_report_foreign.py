@@ -50,7 +50,7 @@ def test_comments_are_taken_of_no_file_that_only_a_record_names(hw4_here, foreig
     result = hw4_here("report", foreign)
     assert result.returncode == 0, result.stderr
     assert SECRET not in _texts(foreign)
-    assert "is not in" in _texts(foreign) and "copy it there, or name it with --kernel" in _texts(foreign)
+    assert "is not in" in _texts(foreign) and "copy it there, or name it in the command" in _texts(foreign)
 
 
 def test_a_kernels_file_in_the_folder_is_read_and_one_behind_a_link_is_not(hw4_here, foreign):
