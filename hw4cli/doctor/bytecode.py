@@ -55,7 +55,8 @@ def missing(sources: dict[Path, Path]) -> dict[Path, Path]:
 
 def _is_valid(source: Path, kept: Path) -> bool:
     try:
-        head, now = kept.open("rb").read(4 * WORD), source.stat()
+        with kept.open("rb") as file:
+            head, now = file.read(4 * WORD), source.stat()
     except OSError:
         return False
     if head[:WORD] != MAGIC_NUMBER or len(head) < 4 * WORD:

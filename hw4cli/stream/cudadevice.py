@@ -151,9 +151,9 @@ class CudaDevice:
     def _compile_apart(self) -> None:
         """Have the kernels that were missing compiled for the next runs, this file's first."""
         plans = *self._own_plans(self.choice.preferred), *self._companions()
-        kernels = self.gpu.code.missing(map(kernel_of, plans))
-        with suppress(OSError):
-            self.gpu.code.start(*kernels, apart=True)
+        if kernels := self.gpu.code.missing(map(kernel_of, plans)):  # none where nothing is kept
+            with suppress(OSError):
+                self.gpu.code.start(*kernels, apart=True)
 
     def use(self) -> None:
         """Make this GPU the current one of this thread."""
