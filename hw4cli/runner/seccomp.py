@@ -137,9 +137,8 @@ def _checked(refusal: Refusal) -> Sequence[tuple[int, int, int, int]]:
     """Instructions that return the error if all tests hold, and else go on behind themselves."""
     found = []
     for number, test in enumerate(refusal.tests):
-        behind = (
-            2 * (len(refusal.tests) - number - 1) + 1
-        )  # instructions from here to the end: further tests, the error
+        # Instructions from here to the end: two for each further test, and the error.
+        behind = 2 * (len(refusal.tests) - number - 1) + 1
         jumps = (0, behind) if test.wanted else (behind, 0)
         found += [(LOAD, 0, 0, ARGUMENTS + 8 * test.argument), (test.instruction, *jumps, test.value)]
     return [*found, _error(refusal.error)]

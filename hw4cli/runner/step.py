@@ -78,8 +78,8 @@ def execute(
     """Run the program with the GPU locked; how it ended, and its use of the GPU.
 
     `base` is the environment from which its own is made; in `memory` are its private folders, if they are not those of
-    the request. Raises ProgramError for a failure of the program, such as one
-    that cannot be started; MachineError if this machine cannot run it as requested.
+    the request. Raises ProgramError for a failure of the program, such as one that cannot be started; MachineError if
+    this machine cannot run it as requested.
     """
     folder = Path(request.folder)
     env = environment(base, folder, Path(request.answer), request.pass_env)
