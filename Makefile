@@ -69,6 +69,8 @@ hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* 
 	$(PYTHON3) -m hw4cli.compute.native build/native
 	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -Ibuild/native -o $@ $<
 
+# hipcc would take nvcc where that is installed.
+hw4-amd: export HIP_PLATFORM = amd
 hw4-amd: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/hip/* kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4-amd, flash as a plain native program for AMD's GPUs
 	$(PYTHON3) -m hw4cli.compute.native build/amd hip
 	$(HIPCC) -O3 -std=c++17 $(HIP_ARCH:%=--offload-arch=%) -fgpu-flush-denormals-to-zero -Ibuild/amd -o $@ -x hip $<

@@ -25,6 +25,9 @@ for name in list(os.environ):
     if name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON") or name.startswith(("SLURM_", "SBATCH_")):
         del os.environ[name]
 
+# hipcc would take nvcc where that is installed, which compiles nothing for AMD's GPUs.
+os.environ.setdefault("HIP_PLATFORM", "amd")
+
 # Nor on signals that are ignored around them (`make test &` in a script, nohup), which the command respects.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:

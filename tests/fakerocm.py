@@ -48,7 +48,8 @@ class ndarray:  # noqa: N801 - cupy's name
             space = np.empty(int(np.prod(shape)) * np.dtype(dtype).itemsize + 512, np.uint8)
             first = -space.ctypes.data % 512
             values = space[first : space.size - 512 + first].view(dtype).reshape(shape)
-        self.values, self.shape, self.nbytes, self.flags = values, values.shape, values.nbytes, values.flags
+        self.values, self.shape, self.size, self.nbytes = values, values.shape, values.size, values.nbytes
+        self.flags = values.flags
         self.data = Data(values)
 
     def __getitem__(self, part):

@@ -263,23 +263,6 @@ def test_a_kernel_file_tells_what_it_teaches(name):
     assert kernel_source(name).count("static_assert(") > of_all, "its own conditions are not asserted"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "kernels").rglob("*.cu*")), ids=lambda path: path.name)
-def test_no_kernel_file_is_longer_than_can_be_seen_at_once(path):
-    lines = path.read_text().splitlines()
-    assert len(lines) <= 250
-    assert max(map(len, lines)) <= 130
-
-
-RUNTIME = [path for path in sorted((ROOT / "kernels/emulator").rglob("*")) if path.is_file()]
-
-
-@pytest.mark.parametrize("path", RUNTIME, ids=lambda path: path.name)
-def test_no_file_of_the_runtime_that_executes_kernels_is_long_or_wide(path):
-    lines = path.read_text().splitlines()
-    assert len(lines) <= 300
-    assert max(map(len, lines)) <= 120
-
-
 USES_WGMMA = """
 extern "C" __global__ void uses(float* to, unsigned long long a, unsigned long long b) {
     float c[WIDTH / 8][4] = {}, more[4] = {};

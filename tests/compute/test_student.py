@@ -32,7 +32,7 @@ def test_its_kernel_computes_attention_without_a_race(tmp_path, d, pad):
     path = tmp_path / f"student{d}{pad}.cu"
     path.write_text(head + kernel + WRAPPER.replace("D_", str(d)))
     block = random_block(1, 128, d)
-    plan = Plan("student", {}, (Launch("student", 4, 1024, 0),), layout=Scratch(16))
+    plan = Plan("student", {"D": d}, (Launch("student", 4, 1024, 0),), layout=Scratch(16))
     outcome = Library(shared_object(path, {}, 90, 32, RACE)).run(plan, block, watched=True)
     assert [str(finding) for finding in outcome.findings] == []
     assert np.abs(outcome.o - exact_attention(block)).max() < 1e-5

@@ -56,7 +56,7 @@ def test_a_record_is_gone_on_with_and_holds_each_measurement_once(tmp_path, monk
 def test_what_fails_is_reported_and_the_rest_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
     monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))
-    monkeypatch.setitem(scaling.STRONG, "one batch", (1, 64, 3))  # no such d
+    monkeypatch.setitem(scaling.STRONG, "one batch", (1, 64, 129))  # no such d
     monkeypatch.setitem(scaling.STRONG, "t12", (2, 64, 32))
     record = tmp_path / "record.json"
     options = ["--output", str(record), "--folder", str(tmp_path), "--cpu", "--runs", "1", "--no-weak", "--gpus", "1"]
