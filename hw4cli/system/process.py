@@ -163,10 +163,16 @@ def _limits_changed(names: Sequence[str]) -> ProgramError:
 
 
 def run_with_descendants(
-    command: Sequence[str], env: Mapping[str, str], stderr: int = subprocess.PIPE
+    command: Sequence[str],
+    env: Mapping[str, str],
+    stderr: int | None = subprocess.PIPE,
+    timeout: float | None = None,
 ) -> tuple[bytes, bytes, int]:
-    """Run a program to its end, in a session of its own: its stdout, its stderr and its status. On Ctrl-C all of the
-    session ends, first asked to, then killed. Raises OSError if it cannot be started."""
+    """Run a program to its end, in a session of its own: its stdout, its stderr and its status. On Ctrl-C, and after
+    `timeout` seconds, all of the session ends, first asked to, then killed. `stderr` None is that of this process.
+
+    Raises OSError if it cannot be started, TimeoutExpired if it takes too long.
+    """
     with ExitStack() as stack:
         with SignalsDeferred():  # an interrupt on the way out of Popen would leave it running
             process = subprocess.Popen(
@@ -179,7 +185,7 @@ def run_with_descendants(
             )
             stack.enter_context(process)
             stack.push(lambda exception, *_: _end_session(process) if exception else None)
-        printed, messages = process.communicate()
+        printed, messages = process.communicate(timeout=timeout)
     return printed, messages or b"", process.returncode
 
 

@@ -25,6 +25,7 @@ def prepare_kernels(
     """
     from hw4cli.device.gpu import nvidia_gpu_is_here
     from hw4cli.system.amd import amd_gpu_is_here
+    from hw4cli.system.process import run_with_descendants
 
     if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
         return f"{ON_CPU}: no GPU here"
@@ -32,15 +33,8 @@ def prepare_kernels(
     causal = ["--causal"] if any(case.shape.causal for case in cases) else []
     shown = None if os.isatty(2) else subprocess.DEVNULL
     with suppress(OSError, subprocess.TimeoutExpired):  # what is wrong, the cases will show
-        done = subprocess.run(
-            [*launcher, *command, "doctor", "--prepare", *causal, *names],
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,  # a line for each GPU that works
-            stderr=shown,
-            timeout=SECONDS,
-            check=False,
-        )
-        if done.returncode == MachineError.exit_code and not done.stdout:
+        asked = [*launcher, *command, "doctor", "--prepare", *causal, *names]
+        printed, _, status = run_with_descendants(asked, os.environ if env is None else env, shown, SECONDS)
+        if status == MachineError.exit_code and not printed:  # no line for a GPU that works
             return f"{ON_CPU}: no GPU here can be used (`hw4 doctor` shows why)"
     return ""

@@ -1,9 +1,13 @@
 """`hw4 judge` of hw4 itself has the kernels compiled before the first case, as a submission is built before."""
 
 import json
+import subprocess
 import sys
+from contextlib import nullcontext
 
+import psutil
 import pytest
+from helpers import wait_until
 
 from hw4cli.device import gpu
 from hw4cli.problem import suite
@@ -59,3 +63,29 @@ def test_a_gpu_that_works_but_whose_kernels_cannot_be_kept_is_not_taken_for_none
     words = [sys.executable, "-c", "print('NVIDIA H200: 1 kernel compiled'); raise SystemExit(3)"]
     assert prepare_kernels(words, None, CASES) == ""
     assert prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES).startswith("hw4 computed on the")
+
+
+STARTS = """
+import pathlib, subprocess, sys, time
+compiler = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+pathlib.Path(sys.argv[1] + ".part").write_text(str(compiler.pid))
+pathlib.Path(sys.argv[1] + ".part").rename(sys.argv[1])
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("end", ["interrupted", "too slow"])
+def test_what_compiles_ends_with_the_judge_and_when_it_takes_too_long(tmp_path, monkeypatch, end):
+    """With the processes that it has started, one for each kernel."""
+    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    started, ended = tmp_path / "started", pytest.raises(KeyboardInterrupt) if end == "interrupted" else nullcontext()
+
+    def communicate(process, *args, timeout=None, **others):
+        wait_until(started.exists)
+        raise KeyboardInterrupt if end == "interrupted" else subprocess.TimeoutExpired("hw4", 600)
+
+    with monkeypatch.context() as patched, ended:
+        patched.setattr(subprocess.Popen, "communicate", communicate)
+        prepare_kernels([sys.executable, "-c", STARTS, str(started)], None, CASES)
+    compiler = int(started.read_text())
+    wait_until(lambda: not psutil.pid_exists(compiler) or psutil.Process(compiler).status() == psutil.STATUS_ZOMBIE)
