@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.errors import MachineError
 from hw4cli.resources import has_solution
 from hw4cli.system.importing import BLAS_THREADS, Importing
 from hw4cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
@@ -110,9 +111,12 @@ def compile_kernels(what: What, causal: bool, as_json: bool) -> int:
     progress = Progress()
     with Bar("compiling kernels", progress, BAR_DELAY):
         prepared = prepare([case.as_causal(causal).shape for case in chosen], named, progress)
-    uncompiled = bytecode.missing(bytecode.sources_of_a_run())
+    problems, uncompiled = [one.problem for one in prepared if one.problem], dict[Path, Path]()
+    try:
+        uncompiled = bytecode.missing(bytecode.sources_of_a_run())
+    except MachineError as error:  # the kernels are there all the same
+        problems.append(str(error))
     modules = bytecode.compile_sources(uncompiled.items())
-    problems = [one.problem for one in prepared if one.problem]
     if as_json:
         document = {"schema": SCHEMA, "prepared": [asdict(one) for one in prepared], "modules": modules}
         click.echo(json.dumps(document, indent=1))

@@ -16,6 +16,7 @@ from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import kernel_of
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.doctor.prepare import plans_of_arrays, prepare
+from hw4cli.errors import MachineError
 from hw4cli.gradients import choice
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.kernels import plans_of_file
@@ -174,3 +175,17 @@ def test_kernels_are_really_compiled_with_nvrtc(tmp_path, monkeypatch):
 
 def code_of(folder):
     return MachineCode(80, 13000, folder)
+
+
+def test_kernels_count_though_what_a_run_imports_cannot_be_imported(machine, monkeypatch, capsys):
+    """A judge takes the absence of a line for the absence of a GPU."""
+
+    def cannot():
+        raise MachineError("what a run imports cannot be imported: too slow")
+
+    machine(H200)
+    monkeypatch.setattr(hw4cli.doctor.bytecode, "sources_of_a_run", cannot)
+    assert run_command(["doctor", "--prepare", "t01"]) == 3
+    out, err = capsys.readouterr()
+    assert out.startswith("NVIDIA H200: ")
+    assert err == "hw4: what a run imports cannot be imported: too slow\n"
