@@ -176,7 +176,12 @@ def _check_options(ctx: click.Context, what: What, kind: str) -> None:
     """Raise UsageError for what goes only with another kind of benchmark."""
     if ROOFS in what.kernels:
         given = [param.opts[0] for param in ctx.command.params if _given(ctx, param.name or "")]
-        others = [*what.kernels[1:], *filter(None, [what.cases]), *what.shapes, *what.workloads]
+        others = [
+            *(name for name in what.kernels if name != ROOFS),
+            *filter(None, [what.cases]),
+            *what.shapes,
+            *what.workloads,
+        ]
         if unfit := [*map(str, others), *({*given} - {"what", "-o", "--json"})]:
             raise click.UsageError(f"{unfit[0]} does not go with roofs, which are measured alone", ctx)
     for param in ctx.command.params:

@@ -101,6 +101,7 @@ def test_what_looks_like_a_case_is_the_suites_to_find_right_or_wrong(parsed, wor
         (["explain", "half", "tilelang", "--causal"], "--causal does not go with a workload"),
         (["bench", "half", "tilelang", "t01"], "a case does not go with a workload"),
         (["bench", "roofs", "flash"], "flash does not go with roofs"),
+        (["bench", "flash", "roofs"], "flash does not go with roofs"),
         (["bench", "flash", "t01", "-o", "times"], "times does not say in which format: let it end in .json, .csv or"),
         (["tune", "backward", "lm8k"], "backward"),
         (["selftest", "flash", "naive"], "one kernel is tested at a time"),
