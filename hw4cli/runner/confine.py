@@ -11,7 +11,7 @@ from hw4cli.runner import sandbox
 from hw4cli.runner.memory import PrivateMemory
 from hw4cli.runner.quota import Quota, QuotaMonitor
 from hw4cli.system.account import Account, account
-from hw4cli.system.exits import StartError, not_startable, signal_of
+from hw4cli.system.exits import StartError, not_startable, signal_of, windows_line
 from hw4cli.system.process import GATE, Gate, GateError, Limits, Run, run_program
 
 UNPRIVILEGED = Account("root without its privileges", 0, 0, (0,))
@@ -82,6 +82,8 @@ def run(
         if problem := not_startable(command[0], exists):
             raise StartError(f"{command[0]} cannot be started: {problem}")
         full = [*GATE, str(workspace.folder), *full]
+    elif problem := windows_line(command[0]):
+        raise StartError(f"{command[0]} cannot be started: {problem}")
     monitor = workspace.monitor()
     limits = Limits(kill_at, max_file, monitor.excess)
     try:

@@ -169,11 +169,26 @@ def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -
     start = _first_bytes(Path(program))
     if not start.startswith(b"#!"):
         return None if start.startswith(b"\x7fELF") else _refused(Path(program), OSError(errno.ENOEXEC, ""))
-    line = start[2:].partition(b"\n")[0]
-    words = line.decode(errors="replace").split()
-    if line.endswith(b"\r") or not words or not os.access(words[0], os.X_OK):
+    words = start[2:].partition(b"\n")[0].decode(errors="replace").split()
+    if problem := windows_line(program):
+        return problem
+    if not words or not os.access(words[0], os.X_OK):
         return _refused(Path(program), OSError(errno.ENOENT, ""))
     return None if shown(words[0]) else f"its first line names {_quotable(words[0])}, which is not shown to it"
+
+
+def windows_line(program: str) -> str | None:
+    """The sentence about a script whose first line ends in \\r\\n; None of any other file.
+
+    The system takes the \\r for the end of the last word. Where that is the interpreter itself, it starts nothing;
+    where it is an argument, as in `#!/usr/bin/env python3`, it starts, and does not find what it is asked for.
+    `env -S` alone takes it for a space.
+    """
+    start = _first_bytes(Path(shutil.which(program) or program))
+    line = start[2:].partition(b"\n")[0]
+    if not start.startswith(b"#!") or not line.endswith(b"\r") or b"env -S" in line:
+        return None
+    return "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"
 
 
 def _out_of_reach(program: str) -> str | None:
@@ -220,10 +235,9 @@ def _refused(path: Path, error: OSError) -> str:
     """Why the system refused to execute a file."""
     start = _first_bytes(path)
     if start.startswith(b"#!"):
-        line = start[2:].partition(b"\n")[0]
-        words = line.decode(errors="replace").split()
-        if line.endswith(b"\r"):
-            return "its first line ends as Windows ends lines (\\r\\n): save it with plain \\n"
+        if problem := windows_line(str(path)):
+            return problem
+        words = start[2:].partition(b"\n")[0].decode(errors="replace").split()
         name = _quotable(words[0]) if words else ""
         return f"its first line names the interpreter {name or '(none)'}, which cannot be run here"
     if start.startswith(b"\x7fELF"):

@@ -70,6 +70,7 @@ NOT_STARTED = {
     "no first line": (b"echo hello", 0o755, "a script needs a first line such as #!"),
     "no interpreter": (b"#!/usr/bin/python9\n", 0o755, "the interpreter /usr/bin/python9, which cannot be run here"),
     "from Windows": (b"#!/bin/sh\r\necho\r\n", 0o755, "as Windows ends lines"),
+    "from Windows, by env": (b"#!/usr/bin/env python3\r\nprint()\r\n", 0o755, "as Windows ends lines"),
     "for a SPARC": (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\x02\x00", 0o755, "it was built for"),
 }
 
