@@ -103,7 +103,8 @@ def read(folder: Path) -> Entries:
     except NotADirectoryError:
         raise InputError(f"{folder} is not a folder: name the one with the leaderboard") from None
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no leaderboard: `hw4 leaderboard` begins one") from None
+        begins = "`hw4 leaderboard KERNEL CASE` begins one, as in `hw4 leaderboard ./mine.cu t28`"
+        raise InputError(f"{folder} holds no leaderboard: {begins}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):

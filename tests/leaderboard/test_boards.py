@@ -189,7 +189,8 @@ def test_json_holds_boards_and_entries(hw4_here, folder):
 
 def test_wrong_questions_are_one_sentence(hw4_here, folder, tmp_path):
     show = ("leaderboard", "--board", folder)
-    fails(hw4_here("leaderboard", "--board", tmp_path / "none"), 2, "holds no leaderboard", "hw4 leaderboard")
+    none = hw4_here("leaderboard", "--board", tmp_path / "none")
+    fails(none, 2, "holds no leaderboard", "`hw4 leaderboard KERNEL CASE` begins one")
     fails(hw4_here(*show, "--user", "dan"), 2, "no submission of 'dan'")
     fails(hw4_here(*show, "--gpu", "mi300"), 2, "no board like that")
     fails(hw4_here(*show, "t01"), 2, "no board like that")
