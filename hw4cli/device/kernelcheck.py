@@ -63,7 +63,9 @@ def _nvrtc_for(cc: int) -> Compiler:
     try:
         compiler = Compiler(find(newest, cc), newest, cc)
     except MachineError:
-        raise MachineError(f"there is no NVRTC, CUDA's compiler as a library: pip install {package}") from None
+        raise MachineError(
+            f"there is no NVRTC, CUDA's compiler as a library, for compute capability {cc / 10}: pip install {package}"
+        ) from None
     oldest = min(compiler.known())
     if cc < oldest:
         raise MachineError(

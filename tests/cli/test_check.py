@@ -179,7 +179,8 @@ def test_a_machine_without_nvrtc_is_told_what_to_install(hw4_here, monkeypatch):
     monkeypatch.setattr(kernelcheck, "find", lambda driver, cc: None)
     monkeypatch.setattr(nvrtc, "_majors", lambda driver, cc: [99])
     monkeypatch.setattr(nvrtc, "_by_pathfinder", lambda: None)
-    fails(hw4_here("check", "naive"), 3, "there is no NVRTC", "pip install nvidia-cuda-nvrtc")
+    said = "for compute capability 6.1: pip install nvidia-cuda-nvrtc-cu12"
+    fails(hw4_here("check", "naive"), 3, "there is no NVRTC", said)
 
 
 def test_what_the_newest_nvrtc_no_longer_knows_is_told_and_the_rest_is_compiled(hw4_here, monkeypatch):
