@@ -152,6 +152,9 @@ def test_the_judge_alone_makes_cases_judges_programs_and_says_what_it_is(judge_a
     assert "this is the judge alone" in run("-m", "hw4cli", "doctor")
     assert "the judge alone" in run("-m", "hw4cli", "testcases/t01", "out", code=2)
     assert "the judge alone" in run("-m", "hw4cli", "doctor", "--prepare", code=2)
+    assert re.search(r"hw4 judge +\./hw4, on all thirty cases", run("-m", "hw4cli", "judge", "--help"))
+    said = run("-c", "from hw4cli import exact_attention, attention", code=1).splitlines()[-1]
+    assert said == "ImportError: there is no hw4cli.attention here: this is the judge alone, which computes nothing"
 
 
 def test_the_source_tree_finds_its_own_data():

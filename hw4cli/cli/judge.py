@@ -139,6 +139,10 @@ def judge(
     return _judge_one(ctx, as_json, **options)
 
 
+if OWN_PROGRAM and judge.help:
+    judge.help = judge.help.replace("hw4 itself, on", f"{OWN_PROGRAM}, on")
+
+
 def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str, Any]) -> int:
     """Apply other rules to what was judged before. UsageError for an option that is of judging."""
     from hw4cli.terminal.rescore import rescore
