@@ -21,7 +21,7 @@ extras = $(if $(cuda_extra),[$(cuda_extra)])
 NVCC ?= nvcc
 PYTHON3 ?= python3
 # The architecture of the GPU that is here; on a machine without one, name it: make hw4 NVCC_ARCH=sm_61
-NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | grep '^GPU'),native,$(error \
+NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | awk '/^GPU/'),native,$(error \
 	there is no GPU here: name the architecture to build for, as in make $@ NVCC_ARCH=sm_61))
 
 HIPCC ?= hipcc
