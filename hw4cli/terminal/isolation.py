@@ -38,7 +38,7 @@ def isolation_settings(sandbox: str | None, run_as: str | None, is_class: bool, 
 
 
 def _can_run_as(name: str) -> bool:
-    """Whether this machine lets root become a user of a number only; some containers know few users."""
+    """Whether this machine lets root become a user that has a number and no name; some containers know few users."""
     import subprocess
 
     from hw4cli.runner.sandbox import setpriv
@@ -54,7 +54,7 @@ def isolation_warning(settings: "RunSettings") -> str | None:
     """A warning about what the programs of a class may do without a sandbox; None with one."""
     if settings.sandbox != "none":
         return None
-    user = "users of numbers only" if settings.each else settings.run_as or login()
+    user = "a user without a name" if settings.each else settings.run_as or login()
     reach = "" if settings.contained else f", can reach other processes of {user} and end them, the judge too"
     return (
         f"--sandbox none: programs can read and write what {user} can, answers and submissions included{reach}, and "
