@@ -38,16 +38,16 @@ def scoreboard(
     Exit status 3 if a journal is damaged, so that results may be lost; these users have no score.
     """
     with Importing():
-        from hw4cli.scoring import results
+        from hw4cli.scoring import results, storedrules
         from hw4cli.scoring.pseudonyms import NAME, pseudonyms
-        from hw4cli.scoring.standings import anonymize, compute, journal_paths, read, recorded_rules, with_changes
+        from hw4cli.scoring.standings import anonymize, compute, journal_paths, read, rules_of, with_changes
         from hw4cli.system.files import check_place
         from hw4cli.terminal.ranking import print_board, report_lost
 
     for path in outputs:
-        check_place(path, *journal_paths(folder), folder / NAME)
+        check_place(path, *journal_paths(folder), folder / NAME, folder / storedrules.NAME)
     entries = read(folder)
-    rules = with_changes(recorded_rules(entries), **wanted)
+    rules = with_changes(rules_of(folder, entries), **wanted)
     standings = compute(entries, rules)
     if anonymous:
         standings = anonymize(standings, pseudonyms(folder, [one.user for one in standings]), rules)

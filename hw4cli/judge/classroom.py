@@ -20,9 +20,9 @@ from hw4cli.judge.casewatch import ChangedCasesError
 from hw4cli.judge.journalfile import archive_journal, has_journal
 from hw4cli.judge.session import Listener, SessionPlan, judge_session, record_not_run, settings_of
 from hw4cli.judge.submission import STAMP, BrokenError, Submission, build_program, scan
-from hw4cli.scoring import journal, results, standings
+from hw4cli.scoring import journal, results, standings, storedrules
 from hw4cli.scoring.pseudonyms import pseudonyms
-from hw4cli.scoring.record import Standing
+from hw4cli.scoring.record import Standing, undecided
 from hw4cli.system.account import numbered
 from hw4cli.system.files import make_folder
 
@@ -110,7 +110,9 @@ class Classroom:
         attempts = found.attempts()
         return all(
             sum(
-                attempt.fault is None and (attempt.limit, attempt.tolerance) == (case.limit, plan.rules.tolerance)
+                attempt.fault is None
+                and (attempt.limit == case.limit or case.name in plan.kept_limits)
+                and not undecided(attempt, case.limit)
                 for attempt in attempts.get(case.name, ())
             )
             >= plan.repeat
@@ -158,6 +160,8 @@ class Classroom:
                 f"{plan.output} has journals of {len(judged)} of {len(self.members)} students: "
                 "--resume continues them, --restart keeps them and starts new ones"
             )
+        if plan.session.store_rules and not plan.is_task:
+            storedrules.write(plan.output, plan.session.rules)
         if plan.session.resume and all(map(self.is_done, self.members)):
             return
         session = prepare_cases(plan.session, plan.output, plan.secret_seeds, shared=plan.is_task)
@@ -244,7 +248,7 @@ class Classroom:
             record_not_run(folder, member.user, names, error.problem, said=error.said, settings=settings_of(plan))
             return
         plan = replace(plan, user=member.user, command=[str(program)], sources=member.files)
-        judge_session(replace(plan, output=folder, resume=True), listener)
+        judge_session(replace(plan, output=folder, resume=True, store_rules=False), listener)
 
     def _failed(self, member: Submission, message: str, record: bool = True) -> None:
         """Report a failure of the judge, or of whoever collected the class. With `record`, also write it into the
@@ -262,8 +266,11 @@ class Classroom:
                 record_not_run(self._folder(member), member.user, names, message, said="", fault=True, **words)
 
     def write(self) -> list[Standing]:
-        """The ranked standings, after writing the class's results and each student's handout."""
-        output, rules = self.plan.output, self.plan.session.rules
+        """The ranked standings by the stored rules, after writing the class's results and each student's handout. The
+        plan has these rules from then on."""
+        output, session = self.plan.output, self.plan.session
+        rules = storedrules.read(output) or session.rules  # others may have changed them
+        self.plan = replace(self.plan, session=replace(session, rules=rules))
         ranked = standings.load(output, rules)
         results.write(output, ranked, rules)
         handout.write(output, ranked, rules, pseudonyms(output, [standing.user for standing in ranked]))

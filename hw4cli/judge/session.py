@@ -27,9 +27,9 @@ from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.runner.gpuneed import ABSENT, gpu_answers, needs_gpu
 from hw4cli.runner.slurm import job_info
-from hw4cli.scoring import journal, results
+from hw4cli.scoring import journal, results, storedrules
 from hw4cli.scoring.reasons import damage
-from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, make_standing, rank
+from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, make_standing, rank, undecided
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class SessionPlan:
 
     `sources` are files that belong to the program though its command does not name them. `facts` are more that the
     header's settings say: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
-    the folder of those that everyone has.
+    the folder of those that everyone has. Of the cases in `kept_limits` the limit is a stored rule: a run by another
+    limit is not repeated, unless it was killed too early to be judged by this one. `store_rules`: the rules are to be
+    written into `output`.
     """
 
     user: str
@@ -55,6 +57,8 @@ class SessionPlan:
     sources: Sequence[Path] = ()
     extra_settings: Mapping[str, Any] = field(default_factory=dict)
     public: Path | None = None
+    kept_limits: frozenset[str] = frozenset()
+    store_rules: bool = True
 
 
 class Listener:
@@ -81,6 +85,8 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
     with ExitStack() as stack:
         check_gpu(plan)
         path = stack.enter_context(locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
+        if plan.output and plan.store_rules:
+            storedrules.write(plan.output, plan.rules)
         session = _Session(plan, path, listener or Listener())
         try:
             session.run()
@@ -121,8 +127,7 @@ class _Session:
         self.env = os.environ if settings.env is None else settings.env
         self.gpu = gpu = None if settings.launcher else identity.first_gpu()  # behind a launcher it is unknown
         program = identity.program_sha256(plan.command, plan.sources)
-        where = (gpu and gpu["uuid"], settings.tolerance, settings.sandbox, settings.launcher)
-        self.keys = {case.name: identity.run_key(program, case, *where) for case in plan.cases}
+        self.keys = {case.name: self._key(program, case) for case in plan.cases}
         before = self.journal.header
         older = before.get("keys") if before.get("program_sha256") == program else None
         if self.journal.in_doubt:
@@ -139,10 +144,27 @@ class _Session:
         self.journal.add_header(header)
         self._append(header)
 
+    def _key(self, program: str, case: Case) -> str:
+        """The key of a case's runs. What the rules alone decide, the tolerance and a limit that was kept, does not
+        change the key of runs that the journal has."""
+        settings = self.settings
+
+        def key_by(limit: float, tolerance: float) -> str:
+            where = (self.gpu and self.gpu["uuid"], tolerance, settings.sandbox, settings.launcher)
+            return identity.run_key(program, replace(case, limit=limit), *where)
+
+        kept = case.name in self.plan.kept_limits
+        for key, run in reversed(self.journal.runs):
+            same = run.case == case.name and (kept or run.limit == case.limit)
+            if same and key == key_by(run.limit, run.tolerance):
+                return key
+        return key_by(case.limit, settings.tolerance)
+
     def run(self) -> None:
-        """Run the cases and repeats that the journal lacks."""
+        """Run the cases and repeats that the journal lacks, or was too early to decide."""
         for case in self.plan.cases:
-            done = {a.repeat for a in self.journal.attempts().get(case.name, ()) if a.fault is None}
+            found = self.journal.attempts().get(case.name, ())
+            done = {a.repeat for a in found if a.fault is None and not undecided(a, case.limit)}
             wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
             self._run_case(case, wanted)
             attempts = self.journal.attempts()[case.name]
@@ -214,7 +236,8 @@ class _Session:
 
     def close(self) -> Standing:
         """The standing so far; reported to the listener, and written into `output`."""
-        rules, header = self.plan.rules, self.journal.header
+        stored = storedrules.read(self.plan.output) if self.plan.output else None  # others may have changed them
+        rules, header = stored or self.plan.rules, self.journal.header
         judged = [combine(attempts, rules) for attempts in self.journal.attempts().values()]
         damaged = self.journal.damaged
         lost = len(judged) < len(header["cases"]) and bool(damaged)

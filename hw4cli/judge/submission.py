@@ -28,6 +28,7 @@ from hw4cli.runner.memory import TEMPORARY, PrivateMemory
 from hw4cli.runner.quota import RESERVE, Quota
 from hw4cli.runner.sandbox import has_sized_memory
 from hw4cli.runner.staging import PREFIX, free_memory, private_folder, remove
+from hw4cli.scoring import storedrules
 from hw4cli.system.account import Account, account, give_all, take_back
 from hw4cli.system.exits import ProgramError, with_message
 from hw4cli.system.files import write_text
@@ -51,6 +52,7 @@ RESERVED = {
     SECRET_FOLDER,
     casemanifest.NAME,
     "pseudonyms.json",
+    storedrules.NAME,
     BOARD,
     *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
 }

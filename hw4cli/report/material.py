@@ -17,8 +17,9 @@ from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 from hw4cli.report.profile import Counters, read_profile
 from hw4cli.resources import is_own_kernel
-from hw4cli.scoring import standings
-from hw4cli.scoring.record import Standing
+from hw4cli.scoring import standings, storedrules
+from hw4cli.scoring.record import Rules, Standing
+from hw4cli.scoring.standings import UserJournal
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
 from hw4cli.show.stories import Story, story_of, texts
 from hw4cli.system.reading import is_file_in, leads_out, read_json, read_regular
@@ -242,6 +243,20 @@ def _profile(path: Path, folder: Path, problems: list[str]) -> Sequence[Counters
         return ()
 
 
+def _rules(folder: Path, paths: Sequence[Path], entries: Sequence[UserJournal], problems: list[str]) -> Rules:
+    """The rules stored beside the newest of these journals, or in the folder; else those that a journal records."""
+    newest = max(zip(paths, entries, strict=True), key=lambda pair: str(pair[1].journal.header.get("started", "")))[0]
+    for path in dict.fromkeys((newest.with_name(storedrules.NAME), folder / storedrules.NAME)):
+        try:
+            if leads_out(folder, path):
+                problems.append(_outside(path, folder))
+            elif found := storedrules.read(path.parent):
+                return found
+        except InputError as error:
+            problems.append(str(error))
+    return standings.recorded_rules(entries)
+
+
 def _judged(folder: Path, problems: list[str]) -> Standing | None:
     """The author's results; the newest where there are several."""
     paths = standings.find_journals(folder)
@@ -250,7 +265,7 @@ def _judged(folder: Path, problems: list[str]) -> Standing | None:
     entries = [standings.read_one(path, str(path.relative_to(folder))) for path in inside]
     if not entries:
         return None
-    found = standings.compute(entries, standings.recorded_rules(entries))
+    found = standings.compute(entries, _rules(folder, inside, entries, problems))
     if len(found) > 1:
         users = ", ".join(sorted(one.user for one in found))
         problems.append(f"there are {len(found)} journals here (of {users}): keep that of the program that you hand in")

@@ -6,7 +6,7 @@ from statistics import median
 from hw4cli.problem.verdict import Verdict
 from hw4cli.scoring.boardcharts import against_best, strip, style
 from hw4cli.scoring.figures import Board, CaseFigures, Private, geometric_mean, total
-from hw4cli.scoring.reasons import case_names, groups, score_words, suspicion
+from hw4cli.scoring.reasons import case_names, groups, is_upper_bound, score_text, score_words, suspicion
 from hw4cli.scoring.record import Result, Standing
 from hw4cli.text.dates import duration, local
 from hw4cli.text.page import escaped
@@ -52,7 +52,7 @@ def row(board: Board, place: int) -> str:
         f'<td data-v="{one.time:.4f}">{one.time:.2f}</td>',
         f"<td>{one.penalty:g}</td>",
         f'<td data-v="{total(one):.4f}">{total(one):.2f}</td>',
-        '<td title="open: not every case could be judged">–</td>' if one.score is None else f"<td>{one.score}</td>",
+        '<td title="open: not every case could be judged">–</td>' if one.score is None else _score(one),
     ]
     if one.note and not one.results:
         note, colspan = escaped(one.note), max(1, len(one.cases))
@@ -60,6 +60,11 @@ def row(board: Board, place: int) -> str:
     else:
         cells += [_cell(one, case) for case in board.cases]
     return "".join(cells) + "</tr>\n"
+
+
+def _score(one: Standing) -> str:
+    bound = f' data-v="{one.score}" title="{escaped(score_words(one))}"' if is_upper_bound(one) else ""
+    return f"<td{bound}>{score_text(one)}</td>"
 
 
 def _rank(one: Standing) -> str:

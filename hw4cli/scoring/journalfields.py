@@ -100,6 +100,14 @@ SETTINGS: dict[str, Check] = {
     "handed_in": _optional(_text),
 }
 
+RULES: dict[str, Check] = {  # stored ones
+    "tolerance": SETTINGS["tolerance"],
+    "penalty": SETTINGS["penalty"],
+    "limits": _object(RUN["limit"]),
+    "rank_by": SETTINGS["rank_by"],
+    "due": SETTINGS["due"],
+}
+
 HEADER: dict[str, Check] = {
     "user": _text,
     "program": _list(_text),

@@ -72,10 +72,20 @@ def score_words(standing: Standing) -> str:
     """The score in words: an upper bound, with the reason, where not all cases of the suite are judged."""
     if standing.score is None:
         return "score not known"
-    part = "" if standing.note else suite_share(standing.cases)  # a program that does not build has none elsewhere
-    return (
-        f"score at most {standing.score} of {POINTS}: {part} judged" if part else f"score {standing.score} of {POINTS}"
-    )
+    why = f": {suite_share(standing.cases)} judged" if is_upper_bound(standing) else ""
+    return f"score {score_text(standing)} of {POINTS}{why}"
+
+
+def score_text(standing: Standing, unknown: str = "-") -> str:
+    """The score as a table shows it: `unknown` without one."""
+    if standing.score is None:
+        return unknown
+    return f"at most {standing.score}" if is_upper_bound(standing) else str(standing.score)
+
+
+def is_upper_bound(standing: Standing) -> bool:
+    """Whether cases of the suite that are not judged could lower the score. A program that does not build has 0."""
+    return standing.score is not None and not standing.note and bool(suite_share(standing.cases))
 
 
 def upper_bounds(standings: Sequence[Standing]) -> list[str]:

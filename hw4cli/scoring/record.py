@@ -147,6 +147,11 @@ def _wrong_elements(attempt: Attempt, tolerance: float) -> str | None:
     return f"an element is off by {attempt.max_error:.3g}, more than {tolerance:g}"
 
 
+def undecided(attempt: Attempt, limit: float) -> bool:
+    """Whether a run was killed before this limit, so that only a new run can tell if it ends in time."""
+    return attempt.killed and (attempt.wall or 0.0) < limit
+
+
 JUDGE_FAILED = "the judge failed, not the program"
 NOT_STARTED = "cannot be started"
 BY_SEVERITY = (Verdict.JE, Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.AC)
@@ -176,7 +181,7 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
         spread=(walls[0], walls[-1]) if walls else None,
         max_error=max(_values(attempts, "max_error"), default=None),
         borderline=borderline,
-        unknown=verdict is Verdict.TLE_PLUS and any(a.killed and (a.wall or 0.0) < limit for a in attempts),
+        unknown=verdict is Verdict.TLE_PLUS and any(undecided(attempt, limit) for attempt in attempts),
         attempts=len(attempts),
         user=median(_values(attempts, "user") or [None]),
         system=median(_values(attempts, "system") or [None]),
@@ -223,7 +228,7 @@ class Standing:
     passed: int
     time: float
     penalty: float
-    score: int | None  # None while a case is JE, or a result may be lost in a damaged line of the journal
+    score: int | None  # None while a case is JE, none is judged, or one may be lost in a damaged line of the journal
     rank: int = 0
     note: str = ""  # why there are no results, such as a failed build
     public_note: str = ""  # the same without quotes of programs
@@ -247,7 +252,7 @@ def make_standing(
 ) -> Standing:
     """A user's standing. Time is the sum over accepted cases, Penalty a fixed time for each other case, judged or
     missing. A JE, a failure of the judge, has no penalty and leaves the score open; so does a missing case if the
-    journal has `lost` results."""
+    journal has `lost` results, or if no case is judged and no `note` says that none could be right."""
     by_case = {result.case: result for result in results if result.case in cases}
     accepted = [result for result in by_case.values() if result.verdict is Verdict.AC]
     faults = sum(result.verdict is Verdict.JE for result in by_case.values())
@@ -259,7 +264,7 @@ def make_standing(
         passed=len(accepted),
         time=sum(result.wall or 0.0 for result in accepted),
         penalty=rules.penalty * failed,
-        score=None if faults or lost else score(failed),
+        score=None if faults or lost or not (by_case or note) else score(failed),
         note=note,
         public_note=public_note,
         session=session or {},

@@ -15,7 +15,8 @@ from xml.etree import ElementTree
 
 from hw4cli import __version__
 from hw4cli.problem.verdict import Verdict
-from hw4cli.scoring.reasons import damage, upper_bounds
+from hw4cli.scoring import storedrules
+from hw4cli.scoring.reasons import damage, is_upper_bound, score_text, upper_bounds
 from hw4cli.scoring.record import Result, Rules, Standing
 from hw4cli.scoring.tables import RESULT_COLUMNS, STANDING_COLUMNS, result_cells, standing_cells
 from hw4cli.system.files import write_text
@@ -46,13 +47,7 @@ def json_text(standings: Sequence[Standing], rules: Rules) -> str:
         "schema": SCHEMA,
         "kind": "hw4-results",
         "version": __version__,
-        "rules": {
-            "tolerance": rules.tolerance,
-            "penalty": rules.penalty,
-            "limits": dict(rules.limits),
-            "rank_by": rules.rank_by,
-            "due": rules.due.isoformat() if rules.due else None,
-        },
+        "rules": storedrules.fields(rules),
         "standings": [_standing_fields(standing) for standing in standings],
     }
     return json.dumps(document, indent=None if len(standings) > 1 else 1, allow_nan=False) + "\n"
@@ -64,6 +59,7 @@ def _standing_fields(standing: Standing) -> dict[str, Any]:
         "rank": standing.rank or None,
         "passed": standing.passed,
         "score": standing.score,
+        "upper_bound": is_upper_bound(standing),
         "time": standing.time,
         "penalty": standing.penalty,
         "note": standing.note,
@@ -115,13 +111,14 @@ def csv_text(standings: Sequence[Standing]) -> str:
     """results.csv: a row for each user and case, with results.json's names. A missing case has no verdict."""
     blank = _csv_row(Result("", (0, 0, 0), 0.0, Verdict.NA, ""))
     out = io.StringIO()
-    writer = csv.DictWriter(out, ["rank", "user", "late", *blank], lineterminator="\n")
+    writer = csv.DictWriter(out, ["rank", "user", "score", "late", *blank], lineterminator="\n")
     writer.writeheader()
     for standing in standings:
         for case in standing.cases:
             result = standing.results.get(case)
             row = _csv_row(result) if result else {"case": case, "reason": missing_reason(standing)}
-            row = {"rank": standing.rank or None, "user": standing.user, "late": standing.late, **row}
+            who = {"rank": standing.rank or None, "user": standing.user, "score": score_text(standing, unknown="")}
+            row = {**who, "late": standing.late, **row}
             writer.writerow(
                 {name: _csv_cell(value) if isinstance(value, str) else value for name, value in row.items()}
             )

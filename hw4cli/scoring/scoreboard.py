@@ -141,7 +141,5 @@ def _rules(board: Board) -> list[str]:
     if rules.limits:
         known = {name: place for place, name in enumerate(suite.cases())}
         changed = sorted(rules.limits.items(), key=lambda item: known.get(item[0], len(known)))
-        sentences.append(
-            "Limits other than when it ran: " + ", ".join(f"{escaped(c)} {s:g} s" for c, s in changed) + "."
-        )
+        sentences.append("Limits set by rule: " + ", ".join(f"{escaped(c)} {s:g} s" for c, s in changed) + ".")
     return [*sentences, f"Made by hw4 {__version__}."]

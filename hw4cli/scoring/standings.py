@@ -8,7 +8,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.problem import suite
-from hw4cli.scoring import journal
+from hw4cli.scoring import journal, storedrules
 from hw4cli.scoring.journal import Journal
 from hw4cli.scoring.record import JUDGE_FAILED, RANKS, Rules, Standing, combine, make_standing, rank
 from hw4cli.system.exits import with_message
@@ -82,7 +82,8 @@ def read_one(path: Path, name: str) -> UserJournal:
 
 
 def recorded_rules(entries: Iterable[UserJournal]) -> Rules:
-    """The rules that the first header with settings records; a class is judged by one set of rules."""
+    """The rules that the first header with settings records; a class is judged by one set of rules. Limits are those
+    of each run."""
     settings: Mapping[str, Any] = next(
         (entry.journal.header["settings"] for entry in entries if "settings" in entry.journal.header), {}
     )
@@ -91,9 +92,19 @@ def recorded_rules(entries: Iterable[UserJournal]) -> Rules:
     return Rules(**kept, rank_by=rank_by, due=parse_timestamp(settings.get("due")))
 
 
+def rules_of(folder: Path, entries: Iterable[UserJournal] | None = None) -> Rules:
+    """The rules of a folder of results: the stored ones; of an older folder, those that the first of its journals
+    (`entries`, if they are read already) records. InputError if the stored ones cannot be read."""
+    found = storedrules.read(folder)
+    if found is None and entries is None:
+        entries = (read_one(path, str(path)) for path in (find_journals(folder) if folder.is_dir() else ()))
+    return found or recorded_rules(entries or ())
+
+
 def with_changes(rules: Rules, limits: Mapping[str, float], **wanted: Any) -> Rules:
-    """The rules with other limits, and with those of `wanted` that are not None."""
-    return replace(rules, limits=limits, **{name: value for name, value in wanted.items() if value is not None})
+    """The rules with these limits in place of the same cases', and with those of `wanted` that are not None."""
+    named = {name: value for name, value in wanted.items() if value is not None}
+    return replace(rules, limits={**rules.limits, **limits}, **named)
 
 
 def compute(entries: Sequence[UserJournal], rules: Rules) -> list[Standing]:

@@ -1,5 +1,6 @@
 """Results and standings as the cells of tables."""
 
+from hw4cli.scoring.reasons import score_text
 from hw4cli.scoring.record import Result, Standing
 
 RESULT_COLUMNS = ["case", "(B, N, d)", "", "time s", "limit", "max error", "reason"]
@@ -30,7 +31,7 @@ def standing_cells(standing: Standing) -> list[str]:
         str(standing.rank) if standing.rank else "-",
         standing.user,
         f"{standing.passed}/{len(standing.cases)}",
-        "-" if standing.score is None else str(standing.score),
+        score_text(standing),
         f"{standing.time:.2f}",
         f"{standing.penalty:.2f}",
         standing.note,

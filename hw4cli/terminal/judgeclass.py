@@ -95,9 +95,10 @@ def judge_class(
                 raise KeyboardInterrupt(classroom.progress_text()) from None
             raise
     ranked = classroom.write()
+    rules = classroom.plan.session.rules
     if as_json:
-        click.echo(results.json_text(ranked, plan.rules), nl=False)
+        click.echo(results.json_text(ranked, rules), nl=False)
     else:
         click.echo()
-        print_board(ranked, plan.rules)
+        print_board(ranked, rules)
     return 0 if all_judged else 3

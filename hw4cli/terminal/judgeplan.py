@@ -43,6 +43,7 @@ class JudgeOptions:
     warmup: int
     resume: bool
     restart: bool
+    only: tuple[str, ...]
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "JudgeOptions":
@@ -57,11 +58,24 @@ def session_plan(
     unless programs run `elsewhere`."""
     from hw4cli.judge.runcase import check_present
     from hw4cli.judge.session import SessionPlan
+    from hw4cli.scoring import storedrules
     from hw4cli.scoring.record import Rules
-    from hw4cli.scoring.standings import with_changes
+    from hw4cli.scoring.standings import rules_of, with_changes
 
     _check_passed(ctx, options.pass_env)
-    chosen = [case.as_causal(options.causal) for case in selected(options.cases, options.limits)]
+    selected(options.cases, {})  # a wrong name is reported first
+    # Rules stay as long as something that was judged by them does.
+    older = options.output if options.resume or options.only else None
+    kept = rules_of(older) if older else Rules()
+    rules = with_changes(
+        kept,
+        options.limits,
+        tolerance=options.tolerance,
+        penalty=options.penalty,
+        rank_by=options.rank_by,
+        due=options.due,
+    )
+    chosen = [case.as_causal(options.causal) for case in selected(options.cases, rules.limits)]
     launcher = _launcher(ctx, options.launcher, elsewhere)
     check_present(chosen, options.folder)
     return SessionPlan(
@@ -69,14 +83,9 @@ def session_plan(
         command=(),
         cases=chosen,
         folder=options.folder,
-        rules=with_changes(
-            Rules(),
-            {},
-            tolerance=options.tolerance,
-            penalty=options.penalty,
-            rank_by=options.rank_by,
-            due=options.due,
-        ),
+        rules=rules,
+        kept_limits=frozenset(kept.limits) - frozenset(options.limits),
+        store_rules=not (older and rules == kept and (older / storedrules.NAME).exists()),
         repeat=options.repeat,
         warmup=options.warmup,
         resume=options.resume,
@@ -125,7 +134,7 @@ def _settings(
     )
 
 
-def selected(names: Sequence[str], limits: dict[str, float]) -> "list[Case]":
+def selected(names: Sequence[str], limits: Mapping[str, float]) -> "list[Case]":
     """The cases with these names (all if there are none), with these limits instead of the suite's. InputError for an
     unknown name."""
     from hw4cli.problem import suite

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hw4cli.errors import MachineError
-from hw4cli.scoring.reasons import damage, suspicion, upper_bounds
+from hw4cli.scoring.reasons import damage, score_text, suspicion, upper_bounds
 from hw4cli.scoring.record import Rules, Standing
 from hw4cli.terminal.console import stdout_console
 from hw4cli.text.dates import duration
@@ -70,7 +70,7 @@ def _rows(standings: Sequence[Standing], width: int) -> Iterator[Text]:
 
 
 def _numbers(standing: Standing) -> list[str]:
-    score = "-" if standing.score is None else str(standing.score)
+    score = score_text(standing)
     return [str(standing.rank or "-"), str(standing.passed), f"{standing.time:.2f}", f"{standing.penalty:g}", score]
 
 

@@ -21,25 +21,30 @@ LONGEST_USER = 24  # characters of a name on a terminal
 def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> int:
     """Apply other rules to what `hw4 judge -o DIR` ran, without running anything. The exit status.
 
-    The folder is one program's, or a class's with a folder for each user. The results' files are written again, or into
-    `output`; the journals stay as they are. A run that was killed before a longer limit stays TLE+, with a message:
-    only a new run can show whether it ends.
+    The folder is one program's, or a class's with a folder for each user. Rules that are not `wanted` stay as they are
+    stored. The rules and the results' files are written again, or the results into `output`; the journals stay as they
+    are. A run that was killed before a longer limit stays TLE+, with a message: only a new run can show whether it
+    ends.
     """
     with Importing():
         from hw4cli.judge import handout
-        from hw4cli.scoring import journal, results, standings
+        from hw4cli.scoring import journal, results, standings, storedrules
         from hw4cli.scoring.pseudonyms import pseudonyms
-        from hw4cli.system.files import make_folder
+        from hw4cli.system.files import locked, make_folder
         from hw4cli.terminal.ranking import report_lost
 
     entries = standings.read(folder)
-    judged = standings.recorded_rules(entries)
-    rules = standings.with_changes(judged, **wanted)
-    before, after = standings.compute(entries, judged), standings.compute(entries, rules)
     make_folder(output or folder)
-    results.write(output or folder, after, rules)
-    if output is None and any((folder / one.user / journal.NAME).is_file() for one in after):
-        handout.write(folder, after, rules, pseudonyms(folder, [one.user for one in after]))
+    in_place = output is None or output.samefile(folder)
+    with locked(folder):  # so that of two at once, the second changes the first one's rules
+        kept = standings.rules_of(folder, entries)
+        rules = standings.with_changes(kept, **wanted)
+        before, after = standings.compute(entries, kept), standings.compute(entries, rules)
+        if in_place and rules != kept:
+            storedrules.write(folder, rules)
+        results.write(output or folder, after, rules)
+        if in_place and any((folder / one.user / journal.NAME).is_file() for one in after):
+            handout.write(folder, after, rules, pseudonyms(folder, [one.user for one in after]))
     if as_json:
         click.echo(results.json_text(after, rules), nl=False)
     else:

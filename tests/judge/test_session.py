@@ -10,7 +10,7 @@ from sessions import contestant
 from hw4cli.errors import InputError, MachineError
 from hw4cli.judge.session import Listener, SessionPlan, judge_session, record_not_run
 from hw4cli.problem.verdict import Verdict
-from hw4cli.scoring import journal
+from hw4cli.scoring import journal, storedrules
 from hw4cli.scoring.record import Rules
 
 __all__ = ["contestant"]
@@ -202,3 +202,39 @@ def test_an_output_folder_that_cannot_be_written_is_refused_before_anything_runs
         judge_session(plan_of(tiny, path, type(tmp_path)("/proc/nothing")))
     assert ran() == []
     assert (tmp_path / "file").read_text() == "mine"
+
+
+def limits_of(path):
+    return {case: [a.limit for _, a in journal.read(path).runs if a.case == case] for case in "abc"}
+
+
+def test_rules_that_were_kept_repeat_no_run_that_they_can_judge(tiny, contestant, tmp_path):
+    """A rescoring to other limits and another tolerance runs nothing, and so does the session that resumes then."""
+    out, small = tmp_path / "out", tiny[0]
+    path, ran = contestant(tiny[1])
+    judge_session(plan_of(tiny, path, out, cases=small[:2]))
+    rules = Rules(tolerance=0.1, limits={"a": 4.0, "c": 9.0})
+    cases = [replace(case, limit=rules.limits.get(case.name, case.limit)) for case in small]
+    kept = {"rules": rules, "kept_limits": frozenset("ac"), "resume": True}
+    for _ in range(2):
+        judge_session(plan_of(tiny, path, out, cases=cases, **kept))
+        assert ran() == ["a", "b", "c"]
+    assert limits_of(out / journal.NAME) == {"a": [5.0], "b": [5.0], "c": [9.0]}
+
+
+def test_a_run_that_was_killed_before_a_longer_limit_is_repeated(tiny, contestant, tmp_path):
+    out, small = tmp_path / "out", tiny[0]
+    path, ran = contestant(tiny[1])
+    judge_session(plan_of(tiny, path, out, cases=small[:1]))
+    lines = [json.loads(line) for line in (out / journal.NAME).read_text().splitlines()]
+    lines[1].update(killed=True, wall=15.0)
+    (out / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    kept = {"kept_limits": frozenset("a"), "resume": True}
+    decided = plan_of(tiny, path, out, cases=[replace(small[0], limit=14.0)], rules=Rules(limits={"a": 14.0}), **kept)
+    assert verdicts(judge_session(decided)) == {"a": "TLE+"}
+    assert ran() == ["a"]
+    longer = plan_of(tiny, path, out, cases=[replace(small[0], limit=20.0)], rules=Rules(limits={"a": 20.0}), **kept)
+    storedrules.write(out, longer.rules)
+    for _ in range(2):
+        assert verdicts(judge_session(longer)) == {"a": "AC"}
+        assert ran() == ["a", "a"]

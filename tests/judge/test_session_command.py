@@ -59,7 +59,7 @@ def test_ctrl_c_shows_and_writes_the_results_with_exit_status_130(folder, contes
     assert re.search(r"^t01 .* AC ", stdout, re.MULTILINE)
     assert "2 cases not judged yet, counted as not accepted: t02 t03" in stdout
     assert sorted(p.name for p in out.iterdir()) == [
-        "journal.jsonl", "results.csv", "results.json", "results.md", "results.xml",
+        "journal.jsonl", "results.csv", "results.json", "results.md", "results.xml", "rules.json",
     ]  # fmt: skip
     assert json.loads((out / "results.json").read_text())["standings"][0]["missing"] == ["t02", "t03"]
 

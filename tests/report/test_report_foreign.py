@@ -2,13 +2,16 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from boards import RIGHT, write
 from records import row, written
 from student import record, student
 
-from hw4cli.scoring import journal
+from hw4cli.report import material
+from hw4cli.scoring import journal, storedrules
+from hw4cli.scoring.record import Rules
 
 SECRET = "the password is swordfish"
 KERNEL = f"// other: {SECRET}\n// Like: naive\n// Idea: {SECRET}.\n"
@@ -16,6 +19,12 @@ PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 SHAPE = (4, 16384, 64)
+
+
+def gathered(folder):
+    """How many of the author's cases pass, and the problems of the judged results."""
+    problems = []
+    return material._judged(folder, problems).passed, problems
 
 
 @pytest.fixture
@@ -131,6 +140,26 @@ def test_a_journal_that_is_a_loop_of_links_is_named(hw4_here, foreign):
     (foreign / "judged" / journal.NAME).symlink_to(journal.NAME)
     result = hw4_here("report", foreign)
     assert result.returncode == 0 and "damaged" in result.stderr, result.stderr
+
+
+def test_a_report_is_by_the_rules_that_are_stored_beside_the_journal(foreign):
+    write(foreign / "judged", replace(RIGHT, wall=2.5), user="ann", cases=["t01"])
+    assert gathered(foreign) == (0, [])
+    storedrules.write(foreign / "judged", Rules(limits={"t01": 3.0}))
+    assert gathered(foreign) == (1, [])
+
+
+def test_rules_that_are_damaged_or_behind_a_link_out_of_the_folder_are_named_and_not_read(foreign):
+    write(foreign / "judged", replace(RIGHT, wall=2.5), user="ann", cases=["t01"])
+    path = foreign / "judged" / storedrules.NAME
+    path.write_text("{")
+    passed, [problem] = gathered(foreign)
+    assert (passed, "rules.json is damaged" in problem) == (0, True)
+    storedrules.write(foreign.parent / "private", Rules(limits={"t01": 3.0}))
+    path.unlink()
+    path.symlink_to(foreign.parent / "private" / storedrules.NAME)
+    passed, [problem] = gathered(foreign)
+    assert (passed, problem.startswith("judged/rules.json is a link that leads out")) == (0, True)
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(hw4_here, foreign):

@@ -5,12 +5,12 @@ import resource
 from dataclasses import replace
 
 import pytest
-from helpers import fails, run_hw4
+from helpers import fails, run_hw4, start_hw4
 from slow import slow
 
 from hw4cli.problem import suite
-from hw4cli.scoring import journal
-from hw4cli.scoring.record import Attempt
+from hw4cli.scoring import journal, storedrules
+from hw4cli.scoring.record import Attempt, Rules
 
 SETTINGS = {"tolerance": 5e-3, "penalty": 60.0, "rank_by": "time"}
 
@@ -83,7 +83,7 @@ def test_other_limits_tolerance_and_penalty_change_the_results(single):
         "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None,
     }  # fmt: skip
     assert verdicts(rescored(single, "--limit", "t01=0.4"))["t01"] == "TLE"
-    assert verdicts(rescored(single, "--tolerance", "1e-6"))["t01"] == "NA"
+    assert verdicts(rescored(single, "--limit", "t01=2", "--tolerance", "1e-6"))["t01"] == "NA"
 
 
 def test_rescore_keeps_the_rules_of_the_judging_unless_options_change_them(tmp_path):
@@ -92,6 +92,101 @@ def test_rescore_keeps_the_rules_of_the_judging_unless_options_change_them(tmp_p
     assert verdicts(document)["t04"] == "AC"
     assert (document["standings"][0]["penalty"], document["rules"]["rank_by"]) == (10, "passed")
     assert rescored(folder, "--rank-by", "time")["rules"]["rank_by"] == "time"
+
+
+LONGER = ("--limit", "t02=3")
+
+
+def scored(folder, *args):
+    """The document of the board, which stores nothing."""
+    result = run_hw4("scoreboard", folder, "--json", *args)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_the_rules_of_a_rescoring_are_those_of_the_board_and_of_the_next_rescoring(tmp_path):
+    folder = tmp_path / "class"
+    write(folder / "ann", "ann")
+    write(folder / "bob", "bob", {**RUNS, "t02": attempt("t02", wall=2.8)})
+    assert [one["passed"] for one in scored(folder)["standings"]] == [1, 1]
+    assert rescored(folder, *LONGER) == scored(folder)
+    assert [one["passed"] for one in scored(folder)["standings"]] == [2, 2]
+    document = rescored(folder, "--penalty", "30")
+    assert (document["rules"]["limits"], document["rules"]["penalty"]) == ({"t02": 3}, 30)
+    assert document == rescored(folder) == scored(folder) == json.loads((folder / "results.json").read_text())
+    assert "2 of 4 cases AC" in (folder / "ann" / "handout.md").read_text()
+    assert rescored(folder, "--limit", "t01=0.4")["rules"]["limits"] == {"t01": 0.4, "t02": 3}
+
+
+def test_a_board_by_other_rules_stores_nothing(single):
+    rescored(single, *LONGER)
+    stored = (single / storedrules.NAME).read_bytes()
+    document = scored(single, "--penalty", "7", "--limit", "t01=0.4")
+    assert (document["rules"]["penalty"], document["rules"]["limits"]) == (7, {"t01": 0.4, "t02": 3})
+    assert (single / storedrules.NAME).read_bytes() == stored
+    assert scored(single)["rules"]["limits"] == {"t02": 3}
+    fails(run_hw4("scoreboard", single, "-o", single / storedrules.NAME), 2, "is the input file itself")
+
+
+def test_rules_of_results_that_are_written_elsewhere_are_not_stored(single, tmp_path):
+    rescored(single, *LONGER, "--output", tmp_path / "else")
+    assert scored(single)["rules"]["limits"] == {}
+    rescored(single, *LONGER, "--output", single)
+    assert scored(single)["rules"]["limits"] == {"t02": 3}
+
+
+def test_a_class_that_was_judged_by_several_rules_is_ranked_by_one_set(tmp_path):
+    """Without stored ones, as in folders of older versions, by those of the first journal."""
+    folder = tmp_path / "class"
+    write(folder / "ann", "ann", settings={**SETTINGS, "penalty": 5.0})
+    write(folder / "bob", "bob", settings={**SETTINGS, "penalty": 9.0, "tolerance": 0.1})
+    document = scored(folder)
+    assert (document["rules"]["penalty"], [one["penalty"] for one in document["standings"]]) == (5, [15, 15])
+    storedrules.write(folder, Rules(penalty=2.0, tolerance=0.1))
+    assert [one["penalty"] for one in scored(folder)["standings"]] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: "[]",
+        lambda text: text[:40],
+        lambda text: text.replace("60.0", '"much"'),
+        lambda text: text.replace("60.0", "-1"),
+        lambda text: text.replace("3.0", "0"),
+        lambda text: text.replace('"time"', '"luck"'),
+        lambda text: text.replace('"time"', '["time"]'),
+        lambda text: text.replace("null", '"tomorrow"'),
+        lambda text: text.replace("hw4-rules", "hw4-results"),
+    ],
+)
+def test_damaged_rules_are_reported_in_a_sentence_and_nothing_is_written(single, change):
+    rescored(single, *LONGER)
+    path, before = single / storedrules.NAME, (single / "results.json").read_bytes()
+    changed = change(path.read_text())
+    assert changed != path.read_text()
+    path.write_text(changed)
+    for command in (("scoreboard", single), ("judge", "--rescore", single, "--penalty", "1")):
+        fails(run_hw4(*command), 2, f"{path} is damaged: restore it, or remove it")
+    assert (path.read_text(), (single / "results.json").read_bytes()) == (changed, before)
+
+
+def test_rules_of_a_newer_version_are_not_guessed(single):
+    rescored(single, *LONGER)
+    path = single / storedrules.NAME
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    fails(run_hw4("scoreboard", single), 2, "schema 2, but this hw4 reads schema 1")
+
+
+def test_rescorings_at_once_lose_no_rule(single):
+    wanted = [("--limit", f"{case}=3") for case in RUNS] + [("--penalty", "7"), ("--rank-by", "passed")]
+    started = [start_hw4("judge", "--rescore", single, *options) for options in wanted]
+    assert [process.communicate() and process.returncode for process in started] == [0] * len(wanted)
+    assert scored(single)["rules"] == {
+        "tolerance": 5e-3, "penalty": 7, "limits": dict.fromkeys(RUNS, 3), "rank_by": "passed", "due": None,
+    }  # fmt: skip
+    assert scored(single) == json.loads((single / "results.json").read_text())
 
 
 def test_rescore_lists_changed_verdicts_and_unknown_ones(single):

@@ -1,5 +1,6 @@
 """The scoreboard of a folder of journals, in the terminal and as a page."""
 
+import csv
 import json
 import re
 import resource
@@ -235,7 +236,7 @@ def test_the_rules_are_options(tmp_path):
     run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "-o", page)
     rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
     assert (rows[ARABIC][7:10], rows[ATTACK][7:11]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
-    assert "Limits other than when it ran: t01 0.45 s, t02 8 s." in page.read_text()
+    assert "Limits set by rule: t01 0.45 s, t02 8 s." in page.read_text()
     assert "within 0.2 of the answer" in page.read_text()
     assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout
     fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is not a folder")
@@ -256,3 +257,35 @@ def test_a_program_that_does_not_build_has_no_points_however_few_cases_were_judg
         "score at most 60 of 60: 1 of the suite's 30 cases judged",
         "score 0 of 60",
     )
+
+
+def test_a_score_is_a_number_only_where_something_was_judged_and_at_most_one_where_a_part_was(tmp_path):
+    """In each table: 0 of 4 cases is 0 for a failed build, nothing if no case was judged, else an upper bound."""
+    cases = ["t01", "t02", "t03", "t04"]
+    wrong = [replace(RIGHT, case=case, problem="no output") for case in cases]
+    folder = tmp_path / "class"
+    write(folder / "bad", *wrong, user="bad", cases=cases)
+    write(folder / "broken", user="broken", note="make hw4 failed", cases=cases)
+    write(folder / "none", user="none", cases=cases)
+    result = run_hw4("judge", "--rescore", folder)
+    assert result.returncode == 0, result.stderr
+    shown = {"bad": "at most 48", "broken": "0", "none": ""}
+    rows = csv.DictReader((folder / "results.csv").open())
+    assert {row["user"]: row["score"] for row in rows} == shown
+    text = (folder / "results.md").read_text()
+    cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("|")]
+    assert {row[2]: row[4] for row in cells if row[2] in shown} == {**shown, "none": "-"}
+    board = run_hw4("scoreboard", folder, "-o", tmp_path / "board.html").stdout
+    assert re.findall(r"^(bad|broken|none) +[12-] +0 +0.00 +240 +(at most 48|0|-) [N-]{4}$", board, re.MULTILINE) == [
+        ("bad", "at most 48"), ("broken", "0"), ("none", "-"),
+    ]  # fmt: skip
+    on_page = {row[0][0]: row[6][0] for row in Reader(tmp_path / "board.html").rows}
+    assert {user: on_page[user] for user in shown} == {**shown, "none": "–"}
+    assert 'data-v="48" title="score at most 48 of 60' in (tmp_path / "board.html").read_text()
+    words = {"bad": "score at most 48 of 60", "broken": "score 0 of 60", "none": "no rank yet, score not known"}
+    for user, sentence in words.items():
+        assert sentence in (folder / user / "handout.md").read_text()
+    found = json.loads((folder / "results.json").read_text())["standings"]
+    assert {one["user"]: (one["score"], one["upper_bound"]) for one in found} == {
+        "bad": (48, True), "broken": (0, False), "none": (None, False),
+    }  # fmt: skip
