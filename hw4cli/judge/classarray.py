@@ -49,7 +49,7 @@ class ClassArray(Classroom):
         self._prepare()
         ready = self._prepared_members()
         left = [member for member in left if member in ready and not member.loose]
-        all_ready = len(left) == len(self.members)
+        all_ready = len(ready) == len(self.members) and not any(member.loose for member in ready)
         for member in ready:
             if member.loose:
                 self._guarded(member, self._judge)
