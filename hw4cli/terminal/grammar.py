@@ -1,4 +1,4 @@
-"""The plain arguments of a command: kernels, cases, shapes and workloads, in any order, told apart by their form.
+"""The plain arguments of a command: kernels, cases, shapes and workloads, in any order, distinguished by their form.
 
 docs/commands.md has the grammar. Completion must be quick: nothing heavy is imported for it.
 """

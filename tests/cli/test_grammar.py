@@ -13,7 +13,7 @@ from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, Wor
 from hw4cli.terminal.launches import ARRAY_KERNELS
 
 COMMANDS = commands()
-# What is a plain argument, told apart by its form, is no option; and there is one name for each thing.
+# What is a plain argument, distinguished by its form, is no option; and there is one name for each thing.
 NEVER = {
     *("--case", "--cases", "--shape", "--workload", "--kernels", "--file", "--input", "--record", "--records"),
     *("--html", "--pdf", "--csv", "--format", "--log", "--out", "--arch", "--roofs", "--runs"),
