@@ -203,9 +203,11 @@ def test_it_compiles_without_a_warning_and_hardly_a_spill(cc, tmp_path, generate
     assert result.returncode == 0, log
     assert "warning" not in log, log
     spills = [int(stores) for stores in re.findall(r" (\d+) bytes spill stores, \d+ bytes spill loads", log)]
-    codes = {entry.code for entry in configurations(cc)}
     copies = len(SYMBOLS)  # of rows that get zero columns
-    assert len(spills) == copies + sum(2 if kernel == "flash" else 3 for kernel, *_ in codes)
+    codes = {entry.code: entry for entry in configurations(cc)}
+    # A block that converts its keys itself needs no other launch; flash converts nothing.
+    launches = (1 if one.plan.macros.get("INBLOCK") else 2 if code[0] == "flash" else 3 for code, one in codes.items())
+    assert len(spills) == copies + sum(launches)
     # On sm_90 nvcc needs a few registers more than NVRTC for split's 128x64, which already takes all 255.
     assert max(spills) <= (16 if cc == 90 else 0), log
 
