@@ -8,7 +8,6 @@ them read and half written (`copy`), each after the L2 cache was overwritten.
 """
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.scripts import end_with, new_file  # noqa: E402
+from benchmarks.scripts import end_with, new_file, write_record  # noqa: E402
 from hw4cli.arraylab.named import NamedWorkload, workload  # noqa: E402
 
 GROUPED = "H=32 KVH=8 N=1 d=128 dtype=bf16"
@@ -80,7 +79,6 @@ def main() -> None:
     from hw4cli.arraylab.session import ArraySession
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.sampling import Sampling
-    from hw4cli.system.files import write_text
 
     session = ArraySession(peers=("cudnn", "fa2"), sampling=Sampling(30))
     cases = [workload(text) for text in WORKLOADS]
@@ -91,7 +89,7 @@ def main() -> None:
             print(f"{case.name}: {row.kernel} {told}", flush=True)
     found = memory(GpuTimer(session.gpu), [key_bytes(case) for case in cases])
     record = {**session.record(), "memory": dict(zip([case.name for case in cases], found, strict=True))}
-    write_text(options.output, json.dumps(record, indent=1) + "\n")
+    write_record(options.output, record)
 
 
 if __name__ == "__main__":

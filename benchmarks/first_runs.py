@@ -28,13 +28,12 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.scripts import BEGAN, end_with, new_file, say  # noqa: E402
+from benchmarks.scripts import BEGAN, end_with, new_file, say, write_record  # noqa: E402
 from hw4cli.lab.endtoend import machine  # noqa: E402
 from hw4cli.lab.record import provenance  # noqa: E402
 from hw4cli.lab.tables import SCHEMA  # noqa: E402
 from hw4cli.problem import suite  # noqa: E402
 from hw4cli.problem.verdict import TOLERANCE  # noqa: E402
-from hw4cli.system.files import write_text  # noqa: E402
 
 HW4 = [sys.executable, "-P", "-m", "hw4cli"]
 SMALL = [f"t{number:02}" for number in range(1, 11)]
@@ -238,7 +237,7 @@ def main() -> int:
             except (OSError, RuntimeError, subprocess.SubprocessError, ValueError) as error:
                 record.setdefault("left_out", []).append(str(error))
                 say(f"left out: {error}")
-            write_text(given.output, json.dumps(record, indent=1) + "\n")
+            write_record(given.output, record)
 
     def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         worst = max(rows, key=lambda row: row["s"])

@@ -7,7 +7,6 @@ numbers, and of such as cost digits. `make results` makes the table.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,11 +21,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import hw4cli.torch
-from benchmarks.scripts import end_with, new_file
+from benchmarks.scripts import end_with, new_file, write_record
 from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
-from hw4cli.system.files import write_text
 
 # What becomes of normally distributed q, k, v and dO.
 INPUTS: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any, Any, Any]]] = {
@@ -109,7 +107,7 @@ def main() -> None:
         "shape": [BATCH, HEADS, given.rows, D],
         "rows": rows,
     }
-    write_text(given.output, json.dumps(record, indent=1) + "\n")
+    write_record(given.output, record)
 
 
 def _cudnn(version: int) -> str:

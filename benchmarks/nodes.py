@@ -7,7 +7,6 @@ machine's memory, and whatever else runs there. Of each, the least of some runs 
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from cluster import Cluster, processes_naming  # noqa: E402
 from helpers import run_hw4  # noqa: E402
 
 from benchmarks.randomfiles import File, Sizes, digest  # noqa: E402
-from benchmarks.scripts import end_with, new_file  # noqa: E402
+from benchmarks.scripts import end_with, new_file, write_record  # noqa: E402
 from hw4cli.errors import MachineError  # noqa: E402
 from hw4cli.lab.endtoend import machine  # noqa: E402
 from hw4cli.lab.record import provenance  # noqa: E402
@@ -75,7 +74,7 @@ def main() -> None:
         load = os.getloadavg()[0]
         rows = measured(Path(name), cluster, options.runs)
     here = {**provenance(), "machine": machine(), "load": load}
-    options.output.write_text(json.dumps({"schema": SCHEMA, "kind": "nodes", **here, "rows": rows}, indent=1) + "\n")
+    write_record(options.output, {"schema": SCHEMA, "kind": "nodes", **here, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.scripts import end_with, new_file, say  # noqa: E402
+from benchmarks.scripts import end_with, new_file, say, write_record  # noqa: E402
 from hw4cli.errors import MachineError  # noqa: E402
 
 LONG = ("lm8k", "lm8k-causal", "lm16k", "heads64", "t29-half")
@@ -34,8 +34,6 @@ def main() -> None:
     parser.add_argument("what", choices=COMMANDS)
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
-    from hw4cli.system.files import write_text
-
     found = []
     command, *others = COMMANDS[options.what]
     for name, kernel in WORKLOADS[options.what].items():
@@ -45,7 +43,7 @@ def main() -> None:
             raise MachineError(done.stderr.strip().removeprefix("hw4: "))
         found.append({**json.loads(done.stdout), "workload": name})
         say(f"{command} {kernel} {name}")
-    write_text(options.output, json.dumps(found, indent=1) + "\n")
+    write_record(options.output, found)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.randomfiles import File, Sizes, digest, worst_error  # noqa: E402
-from benchmarks.scripts import end_with, new_file, say  # noqa: E402
+from benchmarks.scripts import end_with, new_file, say, write_record  # noqa: E402
 from hw4cli.device.gpu import Gpu  # noqa: E402
 from hw4cli.doctor.measure import measured as measured_rates  # noqa: E402
 from hw4cli.doctor.measure import rate_of  # noqa: E402
@@ -127,9 +127,7 @@ class Journal:
 
     def save(self) -> None:
         """Write the record: the whole of it, or nothing."""
-        new = self._path.with_name(f".{self._path.name}.new")
-        new.write_text(json.dumps(self.record, indent=1) + "\n", encoding="utf-8")
-        new.replace(self._path)
+        write_record(self._path, self.record)
 
 
 def run(source: Path, target: Path, *options: str) -> tuple[float, float, str, list[float]]:

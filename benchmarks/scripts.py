@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from hw4cli.errors import Hw4Error
 from hw4cli.system.files import write_text
+from hw4cli.text.records import record_text
 
 BEGAN = time.monotonic()
 
@@ -28,6 +29,11 @@ def new_file(text: str) -> Path:
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
     return path
+
+
+def write_record(path: Path, record: object) -> None:
+    """Write a record as JSON, whole or not at all. Raises as hw4cli.system.files.write_text does."""
+    write_text(path, record_text(record))
 
 
 def write_lines(path: Path, lines: Iterable[Iterable[object]]) -> None:

@@ -5,6 +5,7 @@ import json
 from helpers import ROOT
 
 from hw4cli.show.records import load
+from hw4cli.text.records import record_text
 
 COMMITTED = [path for pattern in ("*.json", "timelines/*.json") for path in sorted((ROOT / "benchmarks").glob(pattern))]
 # Records as they once were, without single samples: tests know their figures. Those in benchmarks/ are made anew.
@@ -16,6 +17,13 @@ METHOD = {"timer": "CUDA events", "cache": "warm"}
 
 def kept(name):
     return load(KEPT / f"{name}.json")
+
+
+def as_written(text):
+    """What a command wrote as a record, which must have a row on a line."""
+    record = json.loads(text)
+    assert text == record_text(record)
+    return record
 
 
 def row(kernel="flash", shape=(4, 256, 64), median=1.0, **changes):

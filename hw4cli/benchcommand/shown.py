@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.lab.tables import BUILDS
+from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, printable, wrapped
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def publish(result: dict[str, Any], as_json: bool, outputs: Sequence[Path]) -> N
     from hw4cli.terminal.options import write_outputs
     from hw4cli.text import tables
 
-    document = json.dumps(result, indent=1) + "\n"
+    document = record_text(result)
     click.echo(document if as_json else shown(result, columns(sys.stdout)), nl=False)
     texts = {
         ".json": lambda: document,

@@ -27,6 +27,7 @@ from hw4cli.terminal.options import (
 )
 from hw4cli.terminal.params import OneOf, Whole, complete_command
 from hw4cli.terminal.sections import Sections
+from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def profile(
             print_message(closed)
             _print_static(wanted[0].jobs, gpu, as_json)
             return ClosedCountersError.exit_code
-    document = json.dumps(records[0] if len(records) == 1 else records, indent=1) + "\n"
+    document = record_text(records[0] if len(records) == 1 else records)
     if as_json:
         click.echo(document, nl=False)
     texts = {".json": lambda: document, ".csv": lambda: own_tables[0], ".nvprof": lambda: "".join(forms)}
@@ -208,7 +209,7 @@ def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, o
     end_if_stuck()
     gpu = Gpu()
     rows = [measure(gpu, kernel, shape, block) for kernel in what.kernels for shape in shapes]
-    document = json.dumps(record(GpuTimer(gpu), rows)) + "\n"
+    document = record_text(record(GpuTimer(gpu), rows))
     if as_json:
         click.echo(document, nl=False)
     write_outputs(outputs, {".json": lambda: document})

@@ -1,6 +1,5 @@
 """`hw4 tune`: the fastest kernel and tile for a workload on this GPU."""
 
-import json
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, wha
 from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
 from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.terminal.params import OneOf
+from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _document(results: Sequence[Result], machine: dict[str, Any]) -> str:
     timed = {**provenance(), "machine": machine}
     workloads = [{**facts, "rows": [row.record() for row in rows]} for *_, facts, rows in results]
     document = {"schema": 1, "kind": "tune", **(timed if machine else {}), "workloads": workloads}
-    return json.dumps(document, indent=1) + "\n"
+    return record_text(document)
 
 
 def _publish(results: Sequence[Result], machine: dict[str, Any], as_json: bool, outputs: Sequence[Path]) -> int:

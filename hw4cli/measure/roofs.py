@@ -1,6 +1,5 @@
 """The rates that a GPU reaches: measured ones, kept for each GPU, before those of its data sheet."""
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from hw4cli.errors import InputError
 from hw4cli.measure.gpus import TENSOR, UNITS, GpuModel, model_named
 from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
+from hw4cli.text.records import record_text
 
 SCHEMA = 1
 LEAST, MOST = 1e-9, 1e12  # that can be a rate, in any unit
@@ -39,7 +39,7 @@ def keep(record: Mapping[str, Any]) -> Path:
     """Write a record to its GPU's file, and return that. Raises OSError and MachineError if it cannot be written."""
     path = path_of(record["machine"]["gpu"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(record, indent=1) + "\n")
+    write_text(path, record_text(record))
     return path
 
 

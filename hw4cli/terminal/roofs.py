@@ -1,6 +1,5 @@
 """What a GPU reaches at best, by kernels that do one thing: measured, or as it is known."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from hw4cli.errors import Hw4Error, os_error
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.terminal.options import write_outputs
+from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, print_message, wrapped
 
 
@@ -38,11 +38,11 @@ def _publish(
     record: dict[str, Any], rates: dict[str, float], source: str, as_json: bool, outputs: Sequence[Path]
 ) -> int:
     if as_json:
-        click.echo(json.dumps({**record, "source": source}, indent=1))
+        click.echo(record_text({**record, "source": source}), nl=False)
     else:
         _show(record, rates, source)
     texts = {
-        ".json": lambda: json.dumps(record, indent=1) + "\n",
+        ".json": lambda: record_text(record),
         ".csv": lambda: _csv(record, rates),
         ".md": lambda: _markdown(record, rates, source),
     }

@@ -12,6 +12,7 @@ import pytest
 from fakegpu import FakeTimer
 from halves import definition
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
+from records import as_written
 
 from benchmarks import results
 from hw4cli.arraylab.inputs import from_words, to_words
@@ -265,7 +266,7 @@ def test_the_command_prints_a_record_and_a_peer_that_fails_is_no_failure(tmp_pat
     command = [sys.executable, "-c", FAKE, *args, "-o", out]
     result = subprocess.run(command, capture_output=True, text=True, env=hw4_env(COLUMNS="100"))
     assert result.returncode == 0, result.stderr
-    rows = json.loads(out.read_text())["rows"]
+    rows = as_written(out.read_text())["rows"]
     assert [(row["kernel"], row["status"]) for row in rows] == [
         *(("half", "ok"), ("cuDNN", "failed"), ("flash", "ok"), ("cuDNN", "failed"))
     ]

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from helpers import HANGS, fails, folder_is_clean, make_cases
+from records import as_written
 from slow import slow
 
 from hw4cli.benchcommand.shown import hyperfine
@@ -23,7 +24,7 @@ from hw4cli.lab.endtoend import (
     sums,
     with_distinct_names,
 )
-from hw4cli.lab.tables import PROGRAM_COLUMNS, program_cells, read_record
+from hw4cli.lab.tables import PROGRAM_COLUMNS, program_cells
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD
@@ -217,7 +218,7 @@ def test_the_command_measures_hw4_last_and_writes_a_record(hw4, real, tmp_path, 
         ("hw4", "t01", "ok"),
     ]
     assert float(rows[0]["ratio"]) == 1
-    assert read_record(tmp_path / "record.json")["kind"] == "end-to-end"
+    assert as_written((tmp_path / "record.json").read_text())["kind"] == "end-to-end"
     folder_is_clean(real, RECORD, "t01", "t01.out")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import fakegpu
 import pytest
 from helpers import ROOT, csv_rows, hw4_env
+from records import as_written
 from slow import slow
 
 import hw4cli.lab.tune
@@ -162,7 +163,7 @@ def test_the_command_keeps_what_it_finds_for_runs_to_go_by(tmp_path):
     (entry,) = json.loads(kept.read_text())["workloads"].values()
     assert entry["kernels"] == ["split", "exact", "flash"]
     assert entry["tiles"] == {"flash": {"BR": 128, "BC": 64}}
-    record = json.loads((tmp_path / "a.json").read_text())
+    record = as_written((tmp_path / "a.json").read_text())
     (workload,) = record["workloads"]
     assert workload["shape"] == [1, 16, 8]
     assert record["machine"]["gpu"] == "no GPU"

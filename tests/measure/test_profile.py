@@ -6,6 +6,7 @@ import re
 
 import pytest
 from helpers import ROOT, fits, on_a_terminal
+from records import as_written
 
 from hw4cli.report.profile import read_profile
 
@@ -120,7 +121,7 @@ def test_the_form_of_nvprof_has_its_columns_and_units(recorded, tmp_path):
 
 def test_the_steps_are_25_metrics_and_the_memory_has_13_rows(recorded):
     for name, count in (("steps", 25), ("memory", 13)):
-        (launch, *_) = json.loads(recorded("flash", "t28", "--set", name, "--json").stdout)["launches"]
+        (launch, *_) = as_written(recorded("flash", "t28", "--set", name, "--json").stdout)["launches"]
         assert launch["kernel"] == "flash"
         asked = [row["name"] for row in launch["metrics"] if row["value"] is not None and row["asked"]]
         assert len(asked) == count, asked

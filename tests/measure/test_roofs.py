@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from helpers import ROOT, csv_rows
+from records import as_written
 from slow import quick_of_each, slow
 
 from hw4cli.compute.plan import DEVICES
@@ -152,7 +153,7 @@ def test_what_is_known_of_a_gpu_is_shown_without_one(hw4, tmp_path):
     assert hw4("explain", "roofs", "--gpu", "T4", "-o", tmp_path / "a.csv").returncode == 0
     rows = csv_rows(tmp_path / "a.csv")
     assert {row["roof"]: (row["rate"], row["unit"]) for row in rows}["DRAM"] == ("320", "GB/s")
-    assert json.loads(hw4("explain", "roofs", "--gpu", "7.5", "--json").stdout)["rates"]["tensor cores"] == 65
+    assert as_written(hw4("explain", "roofs", "--gpu", "7.5", "--json").stdout)["rates"]["tensor cores"] == 65
 
 
 @pytest.mark.parametrize("capability", [None, 7.5, "x.y", "", "9" * 9])
