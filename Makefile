@@ -65,14 +65,14 @@ cases: $(python_for_run)  ## make all thirty cases and their answers (8.7 GB)
 	$(hw4) gen t01-t30
 
 # The kernels' plans come from the package's own data, which any python3 of its versions can read: no package is needed.
-hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4: split8, split and flash in a plain native program
-	$(PYTHON3) -m hw4cli.compute.native build/native
+hw4: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/host/*.* hw4cli/plans/*.py)  ## build ./hw4: split8, split and flash in a plain native program
+	$(PYTHON3) -m hw4cli.plans.native build/native
 	$(NVCC) -O3 -std=c++17 -arch=$(NVCC_ARCH) -Ibuild/native -o $@ $<
 
 # hipcc would take nvcc where that is installed.
 hw4-amd: export HIP_PLATFORM = amd
-hw4-amd: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/hip/* kernels/host/*.* hw4cli/compute/*.py)  ## build ./hw4-amd, flash as a plain native program for AMD's GPUs
-	$(PYTHON3) -m hw4cli.compute.native build/amd hip
+hw4-amd: kernels/host/hw4.cu $(wildcard kernels/*.cu kernels/*.cuh kernels/hip/* kernels/host/*.* hw4cli/plans/*.py)  ## build ./hw4-amd, flash as a plain native program for AMD's GPUs
+	$(PYTHON3) -m hw4cli.plans.native build/amd hip
 	$(HIPCC) -O3 -std=c++17 $(HIP_ARCH:%=--offload-arch=%) -fgpu-flush-denormals-to-zero -Ibuild/amd -o $@ -x hip $<
 
 seq: seq-attention seq-flashattention  ## build ./seq-attention and ./seq-flashattention, on one core of the CPU: the baselines

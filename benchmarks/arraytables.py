@@ -4,11 +4,11 @@ with and without a mask, what limits kernels, schedules."""
 import re
 from typing import Any
 
-from hw4cli.arraylab.named import described
-from hw4cli.arraylab.tables import workload_of
+from hw4cli.lab.arrays.named import described
+from hw4cli.lab.arrays.tables import workload_of
 from hw4cli.lab.tune import TunedRow
-from hw4cli.leaderboard.published import PUBLISHED, Published
-from hw4cli.leaderboard.workload import Workload
+from hw4cli.show.leaderboard.published import PUBLISHED, Published
+from hw4cli.show.leaderboard.workload import Workload
 from hw4cli.text.tables import markdown
 
 NUMBERS = {"normal": "normal", "uniform": "uniform in [-3, 3)"}

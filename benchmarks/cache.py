@@ -87,9 +87,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.target:
         return target()
-    from hw4cli.measure.counters import read_launches
-    from hw4cli.measure.metrics import DRAM_READ, DRAM_WRITTEN, NCU, value_of
-    from hw4cli.measure.profilers import Profiler, find_tool, profile_text
+    from hw4cli.lab.measure.counters import read_launches
+    from hw4cli.lab.measure.metrics import DRAM_READ, DRAM_WRITTEN, NCU, value_of
+    from hw4cli.lab.measure.profilers import Profiler, find_tool, profile_text
 
     metrics = DRAM_READ, DRAM_WRITTEN
     counters = [name for metric in metrics for name in metric.ncu]

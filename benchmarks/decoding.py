@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.scripts import end_with, new_file, write_record  # noqa: E402
-from hw4cli.arraylab.named import NamedWorkload, workload  # noqa: E402
+from hw4cli.lab.arrays.named import NamedWorkload, workload  # noqa: E402
 
 GROUPED = "H=32 KVH=8 N=1 d=128 dtype=bf16"
 WORKLOADS = (
@@ -76,8 +76,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
-    from hw4cli.arraylab.session import ArraySession
     from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.arrays.session import ArraySession
     from hw4cli.lab.sampling import Sampling
 
     session = ArraySession(peers=("cudnn", "fa2"), sampling=Sampling(30))

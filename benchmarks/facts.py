@@ -1,5 +1,5 @@
-"""What the records in this folder show, as far as the program goes by it: the texts of hw4cli/compute/measured.py and
-hw4cli/tuning/measured.py.
+"""What the records in this folder show, as far as the program goes by it: the texts of hw4cli/plans/measured.py and
+hw4cli/device/tuning/measured.py.
 
 `make results` writes it. An installed package has no records, and a run has no time to read them.
 """
@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hw4cli.compute.bounds import PROVEN
-from hw4cli.compute.dispatch import LONG_ROWS, ranking
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import FALLBACK, VARIANTS
+from hw4cli.device.tuning.store import Finding, workload
 from hw4cli.lab.tune import TunedRow, finding
+from hw4cli.plans.bounds import PROVEN
+from hw4cli.plans.dispatch import LONG_ROWS, ranking
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.shape import Shape
-from hw4cli.tuning.store import Finding, workload
 
 # What is faster for long rows alone has an order of its own, and one long case must not decide for all.
 APART = {FALLBACK, *(name for name, _ in LONG_ROWS.values())}
@@ -88,7 +88,7 @@ def rounded_up(x: float) -> float:
 
 
 def source(records: list[dict[str, Any]]) -> str:
-    """The text of hw4cli/compute/measured.py."""
+    """The text of hw4cli/plans/measured.py."""
     error_lines, rank_lines = "", ""
     for name, sizes in errors(records).items():
         shown = ", ".join(f"{d}: {rounded_up(error)!r}" for d, error in sizes.items())
@@ -109,7 +109,7 @@ def source(records: list[dict[str, Any]]) -> str:
 
 
 def tuned_source(records: Records, spread: float) -> str:
-    """The text of hw4cli/tuning/measured.py, from records of `hw4 tune`. A tile counts if it is faster than its
+    """The text of hw4cli/device/tuning/measured.py, from records of `hw4 tune`. A tile counts if it is faster than its
     kernel's own by more than medians differ from run to run. Of a workload, the first record counts that has more than
     one kernel."""
     found: dict[str, dict[str, str]] = defaultdict(dict)

@@ -4,15 +4,15 @@ errors."""
 from collections.abc import Iterator
 from typing import Any
 
-from hw4cli.arraylab.named import described
-from hw4cli.arraylab.tables import workload_of
-from hw4cli.arraymodel.counts import HALF
-from hw4cli.arraymodel.gradients import ONE_PASS, tile
+from hw4cli.arrays.gradients import choice, hopper
+from hw4cli.arrays.gradients.cut import KEYS
 from hw4cli.arrays.workload import Workload
-from hw4cli.compute.formulas import FLOAT
-from hw4cli.compute.plan import DEVICES
-from hw4cli.gradients import choice, hopper
-from hw4cli.gradients.cut import KEYS
+from hw4cli.lab.arraymodel.counts import HALF
+from hw4cli.lab.arraymodel.gradients import ONE_PASS, tile
+from hw4cli.lab.arrays.named import described
+from hw4cli.lab.arrays.tables import workload_of
+from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.plan import DEVICES
 from hw4cli.text.tables import markdown
 
 GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")

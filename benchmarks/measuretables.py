@@ -4,11 +4,11 @@ import re
 from typing import Any
 
 from benchmarks.facts import taken_first
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.lab.measure.explanation import explain_plan, nearest
+from hw4cli.lab.measure.gpus import model_for
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.lab.tune import AUTOMATIC, TunedRow, finding
-from hw4cli.measure.explanation import explain_plan, nearest
-from hw4cli.measure.gpus import model_for
-from hw4cli.measure.model import launch_models
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.text.tables import markdown
 from hw4cli.text.words import counted

@@ -1,5 +1,5 @@
 """Make what shows the records here: `make results`. Tables in README.md and docs/, pictures in docs/pictures/, and
-hw4cli/compute/measured.py and hw4cli/tuning/measured.py.
+hw4cli/plans/measured.py and hw4cli/device/tuning/measured.py.
 
 A table stands between `<!-- results: RECORD.json VIEW -->` and `<!-- end -->`. VIEW is `list` (a line for each kernel
 and case), `versus` (a line for each case: the first kernel, and the others beside it), `brief` (of some cases: what
@@ -43,10 +43,10 @@ from benchmarks.measuretables import (
 )
 from benchmarks.rungs import ladder
 from benchmarks.scalingtables import in_shards, over_nodes, predictions, scaling, scaling_caption
-from hw4cli.compute.dispatch import ranking
-from hw4cli.compute.measured import RUN_SPREAD
-from hw4cli.compute.plan import DEVICES
 from hw4cli.lab.tables import COLUMNS, cells, read_record
+from hw4cli.plans.dispatch import ranking
+from hw4cli.plans.measured import RUN_SPREAD
+from hw4cli.plans.plan import DEVICES
 from hw4cli.show.scaling import Scaling, load_scaling
 from hw4cli.text.tables import markdown
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.scripts import say
-from hw4cli.shards.order import from_zigzag, zigzag_shards
+from hw4cli.arrays.shards.order import from_zigzag, zigzag_shards
 
 SIZES = (1, 16, 1 << 18, 128)  # batch, heads, rows, d
 ONCE = 1.5  # seconds: what takes longer is computed once

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from hw4cli.nodes.model import predicted
 from hw4cli.problem.shape import Shape
 from hw4cli.show.scaling import SEQUENCE, STRONG, WEAK, Scaling, load_scaling
+from hw4cli.stream.nodes.model import predicted
 from hw4cli.text.tables import markdown
 from hw4cli.text.words import counted
 

@@ -49,8 +49,8 @@ Job = tuple[list[str], Any, Callable[[], object]]  # the first columns, the plan
 
 def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
     """Kernels of files' cases."""
-    from hw4cli.compute.variants import VARIANTS
     from hw4cli.lab.bench import upload_case
+    from hw4cli.plans.variants import VARIANTS
     from hw4cli.problem.shape import Shape
 
     for text in SHAPES:
@@ -69,7 +69,7 @@ def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
 
 def of_rungs(gpu: Any) -> Iterator[Job]:
     """All other kernels of files, compiled side by side."""
-    from hw4cli.compute.variants import VARIANTS
+    from hw4cli.plans.variants import VARIANTS
 
     names = [name for name in VARIANTS if name not in ("flash", "split", "paper")]
     yield from of_plain(gpu, [(name, text) for name in names for text in OTHER_SHAPES.get(name, RUNG_SHAPES)])
@@ -77,8 +77,8 @@ def of_rungs(gpu: Any) -> Iterator[Job]:
 
 def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
     """Kernels on shapes, without a mask."""
-    from hw4cli.compute.variants import VARIANTS
     from hw4cli.lab.bench import compile_side_by_side, upload_case
+    from hw4cli.plans.variants import VARIANTS
     from hw4cli.problem.shape import Shape
 
     shapes = {text: Shape(*map(int, text.split(","))) for _, text in chosen}
@@ -92,10 +92,10 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
 
 def of_arrays(gpu: Any, chosen: dict[str, tuple[str, ...]]) -> Iterator[Job]:
     """Kernels of arrays."""
-    from hw4cli.arraylab.inputs import on_device
-    from hw4cli.arraylab.named import workload
-    from hw4cli.arraymodel.launches import plan_of
-    from hw4cli.arraymodel.target import runner
+    from hw4cli.lab.arraymodel.launches import plan_of
+    from hw4cli.lab.arraymodel.target import runner
+    from hw4cli.lab.arrays.inputs import on_device
+    from hw4cli.lab.arrays.named import workload
 
     for text, kernels in chosen.items():
         case = workload(text)
@@ -133,9 +133,9 @@ def target(group: str) -> None:
 
 def measured(group: str) -> Iterator[list[str]]:
     """The lines of a group."""
-    from hw4cli.measure.counters import read_launches
-    from hw4cli.measure.metrics import DURATION, MOVED, NCU, value_of
-    from hw4cli.measure.profilers import Profiler, find_tool, profile_text
+    from hw4cli.lab.measure.counters import read_launches
+    from hw4cli.lab.measure.metrics import DURATION, MOVED, NCU, value_of
+    from hw4cli.lab.measure.profilers import Profiler, find_tool, profile_text
 
     metrics = (*MOVED, DURATION)
     counters = [name for metric in metrics for name in metric.counters(NCU)]

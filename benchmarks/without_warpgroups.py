@@ -7,13 +7,13 @@ import argparse
 from dataclasses import replace
 
 from benchmarks.scripts import end_with, new_file
-from hw4cli.benchcommand.shown import announce, publish
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.benchcommand.shown import announce, publish
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, compile_side_by_side, kernel_implementation, measure
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import Sampling
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
 
 KERNELS = "split", "split8"

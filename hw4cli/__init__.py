@@ -6,14 +6,17 @@ loaded from its module when it is first used.
 
 TYPE_CHECKING = False  # type checkers take it for True; importing typing would delay the answer to Ctrl-C
 if TYPE_CHECKING:
-    from hw4cli.arraylab.inputs import generate as generate
-    from hw4cli.arraylab.session import bench as bench
     from hw4cli.arrays.attention import attention as attention
+    from hw4cli.arrays.gradients.backward import attention_backward as attention_backward
+    from hw4cli.arrays.shards.backward import attention_backward_of_shards as attention_backward_of_shards
+    from hw4cli.arrays.shards.forward import attention_of_each as attention_of_each
+    from hw4cli.arrays.shards.forward import attention_of_shards as attention_of_shards
     from hw4cli.device.gpu import Gpu as Gpu
     from hw4cli.errors import Hw4Error as Hw4Error
     from hw4cli.errors import InputError as InputError
     from hw4cli.errors import MachineError as MachineError
-    from hw4cli.gradients.backward import attention_backward as attention_backward
+    from hw4cli.lab.arrays.inputs import generate as generate
+    from hw4cli.lab.arrays.session import bench as bench
     from hw4cli.problem.arrays import compare as compare
     from hw4cli.problem.arrays import random_input as random_input
     from hw4cli.problem.arrays import read as read
@@ -25,9 +28,6 @@ if TYPE_CHECKING:
     from hw4cli.problem.oracle import exact_attention as exact_attention
     from hw4cli.problem.shape import Shape as Shape
     from hw4cli.problem.verdict import Comparison as Comparison
-    from hw4cli.shards.backward import attention_backward_of_shards as attention_backward_of_shards
-    from hw4cli.shards.forward import attention_of_each as attention_of_each
-    from hw4cli.shards.forward import attention_of_shards as attention_of_shards
     from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
 __version__ = "0.3.0"
@@ -40,14 +40,14 @@ _MODULES = {
     "MachineError": "errors",
     "Shape": "problem.shape",
     "attention": "arrays.attention",
-    "attention_backward": "gradients.backward",
-    "attention_backward_of_shards": "shards.backward",
-    "attention_of_each": "shards.forward",
-    "attention_of_shards": "shards.forward",
-    "bench": "arraylab.session",
+    "attention_backward": "arrays.gradients.backward",
+    "attention_backward_of_shards": "arrays.shards.backward",
+    "attention_of_each": "arrays.shards.forward",
+    "attention_of_shards": "arrays.shards.forward",
+    "bench": "lab.arrays.session",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
-    "generate": "arraylab.inputs",
+    "generate": "lab.arrays.inputs",
     "random_input": "problem.arrays",
     "read": "problem.arrays",
     "read_input": "problem.arrays",

@@ -5,4 +5,4 @@ try:
 except ImportError:
     raise ImportError("hw4cli.torch needs PyTorch, which is not installed here: pip install torch") from None
 
-from hw4cli.autograd.attention import attention as attention
+from hw4cli.arrays.autograd.attention import attention as attention

@@ -10,7 +10,7 @@
 // Limits:   any strides, of elements that lie where their type may lie; of 16 bits, the rows of the side with more columns (of
 //           two with as many, of the one that is read) are whole 4 bytes, one element beside the other.
 
-constexpr int MOST = 5;  // matrices of a launch; hw4cli/compute/columns.py has these numbers, too
+constexpr int MOST = 5;  // matrices of a launch; hw4cli/plans/columns.py has these numbers, too
 constexpr int THREADS_OF_COPY = 256, EACH = 8, PASS = 4096;
 
 struct CopySide {

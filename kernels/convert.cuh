@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_tile(const Loads& r, float factor, unsigne
 }
 
 // CONVERTING: the first `blocks` blocks convert K and V of all but the `first` batches, and attend after so many rounds of the
-// others (converters.cuh); 0: there are none. hw4cli/compute/formulas.py has the same, and why.
+// others (converters.cuh); 0: there are none. hw4cli/plans/formulas.py has the same, and why.
 struct Converters { int blocks, first, rounds; };
 __device__ __forceinline__ Converters converters_of(const Params& p) {
 #if CONVERTING  // with BR, BC and MOST_BLOCKS of the plan

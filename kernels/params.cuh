@@ -1,5 +1,5 @@
 #pragma once
-// What a launch passes: the one argument of every kernel, by value. hw4cli/compute/launch.py lays out the same bytes, and a
+// What a launch passes: the one argument of every kernel, by value. hw4cli/plans/launch.py lays out the same bytes, and a
 // test compares both.
 
 #ifndef CAUSAL  // whether a row sees no key behind the diagonal (mask.cuh)

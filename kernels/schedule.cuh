@@ -54,7 +54,7 @@ __device__ __forceinline__ int blocks_below(const Params& p, int keys)
 
 // Causal: first come the splits that are whole; then the last ones of all blocks of rows, from the longest to the shortest: of
 // each split in turn, the block of rows that sees most of it. `main_blocks` in
-// hw4cli/compute/common.py counts them.
+// hw4cli/plans/common.py counts them.
 __device__ __forceinline__ Task causal_task_of_split(unsigned block, const Params& p)
 {
     const InSection at = in_section(block, gridDim.x / p.batches, p);

@@ -2,7 +2,7 @@
 // Float32 as sums of fp16 pieces (the hi/lo split: x = hi + lo to 22 bits), and a tile of them as tensor cores read it.
 //
 // A tile holds BC keys: K hi, K lo, V hi, and V lo where P V takes two pieces. A row of a piece is WIDTH halves, swizzled by
-// 16-byte chunks so that ldmatrix and wgmma meet no bank twice. The numeric policy comes from hw4cli/compute/tensor.py.
+// 16-byte chunks so that ldmatrix and wgmma meet no bank twice. The numeric policy comes from hw4cli/plans/tensor.py.
 
 #include "mma.cuh"
 #include "platform.cuh"

@@ -18,8 +18,8 @@ from helpers import make_cases, tiny_case
 
 from hw4cli.errors import MachineError
 from hw4cli.judge.runcase import RunSettings, judge_case
-from hw4cli.runner import sandbox
-from hw4cli.scoring.record import decide
+from hw4cli.judge.scoring.record import decide
+from hw4cli.sandbox import sandbox
 from hw4cli.system.account import account
 
 IS_ROOT = os.geteuid() == 0
@@ -189,7 +189,7 @@ def arena(request, monkeypatch):
     base.chmod(0o755)
     try:
         arena = Arena(base, request.param)
-        monkeypatch.setattr("hw4cli.runner.staging.MEMORY", arena.private)
+        monkeypatch.setattr("hw4cli.sandbox.staging.MEMORY", arena.private)
         monkeypatch.setattr("tempfile.tempdir", str(arena.private))
         sandbox.privilege_options.cache_clear()
         yield arena

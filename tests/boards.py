@@ -4,9 +4,9 @@ import json
 import random
 from dataclasses import replace
 
+from hw4cli.judge.scoring import journal
+from hw4cli.judge.scoring.record import Attempt, combine, make_standing, rank
 from hw4cli.problem import suite
-from hw4cli.scoring import journal
-from hw4cli.scoring.record import Attempt, combine, make_standing, rank
 
 RIGHT = Attempt("t01", (320, 128, 32), 2.0, wall=0.5, exit_code=0, max_error=1e-5)
 

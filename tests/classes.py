@@ -2,8 +2,8 @@
 
 from helpers import OPEN, run_hw4
 
-from hw4cli.scoring import standings
-from hw4cli.scoring.record import Rules
+from hw4cli.judge.scoring import standings
+from hw4cli.judge.scoring.record import Rules
 
 
 def correct(folder, log):

@@ -57,7 +57,7 @@ def nothing_is_left(cases, tmp_path, monkeypatch):
     _, folder = cases
     private = tmp_path / "private"
     private.mkdir()
-    monkeypatch.setattr("hw4cli.runner.staging.MEMORY", private)
+    monkeypatch.setattr("hw4cli.sandbox.staging.MEMORY", private)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     yield
     alive = [p.info["cmdline"] for p in psutil.process_iter(["cmdline"]) if names(p, tmp_path)]

@@ -3,8 +3,8 @@
 import numpy as np
 from secondterms import corrections, fp16, two_terms
 
-from hw4cli.compute.bounds import longest_score
-from hw4cli.compute.tensor import V_FACTOR
+from hw4cli.plans.bounds import longest_score
+from hw4cli.plans.tensor import V_FACTOR
 from hw4cli.problem.terms import QK_FACTOR
 
 BIAS, GROWN = np.float32(7), 15

@@ -5,17 +5,17 @@ import threading
 
 import numpy as np
 
-from hw4cli.shards.places import in_threads
-from hw4cli.shards.ring import NcclRing
+from hw4cli.arrays.shards.places import in_threads
+from hw4cli.arrays.shards.ring import NcclRing
 
 
 def on_rings_by_nccl(monkeypatch, size, work, fake=None):
     """What `work` returns for each place of a ring of this size, a thread each."""
     fake = fake or FakeNccl(size)
-    monkeypatch.setattr("hw4cli.shards.ring._nccl", lambda: fake)
-    monkeypatch.setattr("hw4cli.shards.ring.stream_of", lambda *_: FakeStream())
+    monkeypatch.setattr("hw4cli.arrays.shards.ring._nccl", lambda: fake)
+    monkeypatch.setattr("hw4cli.arrays.shards.ring.stream_of", lambda *_: FakeStream())
     cupy = type("cupy", (), {"cuda": type("cuda", (), {"Stream": FakeStream})})
-    monkeypatch.setattr("hw4cli.shards.ring.import_cupy", lambda: cupy)
+    monkeypatch.setattr("hw4cli.arrays.shards.ring.import_cupy", lambda: cupy)
     rings = [NcclRing(rank, size, fake.communicator(rank)) for rank in range(size)]
     return in_threads(work, rings)
 

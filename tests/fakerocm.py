@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from hw4cli.compute.launch import _LAYOUT as LAYOUT
-from hw4cli.compute.launch import ABSMAX_CHUNK, FIELDS
-from hw4cli.compute.plan import AMD_DEVICES, Launch
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import FORWARDS, Library, _words
-from hw4cli.hip.codeobject import kernels_of
+from hw4cli.plans.launch import _LAYOUT as LAYOUT
+from hw4cli.plans.launch import ABSMAX_CHUNK, FIELDS
+from hw4cli.plans.plan import AMD_DEVICES, Launch
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
 

@@ -12,10 +12,10 @@ from fakecupy import new
 
 from hw4cli.arrays import attention as module
 from hw4cli.arrays.float32 import Float32OnGpu
-from hw4cli.compute.plan import DEVICES
 from hw4cli.device import gpu
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.plan import DEVICES
 from hw4cli.resources import kernel_path
 
 STREAM = 4096  # the address of torch's current stream

@@ -2,7 +2,7 @@
 
 Each runs 150 examples, the same each time; HW4_FUZZ=10000 runs so many, others each time, by a seed that is printed
 where one fails. So many take longer than a test may: `HW4_FUZZ=10000 python -m pytest --timeout=0 -k may_hold` (and, of
-journals, tests/scoring/test_fuzz_journals.py).
+journals, tests/judge/scoring/test_fuzz_journals.py).
 """
 
 import os

@@ -165,7 +165,7 @@ def tiny_case(name="tiny", seed=1, limit=30.0):
 
 def set_kill_after(monkeypatch, seconds):
     """Have the judge kill programs so many seconds past their limit."""
-    for module in ("judge.runcase", "scoring.record"):
+    for module in ("judge.runcase", "judge.scoring.record"):
         monkeypatch.setattr(f"hw4cli.{module}.KILL_AFTER", seconds)
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.plan import Launch, Plan, Scratch
 
 SOURCE = Path(__file__).resolve().parent / "emulator" / "instructions.cu"
 SHARED = 8192

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library, Outcome, Schedule
+from hw4cli.plans.plan import Launch, Plan, Scratch
 
 HERE = Path(__file__).resolve().parent / "emulator"
 MACROS = {"D": 4, "BR": 4, "BC": 4, "THREADS": 32}

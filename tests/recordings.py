@@ -7,15 +7,15 @@ from functools import cache
 
 from helpers import ROOT
 
-from hw4cli.arraylab.named import workload
-from hw4cli.arraymodel.launches import array_models, plan_of
-from hw4cli.compute.common import converters_of
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
-from hw4cli.measure.counters import read_launches
-from hw4cli.measure.gpus import model_named
-from hw4cli.measure.metrics import MOVED, value_of
-from hw4cli.measure.model import launch_models
+from hw4cli.lab.arraymodel.launches import array_models, plan_of
+from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.measure.counters import read_launches
+from hw4cli.lab.measure.gpus import model_named
+from hw4cli.lab.measure.metrics import MOVED, value_of
+from hw4cli.lab.measure.model import launch_models
+from hw4cli.plans.common import converters_of
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 H200 = DEVICES[90]

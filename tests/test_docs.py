@@ -12,8 +12,8 @@ from slow import slow
 from benchmarks.rungs import MEASURED, PAGE, RECORD, SECTION, with_measured
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
-from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.lab.newkernel import text_of
+from hw4cli.plans.variants import FALLBACK, VARIANTS
 
 PAGES = [
     ROOT / "README.md",
@@ -32,7 +32,7 @@ def test_the_two_commands_are_on_the_first_screen():
 def test_the_readme_shows_a_kernels_signature_and_an_entry_as_they_are():
     """Whoever adds a kernel copies them."""
     signature, entry = re.findall(r"```(?:c|python)\n(.*?)```", adding_a_kernel(), re.DOTALL)
-    kernel, module = ((ROOT / name).read_text() for name in ("kernels/smallbr.cu", "hw4cli/compute/scalar.py"))
+    kernel, module = ((ROOT / name).read_text() for name in ("kernels/smallbr.cu", "hw4cli/plans/scalar.py"))
     assert " ".join(signature.split()) in " ".join(kernel.split())
     assert re.sub(r"  #.*", "", entry) in module
 
@@ -102,7 +102,7 @@ def line_of(words, text):
 
 
 def test_the_threat_model_names_tests_that_are_there():
-    names = re.findall(r"\w+/test_\w+", (ROOT / "docs/judging.md").read_text())
+    names = re.findall(r"[\w/]+/test_\w+", (ROOT / "docs/judging.md").read_text())
     assert [name for name in names if name != "tests/test_as_user" and not (ROOT / f"tests/{name}.py").exists()] == []
 
 

@@ -29,9 +29,9 @@ def tree(tmp_path_factory):
     for file in FILES:
         shutil.copy(ROOT / file, tree)
     printed = run(tree, "hw4cli", "new-kernel", "kernels/toy", "--from", "naive").stdout
-    assert "put this entry into hw4cli/compute/scalar.py, behind NAIVE:" in printed
+    assert "put this entry into hw4cli/plans/scalar.py, behind NAIVE:" in printed
     entry = printed[printed.index("TOY = ") : printed.index("\n)\n") + 3]
-    module = tree / "hw4cli/compute/scalar.py"
+    module = tree / "hw4cli/plans/scalar.py"
     before, naive, after = module.read_text().partition("NAIVE = Variant(")
     own, end, after = after.partition("\n)\n")
     module.write_text(before + naive + own + end + "\n" + entry + after)
@@ -50,9 +50,7 @@ def test_the_commands_know_it(tree):
 
 
 def test_the_compile_tests_and_the_tests_that_need_a_gpu_take_it(tree):
-    found = run(
-        tree, "pytest", "--collect-only", "-q", "-k", "toy", "tests/compute/test_kernels.py", "tests/gpu"
-    ).stdout
+    found = run(tree, "pytest", "--collect-only", "-q", "-k", "toy", "tests/plans/test_kernels.py", "tests/gpu").stdout
     assert "test_every_kernel_compiles_without_spills_and_its_blocks_fit[toy-" in found, found
     assert "tests/gpu/test_gpu_run.py" in found
 
@@ -60,5 +58,5 @@ def test_the_compile_tests_and_the_tests_that_need_a_gpu_take_it(tree):
 def test_every_test_that_does_without_a_gpu_passes_and_no_page_must_change(tree):
     pages = ("tests/test_docs.py", "tests/test_package.py", "tests/cli/test_completion.py")
     quick = "(toy or docs or measured or ladder or kernels_are_completed) and not compiles"
-    result = run(tree, "pytest", "-q", "-p", "no:cacheprovider", "-k", quick, "tests/compute", *pages)
+    result = run(tree, "pytest", "-q", "-p", "no:cacheprovider", "-k", quick, "tests/plans", *pages)
     assert result.returncode == 0, result.stdout

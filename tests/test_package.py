@@ -11,7 +11,7 @@ import pytest
 from helpers import ROOT, random_block, write_case
 from needs import needs
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.resources import data_path, kernel_source
 
 
@@ -105,7 +105,7 @@ def judge_alone(tmp_path_factory):
 def test_the_judges_wheel_holds_no_kernel_and_nothing_that_computes(judge_alone):
     names = {path.relative_to(judge_alone / "hw4cli").as_posix() for path in (judge_alone / "hw4cli").rglob("*")}
     assert not [name for name in names if name.endswith((".cu", ".cuh", ".hip"))]
-    assert not {"kernels", "compute", "device", "arrays", "gradients", "stream", "emulator", "torch.py"} & names
+    assert not {"kernels", "plans", "device", "arrays", "lab", "stream", "emulator", "torch.py"} & names
     assert {"judge/session.py", "testcases/suite.toml", "templates/scoreboard.html"} <= names
     (metadata,) = judge_alone.glob("*.dist-info/METADATA")
     assert "cupy" not in metadata.read_text()
@@ -114,12 +114,12 @@ def test_the_judges_wheel_holds_no_kernel_and_nothing_that_computes(judge_alone)
 def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
     asked = {  # what commands import only where `has_solution` says so
         "cli/gen.py": {"device.float64"},
-        "terminal/options.py": {"device.machinecode"},
-        "terminal/preparing.py": {"device.gpu"},
-        "cli/doctor.py": {"arraylab.named", "doctor.measure", "doctor.prepare", "nodes.model"},
+        "cli/terminal/options.py": {"device.machinecode"},
+        "cli/terminal/preparing.py": {"device.gpu"},
+        "cli/doctor.py": {"lab.arrays.named", "doctor.measure", "doctor.prepare", "stream.nodes.model"},
         "doctor/host.py": {"device.machinecode", "doctor.bytecode"},
         "entry.py": {"device.driver"},
-        "terminal/grammar.py": {"arraylab.named", "terminal.launches"},
+        "cli/terminal/grammar.py": {"lab.arrays.named", "cli.terminal.launches"},
     }
     package, missing = judge_alone / "hw4cli", {}
     for path in package.rglob("*.py"):

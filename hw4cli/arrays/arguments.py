@@ -7,8 +7,8 @@ import numpy as np
 
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
 from hw4cli.arrays.workload import Workload, scale_problem
-from hw4cli.compute.dispatch import Choice
 from hw4cli.errors import InputError
+from hw4cli.plans.dispatch import Choice
 from hw4cli.problem.shape import AbsMax, Magnitudes
 
 LONGEST_SHOWN = 60  # letters

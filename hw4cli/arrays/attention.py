@@ -30,9 +30,9 @@ from hw4cli.arrays.operand import (
 )
 from hw4cli.arrays.staged import Staged
 from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload, checked_workload, refuse
-from hw4cli.compute.dispatch import AUTO
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.variants import VARIANTS
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
 

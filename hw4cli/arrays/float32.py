@@ -24,13 +24,13 @@ from hw4cli.arrays.operand import (
     operand,
 )
 from hw4cli.arrays.workload import Workload
-from hw4cli.compute.bounds import has_bound
-from hw4cli.compute.dispatch import AUTO, Choice, candidates
-from hw4cli.compute.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
-from hw4cli.compute.plan import Plan
-from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
+from hw4cli.plans.bounds import has_bound
+from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
+from hw4cli.plans.plan import Plan
+from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
 
 WITH_LSE = ("flash", "split", "split8", "exact", FALLBACK)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.launch import Matrix
+from hw4cli.plans.launch import Matrix
 
 NUMPY, CUPY, TORCH = "numpy", "cupy", "torch"
 LAYOUTS = {"BHND": (0, 1, 2, 3), "BNHD": (0, 2, 1, 3)}  # where batch, head, row and column stand

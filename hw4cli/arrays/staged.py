@@ -11,11 +11,11 @@ from functools import lru_cache
 from typing import Any, Self
 
 from hw4cli.arrays.operand import Operand, address_of, check_capture, empty_like
-from hw4cli.compute import columns
-from hw4cli.compute.columns import Copied
-from hw4cli.compute.launch import Matrix
-from hw4cli.compute.plan import Launch
 from hw4cli.device.gpu import Gpu
+from hw4cli.plans import columns
+from hw4cli.plans.columns import Copied
+from hw4cli.plans.launch import Matrix
+from hw4cli.plans.plan import Launch
 from hw4cli.problem.shape import stored_d
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from hw4cli.compute.formulas import ceil_div
+from hw4cli.plans.formulas import ceil_div
 from hw4cli.problem.shape import stored_d
 
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"

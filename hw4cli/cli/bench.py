@@ -6,16 +6,16 @@ from typing import Any
 
 import click
 
-from hw4cli.benchcommand.shown import HYPERFINE
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.benchcommand.shown import HYPERFINE
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS
+from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, json_option, output_option, shared
+from hw4cli.cli.terminal.params import Number, Whole, complete_command
+from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.terminal.launches import ALL, ARRAY_KERNELS
-from hw4cli.terminal.options import FILE, causal_option, folder_option, json_option, output_option, shared
-from hw4cli.terminal.params import Number, Whole, complete_command
-from hw4cli.terminal.sections import Sections
 
 
 def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
@@ -32,7 +32,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
     words = tuple(filter(None, re.split(r"[,\s]+", value or "")))
     if words:
         with Importing():
-            from hw4cli.arraylab.peers import check_peers
+            from hw4cli.lab.arrays.peers import check_peers
         try:
             check_peers(words)
         except InputError as error:
@@ -125,18 +125,18 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
     for path in outputs:
         check_place(path, *(Path(source) for source in sources if source))
     if ROOFS in what.kernels:
-        from hw4cli.terminal.roofs import measure_roofs
+        from hw4cli.cli.terminal.roofs import measure_roofs
 
         return measure_roofs(as_json, outputs)
     if others["against"] is not None or others["processes"]:
-        from hw4cli.benchcommand.builds import SURE, arguments_of, bench_builds
+        from hw4cli.cli.benchcommand.builds import SURE, arguments_of, bench_builds
 
         if others["older"]:
             raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
         _check_workloads(ctx, what)
         return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, as_json, outputs)
     if kind == "programs":
-        from hw4cli.benchcommand.programs import bench_programs
+        from hw4cli.cli.benchcommand.programs import bench_programs
 
         samples = others["samples"] or PROGRAM_RUNS
         programs, folder, cold = others["programs"], others["folder"], others["cold"]
@@ -150,10 +150,10 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
         **{name: others[name] for name in OPTIONS[kind] - {"against", "processes", "pause", "samples", *SAMPLING}},
     }
     if kind == "arrays":
-        from hw4cli.benchcommand.arrays import bench_arrays
+        from hw4cli.cli.benchcommand.arrays import bench_arrays
 
         return bench_arrays(ctx, what, as_json, outputs, **passed_on)
-    from hw4cli.benchcommand.files import bench_kernels
+    from hw4cli.cli.benchcommand.files import bench_kernels
 
     return bench_kernels(ctx, what, as_json, outputs, **passed_on)
 
@@ -164,7 +164,7 @@ MOST_SAMPLES, PROGRAM_RUNS = 100, 5  # of a kernel, of a program
 def _check_workloads(ctx: click.Context, what: What) -> None:
     """Raise what processes would end with, for cases or workloads that there are not."""
     if what.workloads:
-        from hw4cli.arraylab.named import workload
+        from hw4cli.lab.arrays.named import workload
 
         for text in what.workloads:
             workload(text)

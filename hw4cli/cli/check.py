@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.compute.plan import AMD_DEVICES, DEVICES
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.bar import Bar
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.cli.terminal.launches import ALL, with_ladder
+from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
+from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import KernelError, MachineError
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
-from hw4cli.terminal.launches import ALL, with_ladder
-from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.terminal.params import OneOf
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.compute.plan import DeviceProperties, Variant
     from hw4cli.device.kernelcheck import CheckedLaunch
     from hw4cli.emulator.check import Mistake
+    from hw4cli.plans.plan import DeviceProperties, Variant
 
 ARCHITECTURES = {**{f"{cc / 10:.1f}": props for cc, props in DEVICES.items()}, **AMD_DEVICES}
 BAR_DELAY = 1.0  # seconds: most checks are over by then
@@ -38,7 +38,7 @@ class Architecture(OneOf):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The architecture. InputError if it is none that is known."""
-        from hw4cli.measure.gpus import model_named
+        from hw4cli.lab.measure.gpus import model_named
 
         digits = str(value).removeprefix("sm_").removesuffix("a")
         dotted = f"{digits[:-1]}.{digits[-1]}" if digits.isdecimal() and len(digits) > 1 else str(value)

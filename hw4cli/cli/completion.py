@@ -2,7 +2,7 @@
 
 import click
 
-from hw4cli.terminal.params import OneOf
+from hw4cli.cli.terminal.params import OneOf
 
 SHELLS = ["bash", "zsh", "fish"]
 

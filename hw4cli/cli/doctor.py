@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
 from hw4cli.errors import MachineError
 from hw4cli.resources import has_solution
 from hw4cli.system.importing import BLAS_THREADS, Importing
-from hw4cli.terminal.grammar import CASES, WORKLOADS, What, what_argument
-from hw4cli.terminal.options import causal_option, folder_option, json_option, program_command, suite_option
 from hw4cli.text.words import counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def _check_together(ctx: click.Context, prepare: bool, measure: bool, **only: ob
 def compile_kernels(what: What, causal: bool, as_json: bool) -> int:
     """Compile what cases and workloads need, with a bar on a terminal, and say what was done; the exit status."""
     with Importing():
-        from hw4cli.arraylab.named import workload
+        from hw4cli.cli.terminal.bar import Bar
         from hw4cli.doctor import bytecode
         from hw4cli.doctor.prepare import prepare
+        from hw4cli.lab.arrays.named import workload
         from hw4cli.problem import suite
-        from hw4cli.terminal.bar import Bar
         from hw4cli.text.progress import Progress
 
     named = [workload(text) for text in what.workloads]
@@ -136,8 +136,8 @@ def measurements(folder: Path) -> dict[str, Any]:
     """The machine's rates for files in a folder, and what they predict, as JSON."""
     with Importing():
         from hw4cli.doctor.measure import measured
-        from hw4cli.nodes.model import predicted
         from hw4cli.problem.shape import Shape
+        from hw4cli.stream.nodes.model import predicted
 
     place = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())  # where it will be
     rates, by = measured(place)
@@ -185,7 +185,7 @@ def show(report: "Report") -> None:
     """The report for people: groups, aligned columns, advice under what it is for."""
     from rich.text import Text
 
-    from hw4cli.terminal.console import stdout_console
+    from hw4cli.cli.terminal.console import stdout_console
 
     console, width = stdout_console()
     console.soft_wrap = True

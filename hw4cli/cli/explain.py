@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.compute.plan import DeviceProperties, Plan
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
+from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.errors import MachineError
+from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
-from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.arraylab.named import NamedWorkload
-    from hw4cli.measure.explanation import LaunchFacts
-    from hw4cli.measure.model import LaunchModel
+    from hw4cli.lab.arrays.named import NamedWorkload
+    from hw4cli.lab.measure.explanation import LaunchFacts
+    from hw4cli.lab.measure.model import LaunchModel
 
 
 ROOFS = "roofs"
@@ -55,13 +55,13 @@ def explain(
     for path in outputs:
         check_place(path, *(Path(name) for name in what.kernels))
     if what.kernels == (ROOFS,) and not (what.cases or what.shapes or what.workloads or causal):
-        from hw4cli.terminal.roofs import show_roofs
+        from hw4cli.cli.terminal.roofs import show_roofs
 
         return show_roofs(gpu, as_json, outputs)
     if ROOFS in what.kernels:
         raise click.UsageError("roofs are explained alone, without kernels, cases and shapes", ctx)
     if not what.kernels and not what.workloads and not causal:
-        from hw4cli.terminal.ladder import show_ladder
+        from hw4cli.cli.terminal.ladder import show_ladder
 
         d = what.shape(ctx).d if what.cases or what.shapes else 64
         return show_ladder(gpu, d, as_json, outputs)
@@ -76,8 +76,8 @@ def explain_kernels(
         raise click.UsageError("name a kernel, as in flash", ctx)
     with Importing():
         from hw4cli.device.kernelcheck import compiler_for
-        from hw4cli.measure.explanation import explain_plan
-        from hw4cli.measure.roofs import rates_of
+        from hw4cli.lab.measure.explanation import explain_plan
+        from hw4cli.lab.measure.roofs import rates_of
         from hw4cli.text import tables
 
     names = with_ladder(what.kernels)
@@ -131,8 +131,8 @@ def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload |
     Raises InputError for a file that is not a kernel.
     """
     if arrays:
-        from hw4cli.arraylab.named import described
-        from hw4cli.arraymodel.launches import array_models, plan_of
+        from hw4cli.lab.arraymodel.launches import array_models, plan_of
+        from hw4cli.lab.arrays.named import described
 
         def of_arrays(name: str, props: DeviceProperties, cache: int) -> "tuple[Plan, list[LaunchModel], str, int]":
             plan = plan_of(name, arrays.work, props)
@@ -145,7 +145,7 @@ def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload |
 
         return of_arrays
     from hw4cli.device.ownkernel import kernel_named
-    from hw4cli.measure.model import launch_models
+    from hw4cli.lab.measure.model import launch_models
 
     assert shape is not None
     variants = {name: kernel_named(name) for name in names}
@@ -168,8 +168,8 @@ def _text(
     props: DeviceProperties,
 ) -> str:
     """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit."""
-    from hw4cli.measure.explanation import formula_tile, nearest
-    from hw4cli.measure.gpus import UNITS
+    from hw4cli.lab.measure.explanation import formula_tile, nearest
+    from hw4cli.lab.measure.gpus import UNITS
     from hw4cli.text import tables
 
     width = columns(sys.stdout)
@@ -207,7 +207,7 @@ def _tile(plan: Plan) -> str:
 def _nearest_sentence(
     longest: str, needed: float, total: Mapping[str, float], rates: Mapping[str, float], source: str
 ) -> str:
-    from hw4cli.measure.gpus import UNITS
+    from hw4cli.lab.measure.gpus import UNITS
 
     if not longest:
         return ""

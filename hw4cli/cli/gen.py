@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hw4cli.cli.terminal.bar import Bar
+from hw4cli.cli.terminal.grammar import CASES, SHAPES, What, what_argument
+from hw4cli.cli.terminal.options import causal_option, folder_option, output_option, shared, suite_option
+from hw4cli.cli.terminal.params import Whole
 from hw4cli.errors import InputError
 from hw4cli.resources import has_solution
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.grammar import CASES, SHAPES, What, what_argument
-from hw4cli.terminal.options import causal_option, folder_option, output_option, shared, suite_option
-from hw4cli.terminal.params import Whole
 from hw4cli.text.progress import Progress
 from hw4cli.text.words import counted, printable
 

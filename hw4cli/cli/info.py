@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from hw4cli import __version__
+from hw4cli.cli.terminal.options import FILE, json_option
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE, json_option
 from hw4cli.text.words import columns, wrapped
 
 SCHEMA = 1

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.resources import has_solution
-from hw4cli.system.importing import Importing
-from hw4cli.terminal.isolation import login
-from hw4cli.terminal.judgeclass import class_options, judge_class
-from hw4cli.terminal.judgeplan import JudgeOptions, arguments, selected, session_plan
-from hw4cli.terminal.options import (
+from hw4cli.cli.terminal.isolation import login
+from hw4cli.cli.terminal.judgeclass import class_options, judge_class
+from hw4cli.cli.terminal.judgeplan import JudgeOptions, arguments, selected, session_plan
+from hw4cli.cli.terminal.options import (
     causal_option,
     folder_option,
     json_option,
@@ -22,12 +20,14 @@ from hw4cli.terminal.options import (
     split_command,
     suite_option,
 )
-from hw4cli.terminal.params import FOLDER, OneOf, PathName, Whole, complete_cases, complete_command
-from hw4cli.terminal.preparing import prepare_kernels
-from hw4cli.terminal.sections import Sections
+from hw4cli.cli.terminal.params import FOLDER, OneOf, PathName, Whole, complete_cases, complete_command
+from hw4cli.cli.terminal.preparing import prepare_kernels
+from hw4cli.cli.terminal.sections import Sections
+from hw4cli.resources import has_solution
+from hw4cli.system.importing import Importing
 
 if TYPE_CHECKING:
-    from hw4cli.scoring.record import Standing
+    from hw4cli.judge.scoring.record import Standing
 
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
@@ -130,7 +130,7 @@ def judge(
         return _rescore(ctx, judged, as_json, options)
     _check_together(ctx, srun=srun, submissions=submissions, **options)
     if srun is not None:
-        from hw4cli.runner.slurm import run_in_allocation
+        from hw4cli.sandbox.slurm import run_in_allocation
 
         selected(options["cases"], options["limits"])  # report a wrong name before waiting in Slurm's queue
         return run_in_allocation(split_command(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
@@ -145,7 +145,7 @@ if OWN_PROGRAM and judge.help:
 
 def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str, Any]) -> int:
     """Apply other rules to what was judged before. UsageError for an option that is of judging."""
-    from hw4cli.terminal.rescore import rescore
+    from hw4cli.cli.terminal.rescore import rescore
 
     for param in ctx.command.params:
         name = param.name or ""
@@ -190,11 +190,11 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
 
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
+        from hw4cli.cli.terminal.casetable import CaseTable
         from hw4cli.judge.casesetup import prepare_cases
         from hw4cli.judge.session import judge_session
         from hw4cli.resources import own_files
         from hw4cli.system.files import make_folder
-        from hw4cli.terminal.casetable import CaseTable
 
     program = program or OWN_PROGRAM
     command, env = program_command(program, ctx)

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.cli.terminal.isolation import login
+from hw4cli.cli.terminal.options import json_option, output_option, program_command, shared, write_outputs
+from hw4cli.cli.terminal.params import FOLDER, complete_command
+from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError, MachineError
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
-from hw4cli.terminal.isolation import login
-from hw4cli.terminal.options import json_option, output_option, program_command, shared, write_outputs
-from hw4cli.terminal.params import FOLDER, complete_command
-from hw4cli.terminal.sections import Sections
 from hw4cli.text.dates import now
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.leaderboard.ranking import Board
     from hw4cli.problem.suite import Case
+    from hw4cli.show.leaderboard.ranking import Board
 
 SECONDS = 60.0  # that a run of a program may take on a shape that is not a case's
 
@@ -102,9 +102,9 @@ def submit(
     kernel = what.kernels[0] if what.kernels else None
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.leaderboard import entries, stages, workload
-        from hw4cli.leaderboard.tables import standing_words
-        from hw4cli.runner.gpulock import gpu_lock
+        from hw4cli.sandbox.gpulock import gpu_lock
+        from hw4cli.show.leaderboard import entries, stages, workload
+        from hw4cli.show.leaderboard.tables import standing_words
 
     who = _name(login() if user is None else user, "--user")
     members = tuple(_name(author, "--author") for author in authors)
@@ -144,7 +144,7 @@ def submit(
 
 def _name(text: str, option: str) -> str:
     """A person's or team's name. InputError if it is none, or too long for a table."""
-    from hw4cli.leaderboard.entries import LONGEST_NAME
+    from hw4cli.show.leaderboard.entries import LONGEST_NAME
 
     name = " ".join(printable(text).split())
     if not 0 < len(name) <= LONGEST_NAME:
@@ -177,7 +177,7 @@ def show(
     A board is of one workload and one GPU; below its ranks stands what others published.
     """
     with Importing():
-        from hw4cli.leaderboard import entries, ranking, tables
+        from hw4cli.show.leaderboard import entries, ranking, tables
         from hw4cli.system.files import check_place
         from hw4cli.text.bars import shows_blocks
 
@@ -203,7 +203,7 @@ def show(
         click.echo("\n".join(parts), nl=False)
 
     def page_of_all() -> str:
-        from hw4cli.leaderboard.page import page
+        from hw4cli.show.leaderboard.page import page
 
         return page(boards, found.entries, title or "Leaderboard", best_per_user, now())
 

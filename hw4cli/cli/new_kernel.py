@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.options import FILE
+from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import InputError
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.resources import data_path
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import FILE
-from hw4cli.terminal.params import OneOf
 from hw4cli.text.words import columns, wrapped
 
 FIRST = """\

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hw4cli.cli.terminal.grammar import CASE, SHAPE, as_shape
+from hw4cli.cli.terminal.options import FILE, output_option, shared
+from hw4cli.cli.terminal.params import OneOf, items
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.grammar import CASE, SHAPE, as_shape
-from hw4cli.terminal.options import FILE, output_option, shared
-from hw4cli.terminal.params import OneOf, items
 from hw4cli.text.words import printable
 
 if TYPE_CHECKING:
-    from hw4cli.terminal.params import Items
+    from hw4cli.cli.terminal.params import Items
 
 # What a kind shows, and what it takes beside records.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -149,7 +149,7 @@ def _check_options(
 
 def _draw(kind: str, records: Sequence[Path], pictures: Sequence[Path], options: dict[str, Any]) -> None:
     with Importing():
-        from hw4cli.measure.roofs import read as read_roofs
+        from hw4cli.lab.measure.roofs import read as read_roofs
         from hw4cli.show.draw import render
         from hw4cli.show.kinds import KINDS as DRAWN
         from hw4cli.show.records import is_roofs, load

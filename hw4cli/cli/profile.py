@@ -9,13 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.compute.variants import VARIANTS
-from hw4cli.errors import MachineError
-from hw4cli.system.importing import Importing
-from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.terminal.launches import ALL, ARRAY_KERNELS, compiled_table, launch_table, with_ladder
-from hw4cli.terminal.options import (
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, compiled_table, launch_table, with_ladder
+from hw4cli.cli.terminal.options import (
     causal_option,
     folder_option,
     json_option,
@@ -25,17 +21,21 @@ from hw4cli.terminal.options import (
     split_command,
     write_outputs,
 )
-from hw4cli.terminal.params import OneOf, Whole, complete_command
-from hw4cli.terminal.sections import Sections
+from hw4cli.cli.terminal.params import OneOf, Whole, complete_command
+from hw4cli.cli.terminal.sections import Sections
+from hw4cli.errors import MachineError
+from hw4cli.plans.variants import VARIANTS
+from hw4cli.system.importing import Importing
+from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.arraymodel.jobs import Job
-    from hw4cli.measure.profile import ProfiledLaunch
-    from hw4cli.measure.profilers import ProfiledGpu
+    from hw4cli.lab.arraymodel.jobs import Job
+    from hw4cli.lab.measure.profile import ProfiledLaunch
+    from hw4cli.lab.measure.profilers import ProfiledGpu
 
-SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.measure.metrics, which completion need not import
+SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.lab.measure.metrics, which completion need not import
 TIMELINE, OF_TIMELINE = "timeline", ("flash", "split")
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
@@ -106,7 +106,7 @@ def profile(
         raise click.UsageError("--block goes only with --set timeline", ctx)
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.measure.profilers import AMD, ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
+        from hw4cli.lab.measure.profilers import AMD, ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
         from hw4cli.system.files import check_place
 
     if not what.kernels and not programs:
@@ -137,9 +137,9 @@ def profile(
     profiler = Profiler(name, find_tool(name, prefix), prefix)
     records, own_tables, forms = [], list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
-        from hw4cli.arraymodel import jobs
-        from hw4cli.measure.profile import record
-        from hw4cli.measure.profileforms import nvprof_form
+        from hw4cli.lab.arraymodel import jobs
+        from hw4cli.lab.measure.profile import record
+        from hw4cli.lab.measure.profileforms import nvprof_form
         from hw4cli.problem import suite
 
         if arrays:
@@ -201,7 +201,7 @@ def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, o
     with Importing():
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.timing import GpuTimer
-        from hw4cli.stepper.blocktimeline import measure, record
+        from hw4cli.lab.stepper.blocktimeline import measure, record
         from hw4cli.system.files import check_place
 
     for path in outputs:
@@ -218,8 +218,8 @@ def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, o
 
 def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "ProfiledGpu") -> None:
     """Print a profile, with the sentence on the launch that takes the longest of hw4's, and of each program."""
-    from hw4cli.measure.profile import sentences
-    from hw4cli.measure.profileforms import model_table, table
+    from hw4cli.lab.measure.profile import sentences
+    from hw4cli.lab.measure.profileforms import model_table, table
 
     width = columns(sys.stdout)
     click.echo(wrapped(f"{what}: {gpu.name}, {tool}", width) + "\n")
@@ -232,8 +232,8 @@ def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "Prof
 
 def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", as_json: bool) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
-    from hw4cli.arraymodel.static import FIELDS, of_kernels, of_program
-    from hw4cli.measure.gpus import model_for
+    from hw4cli.lab.arraymodel.static import FIELDS, of_kernels, of_program
+    from hw4cli.lab.measure.gpus import model_for
     from hw4cli.text import tables
 
     props, width = model_for(gpu.name, gpu.cc).props, columns(sys.stdout)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.cli.terminal.options import output_option, shared
+from hw4cli.cli.terminal.params import FOLDER, OneOf
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
-from hw4cli.terminal.options import output_option, shared
-from hw4cli.terminal.params import FOLDER, OneOf
 from hw4cli.text.words import columns, counted, printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.report.check import Lack
+    from hw4cli.show.report.check import Lack
 
 FORMS = ["assignment", "worklog"]
 
@@ -60,13 +60,13 @@ def report(
     if check and (pdf or force):
         raise click.UsageError(f"--check writes nothing: leave out {'--output' if pdf else '--force'}", ctx)
     with Importing():
-        from hw4cli.report import page
-        from hw4cli.report import pdf as printer
-        from hw4cli.report.check import lacks
-        from hw4cli.report.document import blanks, lacking
-        from hw4cli.report.material import gathered
-        from hw4cli.report.write import FORMS as FILES
-        from hw4cli.report.write import check_page, check_places, settings_of, write_report
+        from hw4cli.show.report import page
+        from hw4cli.show.report import pdf as printer
+        from hw4cli.show.report.check import lacks
+        from hw4cli.show.report.document import blanks, lacking
+        from hw4cli.show.report.material import gathered
+        from hw4cli.show.report.write import FORMS as FILES
+        from hw4cli.show.report.write import check_page, check_places, settings_of, write_report
         from hw4cli.system.files import write_text
 
     path = folder / f"{FILES[form]}.md"

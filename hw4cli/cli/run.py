@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from hw4cli import __version__
+from hw4cli.cli.terminal.bar import Bar
+from hw4cli.cli.terminal.options import FILE, causal_option, shared, split_command
+from hw4cli.cli.terminal.params import Gpus, KernelName, Number, OneOf
+from hw4cli.cli.terminal.sections import Sections
 from hw4cli.commands import WITHOUT_GPU, first_gpu
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import Hw4Error, LostGpuError
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.resources import is_own_kernel, python_command
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.bar import Bar
-from hw4cli.terminal.options import FILE, causal_option, shared, split_command
-from hw4cli.terminal.params import Gpus, KernelName, Number, OneOf
-from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.nodes.place import Place
     from hw4cli.problem.shape import Shape
+    from hw4cli.stream.nodes.place import Place
     from hw4cli.stream.pipeline import Job
     from hw4cli.stream.team import Notify
 
@@ -194,8 +194,8 @@ def _compute_share(
 ) -> None:
     """Do what one of several processes does; the first one completes the output, unless --srun will."""
     with Importing():
-        from hw4cli.nodes.place import place
-        from hw4cli.nodes.rank import compute_share
+        from hw4cli.stream.nodes.place import place
+        from hw4cli.stream.nodes.rank import compute_share
 
     here = place(by_slurm=options["step"] is not None)
 
@@ -216,7 +216,7 @@ def _compute_by_slurm(
 ) -> "Shape":
     """Have srun's processes compute the file."""
     with Importing():
-        from hw4cli.nodes.launch import compute_by_slurm
+        from hw4cli.stream.nodes.launch import compute_by_slurm
 
     words = split_command(options["srun"], "--srun", ctx)
     given = {f"--{name.replace('_', '-')}": options[name] for name in ("device", "kernel", "max_error", "gpus")}

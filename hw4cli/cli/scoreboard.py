@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from hw4cli.cli.terminal.options import json_option, output_option, rules_options, shared, write_outputs
+from hw4cli.cli.terminal.params import FOLDER
+from hw4cli.cli.terminal.sections import Sections
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.options import json_option, output_option, rules_options, shared, write_outputs
-from hw4cli.terminal.params import FOLDER
-from hw4cli.terminal.sections import Sections
 from hw4cli.text.words import printable
 
 
@@ -38,11 +38,11 @@ def scoreboard(
     Exit status 3 if a journal is damaged, so that results may be lost; these users have no score.
     """
     with Importing():
-        from hw4cli.scoring import results, storedrules
-        from hw4cli.scoring.pseudonyms import NAME, pseudonyms
-        from hw4cli.scoring.standings import anonymize, compute, journal_paths, read, rules_of, with_changes
+        from hw4cli.cli.terminal.ranking import print_board, report_lost
+        from hw4cli.judge.scoring import results, storedrules
+        from hw4cli.judge.scoring.pseudonyms import NAME, pseudonyms
+        from hw4cli.judge.scoring.standings import anonymize, compute, journal_paths, read, rules_of, with_changes
         from hw4cli.system.files import check_place
-        from hw4cli.terminal.ranking import print_board, report_lost
 
     for path in outputs:
         check_place(path, *journal_paths(folder), folder / NAME, folder / storedrules.NAME)
@@ -53,7 +53,7 @@ def scoreboard(
         standings = anonymize(standings, pseudonyms(folder, [one.user for one in standings]), rules)
 
     def board_page() -> str:
-        from hw4cli.scoring.scoreboard import page
+        from hw4cli.judge.scoring.scoreboard import page
         from hw4cli.text.dates import now
 
         return page(standings, rules, title or folder.resolve().name, now())

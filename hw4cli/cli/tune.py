@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.cli.terminal.bar import LiveTable
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
+from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
+from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import Hw4Error, os_error
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-from hw4cli.terminal.bar import LiveTable
-from hw4cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
-from hw4cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.terminal.params import OneOf
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.arraylab.named import NamedWorkload
-    from hw4cli.compute.plan import Variant
+    from hw4cli.lab.arrays.named import NamedWorkload
     from hw4cli.lab.sampling import Measurement
     from hw4cli.lab.tune import TunedRow
+    from hw4cli.plans.plan import Variant
 
 PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.tune, which completion need not import
 
 
-OF_ARRAYS = ("half", "half_mma")  # hw4cli.arraylab.tune.SPACES
+OF_ARRAYS = ("half", "half_mma")  # hw4cli.lab.arrays.tune.SPACES
 
 
 def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -73,8 +73,8 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     Exit status 0 if a candidate was timed (or, with --gpu, could start), else 1.
     """
     with Importing():
-        from hw4cli.arraylab.named import described
         from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.lab.arrays.named import described
         from hw4cli.lab.tune import AUTOMATIC, PRESETS
         from hw4cli.system.files import check_place
 
@@ -139,7 +139,7 @@ def _of_arrays(
     names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool
 ) -> "tuple[list[TunedRow], dict[str, Any]]":
     """Tune kernels of arrays on the GPU here, and name the machine; or, for one that is not, say what could start."""
-    from hw4cli.arraylab.tune import filtered, tune
+    from hw4cli.lab.arrays.tune import filtered, tune
 
     if gpu:
         from hw4cli.device.kernelcheck import compiler_for
@@ -216,9 +216,9 @@ def _timed(
 
 def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
     """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
-    from hw4cli.compute.dispatch import ranking
+    from hw4cli.device.tuning.store import keep, machine_of
     from hw4cli.lab.tune import automatic, finding
-    from hw4cli.tuning.store import keep, machine_of
+    from hw4cli.plans.dispatch import ranking
 
     own = ranking(gpu.props, gpu.name, shape.d, shape.N, shape.causal)[0][0]
     found = finding(rows, first=own)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli import __version__
+from hw4cli.cli.terminal.grammar import SHAPE, as_shape
+from hw4cli.cli.terminal.options import FILE, TOLERANCE, causal_option, json_option, tolerance_option
+from hw4cli.cli.terminal.params import FileName
 from hw4cli.errors import InputError
 from hw4cli.problem.shape import CAUSAL, Shape
 from hw4cli.system.importing import Importing
-from hw4cli.terminal.grammar import SHAPE, as_shape
-from hw4cli.terminal.options import FILE, TOLERANCE, causal_option, json_option, tolerance_option
-from hw4cli.terminal.params import FileName
 from hw4cli.text.words import columns, printable, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.diagnosis.explain import Diagnosis
+    from hw4cli.judge.diagnosis.explain import Diagnosis
     from hw4cli.problem.verdict import Comparison
 
 SCHEMA = 1
@@ -90,8 +90,8 @@ def _verified(
     output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, causal: bool
 ) -> Verification:
     with Importing():
-        from hw4cli.diagnosis.explain import Diagnosis, explain
-        from hw4cli.diagnosis.size import explain_size
+        from hw4cli.judge.diagnosis.explain import Diagnosis, explain
+        from hw4cli.judge.diagnosis.size import explain_size
         from hw4cli.judge.runcase import compare_files, size_problem
         from hw4cli.problem.errormap import ErrorMap
         from hw4cli.problem.verdict import Comparison
@@ -155,7 +155,7 @@ def _input_of(answer: Path, source: Path | None, shape: Shape | None, causal: bo
 
 def _show(found: Verification) -> None:
     """Print the result: numbers, places, a map, the verdict."""
-    from hw4cli.terminal.errorview import draw, width
+    from hw4cli.cli.terminal.errorview import draw, width
 
     result, shape = found.comparison, found.shape
     if result:
@@ -230,7 +230,7 @@ def _document(found: Verification, tolerance: float) -> dict[str, Any]:
 
 
 def _map(found: Verification) -> dict[str, Any] | None:
-    from hw4cli.terminal.errorview import LINES, UNKNOWN
+    from hw4cli.cli.terminal.errorview import LINES, UNKNOWN
 
     errors = found.comparison.errors if found.comparison else None
     if found.right or errors is None or not errors.mapped:

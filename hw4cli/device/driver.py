@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hw4cli.errors import MachineError
 
 if TYPE_CHECKING:
-    from hw4cli.compute.plan import DeviceProperties, Launch
+    from hw4cli.plans.plan import DeviceProperties, Launch
 
 PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended

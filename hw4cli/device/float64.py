@@ -1,8 +1,8 @@
 """The float64 oracle on the fastest device: the GPU if there is one that works, else the CPU."""
 
-from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
+from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.generate import Oracle, cpu_oracle
 from hw4cli.text.progress import Advance

@@ -10,10 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute import columns
-from hw4cli.compute.columns import staged
-from hw4cli.compute.formulas import FLOAT
-from hw4cli.compute.launch import (
+from hw4cli.device.cupyparts import load
+from hw4cli.device.driver import enqueue
+from hw4cli.device.hip.device import NO_AMD_GPU
+from hw4cli.device.hip.device import properties as amd_properties
+from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
+from hw4cli.device.nvrtc import UnknownArchitectureError
+from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
+from hw4cli.plans import columns
+from hw4cli.plans.columns import staged
+from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.launch import (
     ABSMAX_BYTES,
     ABSMAX_CHUNK,
     ABSMAX_THREADS,
@@ -22,15 +29,8 @@ from hw4cli.compute.launch import (
     arguments,
     block_matrices,
 )
-from hw4cli.compute.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
-from hw4cli.compute.variants import VARIANTS
-from hw4cli.device.cupyparts import load
-from hw4cli.device.driver import enqueue
-from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
-from hw4cli.device.nvrtc import UnknownArchitectureError
-from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
-from hw4cli.hip.device import NO_AMD_GPU
-from hw4cli.hip.device import properties as amd_properties
+from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel

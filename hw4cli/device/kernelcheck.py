@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.compute.plan import DeviceProperties, Plan, Variant
 from hw4cli.device.compilerlog import VERBOSE, Usage, entry_points, first_error, missing_symbol, usage
+from hw4cli.device.hip import hiprtc
+from hw4cli.device.hip.codeobject import CodeResources, kernels_of
+from hw4cli.device.hip.hiprtc import HipCompiler
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, Compiler, find
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import CompileError, MachineError
-from hw4cli.hip import hiprtc
-from hw4cli.hip.codeobject import CodeResources, kernels_of
-from hw4cli.hip.hiprtc import HipCompiler
+from hw4cli.plans.plan import DeviceProperties, Plan, Variant
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 

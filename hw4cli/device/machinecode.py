@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hw4cli.device.hip import hiprtc
+from hw4cli.device.hip.hiprtc import HipCompiler
 from hw4cli.device.nvrtc import Compiler, find
-from hw4cli.hip import hiprtc
-from hw4cli.hip.hiprtc import HipCompiler
 from hw4cli.problem.cpu import on_all_cores, workers
 from hw4cli.resources import kernel_source, python_command
 

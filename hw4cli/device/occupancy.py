@@ -7,8 +7,8 @@ back end goes by.
 
 from dataclasses import dataclass
 
-from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.plan import HIP_VOTES, DeviceProperties
+from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.plan import HIP_VOTES, DeviceProperties
 
 WARP = 32  # threads
 REGISTERS = 64 << 10  # of a multiprocessor, and the most that a block may have

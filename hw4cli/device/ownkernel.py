@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hw4cli.compute.plan import DEVICES, Variant
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError, KernelError, os_error
+from hw4cli.plans.plan import DEVICES, Variant
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel, kernel_source
 from hw4cli.system.reading import read_regular

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hw4cli.compute.plan import Plan
 from hw4cli.device.energy import PowerMeter
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.device.occupancy import occupancy
-from hw4cli.hip.codeobject import kernels_of
+from hw4cli.plans.plan import Plan
 from hw4cli.system.nvidia import THROTTLE_BITS
 
 # Overwritten before each sample: far more than any L2 cache, and some 0.2 ms even on the fastest memory.

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.dispatch import AUTO, Choice, candidates
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError, os_error
 from hw4cli.lab.endtoend import cached_share, evict
-from hw4cli.nodes.model import Rates
+from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.casefile import HEADER
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import python_command
 from hw4cli.stream.layout import PIECE_BYTES, READERS, WRITERS
+from hw4cli.stream.nodes.model import Rates
 from hw4cli.stream.tiled import tiled_attention
 
 FILE_BYTES, BUFFER_BYTES, COPIES = 512 << 20, 64 << 20, 8

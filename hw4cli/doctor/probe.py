@@ -13,8 +13,8 @@ from hw4cli.errors import MachineError
 def probe() -> dict[str, Any]:
     """The facts by name; a step that fails leaves its reason under "no cupy", "no NVRTC", "no GPU" or "no kernel"."""
     os.environ["CUPY_CACHE_IN_MEMORY"] = "1"  # the kernel is compiled, not taken from the cache
-    from hw4cli.compute.dispatch import auto_by_length
     from hw4cli.device.gpu import Gpu, import_cupy
+    from hw4cli.plans.dispatch import auto_by_length
 
     facts: dict[str, Any] = {}
     try:
@@ -40,8 +40,8 @@ def probe() -> dict[str, Any]:
 
 def _nvrtc() -> dict[str, str]:
     """The NVRTC by which `hw4 check` compiles without cupy and without a GPU, if there is one."""
-    from hw4cli.compute.plan import DEVICES
     from hw4cli.device.kernelcheck import compiler_for
+    from hw4cli.plans.plan import DEVICES
 
     try:
         return {"nvrtc": compiler_for(DEVICES[90]).version}
@@ -53,7 +53,7 @@ def _kernel_error(gpu: Any) -> float:
     """The largest error of the default kernel on a small case with tails, against the oracle on the CPU."""
     import numpy as np
 
-    from hw4cli.compute.variants import DEFAULT
+    from hw4cli.plans.variants import DEFAULT
     from hw4cli.problem.arrays import random_input
     from hw4cli.problem.oracle import exact_attention
     from hw4cli.problem.shape import Shape

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.compute.bounds import SAFE, bound, has_bound
-from hw4cli.compute.plan import DEVICES, DeviceProperties, Tile, Variant
 from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, shared_object
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
+from hw4cli.plans.bounds import SAFE, bound, has_bound
+from hw4cli.plans.plan import DEVICES, DeviceProperties, Tile, Variant
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
-from hw4cli.compute.plan import Launch, Plan
 from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
+from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Oblong
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.compute.plan import Plan
 from hw4cli.emulator.build import ASAN, Run, find_compiler
 from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
+from hw4cli.plans.plan import Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.resources import python_command
 from hw4cli.system.exits import describe_exit

@@ -15,7 +15,7 @@ from hw4cli.judge.classroom import Classroom
 from hw4cli.judge.submission import Submission
 from hw4cli.problem.verdict import Verdict
 from hw4cli.resources import python_command
-from hw4cli.runner import slurm
+from hw4cli.sandbox import slurm
 from hw4cli.system.files import make_folder
 from hw4cli.text.words import counted
 

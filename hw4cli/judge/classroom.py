@@ -18,11 +18,11 @@ from hw4cli.judge import handout
 from hw4cli.judge.casesetup import prepare_cases
 from hw4cli.judge.casewatch import ChangedCasesError
 from hw4cli.judge.journalfile import archive_journal, has_journal
+from hw4cli.judge.scoring import journal, results, standings, storedrules
+from hw4cli.judge.scoring.pseudonyms import pseudonyms
+from hw4cli.judge.scoring.record import Standing, undecided
 from hw4cli.judge.session import Listener, SessionPlan, judge_session, record_not_run, settings_of
 from hw4cli.judge.submission import STAMP, BrokenError, Submission, build_program, scan
-from hw4cli.scoring import journal, results, standings, storedrules
-from hw4cli.scoring.pseudonyms import pseudonyms
-from hw4cli.scoring.record import Standing, undecided
 from hw4cli.system.account import numbered
 from hw4cli.system.files import make_folder
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from hw4cli.judge.scoring import scoreboard
+from hw4cli.judge.scoring.figures import Private
+from hw4cli.judge.scoring.reasons import case_names, groups, score_words
+from hw4cli.judge.scoring.record import Result, Rules, Standing
+from hw4cli.judge.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.judge.submission import BOARD, LOG
 from hw4cli.problem import suite
 from hw4cli.problem.verdict import TOLERANCE, Verdict
-from hw4cli.scoring import scoreboard
-from hw4cli.scoring.figures import Private
-from hw4cli.scoring.reasons import case_names, groups, score_words
-from hw4cli.scoring.record import Result, Rules, Standing
-from hw4cli.scoring.tables import RESULT_COLUMNS, result_cells
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
 from hw4cli.text.dates import duration, local, now

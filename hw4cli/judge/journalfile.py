@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hw4cli.errors import BusyError, InputError, os_error
-from hw4cli.scoring import journal
+from hw4cli.judge.scoring import journal
 
 
 @contextmanager

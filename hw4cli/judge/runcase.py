@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.diagnosis.explain import explain
-from hw4cli.diagnosis.size import explain_size
 from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.judge.casewatch import CaseWatch
+from hw4cli.judge.diagnosis.explain import explain
+from hw4cli.judge.diagnosis.size import explain_size
+from hw4cli.judge.scoring.record import Attempt
 from hw4cli.problem.casefile import FLOAT32, InputFile, open_regular, read_exactly
 from hw4cli.problem.checksums import answer_sha256, verify
 from hw4cli.problem.errormap import ErrorMap
@@ -26,14 +27,13 @@ from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, ranges
 from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
 from hw4cli.resources import installations
-from hw4cli.runner import step
-from hw4cli.runner.confine import Confinement
-from hw4cli.runner.gpuneed import ABSENT
-from hw4cli.runner.gpuwatch import GpuUsage
-from hw4cli.runner.slurm import run_step
-from hw4cli.runner.staging import Stage, absolute_command, staged
-from hw4cli.runner.step import RunRequest, execute
-from hw4cli.scoring.record import Attempt
+from hw4cli.sandbox import step
+from hw4cli.sandbox.confine import Confinement
+from hw4cli.sandbox.gpuneed import ABSENT
+from hw4cli.sandbox.gpuwatch import GpuUsage
+from hw4cli.sandbox.slurm import run_step
+from hw4cli.sandbox.staging import Stage, absolute_command, staged
+from hw4cli.sandbox.step import RunRequest, execute
 from hw4cli.system.account import account
 from hw4cli.system.exits import ProgramError, cuda_error, describe_exit, error_line
 from hw4cli.system.process import Run

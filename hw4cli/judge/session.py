@@ -22,14 +22,24 @@ from hw4cli.judge import identity
 from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
 from hw4cli.judge.journalfile import locked_journal, write_line
 from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.scoring import journal, results, storedrules
+from hw4cli.judge.scoring.reasons import damage
+from hw4cli.judge.scoring.record import (
+    Attempt,
+    Result,
+    Rules,
+    Standing,
+    combine,
+    decide,
+    make_standing,
+    rank,
+    undecided,
+)
 from hw4cli.problem import suite
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
-from hw4cli.runner.gpuneed import ABSENT, gpu_answers, needs_gpu
-from hw4cli.runner.slurm import job_info
-from hw4cli.scoring import journal, results, storedrules
-from hw4cli.scoring.reasons import damage
-from hw4cli.scoring.record import Attempt, Result, Rules, Standing, combine, decide, make_standing, rank, undecided
+from hw4cli.sandbox.gpuneed import ABSENT, gpu_answers, needs_gpu
+from hw4cli.sandbox.slurm import job_info
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,15 @@ from typing import Self
 from hw4cli.errors import DISK_FAULTS, SHORTAGES, Hw4Error, InputError, MachineError, os_error
 from hw4cli.judge import casemanifest
 from hw4cli.judge.casemanifest import SECRET_FOLDER
+from hw4cli.judge.scoring import storedrules
 from hw4cli.problem.checksums import file_sha256
-from hw4cli.runner import confine
-from hw4cli.runner.confine import Confinement, Workspace
-from hw4cli.runner.environment import environment
-from hw4cli.runner.memory import TEMPORARY, PrivateMemory
-from hw4cli.runner.quota import RESERVE, Quota
-from hw4cli.runner.sandbox import has_sized_memory
-from hw4cli.runner.staging import PREFIX, free_memory, private_folder, remove
-from hw4cli.scoring import storedrules
+from hw4cli.sandbox import confine
+from hw4cli.sandbox.confine import Confinement, Workspace
+from hw4cli.sandbox.environment import environment
+from hw4cli.sandbox.memory import TEMPORARY, PrivateMemory
+from hw4cli.sandbox.quota import RESERVE, Quota
+from hw4cli.sandbox.sandbox import has_sized_memory
+from hw4cli.sandbox.staging import PREFIX, free_memory, private_folder, remove
 from hw4cli.system.account import Account, account, give_all, take_back
 from hw4cli.system.exits import ProgramError, with_message
 from hw4cli.system.files import write_text

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from hw4cli.compute.common import computed_share
-from hw4cli.compute.plan import Plan, Tile
-from hw4cli.compute.variants import FALLBACK
 from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.device.machinecode import Kernel
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
+from hw4cli.plans.common import computed_share
+from hw4cli.plans.plan import Plan, Tile
+from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.shape import Shape

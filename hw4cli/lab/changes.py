@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.errors import InputError
 from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.record import CACHE
+from hw4cli.plans.measured import RUN_SPREAD
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 import re
 
-from hw4cli.compute.plan import DEVICES, Variant
-from hw4cli.compute.variants import FAMILIES, VARIANTS
 from hw4cli.errors import InputError
+from hw4cli.plans.plan import DEVICES, Variant
+from hw4cli.plans.variants import FAMILIES, VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
 

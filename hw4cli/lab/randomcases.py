@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.compute.bounds import LN2, ON_CPU, PROVEN
-from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.errors import InputError
+from hw4cli.plans.bounds import LN2, ON_CPU, PROVEN
+from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import MAX_D, Shape
 from hw4cli.problem.suite import uniform

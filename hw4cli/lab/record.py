@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hw4cli.compute.measured import RUN_SPREAD
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.sampling import WARM_UP
 from hw4cli.lab.tables import SCHEMA
+from hw4cli.plans.measured import RUN_SPREAD
 from hw4cli.resources import data_path
 from hw4cli.text.dates import today
 

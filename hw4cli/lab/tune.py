@@ -7,18 +7,18 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from hw4cli.compute.plan import DeviceProperties, Tile, Variant
-from hw4cli.compute.tensor import policy
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.kernelcheck import check
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
+from hw4cli.device.tuning.store import Finding
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, named, prepare, take_samples
 from hw4cli.lab.sampling import STANDARD, WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
+from hw4cli.plans.plan import DeviceProperties, Tile, Variant
+from hw4cli.plans.tensor import policy
 from hw4cli.problem.shape import Shape
-from hw4cli.tuning.store import Finding
 
 COLD = STANDARD.cold  # the L2 cache is overwritten before each sample
 FIRST_SAMPLES = 5  # of every candidate

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.measure.gpus import DRAM, FFMA, TENSOR
+from hw4cli.lab.measure.gpus import DRAM, FFMA, TENSOR
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import Point, Record, by_setting, ladder_place, latest
 from hw4cli.text.words import counted

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from hw4cli import __version__
-from hw4cli.compute.bounds import TYPICAL, bound, has_bound
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.lab.stepper.plans import data as steps
+from hw4cli.plans.bounds import TYPICAL, bound, has_bound
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases
 from hw4cli.problem.verdict import TOLERANCE
@@ -17,7 +18,6 @@ from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
 from hw4cli.show.stories import stories, texts
-from hw4cli.stepper.plans import data as steps
 from hw4cli.text.page import escaped, filled
 
 FIELDS = (

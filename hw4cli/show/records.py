@@ -10,9 +10,9 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.lab.tables import TIMELINE, read_record
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable

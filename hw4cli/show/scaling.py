@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.nodes.model import Prediction, Rates, predicted
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape, most_gpus
 from hw4cli.show.picture import Mark, Panel, Picture, Series, short_gpu
+from hw4cli.stream.nodes.model import Prediction, Rates, predicted
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 

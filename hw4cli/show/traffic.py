@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hw4cli.compute.plan import DEVICES, Plan
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
-from hw4cli.measure.counters import read_launches
-from hw4cli.measure.metrics import NCU
+from hw4cli.lab.measure.counters import read_launches
+from hw4cli.lab.measure.metrics import NCU
+from hw4cli.plans.plan import DEVICES, Plan
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.show.picture import Mark, Panel, Picture, Series
 from hw4cli.system.reading import read_regular

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.dispatch import Choice
-from hw4cli.compute.variants import FALLBACK
+from hw4cli.plans.dispatch import Choice
+from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of, magnitudes_of_parts
 from hw4cli.problem.shape import Magnitudes, Shape
 from hw4cli.stream.layout import Bytes, Layout

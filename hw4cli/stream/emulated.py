@@ -5,12 +5,12 @@ from concurrent.futures import CancelledError
 
 import numpy as np
 
-from hw4cli.compute.dispatch import Choice, candidates
-from hw4cli.compute.plan import DEVICES, Plan
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.build import PLAIN, check_kernels, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.errors import InputError
+from hw4cli.plans.dispatch import Choice, candidates
+from hw4cli.plans.plan import DEVICES, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import is_own_kernel, kernel_path

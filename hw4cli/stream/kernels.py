@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from hw4cli.compute import columns
-from hw4cli.compute.dispatch import AUTO, Choice, candidates
-from hw4cli.compute.plan import DeviceProperties, Plan
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.tuning.store import Finding, found, machine_of
 from hw4cli.errors import MachineError
+from hw4cli.plans import columns
+from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Oblong, Shape
 from hw4cli.stream.layout import Layout, choose_layout
-from hw4cli.tuning.store import Finding, found, machine_of
 
 MANY = 1 << 16  # batches, more than a group has
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from hw4cli.compute.dispatch import AUTO, Choice, on_cpu
 from hw4cli.errors import KernelError, LostGpuError, MachineError
+from hw4cli.plans.dispatch import AUTO, Choice, on_cpu
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.shape import Magnitudes, Shape, most_gpus
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
-from hw4cli.compute.dispatch import Choice
 from hw4cli.errors import KernelError, LostGpuError, MachineError
+from hw4cli.plans.dispatch import Choice
 from hw4cli.problem.shape import Shape
 from hw4cli.stream.layout import Device, Files, Layout
 from hw4cli.stream.scheduler import GRACE, Choose, Stream

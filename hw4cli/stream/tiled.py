@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.compute.common import TILED_KEYS as KEYS
-from hw4cli.compute.common import TILED_QUERIES as QUERIES
+from hw4cli.plans.common import TILED_KEYS as KEYS
+from hw4cli.plans.common import TILED_QUERIES as QUERIES
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.oracle import in_parallel
 from hw4cli.problem.shape import Shape

@@ -5,7 +5,7 @@
 // is measured against, and the shortest way to see how the kernels are launched.
 // NaN and Inf are not looked for, and scores beyond float32 have no way out; `hw4` has both.
 //
-// Build: make hw4, or python3 -m hw4cli.compute.native build/native, which needs no package, and then
+// Build: make hw4, or python3 -m hw4cli.plans.native build/native, which needs no package, and then
 //        nvcc -O3 -std=c++17 -arch=native -Ibuild/native -o hw4 kernels/host/hw4.cu
 //        For AMD's GPUs: make hw4-amd, which compiles the same text by hipcc (gpu.h has the names).
 // Exit status: 0 all right, 2 wrong usage or a bad file, 3 the machine cannot.

@@ -1,4 +1,4 @@
-// What is launched for a file on a GPU, from what hw4cli/compute/native.py made of the kernels' plans. Plain C++, so that a
+// What is launched for a file on a GPU, from what hw4cli/plans/native.py made of the kernels' plans. Plain C++, so that a
 // test needs no GPU.
 
 #pragma once

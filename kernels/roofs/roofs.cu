@@ -1,7 +1,7 @@
 // roofs: what a GPU reaches at best, one resource a kernel: loops of nothing but loads, of nothing but FFMA, ...
 //
 // Each has two parameters: where to write (never happens, but the compiler cannot know), and how many rounds to take. A round
-// of a thread, warp or group of four warps is counted in hw4cli/measure/roofkernels.py.
+// of a thread, warp or group of four warps is counted in hw4cli/lab/measure/roofkernels.py.
 
 #include "mma.cuh"
 #include "wgmma.cuh"

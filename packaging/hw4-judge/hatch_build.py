@@ -6,14 +6,14 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TREE = Path(__file__).resolve().parents[2]
-PACKAGES = ("text", "system", "problem", "diagnosis", "runner", "scoring", "judge", "doctor", "terminal", "templates")
+PACKAGES = ("text", "system", "problem", "sandbox", "judge", "doctor", "cli/terminal", "templates")
 COMMANDS = ("__init__", "gen", "judge", "verify", "scoreboard", "info", "doctor")
 PAGES = ("lab", "leaderboard", "report", "stepper")
 # What computes, measures or shows kernels; pages of the laboratory.
 WITHOUT = {
     "torch.py",
     *(f"doctor/{name}.py" for name in ("bytecode", "measure", "prepare", "probe")),
-    *(f"terminal/{name}.py" for name in ("ladder", "launches", "roofs")),
+    *(f"cli/terminal/{name}.py" for name in ("ladder", "launches", "roofs")),
     "templates/step.md",
     "templates/worklog.md",
     *(f"templates/{page}.{end}" for page in PAGES for end in ("css", "html", "js", "md")),

@@ -12,11 +12,11 @@ from slow import quick_of_each
 from hw4cli.arrays.float32 import as_batches, is_contiguous, is_packed, without_needless_mask
 from hw4cli.arrays.operand import operand
 from hw4cli.arrays.workload import FLOAT32, Workload
-from hw4cli.compute.launch import ABSMAX_BYTES, arguments
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.launch import ABSMAX_BYTES, arguments
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.resources import kernel_path
 
 pytestmark = quick_of_each(2)

@@ -14,11 +14,11 @@ from slow import few
 import hw4cli
 from hw4cli.arrays import attention as forward
 from hw4cli.arrays.float32 import Float32OnGpu
+from hw4cli.arrays.gradients import backward
+from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
+from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.arrays.ongpu import HalfOnGpu
-from hw4cli.compute.plan import DEVICES
-from hw4cli.gradients import backward
-from hw4cli.gradients.ongpu import BackwardOnGpu
-from hw4cli.gradients.oracle import exact_gradients
+from hw4cli.plans.plan import DEVICES
 
 COPY = {"float32": "columns32", "float16": "columns16"}
 ALLOWED = {"float32": 2e-5, "float16": 4e-3}

@@ -41,7 +41,7 @@ def terminal():
 
 SCRIPT = """
 import sys, time, threading
-from hw4cli.terminal.bar import Bar
+from hw4cli.cli.terminal.bar import Bar
 from hw4cli.text.progress import Progress
 progress = Progress(200)
 with Bar("working [x]", progress, delay={delay}, wanted={wanted}) as bar:

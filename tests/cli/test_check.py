@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, fails, fits, on_a_terminal
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
+from hw4cli.device.hip.hiprtc import HipCompiler
 from hw4cli.errors import MachineError
-from hw4cli.hip.hiprtc import HipCompiler
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 

@@ -14,7 +14,7 @@ from helpers import commands, fails, hw4_env
 from needs import needs
 
 from hw4cli.cli import cli
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.variants import VARIANTS
 
 
 def offered(*words, type="plain"):
@@ -99,7 +99,7 @@ def test_every_option_of_every_command_is_completed():
 
 def test_a_damaged_suite_stops_no_completion(monkeypatch, tmp_path):
     (tmp_path / "suite.toml").write_text("[cases\n")
-    monkeypatch.setattr("hw4cli.terminal.params.data_path", lambda name: tmp_path / "suite.toml")
+    monkeypatch.setattr("hw4cli.cli.terminal.params.data_path", lambda name: tmp_path / "suite.toml")
     assert offered("judge", "t") == []
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import commands, fails, fits
 
 from hw4cli.cli import cli
-from hw4cli.terminal.sections import ALL, Sections
+from hw4cli.cli.terminal.sections import ALL, Sections
 
 WIDTH, LINES = 80, 40
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 from helpers import wait_until
 
+from hw4cli.cli.terminal.preparing import prepare_kernels
 from hw4cli.device import gpu
 from hw4cli.problem import suite
-from hw4cli.terminal.preparing import prepare_kernels
 
 CASES = suite.select(["t01", "t10"])
 # Stands for hw4: notes how it was started.

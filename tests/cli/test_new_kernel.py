@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers import ROOT, fails, random_block, write_case
 
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.resources import kernel_source
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -47,7 +47,7 @@ def test_it_says_what_to_do_next_and_where_the_entry_goes(hw4_here, tmp_path):
     (tmp_path / "some where").mkdir()
     printed = hw4_here("new-kernel", tmp_path / "some where/mine", "--from", "split").stdout
     assert f"hw4 check '{tmp_path}/some where/mine.cu'" in printed
-    assert "move it to kernels/mine.cu and put this entry into hw4cli/compute/tensor.py, behind SPLIT:" in printed
+    assert "move it to kernels/mine.cu and put this entry into hw4cli/plans/tensor.py, behind SPLIT:" in printed
     assert 'MINE = SPLIT.like(\n    "mine",' in printed
 
 

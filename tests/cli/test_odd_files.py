@@ -12,7 +12,7 @@ from student import student
 
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
-from hw4cli.leaderboard.entries import append
+from hw4cli.show.leaderboard.entries import append
 
 RECORD = ROOT / "benchmarks" / "h100-flash.json"
 

@@ -8,7 +8,7 @@ from helpers import ROOT, run_hw4
 from leaderboards import entry
 from student import student
 
-from hw4cli.leaderboard.entries import append
+from hw4cli.show.leaderboard.entries import append
 
 RECORD = ROOT / "benchmarks" / "h200-split.json"
 PROFILE = ROOT / "benchmarks" / "h200-ncu.csv"

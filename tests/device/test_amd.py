@@ -12,9 +12,9 @@ from helpers import ROOT, definition, fails, random_block, read_output, write_ca
 from needs import COMPILER, needs
 from slow import slow
 
+from hw4cli.device.hip import hiprtc
+from hw4cli.device.hip.device import properties
 from hw4cli.errors import MachineError
-from hw4cli.hip import hiprtc
-from hw4cli.hip.device import properties
 from hw4cli.problem.shape import Shape
 
 try:

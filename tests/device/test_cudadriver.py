@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from hw4cli.compute.plan import AMD_DEVICES, DEVICES, Launch
 from hw4cli.device import driver
 from hw4cli.errors import MachineError
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES, Launch
 
 STEP = Launch("flash_combine", 40, 256, 1024, early=True)
 PARAMS = (np.zeros(1, "V8"),)

@@ -7,13 +7,13 @@ import pytest
 from needs import skip_without
 from slow import quick_of_each
 
-from hw4cli.compute.plan import AMD_DEVICES, HIP_VOTES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.compilerlog import first_error
+from hw4cli.device.hip.codeobject import kernels_of
+from hw4cli.device.hip.hiprtc import OPTIONS, HipCompiler
 from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.errors import CompileError, MachineError
-from hw4cli.hip.codeobject import kernels_of
-from hw4cli.hip.hiprtc import OPTIONS, HipCompiler
+from hw4cli.plans.plan import AMD_DEVICES, HIP_VOTES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 
@@ -85,6 +85,6 @@ def test_what_does_not_compile_is_the_compilers_message():
 
 
 def test_without_rocm_the_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("hw4cli.hip.hiprtc.NAMES", ("libhiprtc-none.so",))
+    monkeypatch.setattr("hw4cli.device.hip.hiprtc.NAMES", ("libhiprtc-none.so",))
     with pytest.raises(MachineError, match="install ROCm"):
         HipCompiler(None, "gfx90a")

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from helpers import HANGS
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.nvrtc import find
 from hw4cli.errors import CompileError, MachineError
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import cpu
 from hw4cli.problem.shape import Shape
 

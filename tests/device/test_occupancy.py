@@ -5,9 +5,9 @@ import json
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import AMD_DEVICES, DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.occupancy import LIMITS, occupancy
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import InputError, KernelError, MachineError
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 SHAPE = Shape(2, 4096, 64)

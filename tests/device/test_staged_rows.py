@@ -11,12 +11,12 @@ from helpers import definition, random_block
 from needs import COMPILER, needs
 from slow import few
 
-from hw4cli.compute.launch import ABSMAX_BYTES, ABSMAX_CHUNK, Matrix, magnitudes
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.gpu import Gpu
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_CHUNK, Matrix, magnitudes
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Oblong, Shape

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hw4cli.compute.bounds import bound
-from hw4cli.compute.common import main_blocks
-from hw4cli.compute.formulas import ceil_div
-from hw4cli.compute.launch import FIELDS, arguments
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, RISING, make_data
+from hw4cli.plans.bounds import bound
+from hw4cli.plans.common import main_blocks
+from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.launch import FIELDS, arguments
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Oblong, Shape

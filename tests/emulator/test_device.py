@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import random_block, write_case
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path

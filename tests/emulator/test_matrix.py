@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from needs import skip_without
 
-from hw4cli.compute.plan import AMD_DEVICES
+from hw4cli.device.hip import hiprtc
 from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
 from hw4cli.emulator.check import DATA_OF_LONG, HUGE, RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
 from hw4cli.errors import MachineError
-from hw4cli.hip import hiprtc
+from hw4cli.plans.plan import AMD_DEVICES
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path, kernel_source

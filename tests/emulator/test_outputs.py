@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from emulation import largest_numbers
 
-from hw4cli.compute.launch import ABSMAX_CHUNK, magnitudes
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, SCHEDULES, make_data
 from hw4cli.emulator.library import Library
+from hw4cli.plans.launch import ABSMAX_CHUNK, magnitudes
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from ownership import held
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.lab.stepper.ownership import layouts
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import data_path
-from hw4cli.stepper.ownership import layouts
 
 ADDS, LOSES = 37, 2  # threads
 IF_ADDS, IF_LOSES, NAN = f"if (threadIdx.x == {ADDS})", f"threadIdx.x == {LOSES} ?", "__int_as_float(0x7fc00000)"

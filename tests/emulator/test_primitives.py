@@ -7,10 +7,10 @@ import pytest
 from needs import skip_without
 from probes import MACROS, library, run
 
-from hw4cli.compute.plan import Launch, Plan, Scratch
 from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.emulator.worker import Job, run_jobs
+from hw4cli.plans.plan import Launch, Plan, Scratch
 
 NAMES = (
     *("COUNT", "AND_OR", "BALLOT", "UP", "DOWN", "XOR", "ATOMICS", "STATIC", "STATIC_RACE", "HALF_WARP"),

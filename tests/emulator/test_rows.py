@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from helpers import random_block
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.resources import kernel_path
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from test_tensor_kernels import answer
 
-from hw4cli.compute.bounds import bound
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.errors import MachineError
+from hw4cli.plans.bounds import bound
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape

@@ -5,15 +5,15 @@ import ctypes
 import numpy as np
 import pytest
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.library import Library
+from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, row, spans, stamped, stamps_shape
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_path
-from hw4cli.stepper.blocktimeline import ACTIVITIES, SYMBOL, row, spans, stamped, stamps_shape
 
 COPYING, COPYING_V, SCORING, WEIGHING, ADDING = range(5)
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hw4cli.compute.bounds import bound
-from hw4cli.compute.common import converters_of
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
+from hw4cli.plans.bounds import bound
+from hw4cli.plans.common import converters_of
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape

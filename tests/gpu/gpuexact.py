@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from hw4cli.gradients import oracle as gradients
+from hw4cli.arrays.gradients import oracle as gradients
 from hw4cli.problem import oracle
 
 SCORES = 1 << 25  # float64 numbers held at once, 256 MB: other processes test on the same GPU
@@ -51,7 +51,7 @@ def compile_it():
 
 
 def exact_gradients(*tensors, **how):
-    """What `hw4cli.gradients.oracle.exact_gradients` gives, as NumPy's float64, for torch's do, q, k and v."""
+    """What `hw4cli.arrays.gradients.oracle.exact_gradients` gives, as NumPy's float64, for torch's do, q, k and v."""
     cupy = cupy_with_blas()
     if cupy is None:
         return gradients.exact_gradients(*(x.double().cpu().numpy() for x in tensors), **how)

@@ -6,7 +6,7 @@ import pytest
 from helpers import ROOT
 
 import hw4cli
-from hw4cli.arraylab.named import workload
+from hw4cli.lab.arrays.named import workload
 
 
 @pytest.mark.alone

@@ -6,10 +6,10 @@ import time
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, kernel_implementation, measure
 from hw4cli.lab.sampling import Sampling
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]

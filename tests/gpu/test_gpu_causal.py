@@ -8,9 +8,9 @@ from gpuexact import exact_attention
 from helpers import random_block, run_hw4, write_case
 from test_gpu_attention import SPLITTING, on_gpu
 
-from hw4cli.compute.bounds import bound
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.emulator.check import DATA, make_data
+from hw4cli.plans.bounds import bound
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.shape import Shape
 

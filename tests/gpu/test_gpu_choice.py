@@ -8,9 +8,9 @@ from emulation import adversaries, largest_numbers, one_and_many
 from gpuexact import exact_attention
 from helpers import fails, random_block, read_output, write_case
 
-from hw4cli.compute.bounds import SAFE, bound, uniform
-from hw4cli.compute.dispatch import AUTO, candidates
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.bounds import SAFE, bound, uniform
+from hw4cli.plans.dispatch import AUTO, candidates
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.shape import Shape
 

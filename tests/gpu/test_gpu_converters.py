@@ -11,9 +11,9 @@ import pytest
 from gpuexact import exact_attention
 from helpers import ROOT, random_block, read_output, write_case
 
-from hw4cli.compute.bounds import SAFE
-from hw4cli.compute.common import converters_of
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.bounds import SAFE
+from hw4cli.plans.common import converters_of
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")

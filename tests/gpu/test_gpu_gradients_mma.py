@@ -6,8 +6,8 @@ from gpuexact import exact_gradients
 from test_gpu_gradients import ALLOWED, definition, operands, torch  # noqa: F401
 
 from hw4cli import attention_backward
+from hw4cli.arrays.gradients import mma
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
-from hw4cli.gradients import mma
 
 # Of the largest gradient. Tensor cores that add up all keys alone would be off by 3e-5 in the last of these workloads.
 FLOAT32_ALLOWED = {mma.NAME: 8e-6, "backward": 2e-5}

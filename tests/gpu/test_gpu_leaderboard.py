@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hw4cli.leaderboard.entries import read
+from hw4cli.show.leaderboard.entries import read
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]
 SHAPE = ("4,2048,64",)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, start_hw4, write_case
 
-from hw4cli.compute.bounds import SAFE
+from hw4cli.plans.bounds import SAFE
 from hw4cli.problem.shape import Shape
 from hw4cli.stream import pipeline
 from hw4cli.stream.gpus import count_here

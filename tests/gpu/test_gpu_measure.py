@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from helpers import ROOT, make_cases, random_block, read_output, write_case
 
-from hw4cli.compute.bounds import SAFE
-from hw4cli.compute.dispatch import AUTO
-from hw4cli.compute.dispatch import candidates as dispatched
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import upload_case
+from hw4cli.lab.measure.gpus import model_like
+from hw4cli.lab.measure.roofkernels import measured_rates
 from hw4cli.lab.tune import AUTOMATIC, finding, tune
 from hw4cli.lab.tune import candidates as tuned
-from hw4cli.measure.gpus import model_like
-from hw4cli.measure.roofkernels import measured_rates
+from hw4cli.plans.bounds import SAFE
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.dispatch import candidates as dispatched
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 

@@ -10,7 +10,7 @@ import pytest
 from gpuexact import exact_attention
 from helpers import ROOT, fails, random_block, read_output, write_case
 
-from hw4cli.compute.native import configurations
+from hw4cli.plans.native import configurations
 from hw4cli.problem.shape import Shape
 
 pytestmark = [

@@ -8,8 +8,8 @@ import pytest
 from gpuexact import exact_attention
 from helpers import random_block
 
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 from hw4cli.resources import kernel_source
 

@@ -7,9 +7,9 @@ import pytest
 from gpuexact import exact_attention
 from helpers import fails, random_block, read_output, write_case
 
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")

@@ -9,10 +9,10 @@ import pytest
 
 from hw4cli import MachineError, attention, attention_backward
 from hw4cli.arrays.operand import operand
-from hw4cli.shards.backward import attention_backward_of_shards
-from hw4cli.shards.forward import attention_of_each, attention_of_shards
-from hw4cli.shards.order import from_zigzag, zigzag_shards
-from hw4cli.shards.ring import NcclRing
+from hw4cli.arrays.shards.backward import attention_backward_of_shards
+from hw4cli.arrays.shards.forward import attention_of_each, attention_of_shards
+from hw4cli.arrays.shards.order import from_zigzag, zigzag_shards
+from hw4cli.arrays.shards.ring import NcclRing
 from hw4cli.stream.gpus import count_here
 
 pytestmark = pytest.mark.usefixtures("gpu")
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.usefixtures("gpu")
 RANK = """
 import pickle, sys
 import cupy, numpy as np
-from hw4cli.shards.forward import ring_attention
-from hw4cli.shards.ring import NcclRing
+from hw4cli.arrays.shards.forward import ring_attention
+from hw4cli.arrays.shards.ring import NcclRing
 rank, folder = int(sys.argv[1]), sys.argv[2]
 with cupy.cuda.Device(rank):
     ring = NcclRing.joined(rank, 2, pickle.load(open(f"{folder}/id", "rb")))
@@ -137,7 +137,7 @@ def test_after_a_failure_on_one_gpu_the_other_waits_for_no_copy_and_later_calls_
         return attention_backward(given, *rest, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("hw4cli.shards.backward.attention_backward", failing)
+        patch.setattr("hw4cli.arrays.shards.backward.attention_backward", failing)
         with pytest.raises(RuntimeError, match="out of memory"):
             attention_backward_of_shards(do, q, k, v, o, lse)
     found = np.concatenate([get(part) for part in attention_of_shards(q, k, v)], axis=2)

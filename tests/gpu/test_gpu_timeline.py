@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from hw4cli.lab.stepper.blocktimeline import ACTIVITIES
 from hw4cli.show.records import load
-from hw4cli.stepper.blocktimeline import ACTIVITIES
 
 COPY_OF_V = ACTIVITIES.index("copy of V")
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import hw4cli.torch  # noqa: E402
-from hw4cli.autograd.operators import operator  # noqa: E402
+from hw4cli.arrays.autograd.operators import operator  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("gpu")
 FLOAT32, FLOAT16, BFLOAT16 = torch.float32, torch.float16, torch.bfloat16

@@ -11,9 +11,9 @@ from helpers import set_kill_after
 
 from hw4cli.judge.classroom import ClassPlan, Classroom
 from hw4cli.judge.runcase import RunSettings
+from hw4cli.judge.scoring import standings
+from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.session import SessionPlan
-from hw4cli.scoring import standings
-from hw4cli.scoring.record import Rules
 
 __all__ = ["arena"]
 

@@ -11,10 +11,10 @@ from classes import board, class_args, correct, judge_class, submit
 from helpers import HANGS, OPEN, fails, run_hw4, start_hw4, wait_until
 from needs import needs
 
+from hw4cli.judge.scoring import journal
+from hw4cli.judge.scoring.record import Attempt
 from hw4cli.judge.submission import scan
 from hw4cli.problem import suite
-from hw4cli.scoring import journal
-from hw4cli.scoring.record import Attempt
 
 
 @needs("make")

@@ -7,7 +7,7 @@ from cluster import answering_program, shell_program
 from helpers import OPEN, fails, run_hw4
 
 from hw4cli.judge.submission import scan
-from hw4cli.runner import slurm
+from hw4cli.sandbox import slurm
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from needs import needs
 
 from hw4cli.judge import handout
 from hw4cli.judge.handout import Handout
+from hw4cli.judge.scoring import pseudonyms, results, scoreboard
+from hw4cli.judge.scoring.record import Rules, combine, make_standing
 from hw4cli.problem import suite
-from hw4cli.scoring import pseudonyms, results, scoreboard
-from hw4cli.scoring.record import Rules, combine, make_standing
 from hw4cli.text.dates import duration, from_timestamp
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

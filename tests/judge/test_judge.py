@@ -12,10 +12,10 @@ from helpers import HANGS, ROOT, fails, holds_once, make_cases, run_hw4, set_kil
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import size_problem
+from hw4cli.judge.scoring.record import combine
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison, Verdict
-from hw4cli.scoring.record import combine
 
 
 @pytest.fixture(scope="module")

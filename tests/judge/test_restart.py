@@ -8,7 +8,7 @@ import pytest
 from classes import board, class_args, correct, judge_class, submit
 from helpers import HANGS, fails, run_hw4, start_hw4, wait_until
 
-from hw4cli.scoring import journal
+from hw4cli.judge.scoring import journal
 
 
 def content(folder):

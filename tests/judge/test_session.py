@@ -8,10 +8,10 @@ from helpers import make_cases, tiny_case
 from sessions import contestant
 
 from hw4cli.errors import InputError, MachineError
+from hw4cli.judge.scoring import journal, storedrules
+from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.session import Listener, SessionPlan, judge_session, record_not_run
 from hw4cli.problem.verdict import Verdict
-from hw4cli.scoring import journal, storedrules
-from hw4cli.scoring.record import Rules
 
 __all__ = ["contestant"]
 
@@ -185,7 +185,7 @@ def test_a_full_disk_ends_the_session_with_one_sentence(tiny, contestant, tmp_pa
         return append(path, line)
 
     append = journal.append
-    monkeypatch.setattr("hw4cli.scoring.journal.append", full)
+    monkeypatch.setattr("hw4cli.judge.scoring.journal.append", full)
     with pytest.raises(MachineError, match=r"journal\.jsonl.*No space left"):
         judge_session(plan_of(tiny, path, tmp_path / "out"))
     assert ran() == ["a", "b"]

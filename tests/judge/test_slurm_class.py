@@ -9,8 +9,8 @@ from cluster import answering_program, processes_naming, queue, shell_program
 from helpers import HANGS, OPEN, fails, run_hw4, start_hw4
 from needs import SLURM, needs
 
-from hw4cli.scoring import standings
-from hw4cli.scoring.record import Rules
+from hw4cli.judge.scoring import standings
+from hw4cli.judge.scoring.record import Rules
 
 pytestmark = [
     pytest.mark.slurm,

@@ -5,7 +5,7 @@ import json
 from classes import class_args, correct, judge_class, submit
 from helpers import fails, run_hw4
 
-from hw4cli.scoring import storedrules
+from hw4cli.judge.scoring import storedrules
 
 
 def resume(folder, *options):

@@ -12,7 +12,7 @@ from slow import slow
 from hw4cli.errors import MachineError
 from hw4cli.judge import submission
 from hw4cli.judge.submission import BrokenError, Submission, build_program
-from hw4cli.runner.confine import Confinement
+from hw4cli.sandbox.confine import Confinement
 
 
 def filled(folder, files, size=1):

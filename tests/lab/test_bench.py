@@ -9,7 +9,7 @@ from helpers import ROOT, fails
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.benchcommand.shown import markdown
+from hw4cli.cli.benchcommand.shown import markdown
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
 from hw4cli.lab.bench import KernelResult

@@ -8,7 +8,7 @@ import pytest
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from needs import needs
 
-from hw4cli.benchcommand.builds import SURE, against, compared
+from hw4cli.cli.benchcommand.builds import SURE, against, compared
 
 # A build that measures nothing: each process writes down its arguments, and takes a little longer than the one before.
 ENTRY = """
@@ -29,7 +29,7 @@ START = """
 import sys
 sys.path.insert(0, {root!r})
 import pathlib
-import hw4cli.benchcommand.builds as builds
+import hw4cli.cli.benchcommand.builds as builds
 builds.IMPORT_PATH, builds.data_path = {here!r}, lambda name: pathlib.Path({repository!r}) / name
 from hw4cli.cli import run_command
 sys.exit(run_command())

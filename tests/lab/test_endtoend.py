@@ -10,7 +10,7 @@ from helpers import HANGS, fails, folder_is_clean, make_cases
 from records import as_written
 from slow import slow
 
-from hw4cli.benchcommand.shown import hyperfine
+from hw4cli.cli.benchcommand.shown import hyperfine
 from hw4cli.errors import InputError
 from hw4cli.lab import endtoend
 from hw4cli.lab.endtoend import (

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
-from hw4cli.compute.bounds import LN2
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.errors import InputError
 from hw4cli.lab.randomcases import KINDS, PROFILES, WORK, RandomCase, draw
+from hw4cli.plans.bounds import LN2
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 DRAWN = [draw(0, number) for number in range(3000)]

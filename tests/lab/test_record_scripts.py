@@ -13,7 +13,7 @@ from benchmarks.rungs import with_measured
 from hw4cli.cli.bench import bench
 from hw4cli.cli.profile import profile
 from hw4cli.cli.tune import tune
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
 

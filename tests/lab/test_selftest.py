@@ -11,12 +11,12 @@ import pytest
 from helpers import HANGS, fails, start_hw4
 
 from hw4cli.cli import run_command
-from hw4cli.compute.bounds import bound
-from hw4cli.compute.launch import SQUARES_UNIT, magnitudes
-from hw4cli.compute.plan import DEVICES
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
+from hw4cli.plans.bounds import bound
+from hw4cli.plans.launch import SQUARES_UNIT, magnitudes
+from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape

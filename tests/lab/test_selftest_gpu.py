@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from fakegpu import FakeGpu
 
-from hw4cli.compute.plan import DEVICES
 from hw4cli.errors import MachineError
 from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
+from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.shape import Shape
 
 ON_GPU = RandomCase("exact", Shape(3, 600, 8), "uniform", 4)

@@ -16,9 +16,9 @@ from slow import slow
 
 import hw4cli.lab.tune
 from benchmarks.facts import tuned_source
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
 from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.shape import Shape
 
 CASE = ("1x128x64", Shape(1, 128, 64), 0)

@@ -9,20 +9,20 @@ from fuzzing import EXAMPLES, a_folder, fuzz, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hw4cli.arraylab.named import read_named, workload
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge import casemanifest
 from hw4cli.judge.casemanifest import CaseManifest
 from hw4cli.judge.casewatch import CaseWatch
 from hw4cli.judge.runcase import check_case
+from hw4cli.judge.scoring import pseudonyms
 from hw4cli.judge.submission import BrokenError, Submission, build_program, scan
+from hw4cli.lab.arrays.named import read_named, workload
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER, InputFile
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
 from hw4cli.resources import data_path
-from hw4cli.runner.confine import Confinement
-from hw4cli.scoring import pseudonyms
+from hw4cli.sandbox.confine import Confinement
 
 KINDS = ["file", "file", "file", "folder", "link", "pipe", "program", "makefile"]
 names = st.text(st.characters(blacklist_characters="/\0"), min_size=1, max_size=6).filter(

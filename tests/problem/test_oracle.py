@@ -8,9 +8,9 @@ from helpers import definition, random_block, read_output, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.compute.bounds import SAFE, bound, suffices
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import VARIANTS
+from hw4cli.plans.bounds import SAFE, bound, suffices
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from hw4cli.compute.dispatch import AUTO, Choice, candidates
-from hw4cli.compute.plan import DEVICES
-from hw4cli.compute.variants import FALLBACK, VARIANTS
 from hw4cli.device.gpu import kernel_of
+from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.stream.kernels import plans_of_file, plans_of_suite

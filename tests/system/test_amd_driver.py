@@ -7,9 +7,9 @@ import time
 import pytest
 
 from hw4cli.judge.identity import first_gpu
-from hw4cli.runner import gpulock, gpuwatch
-from hw4cli.runner.gpulock import gpu_lock, gpu_name
-from hw4cli.runner.gpuwatch import watch_gpu
+from hw4cli.sandbox import gpulock, gpuwatch
+from hw4cli.sandbox.gpulock import gpu_lock, gpu_name
+from hw4cli.sandbox.gpuwatch import watch_gpu
 from hw4cli.system import amd, nvidia
 
 

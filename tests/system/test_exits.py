@@ -5,8 +5,8 @@ import time
 import pytest
 
 from hw4cli.judge import submission
-from hw4cli.runner import slurm
-from hw4cli.scoring import results
+from hw4cli.judge.scoring import results
+from hw4cli.sandbox import slurm
 from hw4cli.system import exits
 from hw4cli.text import tables, words
 

@@ -1,0 +1,153 @@
+"""Attention of torch's tensors with gradients: the arguments of torch's scaled_dot_product_attention, checked."""
+
+import math
+from typing import Any, Never
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+from hw4cli.arrays.arguments import check_flags, checked_number
+from hw4cli.arrays.autograd.operators import attend
+from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD
+from hw4cli.arrays.operand import check_dense
+from hw4cli.arrays.workload import TOP_LEFT, check_align, refuse
+from hw4cli.plans.dispatch import AUTO
+
+NAMES = "query", "key", "value"
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    align: str = TOP_LEFT,
+    kernel: str | None = None,
+    **not_supported: Never,
+) -> Any:
+    """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
+
+    query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
+    kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16, bfloat16 or float32;
+    d is 1 to 128. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
+    with align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel`: of the
+    forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are
+    float32's own.
+
+    The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
+    current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
+    torch.utils.checkpoint, and torch.func's grad, vjp, jacrev and vmap. Only what the kernels cannot read where it lies
+    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded.
+
+    Raises ValueError for attn_mask, dropout_p and shapes, strides or devices that do not fit, TypeError for other
+    element types or arguments of other types, MachineError if the GPU cannot do it; NotImplementedError if a
+    forward-mode or a second derivative is asked for.
+
+    >>> import torch
+    >>> q, k, v = torch.ones(3, 1, 2, 5, 8, requires_grad=True)
+    >>> attention(q, k, v, is_causal=True).sum().backward()
+    """
+    tensors = query, key, value
+    if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
+        options = {"scale": scale, "enable_gqa": enable_gqa, "align": align, "kernel": kernel, **not_supported}
+        return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
+    refuse("attention", not_supported)
+    check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
+    check_align(align)
+    if scale is not None and type(scale) is not float:
+        scale = checked_number("scale", scale)
+    if attn_mask is not None:
+        raise ValueError("attn_mask is not supported: give is_causal=True for the causal mask, or no mask")
+    if checked_number("dropout_p", dropout_p):
+        raise ValueError(f"dropout_p is {dropout_p}: there is no dropout here, give 0")
+    query, key, value = _alike(query, key, value)
+    *leading, Nq, d = _shape_of_result(query, key, value, enable_gqa)
+    q, k, v = _with_four_dimensions((query, key, value), leading)
+    shape = (*leading, Nq, d)[-max(x.dim() for x in tensors) :]
+    if not q.numel() or not k.numel():
+        return _of_nothing(q, k, v).reshape(shape)
+    if kernel is None:
+        kernel = FLOAT32_FORWARD if q.device.type == "cuda" and q.dtype == torch.float32 else AUTO
+    return attend(q, k, v, bool(is_causal), align, scale, kernel)[0].reshape(shape)
+
+
+def _alike(*tensors: Any) -> list[Any]:
+    """The tensors, of the element type that autocast asks for. Raises unless all are of one, and on one device."""
+    for name, x in zip(NAMES, tensors, strict=True):
+        if not isinstance(x, torch.Tensor):
+            raise TypeError(f"{name} is a {type(x).__name__}: give a tensor of torch (hw4cli.attention takes others)")
+        check_dense(name, x)
+        if x.dim() < 2:
+            raise ValueError(f"{name} has {x.dim()} dimensions: give (..., heads, N, d)")
+    found, kind = list(tensors), tensors[0].device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        found = [x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors]
+    for name, x in zip(NAMES[1:], found[1:], strict=True):
+        if x.dtype != found[0].dtype:
+            raise TypeError(f"query is {_type(found[0])}, {name} {_type(x)}: give one element type")
+        if x.device != found[0].device:
+            raise ValueError(f"query is on {found[0].device}, {name} on {x.device}: bring them together")
+    return found
+
+
+def _shape_of_result(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[int, ...]:
+    """(..., heads, Nq, d) of O, where tensors without heads have one. Raises ValueError where shapes do not fit."""
+    shapes = query.shape, key.shape, value.shape
+    both = f"{tuple(key.shape)} and {tuple(value.shape)}"
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"query and key differ in d: {tuple(query.shape)} and {tuple(key.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(f"key and value differ in rows: {both}")
+    if key.shape[-1] != value.shape[-1]:
+        raise ValueError(f"key and value differ in d, which is not supported: {both}")
+    heads, kv_heads, value_heads = map(_heads, (query, key, value))
+    for name, count in (("key", kv_heads), ("value", value_heads)):
+        if enable_gqa and (not count or heads % count) and count != heads:
+            raise ValueError(f"query has {heads} heads, which is not a multiple of the {count} of {name}")
+        if not enable_gqa and count != heads and 1 not in (count, heads):
+            raise ValueError(f"query has {heads} heads, {name} {count}: give enable_gqa=True to share them")
+    try:
+        batches = torch.broadcast_shapes(*(shape[:-3] for shape in shapes))
+        broadcast = torch.broadcast_shapes((kv_heads,), (value_heads,), (heads,))[0] if not enable_gqa else heads
+    except RuntimeError:
+        all_shapes = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise ValueError(f"query, key and value differ in batches or heads: {all_shapes}") from None
+    return (*batches, broadcast, *query.shape[-2:])
+
+
+def _with_four_dimensions(tensors: tuple[Any, ...], leading: list[int]) -> list[Any]:
+    """The tensors as (batch, heads, N, d), without a copy where nothing is broadcast: dimensions before the heads are
+    one batch. Key and value keep the heads that they have, if these are equally many: kernels share them."""
+    *batches, heads = leading
+    shared = _heads(tensors[1]) == _heads(tensors[2])
+    found = []
+    for name, x in zip(NAMES, tensors, strict=True):
+        own = _heads(x)
+        if name == "query" or not shared:
+            x = x if own in (1, heads) else x.repeat_interleave(heads // own, dim=-3)
+            own = heads
+        shape = *batches, own, *x.shape[-2:]
+        x = x if x.shape == shape else x.expand(shape)
+        found.append(x if len(batches) == 1 else x.reshape(math.prod(batches), *shape[-3:]))
+    return found
+
+
+def _heads(x: Any) -> int:
+    heads: int = x.shape[-3] if x.dim() > 2 else 1
+    return heads
+
+
+def _of_nothing(query: Any, key: Any, value: Any) -> Any:
+    """What there is without batches, heads, rows or keys: zeros like query, whose gradients are zeros, too."""
+    zeros = torch.where(torch.zeros_like(query, dtype=torch.bool), query, 0)
+    return zeros + key[..., :0].sum() + value[..., :0].sum()
+
+
+def _type(x: Any) -> str:
+    return str(x.dtype).removeprefix("torch.")

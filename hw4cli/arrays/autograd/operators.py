@@ -1,0 +1,222 @@
+"""hw4cli::attention and hw4cli::attention_backward, operators of PyTorch: the second is the first one's derivative.
+
+Each has a kernel for all devices, a fake one, a rule for vmap, a derivative by torch.autograd.Function, and a count of
+its operations. The derivative is the operator's own kernel for torch's Autograd key, so that tangents of forward-mode
+differentiation meet a refusal there, whoever calls the operator: torch.library.custom_op drops them, as if they were 0.
+
+Tensors are (batch, heads, N, d). What an operator makes lies in memory as its query does: as (batch, heads, N, d), or,
+where the heads of a row lie side by side, as (batch, N, heads, d). So the fake operators, from which torch.compile
+knows strides, say what the true ones do.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import register_flop_formula
+
+from hw4cli.arrays.arguments import checked_scale
+from hw4cli.arrays.attention import DTYPES, attention
+from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
+from hw4cli.arrays.gradients.backward import attention_backward
+from hw4cli.arrays.workload import checked_workload
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, align: str, scale: float | None, kernel: str
+) -> tuple[Tensor, Tensor]:
+    """O and the LSE."""
+    if q.device.type == "cpu":
+        o, lse = _forward_fake(q, k, v, causal, align, scale, kernel)
+        forward_on_cpu((q, k, v), o, lse, causal=causal, align=align, scale=scale, kernel=kernel)
+        return o, lse
+    layout, turned = _seen((q, k, v))
+    o, lse = attention(*turned, causal=causal, align=align, scale=scale, layout=layout, kernel=kernel, return_lse=True)
+    return _turned(o, layout), lse
+
+
+def _forward_fake(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, align: str, scale: float | None, kernel: str
+) -> tuple[Tensor, Tensor]:
+    """O and the LSE, not yet computed, of tensors that have passed the checks."""
+    dtypes = DTYPES if q.device.type == "cuda" else (*DTYPES, FLOAT64)
+    dtype, *others = (str(x.dtype).removeprefix("torch.") for x in (q, k, v))
+    for name, other in zip("kv", others, strict=True):
+        if other != dtype:
+            raise TypeError(f"q is {dtype}, {name} {other}: give one element type")
+    work = checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align)
+    checked_scale(scale, work)
+    return _like(q, q), q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+
+
+def _backward(
+    do: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    lse: Tensor,
+    causal: bool,
+    align: str,
+    scale: float | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV."""
+    if q.device.type == "cpu":
+        made = _backward_fake(do, q, k, v)
+        backward_on_cpu((do, q, k, v, o, lse), made, causal=causal, align=align, scale=scale)
+        return made
+    layout, turned = _seen((q, do, k, v, o))
+    q, do, k, v, o = turned
+    dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=causal, align=align, scale=scale, layout=layout)
+    return _turned(dq, layout), _turned(dk, layout), _turned(dv, layout)
+
+
+def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
+    return _like(q, q), _like(k, q), _like(v, q)
+
+
+def _layout(q: Tensor) -> str:
+    """How q lies in memory: "BNHD" where the heads of a row lie side by side."""
+    return "BNHD" if q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2) else "BHND"
+
+
+def _turned(x: Tensor, layout: str) -> Tensor:
+    """(batch, heads, N, d) as the layout has it, or back, without a copy."""
+    return x.transpose(1, 2) if layout == "BNHD" else x
+
+
+def _like(x: Tensor, q: Tensor) -> Tensor:
+    """New memory for a tensor like x, laid out as q is."""
+    layout = _layout(q)
+    return _turned(x.new_empty(_turned(x, layout).shape), layout)
+
+
+def _seen(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
+    """The layout of the first one, and all as it has them; copies of those that the kernels cannot read."""
+    layout = _layout(tensors[0])
+    return layout, [_turned(x if _is_readable(x) else x.contiguous().clone(), layout) for x in tensors]
+
+
+def _is_readable(x: Tensor) -> bool:
+    """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py. Others
+    are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py."""
+    chunk = 16 // x.element_size()
+    if x.shape[3] % chunk:
+        return True
+    steps = zip(x.stride()[:3], x.shape[:3], strict=True)
+    return (
+        x.stride(3) == 1
+        and x.data_ptr() % 16 == 0
+        and all(size == 1 or (step > 0 and step % chunk == 0) for step, size in steps)
+    )
+
+
+class _Attention(torch.autograd.Function):  # type: ignore[misc]
+    """The derivative of attention; torch.func transforms it, too."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return operator(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep what the backward pass needs."""
+        q, k, v, *ctx.options, _ = inputs
+        o, lse = output
+        ctx.mark_non_differentiable(lse)
+        ctx.save_for_backward(q, k, v, o, lse)
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor, _: Any) -> tuple[Any, ...]:
+        found = _differentiated(_gradients, _Gradients, (do, *ctx.saved_tensors, *ctx.options))
+        return (*found, None, None, None, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError(
+            "attention of hw4cli.torch has no forward-mode derivative (torch.func.jvp, jacfwd, hessian): take the "
+            "backward pass (torch.func.vjp, jacrev, or backward())"
+        )
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        return _mapped(_Attention.apply, *arguments)
+
+
+class _Gradients(torch.autograd.Function):  # type: ignore[misc]
+    """The gradients have no derivative."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            return _gradients(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise NotImplementedError("attention of hw4cli.torch has no second derivative: its gradients cannot be derived")
+
+    jvp = backward
+
+    @staticmethod
+    def vmap(*arguments: Any) -> Any:
+        return _mapped(_Gradients.apply, *arguments)
+
+
+def _differentiated(called: Any, derivative: Any, arguments: tuple[Any, ...]) -> Any:
+    """An operator's results. torch.func transforms a Function, but not what an operator's own kernel makes of one."""
+    transformed = torch._C._are_functorch_transforms_active()
+    return (derivative.apply if transformed else called)(*arguments)
+
+
+def attend(*arguments: Any) -> Any:
+    """O and the LSE, by `operator`, whose arguments these are; also where torch.func transforms the caller."""
+    return _differentiated(operator, _Attention, arguments)
+
+
+def _mapped(called: Any, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
+    """vmap's rule: what is mapped over becomes part of the batch."""
+
+    def merged(x: Any, at: int | None) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        x = x.expand(info.batch_size, *x.shape) if at is None else x.movedim(at, 0)
+        return x.flatten(0, 1)
+
+    found = called(*map(merged, arguments, in_dims))
+    return tuple(x.unflatten(0, (info.batch_size, -1)) for x in found), (0,) * len(found)
+
+
+def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """Two products, as torch counts those of its own attention: of all pairs of a row and a key, with a mask, too."""
+    batch, heads, rows, d = q
+    return int(4 * batch * heads * rows * k[2] * d)
+
+
+def _backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+    """Five products: the derivative's four, and the scores once more."""
+    return _forward_flops(q, k, v) * 5 // 2
+
+
+def _operator(name: str, function: Any, fake: Any, derivative: Any, flops: Any) -> Any:
+    """An operator of torch: torch.ops.hw4cli.NAME."""
+    qualified = f"hw4cli::{name}"
+    schema = name + torch.library.infer_schema(function, mutates_args=())
+    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+    _LIBRARY.impl(name, derivative.apply, "Autograd")
+    torch.library.register_fake(qualified, fake, lib=_LIBRARY)
+    packet = getattr(torch.ops.hw4cli, name)
+    torch.library.register_vmap(qualified, partial(_mapped, packet), lib=_LIBRARY)
+    register_flop_formula(packet)(flops)
+    return packet.default
+
+
+_LIBRARY = torch.library.Library("hw4cli", "FRAGMENT")
+operator = _operator("attention", _forward, _forward_fake, _Attention, _forward_flops)
+_gradients = _operator("attention_backward", _backward, _backward_fake, _Gradients, _backward_flops)

@@ -1,0 +1,150 @@
+"""Gradients of attention of arrays: checks them, and computes dQ, dK and dV where they are."""
+
+import functools
+import threading
+from typing import Any, Never
+
+from hw4cli.arrays.arguments import check_flags, check_layout, checked_scale
+from hw4cli.arrays.attention import check_like, check_rows, workload_of
+from hw4cli.arrays.gradients.choice import DESIGNS
+from hw4cli.arrays.gradients.oncpu import backward_on_cpu
+from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
+from hw4cli.arrays.gradients.plan import Arrays
+from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
+from hw4cli.arrays.staged import Staged
+from hw4cli.arrays.workload import BOTTOM_RIGHT, FLOAT32, Workload, refuse
+from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.formulas import FLOAT
+
+FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
+
+
+def attention_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    *,
+    causal: bool = False,
+    align: str = BOTTOM_RIGHT,
+    scale: float | None = None,
+    layout: str = "BHND",
+    kernel: str = AUTO,
+    **not_supported: Never,
+) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
+
+    q, k, v, causal, align, scale and layout are what `attention` was given; o and lse what it returned with
+    return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Elements are float16, bfloat16
+    or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
+    the same bits in every run. GPUs are not waited for, and nothing is copied there but rows that are no whole
+    chunks of 16 bytes.
+
+    On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
+    the same bits again.
+
+    Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
+    algorithm 4, in two passes without atomic operations (docs/gradients.md).
+
+    >>> import numpy as np
+    >>> from hw4cli import attention
+    >>> q, k, v, do = np.random.default_rng(0).standard_normal((4, 1, 2, 5, 8)).astype(np.float32)
+    >>> o, lse = attention(q, k, v, causal=True, return_lse=True)
+    >>> dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=True)
+    >>> bool(np.allclose(dv.sum(axis=2), do.sum(axis=2), atol=1e-5))  # each row's weights add up to 1
+    True
+    """
+    refuse("attention_backward", not_supported)
+    return _gradients((do, q, k, v, o, lse), causal, align, scale, layout, kernel, whole=True)
+
+
+def gradients_of_some_keys(
+    do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, causal: bool, align: str, scale: float | None
+) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV of some of the keys, where o and lse are of all: what these keys add to dQ. Else as
+    `attention_backward`."""
+    return _gradients((do, q, k, v, o, lse), causal, align, scale, "BHND", AUTO, whole=False)
+
+
+def _gradients(
+    arrays: tuple[Any, ...], causal: bool, align: str, scale: float | None, layout: str, kernel: str, whole: bool
+) -> tuple[Any, Any, Any]:
+    do, q, k, v, o, lse = arrays
+    check_layout(layout)
+    check_flags(causal=causal)
+    if kernel not in (AUTO, *DESIGNS):
+        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *DESIGNS)))}")
+    given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
+    work = workload_of(given[:3], causal, align)
+    factor = checked_scale(scale, work)
+    like_q = given[0]
+    for other in given[3:]:
+        check_like(other, like_q, "q")
+        if other.shape != like_q.shape:
+            raise ValueError(f"{other.name} has shape {tuple(other.array.shape)}: give that of q, {tuple(q.shape)}")
+    log_sums = _checked_lse(lse, work, like_q)
+    results = tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
+    made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
+    if like_q.library == NUMPY:
+        backward_on_cpu(work, given, lse, made, factor, whole)
+    else:
+        backward_on_gpu(work, given, log_sums, made, factor, kernel, whole)
+    return results[0], results[1], results[2]
+
+
+def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
+    """The LSE as an operand. Raises TypeError or ValueError unless it is what `attention` returned."""
+    wanted = (work.batch, work.heads, work.Nq)
+    if not hasattr(lse, "shape"):
+        raise TypeError(f"lse is a {type(lse).__name__}: give what attention returned")
+    if tuple(lse.shape) != wanted:
+        raise ValueError(f"lse has shape {tuple(lse.shape)}: give (batch, heads, Nq), here {wanted}")
+    found = operand("lse", lse[..., None], "BHND")
+    if (found.library, found.dtype, found.device) != (like_q.library, FLOAT32, like_q.device):
+        raise TypeError(f"lse is {found.dtype} of {found.library} on {found.place}: give what attention returned")
+    batch, heads, rows, _ = found.strides
+    if (heads, rows) != (work.Nq if work.heads > 1 else 0, 1 if work.Nq > 1 else 0) or (
+        work.batch > 1 and batch != work.heads * work.Nq
+    ):
+        raise ValueError("lse is not contiguous: give what attention returned")
+    return found
+
+
+def backward_on_gpu(
+    work: Workload,
+    given: tuple[Operand, ...],
+    lse: Operand,
+    made: tuple[Operand, ...],
+    scale: float,
+    kernel: str = AUTO,
+    whole: bool = True,
+) -> None:
+    """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
+    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others."""
+    cupy = import_cupy()
+    with cupy.cuda.Device(lse.device):
+        backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
+        with Staged(backward.gpu, stream, given, made) as staged:
+            for x in (*staged.given, *staged.made):
+                check_rows(x)
+            planned = backward.planned(work, kernel)
+            scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
+            matrices = tuple(x.matrix for x in (*staged.given, *staged.made))
+            backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, planned)
+
+
+_OPENING = threading.Lock()
+
+
+@functools.cache
+def _open(device: int) -> BackwardOnGpu:
+    return BackwardOnGpu(Gpu())
+
+
+def _opened(device: int) -> BackwardOnGpu:
+    """The kernels on the current device, opened once."""
+    with _OPENING:
+        return _open(device)

@@ -1,0 +1,102 @@
+"""How the kernels of one pass (backward_once, backward_atomic) share the work out: which heads together, in how many
+parts."""
+
+from typing import NamedTuple
+
+from hw4cli.arrays.gradients import hopper
+from hw4cli.arrays.workload import Workload
+from hw4cli.plans.formulas import FLOAT, ceil_div
+
+KEYS = 2 * hopper.OWNED  # that a block owns
+# Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; the best on an H200.
+SHARED_SUMS, FULL_SUMS = 1 << 26, 1 << 24
+# Microseconds, as measured on an H200: for a tile of Q; for a task besides; from one tile of keys that adds to a tile
+# of dQ to the next; and for a megabyte of sums to be written, read and added.
+STEP, TASK, TURN, PER_MB = 2.4, 4.0, 2.8, 0.4
+LEAST_GAIN = 0.92  # of the time without cuts
+MOST_PARTS, MOST_CHAINS = 256, 32
+
+
+class Cut(NamedTuple):
+    """How the work is cut, so that there are enough blocks, and few that wait for each other.
+
+    What is streamed past the keys of heads of K and V from the `first` on is cut into parts: the heads of Q that share
+    them into so many, times their rows into so many. Each part has its own sums of dK and dV. Tiles of keys add to dQ
+    in so many `chains`, by turns, each with its own sums.
+    """
+
+    first: int
+    heads: int = 1
+    rows: int = 1
+    chains: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Of each of these heads' tiles of keys."""
+        return self.heads * self.rows
+
+
+def best_cut(work: Workload, sms: int) -> Cut:
+    """The cut of least `duration` on so many multiprocessors; none where it gains little."""
+    whole = Cut(work.batch * work.kv_heads)
+    group, rows = work.heads // work.kv_heads, tile_rows(work)
+    steps = work.computed_pairs(rows, KEYS) / (rows * KEYS) if work.causal else 0
+    heads = [n for n in _powers(group) if group % n == 0]
+    cuts = [
+        Cut(whole.first if h * r == 1 else 0, h, r, chains)
+        for h in heads
+        for r in _powers(ceil_div(work.Nq, rows))
+        for chains in _powers(min(MOST_CHAINS, ceil_div(work.Nk, KEYS)))
+        if h * r <= MOST_PARTS and (r == 1 or h == heads[-1])
+    ]
+    took = {cut: duration(work, cut, sms, steps) for cut in (whole, *cuts)}
+    best = min(cuts, key=took.__getitem__)
+    return best if took[best] < LEAST_GAIN * took[whole] else whole
+
+
+def duration(work: Workload, cut: Cut, sms: int, causal_steps: float) -> float:
+    """About how many microseconds the main launch takes, and the sums that are added up after it."""
+    group, tiles, keys = work.heads // work.kv_heads, ceil_div(work.Nq, tile_rows(work)), ceil_div(work.Nk, KEYS)
+    heads = work.batch * work.kv_heads
+    rounds = ceil_div(heads * keys * cut.parts, sms)
+    task = STEP * ceil_div(group, cut.heads) * ceil_div(tiles, cut.rows)
+    busy = max(STEP * causal_steps / sms + task / 8, task) if work.causal else rounds * task
+    at_a_tile = min(section(work), heads) * cut.parts  # tasks of the same keys
+    beginning = min(keys, ceil_div(sms, at_a_tile))  # blocks that begin one after the other
+    sections = ceil_div(heads, section(work)) / max(1, sms // (at_a_tile * keys))  # one after the other
+    waiting = max(TURN * beginning / cut.chains, TURN * sections * keys / cut.chains - busy)
+    added = part_bytes(work, cut) + (cut.chains - 1) * sum_bytes(work)
+    return busy + TASK * rounds + waiting + PER_MB * added / 1e6
+
+
+def _powers(most: int) -> list[int]:
+    """1, 2, 4 and so on, up to `most`."""
+    return [1 << n for n in range(most.bit_length())]
+
+
+def tile_rows(work: Workload) -> int:
+    """Rows of a tile of Q: two groups of four warps compute 64 x 64 numbers of dQ each."""
+    return KEYS * hopper.OWNED // hopper.columns(work)
+
+
+def section(work: Workload) -> int:
+    """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
+    of dQ in the L2 cache, of which heads that are shared have more."""
+    if work.causal and work.heads == work.kv_heads:
+        return 16
+    group = work.heads // work.kv_heads
+    sums = FLOAT * hopper.columns(work) * work.Nq * group
+    if group == 1:
+        return max(4, min(16, FULL_SUMS // sums))
+    return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
+
+
+def sum_bytes(work: Workload) -> int:
+    """Of dQ in float32, of whole tiles."""
+    return FLOAT * hopper.stats_rows(work, tile_rows(work)) * hopper.columns(work)
+
+
+def part_bytes(work: Workload, cut: Cut) -> int:
+    """Of dK and dV of all parts, in float32, of whole tiles."""
+    split = (work.batch * work.kv_heads - cut.first) * cut.parts if cut.parts > 1 else 0
+    return split * ceil_div(work.Nk, KEYS) * KEYS * 2 * FLOAT * hopper.columns(work)

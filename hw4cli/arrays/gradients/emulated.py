@@ -1,0 +1,70 @@
+"""The kernels of gradients executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arrays.emulated import ctypes_span, matrix, placed, tensor_map
+from hw4cli.arrays.gradients import choice
+from hw4cli.arrays.gradients.plan import Arrays
+from hw4cli.arrays.workload import Workload
+from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
+from hw4cli.emulator.report import Finding
+from hw4cli.plans.plan import DEVICES
+from hw4cli.resources import kernel_path
+
+MADE = ("dQ", "dK", "dV", "scratch")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """dQ, dK and dV, what was found, and whether the kernels came to their end."""
+
+    gradients: tuple[Any, Any, Any]
+    findings: tuple[Finding, ...]
+    finished: bool
+
+
+def run_backward(
+    work: Workload,
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    *,
+    kernel: str = "backward",
+    tile: Any = None,
+    scale: float | None = None,
+    build: str = RACE,
+    schedule: Schedule = FORWARDS,
+    cc: int = 80,
+    lanes: int = 32,
+    blocks: int = 2,
+    whole: bool = True,
+) -> Outcome:
+    """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
+    most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others."""
+    planned = choice.plan(work, DEVICES[cc], kernel, tile)
+    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    scratch = np.zeros(planned.scratch, np.uint8)
+    given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
+    buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)
+    at = {}
+    for (name, x), start in zip(given.items(), starts, strict=False):
+        at[name] = placed(x, buffer[start : start + ctypes_span(x)[1]])
+    made = [at[name] for name in MADE]
+    for result in made:
+        result.view(np.uint8).fill(0xFF)  # NaN, of every type
+    matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
+    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data, whole)
+    watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
+    passed = choice.arguments(planned, work, arrays, scale or work.scale, tensor_map)
+    steps = planned.launches
+    if planned.variant in choice.COPYING:  # whose blocks take tile after tile
+        steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)
+    finished, findings = library.launches(steps, passed, watched, schedule, lanes)
+    return Outcome((made[0], made[1], made[2]), findings, finished)

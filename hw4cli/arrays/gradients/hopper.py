@@ -1,0 +1,170 @@
+"""The launches of kernels/backward_wgmma.cu (16-bit numbers, Hopper), and the bytes that they are passed."""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hw4cli.arrays.gradients.plan import Arrays
+from hw4cli.arrays.half import ATOM, LARGEST, LOG2E, Box
+from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.errors import MachineError
+from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.launch import Matrix
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+
+NAME = "backward_wgmma"
+OWNED = 64  # rows of a group of four warps
+STATS_THREADS, STATS_BYTES = 256, 8
+LINE = 128  # bytes: stats are copied as rows of so many
+# BackwardParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
+_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 5 * "Q" + 12 * "i" + 2 * "f")
+
+
+class Pass(NamedTuple):
+    """How the blocks of a pass work: `groups` of four warps own 64 rows each, tiles pass through `stages` buffers; a
+    tile's scores are asked for `ahead` of the end of the sums of the one before."""
+
+    groups: int
+    tile: int
+    stages: int
+    ahead: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Of a block: one group more copies."""
+        return 128 * (self.groups + 1)
+
+    @property
+    def rows(self) -> int:
+        """That a block owns."""
+        return OWNED * self.groups
+
+    def shared(self, columns: int, stats: bool) -> int:
+        """Bytes of a block's shared memory: two matrices owned, two streamed with or without stats, barriers."""
+        tiles = 4 * columns * (self.rows + self.stages * self.tile)
+        return tiles + self.stages * self.tile * STATS_BYTES * stats + 16 * (self.groups + self.stages)
+
+    def macros(self, name: str) -> dict[str, int]:
+        """What the kernel's file is compiled with."""
+        return {f"{name}_{field.upper()}": int(getattr(self, field)) for field in self._fields}
+
+
+class Tiling(NamedTuple):
+    """The pass that owns queries, and the one that owns keys."""
+
+    dq: Pass
+    dkdv: Pass
+
+
+# Of each number of columns, the fastest as measured on an H200.
+TILINGS = {
+    64: Tiling(Pass(3, 80, 4, ahead=True), Pass(3, 64, 4)),
+    128: Tiling(Pass(3, 64, 4), Pass(2, 80, 3)),
+}
+
+
+def takes(work: Workload, props: DeviceProperties) -> bool:
+    """Whether the kernel runs there, and takes such elements and rows."""
+    return props.warpgroups and work.dtype != FLOAT32 and work.d % 8 == 0
+
+
+def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) -> Plan:
+    """The three launches for a workload. Raises MachineError where the kernels do not run."""
+    check(NAME, work, props)
+    width = columns(work)
+    dq, dkdv = tile or TILINGS[width]
+    macros = {**common_macros(work), **dq.macros("DQ"), **dkdv.macros("DKDV")}
+    own = work.batch * work.kv_heads * ceil_div(work.Nk, dkdv.rows)
+    launches = (
+        stats_launch(work, dkdv.tile),
+        Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(width, False)),
+        Launch("backward_dkdv", min(props.sms, own), dkdv.threads, dkdv.shared(width, True)),
+    )
+    scratch = Scratch(STATS_BYTES * stats_rows(work, dkdv.tile))
+    return Plan(NAME, macros, launches, scratch, main_symbol="backward_dkdv")
+
+
+def arguments(work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]) -> bytes:
+    """The one argument of each launch; `encode` makes tensor maps."""
+    tiles = planned.macros["DQ_TILE"], planned.macros["DKDV_TILE"]
+    return tiled_arguments(work, arrays, scale, encode, tiles, section(work))
+
+
+def section(work: Workload) -> int:
+    """Heads that are worked on together, so that their matrices stay in the L2 cache; as measured on an H200."""
+    return 16 if work.causal else 4
+
+
+# ---- What one pass and two passes share
+
+
+def check(name: str, work: Workload, props: DeviceProperties) -> None:
+    """Raises MachineError where a kernel for warpgroups does not run."""
+    if not takes(work, props):
+        raise MachineError(f"kernel {name} does not take {work.dtype}, d={work.d} on {props.architecture}")
+
+
+def columns(work: Workload) -> int:
+    """Columns that are computed."""
+    return ceil_div(work.d, ATOM) * ATOM
+
+
+def common_macros(work: Workload) -> dict[str, int]:
+    """What all kernels for warpgroups are compiled with."""
+    return {
+        "D": work.d,
+        "COLUMNS": columns(work),
+        "THREADS": STATS_THREADS,
+        "BFLOAT16": int(work.dtype == BFLOAT16),
+        "CAUSAL": int(work.causal),
+        "WARPGROUPS": 1,
+    }
+
+
+def stats_rows(work: Workload, tile: int) -> int:
+    """Rows of all heads, of each of them whole tiles: for so many there are stats."""
+    return work.row_tiles(tile) * tile
+
+
+def stats_launch(work: Workload, tile: int) -> Launch:
+    """The launch that computes stats: a row has as many lanes as it has chunks of 16 bytes, or more."""
+    lanes = next(lanes for lanes in (1, 2, 4, 8, 16) if work.d <= 8 * lanes)
+    return Launch("backward_stats", ceil_div(stats_rows(work, tile) * lanes, STATS_THREADS), STATS_THREADS, 0)
+
+
+def tiled_arguments(
+    work: Workload,
+    arrays: Arrays,
+    scale: float,
+    encode: Callable[[Box], bytes],
+    tiles: tuple[int, int],
+    section: int,
+    cut: Sequence[int] | None = None,
+    sums: Sequence[int] = (0, 0, 0),
+) -> bytes:
+    """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
+    worked on together; `cut`: as cut.Cut; `sums`: addresses of parts, of dQ and of counts."""
+    q, k, v, o, do, dq, dk, dv = arrays.matrices
+    queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
+
+    def box(m: Matrix, heads: int, rows: int, box_rows: int) -> bytes:
+        # A dimension of one element needs no stride, but the driver wants a valid one.
+        row, head, batch = (2 * stride or 16 for stride in (m.row, m.head, m.batch))
+        sizes = (work.d, rows, heads, work.batch)
+        return encode(Box(m.data, work.dtype == BFLOAT16, sizes, (row, head, batch), (ATOM, box_rows, 1, 1)))
+
+    maps = [box(q, *queries, OWNED), box(do, *queries, OWNED), box(k, *keys, tiles[0]), box(v, *keys, tiles[0])]
+    maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
+    maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
+    members = [number for m in (o, do, dq, dk, dv) for number in (m.data, m.batch, m.head, m.row)]
+    memory = arrays.lse, arrays.scratch, *sums
+    cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
+    head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
+    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
+    return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, scale, min(scale * LOG2E, LARGEST))
+
+
+def _stats_box(work: Workload, stats: int, tile: int) -> Box:
+    """The stats of a tile, as a copy brings them: in lines, as if they were 16-bit numbers."""
+    lines, of_tile = (rows * STATS_BYTES // LINE for rows in (stats_rows(work, tile), tile))
+    return Box(stats, False, (LINE // 2, lines, 1, 1), (LINE, LINE, LINE), (LINE // 2, of_tile, 1, 1), swizzled=False)

@@ -1,0 +1,39 @@
+"""Gradients of arrays on a GPU: launches on the caller's stream."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hw4cli.arrays.gradients import choice
+from hw4cli.arrays.gradients.plan import Arrays
+from hw4cli.arrays.ongpu import encode
+from hw4cli.arrays.workload import Workload
+from hw4cli.device.gpu import Gpu
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.plan import Plan
+
+REMEMBERED = 256  # plans that are kept
+
+
+class BackwardOnGpu:
+    """The kernels of gradients on one GPU."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
+        self.planned = lru_cache(REMEMBERED)(self.plan)
+
+    def plan(self, work: Workload, kernel: str = AUTO) -> Plan:
+        """The launches for a workload by the fastest kernel, or the one named, compiled. Raises MachineError where it
+        does not run."""
+        planned = choice.plan(work, self.gpu.props, kernel)
+        self.gpu.functions(planned)
+        return planned
+
+    def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, planned: Plan) -> None:
+        """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
+        passed = choice.arguments(planned, work, arrays, scale, encode)
+        params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
+        with stream:
+            for function, step in zip(self.gpu.functions(planned), planned.launches, strict=True):
+                function((step.grid,), (step.block,), (params,), shared_mem=step.shared)

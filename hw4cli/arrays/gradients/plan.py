@@ -1,0 +1,93 @@
+"""The launches of kernels/backward.cu for a workload, and the bytes that they are passed."""
+
+import struct
+from typing import NamedTuple
+
+from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.errors import MachineError
+from hw4cli.plans.common import padded_d
+from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.launch import Matrix
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+
+NAME = "backward"
+DELTA_ROWS = 32  # lanes to a row of delta
+# BackwardParams in kernels/backward.cu.
+_LAYOUT = struct.Struct("@" + 8 * "Qqqq" + "QQ" + "6i" + "f" + "0Q")
+
+
+class Tile(NamedTuple):
+    """Rows of a block, rows that it streams, and how many of each a thread multiplies."""
+
+    rows: int
+    streamed: int
+    own: int
+    each: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return self.rows // self.own * (self.streamed // self.each)
+
+    def shared(self, width: int) -> int:
+        """Bytes of a block's shared memory: two tiles owned, two streamed, and P or dS."""
+        return FLOAT * (2 * (self.rows + self.streamed) * width + self.rows * self.streamed)
+
+
+# For each width of rows, the largest that fits. More than 32 owned rows of 128 columns would take too many registers.
+TILES = {
+    32: (Tile(64, 64, 8, 4), Tile(32, 32, 4, 4)),
+    64: (Tile(64, 64, 8, 4), Tile(32, 32, 4, 4)),
+    128: (Tile(32, 64, 4, 4), Tile(32, 32, 4, 4), Tile(16, 16, 4, 2)),
+}
+
+
+class Arrays(NamedTuple):
+    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE,
+    contiguous (batch, heads, Nq), and of a plan's scratch. `whole`: o and the LSE are of these keys, and no others."""
+
+    matrices: tuple[Matrix, ...]
+    lse: int
+    scratch: int
+    whole: bool = True
+
+
+def takes(work: Workload, props: DeviceProperties) -> bool:
+    """Whether the kernel runs there: anywhere."""
+    return True
+
+
+def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> Plan:
+    """The three launches for a workload. Raises MachineError where no tile fits a block's shared memory."""
+    width = padded_d(work.d)
+    fitting = [one for one in (tile and (tile,)) or TILES[width] if one.shared(width) <= props.shared_limit]
+    if not fitting:
+        raise MachineError(f"gradients at d={work.d} do not fit {props.shared_limit:,} bytes of shared memory a block")
+    best = fitting[0]
+    macros = {
+        "D": work.d,
+        "WIDTH": width,
+        "BR": best.rows,
+        "BC": best.streamed,
+        "OWN": best.own,
+        "STREAMED": best.each,
+        "THREADS": best.threads,
+        "ELEMENT_BITS": 32 if work.dtype == FLOAT32 else 16,
+        "BFLOAT16": int(work.dtype == BFLOAT16),
+        **({"CAUSAL": 1} if work.causal else {}),
+    }
+    threads, shared = best.threads, best.shared(width)
+    rows = work.batch * work.heads * work.Nq
+    launches = (
+        Launch("backward_delta", ceil_div(rows * DELTA_ROWS, threads), threads, 0),
+        Launch("backward_dq", work.row_tiles(best.rows), threads, shared),
+        Launch("backward_dkdv", work.batch * work.kv_heads * ceil_div(work.Nk, best.rows), threads, shared),
+    )
+    return Plan(NAME, macros, launches, Scratch(FLOAT * rows))
+
+
+def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
+    """The one argument of each launch."""
+    members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
+    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
+    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, scale)

@@ -1,0 +1,133 @@
+"""Processes that a profiler watches: of hw4's kernels, with their models, and of programs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hw4cli.device.ownkernel import kernel_named
+from hw4cli.errors import MachineError
+from hw4cli.lab.arraymodel.launches import array_models, plan_of
+from hw4cli.lab.arraymodel.target import arguments as array_arguments
+from hw4cli.lab.arrays.named import NamedWorkload, described
+from hw4cli.lab.measure.counters import read_launches
+from hw4cli.lab.measure.gpus import model_for
+from hw4cli.lab.measure.model import LaunchModel, launch_models
+from hw4cli.lab.measure.profile import ProfiledLaunch, counters_of, profiled
+from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
+from hw4cli.lab.measure.target import arguments
+from hw4cli.plans.plan import Plan
+from hw4cli.problem.shape import Shape
+from hw4cli.problem.suite import Case
+from hw4cli.resources import python_command
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process: its command; the program that it is, "" where it runs hw4's kernels; their plans with their models."""
+
+    target: list[str]
+    program: str = ""
+    planned: tuple[tuple[Plan, list[LaunchModel]], ...] = ()
+
+    @property
+    def models(self) -> tuple[LaunchModel, ...]:
+        """Of all launches."""
+        return tuple(model for _, models in self.planned for model in models)
+
+
+@dataclass(frozen=True)
+class Together:
+    """What stands in one table: its heading, and the processes that are profiled for it."""
+
+    what: str
+    jobs: tuple[Job, ...]
+
+
+def startable(
+    kernels: Sequence[str], shapes: Sequence[Shape], gpu: ProfiledGpu
+) -> tuple[list[str], list[MachineError]]:
+    """Which kernels the GPU can start on all shapes, and why not the others."""
+    found, reasons = [], []
+    for name in kernels:
+        try:
+            for shape in shapes:
+                kernel_named(name).plan(shape, model_for(gpu.name, gpu.cc).props)
+            found.append(name)
+        except MachineError as reason:
+            reasons.append(reason)
+    return found, reasons
+
+
+def of_files(
+    kernels: Sequence[str], programs: Sequence[Job], shapes: Sequence[Shape], case: Case | None, gpu: ProfiledGpu
+) -> list[Together]:
+    """For each shape a table: of all kernels, and of programs, which are run on the case that the one shape is of.
+
+    Raises InputError for a wrong file, MachineError where the GPU cannot run a kernel.
+    """
+    names = ", ".join([*kernels, *(one.program for one in programs)])
+    found = []
+    for shape in shapes:
+        where = f"(B, N, d) = {shape}"
+        if case and programs:
+            where = f"{case.name}, {where}" if kernels else case.name
+        own = [_kernel_job(kernels, shape, case.seed if case else 0, gpu)] if kernels else []
+        found.append(Together(f"{names} on {where}", (*own, *programs)))
+    return found
+
+
+def _kernel_job(kernels: Sequence[str], shape: Shape, seed: int, gpu: ProfiledGpu) -> Job:
+    model = model_for(gpu.name, gpu.cc)
+    plans = [kernel_named(name).plan(shape, model.props) for name in kernels]
+    planned = tuple((plan, launch_models(plan, shape, model.props, model.cache)) for plan in plans)
+    own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in kernels], shape, seed)
+    return Job([*python_command("lab.measure.target", "-P"), own], planned=planned)
+
+
+def program_jobs(programs: Sequence[Sequence[str]], case: Case, folder: Path, place: Path) -> list[Job]:
+    """Programs, as commands, on a case's file; their outputs go to `place`. Raises MachineError if there is no file."""
+    source = case.input_path(folder).resolve()
+    if not source.is_file():
+        raise MachineError(f"{folder} lacks {case.name}: run `hw4 gen {case.name} --no-answers`")
+    output = str((place / "output").resolve())
+    return [Job([*command, str(source), output], " ".join(command)) for command in programs]
+
+
+def of_arrays(kernels: Sequence[str], arrays: NamedWorkload, text: str, gpu: ProfiledGpu) -> Together:
+    """Kernels of arrays. Raises MachineError where the GPU cannot run one."""
+    model = model_for(gpu.name, gpu.cc)
+    props = model.props
+    plans = [plan_of(name, arrays.work, props) for name in kernels]
+    target = [*python_command("lab.arraymodel.target", "-P"), array_arguments(list(kernels), text)]
+    planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
+    return Together(f"{', '.join(kernels)} on (B, H, N, d) = {described(arrays.work)}", (Job(target, planned=planned),))
+
+
+def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[list[ProfiledLaunch], str]:
+    """All launches of a table's processes with sets of metrics, and the profiler's own tables.
+
+    Raises ClosedCountersError where counters are closed, MachineError if the profiler or a process fails.
+    """
+    launches, texts = [], []
+    for job in table.jobs:
+        counters = counters_of(asked, profiler.tool, bool(job.models))
+        try:
+            texts.append(profile_text(profiler, counters, job.target, from_start=bool(job.program)))
+        except ClosedCountersError:
+            raise
+        except MachineError as error:
+            raise MachineError(f"{job.program}: {error}" if job.program else str(error)) from None
+        found = profiled(profiler.tool, read_launches(texts[-1])[1], asked, job.models, job.program)
+        if not found:
+            what = job.program or table.what
+            raise MachineError(f"{profiler.path} counted no kernel of {what}: does it run on the GPU?")
+        launches += found
+    return launches, "".join(texts)
+
+
+def swept(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
+    """A shape for each of these N, or the shape alone. Raises InputError for one that cannot be computed."""
+    found = [replace(shape, N=N) for N in lengths] or [shape]
+    for one in found:
+        one.check("--sweep" if lengths else "the shape")
+    return found

@@ -1,0 +1,105 @@
+"""When one block copies, multiplies and takes exponentials: the stamps of kernels/stamps.cuh, as a record."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw4cli import __version__
+from hw4cli.device.gpu import Gpu
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import InputError
+from hw4cli.lab.record import provenance
+from hw4cli.lab.tables import SCHEMA, TIMELINE
+from hw4cli.plans.plan import Plan
+from hw4cli.problem.arrays import random_input
+from hw4cli.problem.shape import Shape
+
+ACTIVITIES = ("copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V")  # in the order of stamps.cuh
+TILES = 24  # from the first on
+SYMBOL = "stamps"  # of the array, and of the header
+
+
+def stamped(plan: Plan, block: int) -> Plan:
+    """The plan, compiled so that the warps of one block of its main launch leave stamps.
+
+    Raises InputError if the kernel leaves none, or there is no such block.
+    """
+    blocks = plan.launches[plan.main].grid
+    if not leaves_stamps(plan):
+        raise InputError(
+            f"kernel {plan.variant} leaves no stamps here: flash does, and split where warpgroups multiply "
+            "(compute capability 9.0, d from 8 to 64, more than 512 keys)"
+        )
+    if not 0 <= block < blocks:
+        raise InputError(f"there is no block {block}: this launch has {blocks:,}, the first is 0")
+    return replace(plan, macros={**plan.macros, "STAMPS": TILES, "STAMPED": block})
+
+
+def leaves_stamps(plan: Plan) -> bool:
+    """Whether the code of a plan says what it does when: its copies run beside its work, and each is a statement."""
+    warpgroups = plan.macros.get("WARPGROUPS") and not plan.macros["INBLOCK"]
+    return plan.variant == "flash" or bool(plan.variant == "split" and warpgroups)
+
+
+def stamps_shape(plan: Plan) -> tuple[int, ...]:
+    """Warps, tiles, activities, begin and end."""
+    return plan.macros["THREADS"] // 32, TILES, len(ACTIVITIES), 2
+
+
+def spans(stamps: NDArray[np.int64]) -> list[list[int]]:
+    """[warp, tile, activity, begin, end] of all that was begun and ended, in clocks from the first stamp on."""
+    if not stamps.any():
+        return []
+    first = int(stamps[stamps > 0].min())
+    found = []
+    for warp, tile, activity in np.ndindex(*stamps.shape[:3]):
+        begin, end = (int(clock) for clock in stamps[warp, tile, activity])
+        if 0 < begin < end:
+            found.append([warp, tile, activity, begin - first, end - first])
+    return found
+
+
+def row(plan: Plan, shape: Shape, block: int, stamps: NDArray[np.int64]) -> dict[str, Any]:
+    """A record's row. A tile of stamps is so many keys: where warpgroups multiply, those that are weighed together."""
+    macros = plan.macros
+    return {
+        "kernel": plan.variant,
+        "case": f"{shape.B}x{shape.N}x{shape.d}",
+        "shape": [shape.B, shape.N, shape.d],
+        "status": "ok",
+        "reason": "",
+        "block": block,
+        "keys": macros["SUB"] if macros.get("WARPGROUPS") else macros["BC"],
+        "spans": spans(stamps),
+    }
+
+
+def measure(gpu: Gpu, kernel: str, shape: Shape, block: int) -> dict[str, Any]:
+    """Launch a kernel twice, and read the stamps of the second time.
+
+    Raises InputError as `stamped` does, and MachineError.
+    """
+    plan = stamped(gpu.plan(kernel, shape), block)
+    with gpu.translated_errors(plan, shape):
+        inputs, outputs = gpu.upload(random_input(shape, seed=1)), gpu.empty((shape.B, shape.N, shape.d))
+        for _ in range(2):
+            gpu.compute(plan, inputs, outputs)
+        gpu.wait()
+        return row(plan, shape, block, gpu.read(plan, SYMBOL, stamps_shape(plan)))
+
+
+def record(timer: GpuTimer, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The record: machine, software, commit, date, method, rows."""
+    return {
+        "schema": SCHEMA,
+        "kind": TIMELINE,
+        **provenance(),
+        "hw4": __version__,
+        "machine": timer.machine(),
+        "clocks": timer.clocks(),
+        "activities": ACTIVITIES,
+        "method": {"timer": "clock64 of one multiprocessor, first lanes of warps", "cache": "the second launch of two"},
+        "rows": rows,
+    }

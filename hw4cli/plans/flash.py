@@ -1,0 +1,101 @@
+"""flash: the exact fp32 kernel on the CUDA cores (kernels/flash.cu)."""
+
+from hw4cli.plans.common import (
+    COMBINE_THREADS,
+    RESCALE_THRESHOLD,
+    combine_launch,
+    main_blocks,
+    padded_d,
+    scratch_of,
+    splits_for,
+    tiles_of,
+)
+from hw4cli.plans.formulas import FLOAT, MOST_SPLITS, ceil_div
+from hw4cli.plans.plan import DeviceProperties, Launch, Tile, Variant, total
+from hw4cli.problem.shape import Shape
+
+# Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
+# in one split instead of 2e-5 at N = 32768.
+LONGEST_SPLIT = 4096
+FLASH_COST = 64  # of a split, in keys
+CAUSAL_SPLITS = 12  # at most, of many keys
+
+
+def _flash_regions(d: int, tile: Tile) -> dict[str, int]:
+    """A tile of K and one of V, Q, and P."""
+    br, bc, row = tile["BR"], tile["BC"], FLOAT * padded_d(d)
+    return {"K": bc * row, "V": bc * row, "Q": br * row, "P": FLOAT * br * bc}
+
+
+_flash_bytes = total(_flash_regions)
+
+
+def _flash_blocks(d: int, tile: Tile, props: DeviceProperties) -> int:
+    """Blocks that a multiprocessor holds at once: as shared memory allows, and 384 threads for the registers; 256 where
+    blocks of 64 rows would spill."""
+    threads = 256 if tile["BR"] == padded_d(d) == 64 and (props.cc >= 100 or d < 64) else 384
+    return max(1, min(threads // tile["BR"], props.shared_sm // (_flash_bytes(d, tile) + props.shared_reserved)))
+
+
+def _threads_at_work(shape: Shape, tile: Tile, props: DeviceProperties) -> float:
+    """Threads that a multiprocessor holds at once, without those whose rows are past the last."""
+    filled = shape.rows / (ceil_div(shape.rows, tile["BR"]) * tile["BR"])
+    return _flash_blocks(shape.d, tile, props) * tile["BR"] * filled
+
+
+def _best_rows(shape: Shape, props: DeviceProperties) -> int:
+    """Rows of a block: 128; where rows are few, fewer, if then less of a block is empty or, with a mask, unseen.
+    Measured on an H200, where blocks of 64 rows are 1 to 2 % slower otherwise, and at d = 32 as fast."""
+    if props.gfx:  # AMD's compiler spills with fewer
+        return 128
+    longest, narrow = max(shape.rows, shape.N), padded_d(shape.d) == 32
+    if longest <= 32 and props.cc >= 80:  # before, a thread would hold too much of the next tile in registers
+        return 32
+    always = (2048 if narrow else 512) if shape.causal else 1024 if shape.d == 32 else 0
+    half_empty = longest <= 1024 and ceil_div(shape.rows, 64) % 2
+    return 64 if longest <= always or half_empty else 128
+
+
+def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
+    """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit. Fewer rows where
+    that is better, unless a multiprocessor has far fewer threads at work then."""
+    d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
+    tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
+    fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= props.shared_limit] or tiles[-1:]
+    best = fitting[0]
+    if best is tiles[0] and _flash_blocks(d, tiles[0], props) < 2 <= _flash_blocks(d, tiles[1], props):
+        best = tiles[1]
+    rows = _best_rows(shape, props)
+    smaller = [{"BR": rows, "BC": bc} for bc in (32, 16)] if rows < best["BR"] else []
+    enough = _threads_at_work(shape, best, props) * 3 / 4
+    return next((tile for tile in smaller if _threads_at_work(shape, tile, props) >= enough), best)
+
+
+def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A block for every BR rows and split; then, if there are splits, what puts them together."""
+    threads = tile["THREADS"]
+    rows = Launch("flash", main_blocks(shape, tile, splits), threads, shared)
+    combine = combine_launch("flash", shape)
+    return (rows,) if splits == 1 else (rows, combine)
+
+
+FLASH = Variant(
+    "flash",
+    "register micro-tiles, asynchronous copies, no running maximum where none is needed",
+    error_bound=2e-5,
+    tile=_flash_tile,
+    derived=lambda shape, tile, props: {
+        "THREADS": tile["BR"],
+        "BLOCKS": _flash_blocks(shape.d, tile, props),
+        "WIDTH": padded_d(shape.d),
+        "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
+        "COMBINE_THREADS": COMBINE_THREADS,
+    },
+    regions=_flash_regions,
+    launches=_flash_launches,
+    longest_sum=lambda N: max(min(N, LONGEST_SPLIT), ceil_div(N, MOST_SPLITS)),
+    scratch=lambda shape, tile, splits: scratch_of(shape, splits, 0, 0, stats=False),
+    splits=splits_for(LONGEST_SPLIT, FLASH_COST, FLASH_COST, CAUSAL_SPLITS),
+    space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
+    knobs=lambda tile: {"BLOCKS": (2, 3, 4)},
+)

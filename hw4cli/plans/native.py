@@ -1,0 +1,298 @@
+"""What `make hw4` compiles beside kernels/host/hw4.cu, made from the plans: `python3 -m hw4cli.plans.native FOLDER`;
+with `hip` behind FOLDER, what `make hw4-amd` compiles.
+
+FOLDER/plans.h has, for the architecture that is compiled for, the configurations of split8, split and flash: head size,
+lengths, tile, launches, shared memory; and the formulas for what depends on the file and the GPU. FOLDER/kernels.cuh
+has a kernel for each configuration. Needs Python's standard library alone.
+"""
+
+import ast
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hw4cli.plans import formulas
+from hw4cli.plans.bounds import LARGEST_N, SAFE, TYPICAL, bound
+from hw4cli.plans.common import NO_LIMIT
+from hw4cli.plans.dispatch import auto_by_length
+from hw4cli.plans.flash import FLASH_COST, LONGEST_SPLIT
+from hw4cli.plans.launch import SQUARES_BELOW
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
+from hw4cli.plans.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
+from hw4cli.plans.variants import VARIANTS
+from hw4cli.problem.shape import HEAD_SIZES, MAX_D, Magnitudes, Shape
+from hw4cli.problem.terms import LARGEST16
+from hw4cli.resources import kernel_source
+
+FORMULAS: tuple[Callable[..., Any], ...] = (
+    *(formulas.ceil_div, formulas.row_blocks, formulas.key_tiles, formulas.convert_blocks, formulas.combine_blocks),
+    *(formulas.efficiency, formulas.split_count, formulas.row_stats_bytes, formulas.partial_o_bytes),
+)
+# Architectures, and the compute capability whose plans each takes: the first condition that holds. One that is none of
+# DEVICES takes those of the nearest with as much shared memory, but no split: how its tensor cores add is not known.
+TARGETS = {
+    **{f"== {cc}0": cc for cc in DEVICES},
+    **{">= 1200": 120, ">= 900": 90, "== 870": 80, ">= 800": 86},
+}
+OLDEST = min(DEVICES)
+AMD = "gfx90a"  # whose plans all of AMD's architectures take: a block has as much shared memory on each
+KERNELS = ("flash", "split", "split8")  # by their numbers in the program
+# Head sizes that there are kernels for; rows of any other get zero columns up to the next one, with which the kernels
+# compute anyway.
+WIDTHS = (*HEAD_SIZES, MAX_D)
+HEAD = ("#pragma once", "// Made by hw4cli/plans/native.py from the plans of the kernels.")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A kernel for a head size and for lengths from `least` to `most`: what the program knows of its plan."""
+
+    kernel: str
+    d: int
+    least: int
+    most: int
+    plan: Plan
+    squares: int = 0  # split: the largest product of Q's and K's squares (kernels/absmax.cuh) for which it is proven
+
+    @property
+    def name(self) -> str:
+        """The namespace that the kernel is in."""
+        return f"{self.kernel}_{self.d}_{self.least}"
+
+    @property
+    def code(self) -> tuple[object, ...]:
+        """What its kernels are compiled from."""
+        return self.kernel, *sorted(self.plan.macros.items())
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The members of `struct Configuration`."""
+        macros, tensor = self.plan.macros, self.kernel != "flash"
+        converts = tensor and not macros["INBLOCK"]
+        return {
+            "kernel": KERNELS.index(self.kernel),
+            "d": self.d,
+            "least": self.least,
+            "most": self.most,
+            "BR": macros["BR"],
+            "BC": macros["BC"],
+            "resident": macros["BLOCKS"],
+            "threads": macros["THREADS"],
+            "shared": self.plan.launches[self.plan.main].shared,
+            "convert_threads": macros["CONVERT_THREADS"] if converts else 0,
+            "convert_chunks": macros["CONVERT_CHUNKS"] if converts else 0,
+            "combine_threads": macros["COMBINE_THREADS"],
+            "absmax_bytes": ABSMAX_BYTES if tensor else 0,
+            "tile_bytes": tile_bytes(self.d, macros, macros["PV_PIECES"]) if converts else 0,
+            "stats_wanted": int(tensor),
+            "squares": self.squares,
+            "longest": NO_LIMIT if tensor else LONGEST_SPLIT,
+            "cost": SPLIT_COST if tensor else FLASH_COST,
+        }
+
+
+def native_properties(cc: int | str) -> DeviceProperties:
+    """A GPU as the program sees it: warpgroups want an architecture of their own, sm_90a. AMD's have a name."""
+    return AMD_DEVICES[cc] if isinstance(cc, str) else replace(DEVICES[cc], warpgroups=False)
+
+
+def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
+    """What the program has for a compute capability: for each head size, in the order in which they are tried."""
+    props = native_properties(cc)
+
+    def configuration(kernel: str, d: int, least: int, last: int) -> Configuration:
+        squares = proven_squares(d, last, props) if kernel == "split" else 0
+        return Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), props), squares)
+
+    return [
+        configuration(kernel, d, least, last)
+        for d in WIDTHS
+        for kernel, first, most in _kernels(d, props, known)
+        for least, last in _lengths(kernel, d, props, first, most)
+    ]
+
+
+def _kernels(d: int, props: DeviceProperties, known: bool) -> Iterator[tuple[str, int, int]]:
+    """Kernels and their lengths, as auto prefers them for rows of so many keys. Those on tensor cores, if the
+    architecture is `known`, where their error is proven to be small enough for the assignment's range and lengths."""
+    lengths = auto_by_length(props, "", d)
+    for kernel in lengths[-1][1]:
+        least = next(least for least, kernels, _ in lengths if kernel in kernels)
+        if kernel == "flash":
+            yield kernel, least, NO_LIMIT
+        elif kernel in KERNELS and known and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
+            yield kernel, least, LARGEST_N
+
+
+def proven_squares(d: int, N: int, props: DeviceProperties) -> int:
+    """The largest product of the squares of two rows' norms for which split's error is proven to be at most SAFE, for
+    elements of V up to the assignment's; each norm less than what kernels can add up.
+
+    By norms alone the bound is convex in the logarithm of their quotient: largest where one is largest.
+    """
+    longest, least, most = math.sqrt(SQUARES_BELOW), 0, int(SQUARES_BELOW)
+
+    def proven(squares: int) -> bool:
+        product = math.sqrt(squares)
+        norms = ((longest, product / longest), (product / longest, longest))
+        found = [Magnitudes(LARGEST16, LARGEST16, TYPICAL.v, *pair) for pair in norms]
+        return all(bound("split", values, d, N, props) <= SAFE for values in found)
+
+    most *= most
+    while least + 1 < most:
+        middle = (least + most) // 2
+        least, most = (middle, most) if proven(middle) else (least, middle)
+    return least
+
+
+def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int) -> list[tuple[int, int]]:
+    """The lengths, cut where the macros change. Macros that are the same at both ends are so between them."""
+
+    def macros(N: int) -> dict[str, int]:
+        return {**VARIANTS[kernel].plan(Shape(1, N, d), props).macros}
+
+    if macros(least) == macros(most):
+        return [(least, most)]
+    middle = (least + most) // 2
+    first, second = _lengths(kernel, d, props, least, middle), _lengths(kernel, d, props, middle + 1, most)
+    if macros(middle) == macros(middle + 1):
+        return [*first[:-1], (first[-1][0], second[0][1]), *second[1:]]
+    return [*first, *second]
+
+
+def plans_h(hip: bool = False) -> str:
+    """The formulas, and each architecture's configurations, as plain C++."""
+    members = configurations(90)[0].numbers
+    lines = [*HEAD, "#include <algorithm>", "using std::max, std::min;"]
+    lines.append(f"constexpr long long FLOAT = {formulas.FLOAT};")
+    constants = {"MOST_SPLITS": formulas.MOST_SPLITS, "ENOUGH_BLOCKS": formulas.ENOUGH_BLOCKS}
+    lines += [f"constexpr long long {name} = {value};" for name, value in constants.items()]
+    lines += map(as_cpp, FORMULAS)
+    lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split and split8 are proven")
+    lines.append(f"constexpr float SQUARES_BELOW = {SQUARES_BELOW};  // kernels/absmax.cuh")
+    lines.append(f"enum Kernel {{ {', '.join(map(str.upper, KERNELS))} }};")
+    lines += ["struct Configuration {", *(f"    long long {name};" for name in members), "};"]
+    for directive, cc, known in _targets(hip):
+        lines += [directive, "constexpr Configuration CONFIGURATIONS[] = {"]
+        for entry in configurations(cc, known):
+            lines.append(f"    {{{', '.join(map(str, entry.numbers.values()))}}},  // {entry.name}")
+        lines.append("};")
+    return "\n".join([*lines, "#endif", ""])
+
+
+def kernels_cuh(hip: bool = False) -> str:
+    """The kernels of configurations, each code in a namespace of its own; and which has which, in their order."""
+    struct = "struct Kernels { const void *convert, *rows, *combine; };"
+    lines = [*HEAD, f"{struct}  // launched before; always; if there are splits"]
+    for directive, cc, known in _targets(hip):
+        lines.append(directive)
+        found = configurations(cc, known)
+        spaces = {entry.code: entry.name for entry in reversed(found)}  # lengths of the same code share one
+        for entry in found:
+            if spaces[entry.code] != entry.name:
+                continue
+            steps = {f"{entry.kernel}{step}": f"{entry.name}{step or '_rows'}" for step in ("_convert", "_combine", "")}
+            macros = {**entry.plan.macros, **steps}
+            lines += [f"#undef {name}\n#define {name} {value}" for name, value in macros.items()]
+            lines += [f"namespace {entry.name} {{", f'#include "{entry.kernel}.cuh"', "}"]
+            lines += [f"#undef {name}" for name in macros]
+        lines.append("const Kernels KERNELS[] = {")
+        for entry in found:
+            name = spaces[entry.code]
+            convert = f"{name}_convert" if entry.numbers["tile_bytes"] else ""
+            combine = "" if entry.plan.macros.get("INBLOCK") else f"{name}_combine"
+            symbols = [convert, f"{name}_rows", combine]
+            words = (f"(const void*){name}::{step}" if step else "nullptr" for step in symbols)
+            lines.append(f"    {{{', '.join(words)}}},")
+        lines.append("};")
+    return "\n".join([*lines, "#endif", ""])
+
+
+def _targets(hip: bool) -> Iterator[tuple[str, int | str, bool]]:
+    if hip:
+        yield "#ifdef __HIP__", AMD, False
+        return
+    word = "#if"
+    for condition, cc in TARGETS.items():
+        yield f"{word} __CUDA_ARCH_LIST__ {condition}", cc, condition == f"== {cc}0"
+        word = "#elif"
+    yield "#else", OLDEST, False
+
+
+def as_cpp(function: Callable[..., Any]) -> str:
+    """A function of formulas.py in C++: whole numbers are long long, others double."""
+    (node,) = ast.parse(inspect.getsource(function)).body
+    assert isinstance(node, ast.FunctionDef)
+    types = {"int": "long long", "float": "double"}
+
+    def kind(annotation: ast.expr | None) -> str:
+        assert isinstance(annotation, ast.Name)
+        return types[annotation.id]
+
+    known = {argument.arg for argument in node.args.args}
+    arguments = ", ".join(f"{kind(argument.annotation)} {argument.arg}" for argument in node.args.args)
+    body = "\n".join(_statement(line, known, "    ") for line in node.body[1:])  # the first is the docstring
+    return f"inline {kind(node.returns)} {node.name}({arguments}) {{\n{body}\n}}"
+
+
+def _statement(node: ast.stmt, known: set[str], indent: str) -> str:
+    match node:
+        case ast.Return(value=ast.expr() as value):
+            return f"{indent}return {_expression(value)};"
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            declared = "" if name in known else "auto "
+            known.add(name)
+            return f"{indent}{declared}{name} = {_expression(value)};"
+        case ast.While(test=test, body=body):
+            head = f"while ({_expression(test)})"
+        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[first, end]), body=body):
+            head = f"for (long long {name} = {_expression(first)}; {name} < {_expression(end)}; {name}++)"
+        case _:
+            raise NotImplementedError(ast.unparse(node))
+    inner = "\n".join(_statement(line, known, indent + "    ") for line in body)
+    return f"{indent}{head} {{\n{inner}\n{indent}}}"
+
+
+OPERATORS: dict[type[ast.AST], str] = {
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"},
+    **{ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "=="},
+}
+
+
+def _expression(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Constant(value=int() as value):
+            return f"{value}ll"
+        case ast.Constant(value=float() as value):
+            return repr(value)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return f"((double){_expression(left)} / {_expression(right)})"
+        case ast.BinOp(left=left, op=operator, right=right):
+            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return f"({_expression(test)} ? {_expression(body)} : {_expression(other)})"
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return f"{name}({', '.join(map(_expression, args))})"
+        case _:
+            raise NotImplementedError(ast.unparse(node))
+
+
+def write(folder: Path, hip: bool = False) -> None:
+    """Put all that `make hw4`, or `make hw4-amd`, includes into a folder. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "plans.h").write_text(plans_h(hip), encoding="utf-8")
+    (folder / "kernels.cuh").write_text(kernels_cuh(hip), encoding="utf-8")
+    for kernel in ("flash",) if hip else KERNELS:
+        (folder / f"{kernel}.cuh").write_text(kernel_source(kernel, hip), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]), hip=sys.argv[2:] == ["hip"])

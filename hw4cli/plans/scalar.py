@@ -1,0 +1,231 @@
+"""The rungs below flash, and float64: kernels whose blocks each compute BR rows from all keys."""
+
+from collections.abc import Callable
+
+from hw4cli.plans.common import row_blocks, tiles_of
+from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant, total
+from hw4cli.problem.shape import Shape
+
+
+def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A tile of scores a block; a row of scores a warp; an element of O a thread."""
+    threads = tile["THREADS"]
+    tiles = ceil_div(shape.rows, tile["BR"]) * ceil_div(shape.N, tile["BC"])
+    return (
+        Launch("naive_scores", shape.B * tiles, threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.rows, threads // 32), threads, shared),
+        Launch("naive_values", ceil_div(shape.B * shape.rows * shape.d, threads), threads, shared),
+    )
+
+
+def _largest_tile(d: int, rows: tuple[int, ...], shared: Callable[[int, Tile], int], limit: int) -> Tile:
+    """32 keys, and the first of some choices of BR whose shared memory is within the limit; the last if none is."""
+    tiles = [{"BR": br, "BC": 32} for br in rows]
+    return next((tile for tile in tiles if shared(d, tile) <= limit), tiles[-1])
+
+
+def _padded(d: int, tile: Tile) -> dict[str, int]:
+    """Q, K with rows padded by a float against bank conflicts, V, and the scores of a tile with a factor a row."""
+    br, bc = tile["BR"], tile["BC"]
+    return {**_unscored(d, tile), "S": FLOAT * br * (bc + 1), "α": FLOAT * br}
+
+
+def _unscored(d: int, tile: Tile) -> dict[str, int]:
+    """Q, K with rows padded by a float against bank conflicts, V; the scores stay in registers."""
+    br, bc = tile["BR"], tile["BC"]
+    return {"Q": FLOAT * br * d, "K": FLOAT * bc * (d + 1), "V": FLOAT * bc * d}
+
+
+def _paper_launch(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """A block for each batch, whatever its length."""
+    return (Launch("paper", shape.B, tile["THREADS"], shared),)
+
+
+def _paper_tile(d: int) -> Tile:
+    """The paper's formula, where K and V, Q and O each take a quarter of the shared memory: 40 of 48 KB, since K's
+    padding and the factors take some, too."""
+    keys = ceil_div(40 << 10, 4 * FLOAT * d)
+    return {"BR": min(keys, d), "BC": keys}
+
+
+def _row_of_a_thread(shape: Shape) -> Tile:
+    """As many keys at a time as leave a thread registers for its row of O."""
+    return {"BR": 32, "BC": 8 if shape.d <= 64 else 4}
+
+
+def _of_a_tile(d: int, tile: Tile) -> dict[str, int]:
+    """Q with rows padded by a float against bank conflicts, K and V."""
+    br, bc = tile["BR"], tile["BC"]
+    return {"K": FLOAT * bc * d, "V": FLOAT * bc * d, "Q": FLOAT * br * (d + 1)}
+
+
+def _keys_alone(d: int, tile: Tile) -> dict[str, int]:
+    """K and V, and nothing else."""
+    return dict.fromkeys("KV", FLOAT * tile["BC"] * d)
+
+
+def _padded_keys(d: int, tile: Tile) -> dict[str, int]:
+    """The same, K's rows an odd number of vectors apart: of four floats, up to d = 32 of two."""
+    vector = 4 if d > 32 else 2
+    return {"K": FLOAT * tile["BC"] * vector * (d // vector | 1), "V": FLOAT * tile["BC"] * d}
+
+
+def _half_precision_scores(d: int, tile: Tile) -> dict[str, int]:
+    """Q and K in fp16, in rows of whole 16 columns and 8 more against bank conflicts; V, and the scores of a tile."""
+    row = 2 * (ceil_div(d, 16) * 16 + 8)
+    return {**_padded(d, tile), "Q": row * tile["BR"], "K": row * tile["BC"]}
+
+
+def _plain(d: int, tile: Tile) -> dict[str, int]:
+    """Q, K and V, swizzled instead of padded."""
+    return {name: FLOAT * d * tile[side] for name, side in (("Q", "BR"), ("K", "BC"), ("V", "BC"))}
+
+
+def _doubles(d: int, tile: Tile) -> dict[str, int]:
+    """K and V in float64."""
+    return dict.fromkeys("KV", 8 * tile["BC"] * d)
+
+
+NAIVE = Variant(
+    "naive",
+    "three launches, the scores in device memory",
+    error_bound=5e-5,
+    tile=lambda shape, props: {"BR": 16, "BC": 16},
+    derived=lambda shape, tile, props: {"THREADS": 256},
+    regions=lambda d, tile: {},
+    launches=_naive_launches,
+    longest_sum=lambda N: N,
+    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.rows * shape.N),
+    space=((16, 16), (8, 32), (32, 8)),
+)
+
+PAPER = Variant(
+    "paper",
+    "Algorithm 1 as printed: the keys in the outer loop; O, l and m in device memory",
+    error_bound=5e-5,
+    tile=lambda shape, props: _paper_tile(shape.d),
+    derived=lambda shape, tile, props: {"THREADS": 1024},
+    regions=lambda d, tile: {**_padded(d, tile), "α": 2 * FLOAT * tile["BR"]},
+    launches=_paper_launch,
+    longest_sum=lambda N: N // 4 + 32,
+    scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.rows),
+    space=tiles_of((16, 32, 48), (16, 32, 48)),
+)
+
+GLOBAL = Variant(
+    "global",
+    "fused, without shared memory: a thread a row, which reads K and V from device memory",
+    error_bound=1e-4,
+    tile=lambda shape, props: _row_of_a_thread(shape),
+    derived=lambda shape, tile, props: {"THREADS": tile["BR"]},
+    regions=lambda d, tile: {},
+    launches=row_blocks("global"),
+    longest_sum=lambda N: N,
+    space=tiles_of((32, 64, 128), (4, 8, 16)),
+)
+
+ROWTHREAD = GLOBAL.like(
+    "rowthread",
+    "a thread a row, from tiles in shared memory: many a first kernel",
+    regions=_of_a_tile,
+    space=tiles_of((32, 64, 128), (4, 8, 16, 32)),
+)
+
+SMALLBR = Variant(
+    "smallbr",
+    "one launch with the online softmax, but blocks of 4 rows: the counter-example",
+    error_bound=5e-5,
+    tile=lambda shape, props: {"BR": 4, "BC": 32},
+    derived=lambda shape, tile, props: {"THREADS": tile["BR"] * tile["BC"]},
+    regions=_padded,
+    launches=row_blocks("smallbr"),
+    longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((1, 2, 4, 8, 16, 32), (32,)),
+)
+
+SHARED = Variant(
+    "shared",
+    "blocks of 64 rows: K and V are read 16 times as often from shared as from device memory",
+    error_bound=5e-5,
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_padded), SHARED_DEFAULT),
+    derived=lambda shape, tile, props: {"THREADS": 256},
+    regions=_padded,
+    launches=row_blocks("shared"),
+    longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((16, 32, 64, 128), (16, 32, 64)),
+)
+
+FP16QK = SHARED.like(
+    "fp16qk",
+    "scores on tensor cores, of Q and K rounded to fp16: too inexact for the tolerance",
+    error_bound=3e-2,
+    tile=lambda shape, props: {"BR": 64, "BC": 32},
+    regions=_half_precision_scores,
+    least_cc=80,
+    space=tiles_of((32, 64, 128), (16, 32, 64)),
+)
+
+WARP = Variant(
+    "warp",
+    "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
+    error_bound=5e-5,
+    tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_unscored), SHARED_DEFAULT),
+    derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
+    regions=_unscored,
+    launches=row_blocks("warp"),
+    longest_sum=lambda N: N // 32 + 32,
+    space=tiles_of((16, 32, 64, 128), (32,)),
+)
+
+HALFWARP = Variant(
+    "halfwarp",
+    "the course's best report: only K and V in shared memory, the softmax key by key",
+    error_bound=5e-4,  # l is a sum of N numbers, one by one
+    # Wider slices need more than the 64 registers that 1024 threads leave, and AMD's compilers more than NVIDIA's.
+    tile=lambda shape, props: {"BR": 64 if shape.d > 64 or props.gfx else 128, "BC": 32},
+    derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
+    regions=_keys_alone,
+    launches=row_blocks("halfwarp"),
+    longest_sum=lambda N: N,
+    space=tiles_of((32, 64, 128), (16, 32, 64)),
+)
+
+HALFWARP_STRIDED = HALFWARP.like("halfwarp_strided", "halfwarp, but Q is loaded uncoalesced")
+
+HALFWARP_LOCAL = HALFWARP.like("halfwarp_local", "halfwarp, but its arrays lie in local memory, not in registers")
+
+HALFWARP_KEYS = HALFWARP.like(
+    "halfwarp_keys", "halfwarp, but the keys of a tile in parallel: a lane computes whole scores", regions=_padded_keys
+)
+
+HALFWARP_UNPADDED = HALFWARP_KEYS.like(
+    "halfwarp_unpadded", "halfwarp_keys without padding: lanes meet in the same banks", regions=_keys_alone
+)
+
+FLOAT4 = Variant(
+    "float4",
+    "16-byte loads, half-warps share rows: tiles and threads of the course's best report",
+    error_bound=5e-5,
+    # With 1024 threads AMD's compilers would spill.
+    tile=lambda shape, props: _largest_tile(
+        shape.d, (64, 32) if props.gfx else (128, 64, 32), total(_plain), props.shared_limit
+    ),
+    derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
+    regions=_plain,
+    launches=row_blocks("float4_kernel"),
+    longest_sum=lambda N: N,
+    space=tiles_of((32, 64, 128), (16, 32, 64)),
+)
+
+FLOAT64 = Variant(
+    "float64",
+    "everything in double: the oracle, and the way out for scores that float32 cannot hold",
+    error_bound=1e-6,
+    tile=lambda shape, props: {"BR": 32, "BC": 16},
+    derived=lambda shape, tile, props: {"THREADS": 4 * tile["BR"]},
+    regions=_doubles,
+    launches=row_blocks("float64"),
+    own_scale=True,
+    space=tiles_of((8, 16, 32, 64), (8, 16, 32)),
+)

@@ -1,0 +1,302 @@
+"""split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu); and what fp16 and these lose."""
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hw4cli.errors import MachineError
+from hw4cli.plans.common import (
+    COMBINE_THREADS,
+    NO_LIMIT,
+    RESCALE_THRESHOLD,
+    combine_launch,
+    converters_of,
+    converting,
+    groups_in_turns,
+    main_blocks,
+    padded_d,
+    scratch_of,
+    splits_for,
+    tiles_of,
+    turns_of,
+)
+from hw4cli.plans.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
+from hw4cli.plans.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
+from hw4cli.problem.shape import Shape
+
+HALF = 2  # bytes
+POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
+PIECES = {"split": 1, "split8": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
+# V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
+# where fp16 is as fine as at 2.
+V_FACTOR = 1365 / 1024
+BIAS = 7  # P is held as 2^(s - m + BIAS), at least 2^BIAS for a row's largest, so that fp16 holds small ones, too
+SPLIT_COST, CAUSAL_COST = 256, {1: 512, 2: 128}  # of a split of the keys, in keys; with a mask, by pieces
+ABSMAX_BYTES = 128  # of scratch, before the tiles
+CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of eight columns
+
+
+def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
+    """Whether warpgroups multiply (kernels/warpgroup.cuh): rows of 8 columns at least, with zeros.
+
+    `pieces` is that of P and of V."""
+    return props.warpgroups and pieces == 1 and 4 < d <= 64
+
+
+def _inblock(keys: int, d: int, props: DeviceProperties, pieces: int) -> bool:
+    """Whether each block converts its keys itself: for few keys that is less traffic than a pass over all."""
+    return keys <= _longest_inblock(d, props, pieces)
+
+
+def _longest_inblock(d: int, props: DeviceProperties, pieces: int) -> int:
+    """The most keys for which it does."""
+    return 512 if _warpgroups(d, props, pieces) else 256
+
+
+def integers_from(d: int, props: DeviceProperties) -> int | None:
+    """From how many keys on split8 multiplies integers; None where it always is split."""
+    least = _longest_inblock(d, props, PIECES["split8"]) + 1
+    return least if policy("split8", least, d, props).integers else None
+
+
+def truncation(cc: int) -> float:
+    """What a tensor core may lose for each product that it adds, relative to the largest partial sum.
+
+    Products are exact. They and the accumulator are aligned with the largest of them and cut off `extra` bits beyond
+    float32's 24; then the block's sum is cut off to 24 bits. (Fasi, Higham, Mikaitis, Pranesh 2021; Khattak, Mikaitis
+    2025: blocks of 8 and one extra bit on sm_80, 16 and two on sm_90 and sm_100; before, as a V100's, of 4 and none.)
+    """
+    block, extra = (16, 2) if cc in (90, 100) else (8, 1) if cc >= 80 else (4, 0)
+    return 2.0 ** (-23 - extra) + 2.0**-23 / block
+
+
+class Policy(NamedTuple):
+    """How a kernel on tensor cores adds up, as far as its error depends on it (docs/accuracy.md)."""
+
+    promotion: int  # keys, after which the accumulators are added to sums in float32: tensor cores cut off, FADD rounds
+    sub: int  # keys that are weighed together: m moves once in so many at most
+    small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
+    rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
+    integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
+    polynomial: bool = False  # some exponentials may be by polynomial (kernels/scores.cuh)
+    shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
+
+
+def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
+    """How "split" or "exact" adds up.
+
+    With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
+    warpgroups, no registers are left for it."""
+    pieces, width = PIECES[kernel], padded_d(d)
+    inblock = _inblock(N, d, props, pieces)
+    if _warpgroups(d, props, pieces):
+        sub = 32 if inblock and width == 32 else 64
+        integers = kernel == "split8" and not inblock and width == 64
+        adds = Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
+        return adds._replace(polynomial=not inblock and width == 32)
+    sub = 16 if inblock or (pieces == 2 and width > 32) else 32
+    if pieces == 2:
+        return Policy(1024, sub, small_first=True, rounded_sum=False)
+    if kernel == "split8" and not inblock and width <= 64:
+        return Policy(1024, 16, small_first=True, rounded_sum=True, integers=True)
+    return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
+
+
+def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
+    """Measured on an H200: without warpgroups, 256 rows and one large block for long sequences at d = 64."""
+    pieces = PIECES[name]
+
+    def tile(shape: Shape, props: DeviceProperties) -> Tile:
+        width, short = padded_d(shape.d), _inblock(shape.N, shape.d, props, pieces)
+        if _warpgroups(shape.d, props, pieces):
+            return {"BR": 128, "BC": 128} if short else {"BR": 64 * groups_in_turns(shape, props), "BC": 64}
+        if width == 128:
+            return {"BR": 64, "BC": 32}
+        if width == 32:
+            return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
+        if short:
+            return {"BR": 64 if pieces == 2 and props.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
+        if shape.causal and pieces == 2 and props.cc == 90 and 4 * row_blocks(shape.B, shape.rows, 256) <= props.sms:
+            return {"BR": 128, "BC": 64}  # two blocks: one begins while the other multiplies
+        if shape.N >= 4096 or pieces == 2 or props.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
+            return {"BR": 256, "BC": 128 if props.shared_limit > 200 << 10 and pieces == 1 else 64}
+        return {"BR": 128, "BC": 64}
+
+    return tile
+
+
+def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
+    """What follows from a tile: threads and blocks, how tiles come, and the numeric policy."""
+    pieces = PIECES[name]
+
+    def derived(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
+        inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
+        adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
+        threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
+        room, one_each = _room(blocks, props), max(shape.N, shape.rows) <= tile["BR"]
+        fitting = (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1)
+        sums = adds.integers and not warpgroups and fitting >= 3
+        stages = min(stages, fitting) if sums else stages
+        turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
+        in_use = 2 + adds.integers if turns else 0  # tiles at once, which the ring has to hold
+        if tile.get("STAGES", in_use) < in_use:  # the GPU would wait for ever
+            raise MachineError(f"kernel {name} needs {in_use} stages here: so many tiles are in use at once")
+        return {
+            "THREADS": threads,
+            "BLOCKS": blocks,
+            "STAGES": max(stages, in_use),
+            "INBLOCK": int(inblock),
+            "INT8": int(adds.integers),
+            "WARPGROUPS": int(warpgroups),
+            "WIDTH": padded_d(shape.d),
+            "PV_PIECES": pieces,
+            # where a batch is one block, it asks for what a later one reads; with more blocks that was slower
+            "RESIDENT_BLOCKS": blocks * props.sms if one_each and warpgroups and inblock else 0,
+            "SUB": adds.sub,
+            "PROMOTION": adds.promotion,
+            "SMALL_FIRST": int(adds.small_first),
+            "ROUNDED_SUM": int(adds.rounded_sum),
+            "SHARED_SUMS": int(sums),
+            # P V one slice late, where registers allow: measured on an H200 alone
+            "SKEW": int(pieces == 1 and not (adds.integers or inblock or warpgroups) and blocks > 1 and props.cc == 90),
+            "BIAS": BIAS,
+            "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
+            "V_FACTOR_1024": int(1024 * factor),
+            "ONES_BITS": int.from_bytes(struct.pack("<ee", factor, factor), "little"),
+            "CONVERT_THREADS": CONVERT_THREADS,
+            "CONVERT_CHUNKS": CONVERT_CHUNKS,
+            "COMBINE_THREADS": COMBINE_THREADS,
+            **turns,
+            "CONVERTING": converting(shape, tile, adds.integers) if turns.get("BALANCED") else 0,
+            # measured with four groups: with fewer, exponentials do not limit
+            "POLYNOMIAL": POLYNOMIAL if adds.polynomial and turns.get("GROUPS") == 4 else 0,
+        }
+
+    return derived
+
+
+def _with_warpgroups(d: int, tile: Tile, props: DeviceProperties, inblock: bool) -> tuple[int, int, int]:
+    """Threads; the blocks that registers allow; stages of the ring."""
+    if inblock:
+        return 2 * tile["BR"], 3 if padded_d(d) == 32 else 2, 1
+    row = HALF * padded_d(d)
+    rest = 2048 + 16 * row + _sums_bytes(d, tile) + 3 * tile["BR"] * row  # Q in three pieces at most
+    most = 4 if padded_d(d) == 64 else 6  # a power of two is a little faster; d = 32 was not tried
+    return 2 * tile["BR"] + 128, 1, min(most, (props.shared_limit - rest) // _stage_bytes(d, tile, 1))
+
+
+def _sums_bytes(d: int, tile: Tile) -> int:
+    """Where groups take turns: O of the keys before, l and m, in whole 16 bytes of each thread that multiplies."""
+    return 2 * tile["BR"] * (padded_d(d) // 8 + 1) * 4 * FLOAT
+
+
+def _by_warps(pieces: int) -> Callable[[int, Tile, DeviceProperties, bool], tuple[int, int, int]]:
+    """The same where each warp multiplies for itself (mma.sync)."""
+
+    def by_warps(d: int, tile: Tile, props: DeviceProperties, inblock: bool) -> tuple[int, int, int]:
+        width = padded_d(d)
+        narrow = width == 64 and inblock and (props.cc < 120 if pieces == 1 else tile["BR"] == 64)
+        rows = 16 if width == 128 or narrow else 32  # of a warp
+        threads = 32 * tile["BR"] // rows
+        blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
+        fitting = _room(blocks, props) // _stage_bytes(d, tile, pieces)
+        least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in ring.cuh
+        return threads, max(1, blocks), 2 if inblock else max(least, min(4, fitting))
+
+    return by_warps
+
+
+def _room(blocks: int, props: DeviceProperties) -> int:
+    """Bytes of shared memory that each of so many blocks on a multiprocessor can have."""
+    return min(props.shared_limit, props.shared_sm // max(1, blocks) - props.shared_reserved)
+
+
+def tile_bytes(d: int, tile: Tile, pieces: int) -> int:
+    """A tile of K, hi and lo, and V."""
+    return HALF * (2 + pieces) * tile["BC"] * padded_d(d)
+
+
+def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
+    """A tile and two barriers."""
+    return tile_bytes(d, tile, pieces) + 16
+
+
+def _regions(name: str) -> Regions:
+    """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps, 16 rows of ones
+    and Q's pieces. Where groups take turns, barriers come first, and what a block keeps; then the stages, 16 rows of
+    ones, O of the keys before, and of Q the integers of two tasks, or lo, and hi; without Q_AHEAD integers alone."""
+
+    def regions(d: int, tile: Tile) -> dict[str, int]:
+        stages, whole, row = tile["STAGES"], tile_bytes(d, tile, PIECES[name]), HALF * padded_d(d)
+        ring = {f"stage {n}": whole for n in range(stages)}
+        barriers = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
+        if tile.get("GROUPS"):
+            head = {"barriers": barriers + 16, "kept": 160, "padding": 1024 - 160 - 16 - barriers}
+            queries = (tile["INT8"] + 2 * tile["Q_AHEAD"]) * tile["BR"] * row
+            return {**head, **ring, "ones": 16 * row, "O of keys before": _sums_bytes(d, tile), "Q": queries}
+        found = {**ring, "barriers": barriers}
+        if tile["SHARED_SUMS"]:
+            found["O of keys before"] = _sums_bytes(d, tile)
+        if tile["WARPGROUPS"]:
+            found["absmax"] = 5 * 8 * FLOAT
+            found["padding"] = -sum(found.values()) % 1024
+            found["ones"], found["Q"] = 16 * row, 2 * tile["BR"] * row
+        return found
+
+    return regions
+
+
+def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
+    """The pass that converts, perhaps the first batches alone; blocks of BR rows and a split; what combines splits."""
+
+    def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+        most, inblock = tile.get("MOST_BLOCKS") or NO_LIMIT, tile["INBLOCK"]
+        blocks = min(most, main_blocks(shape, tile, splits))
+        steps = [Launch(name, blocks, tile["THREADS"], shared, early=splits > 1 and not inblock)]
+        if not inblock:
+            tiles = key_tiles(converters_of(shape, tile, splits).first, shape.N, tile["BC"])
+            grid = convert_blocks(tiles, tile["BC"], padded_d(shape.d), CONVERT_CHUNKS, CONVERT_THREADS)
+            steps.insert(0, Launch(f"{name}_convert", grid, CONVERT_THREADS, 0))
+        if splits > 1:
+            steps.append(combine_launch(name, shape))
+        return tuple(steps)
+
+    return launches
+
+
+def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
+    """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a count for
+    each batch that is converted; each split's O."""
+
+    def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
+        tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
+        converted, counts = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
+        return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, counts=counts)
+
+    return scratch
+
+
+def _variant(name: str, idea: str, error_bound: float) -> Variant:
+    """A kernel on tensor cores."""
+    return Variant(
+        name,
+        idea,
+        error_bound=error_bound,
+        tile=_tile(name),
+        derived=_derived(name),
+        regions=_regions(name),
+        launches=_launches(name),
+        scratch=_scratch(name),
+        splits=splits_for(NO_LIMIT, SPLIT_COST, CAUSAL_COST[PIECES[name]]),
+        finds_absmax=True,
+        least_cc=80,
+        space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
+        knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
+    )
+
+
+SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
+SPLIT8 = _variant(
+    "split8", "split, but by int8 what has second terms, to d = 64, for N > 512 (256)", error_bound=3.6e-3
+)
+EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)

@@ -1,0 +1,141 @@
+"""Gradients of 16-bit numbers by warpgroups, in two passes and in one, executed on the CPU and compiled."""
+
+import re
+from itertools import product
+
+import numpy as np
+import pytest
+from slow import quick_of_each
+from test_gradients import as_numbers, as_words, assert_right, operands
+
+from hw4cli.arrays.gradients import choice, hopper
+from hw4cli.arrays.gradients.cut import section
+from hw4cli.arrays.gradients.once import ATOMIC, ONCE
+from hw4cli.arrays.gradients.oracle import exact_gradients
+from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.device.kernelcheck import compiler_for
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.emulator.library import Schedule
+from hw4cli.errors import MachineError
+from hw4cli.plans.plan import DEVICES
+from hw4cli.resources import kernel_source
+
+pytestmark = quick_of_each(1)
+
+HOPPER = DEVICES[90]
+KERNELS = [ONCE.name, hopper.NAME]
+
+
+WORKLOADS = [
+    Workload(FLOAT16, 1, 2, 1, 200, 150, 128, True, -50),
+    Workload(BFLOAT16, 2, 1, 1, 70, 300, 128),
+    Workload(BFLOAT16, 1, 4, 2, 140, 260, 64, True, 130),
+    Workload(FLOAT16, 1, 1, 1, 300, 70, 40),
+]
+
+
+@pytest.mark.parametrize(
+    ("work", "kernel"),
+    [*product(WORKLOADS, KERNELS), *((work, ATOMIC.name) for work in WORKLOADS[::2])],
+    ids=str,
+)
+def test_gradients_by_warpgroups_are_right_and_free_of_races(work, kernel):
+    assert_right(work, kernel=kernel, cc=90)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("d", "allowed"), [(64, 2.5e-3), (128, 2.9e-3)])
+def test_ds_comes_from_weights_that_are_not_rounded_yet(d, allowed, kernel):
+    """The norm of the error, of the gradient's: 3.1e-3 at d = 64 if all of dS came from rounded weights, 2.7e-3 if a
+    quarter did."""
+    work = Workload.square(BFLOAT16, 1, 1, 256, d, True)
+    numbers = [as_numbers(as_words(x, BFLOAT16), BFLOAT16) for x in operands(work)]
+    got = assert_right(work, kernel=kernel, cc=90)
+    for one, right in zip(got, exact_gradients(*numbers, causal=True), strict=True):
+        error = np.linalg.norm(as_numbers(one, BFLOAT16) - right)
+        assert error <= allowed * np.linalg.norm(right)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient(kernel):
+    dq, _, _ = assert_right(Workload(FLOAT16, 1, 1, 1, 300, 80, 64, True, -220), kernel=kernel, cc=90)
+    _, dk, dv = assert_right(Workload(FLOAT16, 1, 1, 1, 80, 300, 64, True, 0), kernel=kernel, cc=90)
+    assert not dq[:, :, :220].any() and not dk[:, :, 80:].any() and not dv[:, :, 80:].any()
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(kernel):
+    work = Workload(BFLOAT16, 1, 2, 2, 200, 300, 64, True, 100)
+    runs = [(Schedule("forward"), 2), (Schedule("random", 5), 1), (Schedule("reverse"), 3)]
+    first, *others = (assert_right(work, kernel=kernel, cc=90, schedule=order, blocks=blocks) for order, blocks in runs)
+    assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
+@pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])
+@pytest.mark.parametrize("d", [64, 128])
+def test_no_register_spills_and_products_run_side_by_side(kernel, dtype, d, causal):
+    planned = choice.plan(Workload.square(dtype, 1, 4, 1024, d, causal), HOPPER, kernel)
+    options = (*OPTIONS, *planned.options, "--ptxas-options=-v")
+    _, log = compiler_for(HOPPER).build(kernel_source(kernel), f"{kernel}.cu", options, 90)
+    assert re.findall(r"(\d+) bytes spill", log) == 6 * ["0"], log
+    assert "Potential Performance Loss" not in log and "warning" not in log, log
+    assert all(step.shared <= HOPPER.shared_limit for step in planned.launches)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_warpgroups_take_16_bit_numbers_in_rows_of_16_byte_chunks(kernel):
+    def chosen(dtype, d, cc):
+        return choice.plan(Workload.square(dtype, 1, 1, 512, d), DEVICES[cc]).variant
+
+    assert {chosen(dtype, d, 90) for dtype in (FLOAT16, BFLOAT16) for d in (60, 64, 128)} <= {*KERNELS}
+    assert not {chosen(FLOAT32, 64, 90), chosen(FLOAT16, 64, 80)} & {*KERNELS}
+    refused = rf"kernel {kernel} does not take float16, d=64 on compute capability 8\.0"
+    with pytest.raises(MachineError, match=refused):
+        choice.plan(Workload.square(FLOAT16, 1, 1, 512, 64), DEVICES[80], kernel)
+
+
+@pytest.mark.parametrize("cc", [61, 80, 90])
+def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
+    """The counter-example of additions in order: one is refused on other GPUs, and never chosen on any."""
+    works = [
+        Workload(dtype, 2, 8, kv_heads, N, N, d, causal)
+        for dtype, kv_heads, N, d, causal in product((FLOAT32, FLOAT16), (1, 8), (1, 9000), (8, 64, 128), (False, True))
+    ]
+    assert ATOMIC.name not in {choice.fastest(work, DEVICES[cc]) for work in works}
+    for work in works:
+        if ATOMIC.takes(work, DEVICES[cc]):
+            assert choice.plan(work, DEVICES[cc], ATOMIC.name).variant == ATOMIC.name
+        else:
+            with pytest.raises(MachineError, match="kernel backward_atomic does not take"):
+                choice.plan(work, DEVICES[cc], ATOMIC.name)
+
+
+@pytest.mark.parametrize(
+    ("work", "heads"),
+    [  # of K and V, as they were the fastest on an H200
+        (Workload.square(BFLOAT16, 1, 16, 16384, 64, True), 16),
+        (Workload.square(BFLOAT16, 2, 16, 8192, 128, True), 16),
+        (Workload.square(BFLOAT16, 1, 16, 16384, 128, True), 16),
+        (Workload.square(BFLOAT16, 2, 16, 8192, 128), 4),
+        (Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 128, True), 4),
+        (Workload(BFLOAT16, 2, 32, 8, 4096, 4096, 128, True), 8),
+        (Workload(BFLOAT16, 8, 32, 8, 1024, 1024, 128, True), 16),
+        (Workload(BFLOAT16, 1, 32, 8, 8192, 8192, 128), 8),
+        (Workload(BFLOAT16, 1, 32, 16, 4096, 4096, 128), 16),
+        (Workload(BFLOAT16, 2, 32, 8, 2048, 2048, 128), 16),
+        (Workload(BFLOAT16, 1, 8, 1, 1 << 20, 1 << 20, 128, True), 1),
+    ],
+    ids=str,
+)
+def test_one_pass_works_on_as_many_heads_at_a_time_as_were_the_fastest(work, heads):
+    assert section(work) == heads
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
+@pytest.mark.parametrize(("rows", "causal"), [(70, False), (200, True)])
+def test_keys_that_are_not_there_weigh_nothing_however_small_the_scores(kernel, rows, causal):
+    """A tile's missing keys have scores of 0: beside ones of -500 their weights are infinite."""
+    work = Workload(BFLOAT16, 1, 1, 1, rows, 90, 64, causal, 0)
+    do, q, k, v = operands(work)
+    assert_right(work, given=[do, 0.3 * q + 8, 0.3 * k - 8, v], allowed=0.1, kernel=kernel, cc=90)

@@ -1,0 +1,273 @@
+"""Gradients measured on a GPU that is made up: checked against float64 first, and counted by the field's convention."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import fakecupy
+import numpy as np
+import pytest
+from fakegpu import FakeTimer
+from halves import definition
+from helpers import csv_rows, fails, hw4_env
+from test_measure import CASE, FAKE, NO_GPU
+
+from benchmarks import gradienttables
+from hw4cli.arrays.gradients.oracle import exact_gradients
+from hw4cli.cli.terminal.launches import OF_GRADIENTS
+from hw4cli.lab.arrays import gradients
+from hw4cli.lab.arrays.backward import GRADIENT_KERNELS, computes_gradients
+from hw4cli.lab.arrays.inputs import from_words, on_device, to_words, with_gradients
+from hw4cli.lab.arrays.measure import measure
+from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.arrays.ours import Implementation
+from hw4cli.lab.arrays.passes import BACKWARD, BOTH, FORWARD
+from hw4cli.lab.changes import compare
+from hw4cli.plans.plan import DEVICES
+
+
+@pytest.fixture
+def timer():
+    return FakeTimer(SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU"))
+
+
+def numbers(case, *arrays):
+    return [from_words(np.array(x), case.work.dtype) for x in arrays]
+
+
+def gradients_of(name, direction=BACKWARD, spoil=lambda dq, dk, dv: None, ours=True):
+    """An implementation that computes the oracle's gradients, in the arrays' type; then `spoil` changes them."""
+
+    def prepare(case, arrays):
+        q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
+        work = case.work
+        made = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+        o, _ = definition(q, k, v, case.scale, work.offset if work.causal else None)
+
+        def run():
+            found = [arrays.dq, arrays.dk, arrays.dv]
+            for x, exact in zip(found, made, strict=True):
+                x[...] = to_words(exact.astype(np.float32), work.dtype)
+            spoil(*found)
+            if direction == BACKWARD:
+                return tuple(found)
+            arrays.o[...] = to_words(o.astype(np.float32), work.dtype)
+            return arrays.o, *found
+
+        return run, {"registers": 168}
+
+    return Implementation(name, prepare, ours)
+
+
+@pytest.mark.parametrize("text", [CASE, f"{CASE} layout=BNHD", "B=2 H=2 N=40 d=8 dtype=fp32", "H=2 N=300 d=8 causal"])
+@pytest.mark.parametrize(("direction", "factor"), [(BACKWARD, 2.5), (BOTH, 3.5)])
+def test_right_gradients_are_timed_and_their_operations_counted(timer, text, direction, factor):
+    case = workload(text)
+    (row,) = measure(timer, [gradients_of("backward", direction)], case, direction=direction)
+    assert (row.status, row.reason, row.repeats, row.direction) == ("ok", "", True, direction)
+    assert row.tflops == pytest.approx(factor * case.work.flops / row.median / 1e9)
+    assert 0 < row.relative_error < 1e-3 and row.checked_rows > 0
+
+
+@pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 causal scale=0.5"])
+@pytest.mark.parametrize("by", [np, fakecupy.cupy], ids=["on the CPU", "on the GPU"])
+def test_the_oracle_of_some_rows_agrees_with_that_of_all(text, by, monkeypatch):
+    """Which shares no code with it; rows come in chunks."""
+    monkeypatch.setattr(gradients, "CHUNK_BYTES", 100_000)
+    monkeypatch.setattr(gradients, "GPU_CHUNK_BYTES", 100_000)
+    case, work = workload(text), workload(text).work
+    arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
+    q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
+    dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+    group = work.heads // work.kv_heads
+    found = gradients.exact_gradients_of_some(case, arrays, by)
+    assert {(0, 0), (work.batch - 1, work.kv_heads - 1)} <= {(one.batch, one.kv_head) for one in found}
+    for one in found:
+        heads = slice(one.kv_head * group, (one.kv_head + 1) * group)
+        np.testing.assert_allclose(one.dq, dq[one.batch, heads][:, one.rows], atol=1e-12)
+        np.testing.assert_allclose(one.dk, dk[one.batch, one.kv_head][one.keys], atol=1e-12)
+        np.testing.assert_allclose(one.dv, dv[one.batch, one.kv_head][one.keys], atol=1e-12)
+
+
+def test_the_gradient_of_o_is_not_q_and_every_gradient_begins_as_nan():
+    case = workload(CASE)
+    arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
+    assert arrays.do.shape == arrays.q.shape and (arrays.do != arrays.q).any()
+    for x, like in ((arrays.dq, arrays.q), (arrays.dk, arrays.k), (arrays.dv, arrays.v)):
+        assert x.shape == like.shape and np.isnan(numbers(case, x)[0]).all()
+
+
+def leaves_out_the_last_key(dq, dk, dv):
+    dk[:, :, -1] = 0
+
+
+def has_a_nan(dq, dk, dv):
+    dv[0, 1, 7, 1] = 0x7E00
+
+
+def changes_each_time():
+    count = iter(range(1000))
+
+    def spoil(dq, dk, dv):
+        dq[0, 0, 0, 0] += next(count) % 2
+
+    return spoil
+
+
+def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
+    wrong = {
+        "a key": (leaves_out_the_last_key, "of a gradient's norm in"),
+        "NaN": (has_a_nan, "1 elements are NaN or Inf"),
+        "other bits": (changes_each_time(), "a second run gave other bits"),
+    }
+    subjects = [gradients_of(name, spoil=spoil) for name, (spoil, _) in wrong.items()]
+    theirs = gradients_of("cuDNN", spoil=changes_each_time(), ours=False)
+    rows = measure(timer, [*subjects, theirs], workload(CASE), direction=BACKWARD)
+    for row, (_, reason) in zip(rows, wrong.values(), strict=False):
+        assert row.status == "wrong" and reason in row.reason and row.direction == BACKWARD
+    assert (rows[3].status, rows[3].repeats) == ("ok", False)
+
+
+def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so(timer):
+    ours = replace(gradients_of("backward_atomic", spoil=changes_each_time()), repeats=False)
+    (row,) = measure(timer, [ours], workload(CASE), direction=BACKWARD)
+    assert (row.status, row.repeats, row.ours) == ("ok", False, True)
+
+
+@pytest.mark.parametrize("which", ["bwd", "both"])
+def test_the_command_records_the_pass_and_says_how_operations_are_counted(which, tmp_path):
+    out = tmp_path / "record.json"
+    args = [
+        "bench",
+        "backward",
+        "--pass",
+        which,
+        CASE,
+        "--peers",
+        "cudnn",
+        "-o",
+        out,
+        "-o",
+        tmp_path / "record.csv",
+    ]
+    command = [sys.executable, "-c", FAKE, *args]
+    result = subprocess.run(command, capture_output=True, text=True, env=hw4_env(COLUMNS="200"))
+    assert result.returncode == 0, result.stderr
+    record = json.loads(out.read_text())
+    name = {"bwd": "backward", "both": "both"}[which]
+    assert [(row["kernel"], row["status"], row["pass"]) for row in record["rows"]] == [
+        ("backward", "ok", name),
+        ("cuDNN", "failed", name),
+    ]
+    assert record["method"]["flops"].startswith({"bwd": "2.5", "both": "3.5"}[which])
+    assert "of the backward pass 2.5 times as many operations are counted" in " ".join(result.stdout.split())
+    assert result.stdout.splitlines()[0].split()[:4] == ["kernel", "workload", "pass", "(B,"]
+    assert csv_rows(tmp_path / "record.csv")[0]["pass"] == name
+
+
+def test_gradients_are_compared_with_gradients_alone(timer):
+    rows = measure(timer, [gradients_of("ours")], workload(CASE), direction=BACKWARD)
+    then = {**asdict(rows[0]), "pass": BACKWARD}
+    del then["direction"]
+    assert [change.kernel for change in compare(rows, {"rows": [then]})] == ["ours"]
+    assert compare(rows, {"rows": [{**then, "pass": FORWARD}]}) == []
+
+
+def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
+    subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
+    rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), direction=BACKWARD)]
+    header, _, line = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in gradienttables.gradients(rows).splitlines()[:3]
+    )
+    assert header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
+    assert line[1:3] == ["(1, 4/2, 33/40, 16) fp16 causal", "backward"]
+    assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
+
+
+def table(text):
+    header, _, *lines = ([x.strip() for x in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|")
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def test_the_pages_table_of_a_sweep_has_times_and_how_many_times_as_fast_ours_are_as_the_fastest_peer():
+    facts = {"status": "ok", "dtype": "bfloat16", "heads": 4, "kv_heads": 4, "shape": [64, 1024, 128], "Nk": 1024}
+    times = [("backward_once", 1.0), ("cuDNN", 1.5), ("FA2", 2.0)]
+    rows = [
+        {**facts, "case": str(causal), "kernel": kernel, "median": median, "ours": median == 1, "causal": causal}
+        for causal in (False, True)
+        for kernel, median in times
+    ]
+    rows[-2]["status"] = rows[-1]["status"] = "failed"
+    peers = {"cuDNN, ms": "1.5", "FA2, ms": "2", "efficient, ms": "-"}
+    full = {"N": "1024", "d": "128", "type": "bfloat16", "mask": "-", "ours, ms": "1", **peers, "× the fastest": "1.50"}
+    none = dict.fromkeys((*peers, "× the fastest"), "-")
+    assert table(gradienttables.sweep(rows)) == [full, {**full, "mask": "causal", **none}]
+
+
+def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(timer):
+    names = ["backward_once", "backward_atomic", "backward_wgmma", "backward_mma"]
+    subjects = [gradients_of(name) for name in names]
+    subjects[1] = replace(gradients_of(names[1], spoil=changes_each_time()), repeats=False)
+    subjects.append(gradients_of("cuDNN", spoil=changes_each_time(), ours=False))
+    case = workload("B=2 H=2 N=256 d=64")
+    lines = table(gradienttables.designs([asdict(row) for row in measure(timer, subjects, case, direction=BACKWARD)]))
+    assert [line["design"] for line in lines] == [*names, "*cuDNN*"]
+    assert [line["products"] for line in lines] == ["5", "5", "7", "7", "5"]
+    assert [line["bits again"] for line in lines] == ["the same", "other ones", "the same", "the same", "other ones"]
+    assert all(float(line["ms"]) > 0 for line in lines) and lines[-1]["GB streamed"] == "-"
+
+
+def test_bytes_of_designs_are_those_of_rows_that_pass_by():
+    full, causal = (workload(f"B=2 H=3 N=512 d=64 {mask}").work for mask in ("", "causal"))
+    rows = 6 * 512 * 4  # each row of each head passes four blocks of 128 keys
+    assert gradienttables.moved(full, "backward_once") == (rows * (256 + 8), rows * 64 * 4)
+    rows = 6 * 128 * (1 + 2 + 3 + 4)
+    assert gradienttables.moved(causal, "backward_atomic") == (rows * (256 + 8), rows * 64 * 4)
+    assert gradienttables.moved(full, "backward_wgmma")[1] == 0
+    assert gradienttables.moved(full, "backward_wgmma")[0] == pytest.approx(6 * 512 * 512 / 192 * (256 + 256 + 8))
+
+
+def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
+    machine = {"gpu": "G", "driver": "1.2", "torch": "2.11", "cudnn": "9.19.0"}
+    row = {"dtype": "fp16", "numbers": "normal", "by": "hw4", "errors": [1e-4, 2e-4, 3e-4], "repeats": True}
+    theirs = {**row, "by": "cuDNN", "errors": [4e-4, 5e-4, 6e-4], "repeats": False}
+    rows = [row, theirs, {**row, "dtype": "fp32"}]
+    record = {"machine": machine, "shape": [1, 4, 4096, 64], "commit": "abc", "date": "2026-01-01", "rows": rows}
+    text = gradienttables.errors(record)
+    assert table(text) == [
+        {
+            "type": "fp16",
+            "numbers": "normal",
+            "hw4": "1.0e-04, 2.0e-04, 3.0e-04",
+            "cuDNN": "4.0e-04, 5.0e-04, 6.0e-04*",
+        },
+        {"type": "fp32", "numbers": "normal", "hw4": "1.0e-04, 2.0e-04, 3.0e-04", "cuDNN": "-"},
+    ]
+    assert "(1, 4, 4096, 64) causal; G, driver 1.2, torch 2.11, cuDNN 9.19.0; commit abc, 2026-01-01." in text
+
+
+def test_the_command_takes_every_kernel_for_gradients():
+    assert OF_GRADIENTS == GRADIENT_KERNELS
+
+
+def test_a_kernel_of_gradients_computes_what_the_gpu_and_the_element_type_allow():
+    work = workload("N=64 d=64 dtype=bf16").work
+    assert [computes_gradients("backward_mma", work, DEVICES[cc]) for cc in (75, 80, 90)] == [False, True, True]
+    assert all(computes_gradients("backward", work, DEVICES[cc]) for cc in (61, 90))
+
+
+def test_bad_requests_are_one_sentence(hw4):
+    for args, words in (
+        (
+            ["half", "N=8 d=8", "--pass", "bwd"],
+            "half is not a kernel for the backward pass of arrays: give",
+        ),
+        (["backward", "N=8 d=8"], "backward is not a kernel for the forward pass of arrays: give half"),
+        (["backward", "t01"], "backward computes gradients of arrays: name a workload, with --pass bwd"),
+        (["flash", "t01", "--pass", "both"], "--pass goes only with a workload"),
+        (["N=8 d=8", "--pass", "back"], "'back' is not one of 'fwd', 'bwd', 'both'"),
+    ):
+        fails(hw4("bench", *args, env=NO_GPU), 2, words)
+    fails(hw4("bench", "--pass", "bwd", "N=8 d=8", env=NO_GPU), 3, "no GPU")

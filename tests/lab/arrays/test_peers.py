@@ -1,0 +1,170 @@
+"""Others' attention in the same benchmark, with a torch that is made up: which backend computes what, and how it is
+asked."""
+
+import sys
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
+
+import fakecupy
+import numpy as np
+import pytest
+
+from hw4cli.errors import MachineError
+from hw4cli.lab.arrays.inputs import on_device
+from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.arrays.peers import peer_implementations
+
+
+class Tensor:
+    """An array of CuPy's as torch sees it."""
+
+    def __init__(self, array, dtype=None):
+        self.array, self.dtype = array, dtype
+
+    def view(self, dtype):
+        return Tensor(self.array, dtype)
+
+    def contiguous(self):
+        return self
+
+    def transpose(self, one, other):
+        return Tensor(self.array.swapaxes(one, other), self.dtype)
+
+
+class Calls(list):
+    """What was asked of torch, and under which backend."""
+
+    backend = None
+
+    def attention(self, q, k, v, **options):
+        if self.backend == "MATH":
+            raise RuntimeError("No available kernel. Aborting execution.\nand more")
+        self.append((self.backend, q.dtype, q.array.shape, options))
+        return q
+
+    @contextmanager
+    def using(self, backend):
+        self.backend = backend
+        yield
+
+
+@pytest.fixture
+def torch(monkeypatch):
+    calls = Calls()
+    names = {name: name for name in ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH")}
+    modules = {
+        name: ModuleType(name) for name in ("torch", "torch.nn", "torch.nn.attention", "torch.nn.attention.bias")
+    }
+    made = modules["torch"]
+    made.float16, made.bfloat16, made.float32, made.int16, made.int32 = "half", "bfloat", "single", "int16", "int32"
+    made.no_grad = lambda: contextmanager(lambda: (yield))()
+    made.from_dlpack = Tensor
+    made.backends = SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace()))
+    made.cuda = SimpleNamespace(OutOfMemoryError=MemoryError)
+    made.nn = SimpleNamespace(functional=SimpleNamespace(scaled_dot_product_attention=calls.attention))
+    modules["torch.nn.attention"].SDPBackend = SimpleNamespace(**names)
+    modules["torch.nn.attention"].sdpa_kernel = calls.using
+    modules["torch.nn.attention.bias"].causal_lower_right = lambda Nq, Nk: ("lower right", Nq, Nk)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return calls
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return SimpleNamespace(cupy=SimpleNamespace(**vars(fakecupy.cupy), from_dlpack=lambda tensor: tensor.array))
+
+
+def run(gpu, text, words=("torch",)):
+    """Every peer of a workload, run once."""
+    case = workload(text)
+    arrays = on_device(case, gpu.cupy)
+    peers = peer_implementations(gpu, words, case.work.dtype)
+    return {one.name: one.prepare(case, arrays)[0] for one in peers if not one.ours}, arrays
+
+
+@pytest.mark.parametrize(
+    ("dtype", "words", "names"),
+    [
+        ("fp16", ("torch",), ["cuDNN", "FA2", "efficient", "math"]),
+        ("bf16", ("fa2", "cudnn"), ["cuDNN", "FA2"]),
+        ("fp32", ("torch",), ["efficient", "math"]),
+        ("fp32", ("cudnn",), []),
+    ],
+)
+def test_the_backends_that_know_the_type_are_peers(torch, gpu, dtype, words, names):
+    assert list(run(gpu, f"N=8 d=8 dtype={dtype}", words)[0]) == names
+
+
+def test_a_backend_is_asked_for_the_workload_as_it_is(torch, gpu):
+    for text, options in (
+        ("H=4 N=8 d=16", {}),
+        ("H=4 N=8 d=16 causal scale=0.5", {"scale": 0.5, "is_causal": True}),
+        ("H=4 KVH=2 N=8 d=16 layout=BNHD", {"enable_gqa": True}),
+        ("H=4 N=8 Nk=20 d=16 causal", {"attn_mask": ("lower right", 8, 20)}),
+        ("H=4 N=8 Nk=20 d=16 causal align=top-left", {"is_causal": True}),
+    ):
+        peers, arrays = run(gpu, text, ("fa2",))
+        (result,) = peers["FA2"]()
+        assert torch.pop() == ("FLASH_ATTENTION", "half", (1, 4, 8, 16), {"scale": 0.25, **options})
+        assert np.shares_memory(result, arrays.q)
+
+
+def test_what_a_backend_cannot_do_is_one_sentence(torch, gpu):
+    with pytest.raises(MachineError, match=r"^PyTorch: No available kernel\. Aborting execution\.$"):
+        run(gpu, "N=8 d=8", ("math",))[0]["math"]()
+
+
+def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
+    with pytest.raises(MachineError, match="needs the package flash-attn"):
+        run(gpu, "N=8 d=8", ("flash-attn",))
+    asked = []
+    third = ModuleType("flash_attn_interface")
+    third.flash_attn_func = lambda q, k, v, **options: (asked.append((q.array.shape, options)), (q, None))[1]
+    monkeypatch.setitem(sys.modules, "flash_attn_interface", third)
+    peers, _ = run(gpu, "H=4 N=8 d=16 causal", ("flash-attn",))
+    (o,) = peers["flash-attn 3"]()
+    assert o.shape == (1, 4, 8, 16)
+    assert asked == [((1, 8, 4, 16), {"softmax_scale": 0.25, "causal": True})]
+    with pytest.raises(MachineError, match="aligns the mask at the bottom right alone"):
+        run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))
+
+
+TUTORIAL = """
+import triton_of_the_tutorial
+"""
+MINE = """
+def attention(q, k, v, causal, scale):
+    if causal:
+        raise TypeError("no mask here\\nand more")
+    q.asked = scale
+    return q
+"""
+
+
+def test_a_function_of_ones_own_is_a_peer(torch, gpu, tmp_path):
+    (tmp_path / "my_attention.py").write_text(MINE)
+    word = f"{tmp_path}/my_attention.py:attention"
+    peers, arrays = run(gpu, "H=4 N=8 d=16 layout=BNHD scale=0.5", (word, "fa2"))
+    assert list(peers) == ["FA2", word]
+    assert np.shares_memory(peers[word]()[0], arrays.q)
+    with pytest.raises(MachineError, match=r"my_attention\.py:attention: no mask here$"):
+        run(gpu, "N=8 d=16 causal", (word,))[0][word]()
+
+
+def test_what_a_peer_of_ones_own_lacks_is_one_sentence(torch, gpu, tmp_path):
+    (tmp_path / "fused_attention.py").write_text(TUTORIAL)
+    for word, words in (
+        (f"{tmp_path}/fused_attention.py:attention", "needs the package triton_of_the_tutorial, which is not"),
+        ("tilelang_of_nobody:attention", "needs the package tilelang_of_nobody, which is not installed here"),
+        (f"{tmp_path}/nothing.py:attention", "there is no such file"),
+        ("json:attention", "--peers json:attention: json has no function attention"),
+    ):
+        with pytest.raises(MachineError, match=words):
+            run(gpu, "N=8 d=8", (word,))
+
+
+def test_no_torch_is_one_sentence(gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MachineError, match="--peers needs PyTorch, which is not installed here"):
+        run(gpu, "N=8 d=8")

@@ -1,0 +1,146 @@
+"""`hw4 tune half`: tilings of arrays' kernels, on a GPU that is made up and without any."""
+
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import fakecupy
+import pytest
+from fakegpu import FakeTimer
+from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
+from test_measure import answering
+
+import hw4cli.lab.arrays.tune as tuning
+from hw4cli.arrays.kernels16 import plan16
+from hw4cli.cli.tune import OF_ARRAYS
+from hw4cli.device.timing import Sample
+from hw4cli.errors import MachineError
+from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.arrays.tune import SPACES, candidates, planned, tune
+from hw4cli.plans.plan import DEVICES
+
+CASE = workload("B=1 H=4 N=33 Nk=40 d=64 dtype=fp16")
+SLOW, FAST = 2.0, 0.5
+
+
+@pytest.fixture
+def timer(monkeypatch):
+    """A GPU on which tilings with four groups are slow, and those with three groups and four stages fast."""
+
+    def compiled(plan):
+        if plan.macros["BC"] == 80:
+            raise MachineError("kernel half does not compile for compute capability 9.0: half.cuh:20: too much: `x`")
+
+    code = SimpleNamespace(missing=lambda kernels: [])
+    gpu = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, props=DEVICES[90], functions=compiled, code=code)
+    timer = FakeTimer(gpu)
+
+    def sample(work, cold):
+        work()
+        factor = SLOW if gpu.tiling.groups == 4 else FAST if (gpu.tiling.groups, gpu.tiling.stages) == (3, 4) else 1
+        return Sample(factor * timer.chance.uniform(0.995, 1.005), 0.01, 0.2, False)
+
+    def implementation(gpu, timer, kernel, tiling, title):
+        made = answering(title)
+
+        def prepare(case, checks):
+            work, facts = made.prepare(case, checks)
+            return (lambda: (setattr(gpu, "tiling", tiling), work())[1]), facts
+
+        return tuning.Implementation(title, prepare)
+
+    timer.sample = sample
+    monkeypatch.setattr(tuning, "implementation", implementation)
+    return timer
+
+
+def test_the_command_takes_the_kernels_that_have_a_space():
+    assert {*OF_ARRAYS} == {*SPACES}
+
+
+def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
+    rows = tune(timer, "half", CASE)
+    assert len(rows) == len({row.name for row in rows}) == 1 + len({*SPACES["half"]})
+    status = {(dict(row.knobs)["groups"], row.tile[1], dict(row.knobs)["stages"]): row.status for row in rows}
+    assert status[4, 64, 2] == "dropped"
+    assert status[4, 80, 4] == "refused"
+    first = rows[0]
+    assert (dict(first.knobs)["groups"], dict(first.knobs)["stages"]) == (3, 4)
+    assert first.samples > next(row.samples for row in rows if row.status == "dropped")
+    assert sum(row.own for row in rows) == 1
+    reasons = {row.reason for row in rows if row.status == "refused"}
+    assert reasons == {"half.cuh:20: too much"}
+
+
+@pytest.mark.parametrize("d", [32, 64, 128])
+@pytest.mark.parametrize("N", [64, 128, 129])
+def test_the_tiling_that_is_called_a_kernels_own_is_the_one_that_it_takes_by_itself(N, d):
+    work = workload(f"B=1 H=4 N={N} d={d} dtype=fp16").work
+    for kernel in SPACES:
+        [own] = [one for one in candidates(kernel, work, DEVICES[90]) if one.own]
+        assert plan16(work, DEVICES[90], kernel, own.tiling) == plan16(work, DEVICES[90], kernel)
+        assert planned([own], work, DEVICES[90])[1] == []
+
+
+def test_quick_takes_five_samples_of_the_kernels_own_tiling_in_each_schedule(timer):
+    rows = tune(timer, "half", workload("B=1 H=1 N=200 d=64 dtype=fp16"), quick=True)
+    assert {row.samples for row in rows} == {5}
+    schedules = {(dict(row.knobs).get("ahead", 1), dict(row.knobs).get("turns", 1)): row.own for row in rows}
+    assert schedules == {(1, 1): True, (1, 0): False, (0, 0): False}
+
+
+def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
+    chosen = [*candidates("half_mma", CASE.work, DEVICES[75])]
+    plans, refused = planned(chosen, CASE.work, DEVICES[75])
+    assert plans
+    assert refused
+    assert all(max(launch.shared for launch in plan.launches) <= 64 << 10 for plan in plans.values())
+
+
+FEW = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import hw4cli.lab.arrays.tune as tune
+tune.SPACES = {{name: space[:2] for name, space in tune.SPACES.items()}}
+from hw4cli.cli import run_command
+sys.exit(run_command())
+"""
+ARGUMENTS = ("tune", "half_mma", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4")
+SHORT_ROWS = ("tune", "half", "B=1 H=1 N=64 d=64 dtype=fp16", "--gpu", "H100")
+
+
+@pytest.mark.parametrize("arguments", [ARGUMENTS, SHORT_ROWS])
+def test_without_a_gpu_what_could_start_is_listed(arguments, tmp_path):
+    command = [sys.executable, "-c", FEW, *arguments, "-o", tmp_path / "a.csv"]
+    result = subprocess.run(command, capture_output=True, text=True, env=hw4_env())
+    assert result.returncode == 0, result.stderr
+    rows = csv_rows(tmp_path / "a.csv")
+    assert [(row["own"], row["status"]) for row in rows] == [("True", "fits"), ("False", "fits"), ("False", "fits")]
+    assert all(int(row["registers"]) > 0 for row in rows)
+
+
+def test_candidates_that_cannot_start_for_one_reason_share_a_line(hw4):
+    text = hw4("tune", "half", "lm8k", "--gpu", "8.0").stdout
+    [line] = [line for line in text.splitlines() if "needs compute capability 9.0" in line]
+    assert re.match(r"half 192x80 groups=3 stages=2 ones=0 and \d\d others: needs", line)
+
+
+def test_a_table_fits_the_terminal():
+    code, text = on_a_terminal(60, *ARGUMENTS, start=("-c", FEW))
+    assert code == 0, text
+    assert fits(text, 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["half", "t01"], "half computes arrays: name a workload"),
+        (["flash", "lm8k"], "flash computes files: name a case"),
+        (["lm8k"], "a workload takes half or half_mma"),
+        (["half", "lm8k", "--tile", "64x64"], "no --tile"),
+        (["half", "lm8k", "--causal"], "--causal does not go with a workload"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
+    fails(hw4("tune", *arguments), 2, words)
