@@ -1,6 +1,5 @@
 """A device for the pipeline that is slow, moody and sometimes broken, and a run over it in memory."""
 
-import os
 import random
 import signal
 import sys
@@ -195,23 +194,35 @@ def expected(shape, source, plus=1):
 
 @contextmanager
 def interrupted_after(seconds):
-    """SIGINT, so many seconds from now, is raised in the block. Where Python drops it, in a callback or a finaliser, it
-    comes once more, as the command has it do (hw4cli/system/interrupts.py)."""
-    timers, usual = [], sys.unraisablehook
-
-    def interrupt(dropped=None):
-        if dropped and not isinstance(dropped.exc_value, KeyboardInterrupt):
-            usual(dropped)
-        else:
-            timers.append(threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)))
-            timers[-1].start()
-
-    sys.unraisablehook = interrupt
+    """SIGINT, so many seconds from now, is raised in the block."""
+    timer = threading.Timer(seconds, interrupt)
+    timer.start()
     try:
-        interrupt()
+        with interrupted():
+            yield
+    finally:
+        timer.join()
+
+
+def interrupt():
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+
+@contextmanager
+def interrupted():
+    """A block that Ctrl-C ends. Where Python drops it, in a callback or a finaliser, it comes once more, as the command
+    has it do (hw4cli/system/interrupts.py)."""
+    usual = sys.unraisablehook
+
+    def again(dropped):
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            threading.Timer(0.05, interrupt).start()
+        else:
+            usual(dropped)
+
+    sys.unraisablehook = again
+    try:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
         sys.unraisablehook = usual
-        for timer in timers:
-            timer.join()

@@ -23,6 +23,6 @@ def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]]
             for future in [pool.submit(task, *each) for each in arguments]:
                 future.result()
         except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # first: whoever stops must not begin with another
             stop.set()
-            pool.shutdown(cancel_futures=True)
             raise

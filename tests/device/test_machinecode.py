@@ -4,17 +4,16 @@ import errno
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from helpers import HANGS
+from moody import interrupt, interrupted
 
 from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
@@ -120,12 +119,12 @@ def test_ctrl_c_ends_all_that_compile(tmp_path, monkeypatch):
     def start(self, kernel):
         started.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
         if len(started) == 2:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            interrupt()
         return started[-1]
 
     monkeypatch.setattr(cpu, "workers", lambda: 2)
     monkeypatch.setattr(MachineCode, "start", start)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         code_in(tmp_path).compile_all([naive(4), naive(8), naive(12)], lambda kernel: None)
     assert [helper.returncode for helper in started] == [-9, -9]
 
