@@ -89,7 +89,7 @@ cuda-extra:  ## show which cuda extra fits this machine's driver (none without o
 	@echo '$(cuda_extra)'
 
 results: $(python_for_dev)  ## make the tables and pictures in README.md and docs/ from the records in benchmarks/
-	PYTHONPATH=. $(PYTHON) benchmarks/results.py
+	$(PYTHON) -m benchmarks.pages.results
 
 # Each is installed alone in an empty environment and judges, from a folder that has nothing of the source tree, a program that
 # knows the answer; all of hw4 then judges itself.

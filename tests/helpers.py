@@ -2,7 +2,6 @@
 
 import csv
 import fcntl
-import json
 import os
 import pty
 import re
@@ -89,25 +88,6 @@ def all_threads_wait(pid):
         with suppress(OSError):  # the thread has ended
             states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
     return states == {"S"}
-
-
-RECORDER = """#!{python}
-import json, os, sys
-with open(os.environ["CALLS"], "a") as calls:
-    calls.write(json.dumps(sys.argv[1:]) + "\\n")
-"""
-
-
-def run_script(script, folder, gpu, **env):
-    """Run benchmarks/SCRIPT for records in a folder, with a Python that runs nothing; the result, and the arguments of
-    each call of Python."""
-    python, calls = folder / "python", folder / "calls"
-    python.write_text(RECORDER.format(python=sys.executable))
-    python.chmod(0o755)
-    calls.write_text("")
-    command = [ROOT / "benchmarks" / script, folder, gpu, python]
-    result = subprocess.run(command, env={**os.environ, "CALLS": str(calls), **env}, capture_output=True, text=True)
-    return result, [json.loads(line) for line in calls.read_text().splitlines()]
 
 
 def on_a_terminal(width, *args, env=None, start=("-m", "hw4cli"), when=None):

@@ -20,7 +20,7 @@ from hw4cli.problem.shape import Shape
 
 H200 = DEVICES[90]
 PROFILED = Shape(16, 4096, 64)
-TRAFFIC = [*csv.DictReader((ROOT / "benchmarks/h200-traffic.csv").open())]  # benchmarks/traffic.py
+TRAFFIC = [*csv.DictReader((ROOT / "benchmarks/h200-traffic.csv").open())]  # benchmarks/measure/traffic.py
 L2_BYTES = model_named("H200").cache
 
 

@@ -9,7 +9,7 @@ import pytest
 from helpers import ROOT
 from slow import slow
 
-from benchmarks.rungs import MEASURED, PAGE, RECORD, SECTION, with_measured
+from benchmarks.pages.rungs import MEASURED, PAGE, RECORD, SECTION, with_measured
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
 from hw4cli.lab.newkernel import text_of

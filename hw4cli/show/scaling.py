@@ -1,4 +1,4 @@
-"""How one file's time, or one sequence's, shrinks with more GPUs, from a record of benchmarks/scaling.py."""
+"""How one file's time, or one sequence's, shrinks with more GPUs, from a record of benchmarks/measure/scaling.py."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -61,19 +61,19 @@ class Scaling:
 
 
 def load_scaling(path: Path) -> Scaling:
-    """A record that benchmarks/scaling.py wrote. InputError if it is none, or damaged."""
+    """A record that benchmarks/measure/scaling.py wrote. InputError if it is none, or damaged."""
     try:
         raw = read_json(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"{path} is not a record of benchmarks/scaling.py: it is not JSON") from None
+        raise InputError(f"{path} is not a record of several GPUs: it is not JSON") from None
     if not isinstance(raw, dict) or raw.get("kind") != "scaling":
-        raise InputError(f"{path} is not a record of several GPUs: make one with benchmarks/scaling.py")
+        raise InputError(f"{path} is not a record of several GPUs: make one with python -m benchmarks.measure.scaling")
     try:
         return _checked(raw, path)
     except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError, InputError):
-        raise InputError(f"{path} is a damaged record of benchmarks/scaling.py") from None
+        raise InputError(f"{path} is a damaged record of several GPUs") from None
 
 
 def _checked(raw: dict[str, Any], path: Path) -> Scaling:
@@ -143,7 +143,7 @@ def scaling(records: Sequence[Scaling]) -> Picture:
     for record in records:
         files, passes = record.of(STRONG), record.of(SEQUENCE)
         if max((len(steps) for steps in (*files.values(), *passes.values())), default=0) < 2:
-            raise InputError("a record of one number of GPUs shows no scaling: run benchmarks/scaling.py --gpus 1,2")
+            raise InputError("a record of one number of GPUs shows no scaling: make one with --gpus 1,2")
         predictions = {
             f"{name} predicted": _predicted(steps, record.rates(steps[0].kernel)) for name, steps in files.items()
         }

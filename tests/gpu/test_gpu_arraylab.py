@@ -48,7 +48,7 @@ def test_measurements_from_python_are_the_same_record(gpu):
 @pytest.mark.parametrize("text", ["B=2 H=8 KVH=2 N=300 Nk=500 d=64 dtype=bf16 causal", "H=4 N=1000 d=128 dtype=fp16"])
 def test_the_kernel_in_triton_is_a_peer_that_is_right(hw4, tmp_path, text):
     pytest.importorskip("triton")
-    word, path = f"{ROOT}/benchmarks/triton_attention.py:attention", tmp_path / "record.json"
+    word, path = f"{ROOT}/benchmarks/measure/triton_attention.py:attention", tmp_path / "record.json"
     result = hw4("bench", "half_mma", text, "--peers", word, "--samples", "10", "--output", path)
     assert result.returncode == 0, result.stdout + result.stderr
     rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}

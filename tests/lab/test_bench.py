@@ -1,11 +1,10 @@
 """The benchmark without a GPU: its statistics, its comparison, its tables and the README made from them."""
 
-import importlib.util
 import json
 
 import numpy as np
 import pytest
-from helpers import ROOT, fails
+from helpers import fails
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,35 +165,6 @@ def test_csv_has_a_line_a_row_and_the_fields_names():
     assert lines[0].startswith("kernel,case,shape,status")
     assert len(lines) == 3
     assert '"4,16384,64"' in lines[1]
-
-
-@pytest.fixture
-def results():
-    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks/results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records(results):
-    for path, text in results.made().items():
-        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make results`"
-
-
-def test_every_record_is_complete(results):
-    for path in (ROOT / "benchmarks").glob("*.json"):
-        found = read_record(path)
-        assert found["commit"]
-        assert "dirty" not in found["commit"], f"{path.name} was measured on changes that no commit has"
-        assert found["machine"]["gpu"]
-        assert found.get("kind") == "end-to-end" or found["clocks"]["before"]
-        assert all(r["status"] in ("ok", "wrong", "failed") for r in found["rows"])
-
-
-def test_a_versus_table_puts_the_others_beside_the_first(results):
-    text = results.versus(record(row(), row("torch", median=20.0), row(case="t30"), row("torch", "t30"))["rows"])
-    assert "| t28 | (4, 16384, 64) | 10 | 40.00 | - | 1.0e-06 | 20.00 | 2.00 |" in text
-    assert len(text.splitlines()) == 4
 
 
 def test_a_broken_record_is_refused(tmp_path):

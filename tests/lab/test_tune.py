@@ -15,7 +15,7 @@ from records import as_written
 from slow import slow
 
 import hw4cli.lab.tune
-from benchmarks.facts import tuned_source
+from benchmarks.pages.facts import tuned_source
 from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS

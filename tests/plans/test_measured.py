@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from helpers import ROOT
 
-from benchmarks import facts
+from benchmarks.pages import facts
 from hw4cli.cli.terminal.ladder import entry
 from hw4cli.plans.bounds import PROVEN, bound
 from hw4cli.plans.measured import FASTEST, RUN_SPREAD

@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT, fails, folder_is_clean
 from records import KEPT, kept, row, written
 
-from benchmarks.pictures import PICTURES, outdated
+from benchmarks.pages.pictures import PICTURES, outdated
 from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 

@@ -14,7 +14,7 @@ from halves import definition
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from records import as_written
 
-from benchmarks import results
+from benchmarks.pages.arrays import arrays
 from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.cli.bench import PEERS
 from hw4cli.cli.terminal.launches import OF_ARRAYS
@@ -167,19 +167,17 @@ def test_a_table_names_the_workload_and_how_the_others_compare(record):
 
 
 def test_the_pages_table_has_a_line_a_workload_with_peers_and_what_others_published(record):
-    rows = json.loads(record.read_text())["rows"]
+    found = json.loads(record.read_text())
     sizes = {"heads": 64, "kv_heads": 64, "shape": [256, 8192, 128], "Nk": 8192, "dtype": "float16"}
-    rows += [{**row, "case": "tilelang", **sizes} for row in rows[:3]]
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in results.arrays(rows, "NVIDIA H100").splitlines()
-    ]
-    assert [line[0] for line in lines[2:5]] == ["`(1, 2, 20, 8) bf16`", f"`{workload(CASE).name}`", "`tilelang`"]
-    shown = [dict(zip(lines[0], line, strict=True)) for line in lines[2:5]]
+    found["rows"] += [{**row, "case": "tilelang", **sizes} for row in found["rows"][:3]]
+    of_an_h100, of_an_h200 = (arrays({**found, "machine": {"gpu": f"NVIDIA {name}"}}) for name in ("H100", "H200"))
+    assert [line[0] for line in of_an_h100.lines] == ["`(1, 2, 20, 8) bf16`", f"`{workload(CASE).name}`", "`tilelang`"]
+    shown = [dict(zip(of_an_h100.header, line, strict=True)) for line in of_an_h100.lines]
     assert shown[0]["FA2 ms"] == shown[0]["published"] == "-"
     assert float(shown[0]["× cuDNN"]) > 0
     assert shown[2]["published"] == "13.4 ms, TileLang"
-    assert "not measured here" in results.arrays(rows, "NVIDIA H100")
-    assert "published" not in results.arrays(rows, "NVIDIA H200").splitlines()[2]
+    assert "not measured here" in of_an_h100.below[0]
+    assert of_an_h200.below == () and of_an_h200.lines[2][-1] == "-"
 
 
 def test_plots_and_the_lab_take_a_record_of_arrays(record, hw4, tmp_path):

@@ -14,7 +14,7 @@ from halves import definition
 from helpers import csv_rows, fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
-from benchmarks import gradienttables
+from benchmarks.pages import gradients as tables
 from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.cli.terminal.launches import OF_GRADIENTS
 from hw4cli.lab.arrays import gradients
@@ -178,17 +178,15 @@ def test_gradients_are_compared_with_gradients_alone(timer):
 def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
     subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
     rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), direction=BACKWARD)]
-    header, _, line = (
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in gradienttables.gradients(rows).splitlines()[:3]
-    )
-    assert header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
+    shown = tables.gradients({"rows": rows})
+    (line,) = shown.lines
+    assert shown.header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
     assert line[1:3] == ["(1, 4/2, 33/40, 16) fp16 causal", "backward"]
     assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
 
 
-def table(text):
-    header, _, *lines = ([x.strip() for x in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|")
-    return [dict(zip(header, line, strict=True)) for line in lines]
+def as_dictionaries(table):
+    return [dict(zip(table.header, line, strict=True)) for line in table.lines]
 
 
 def test_the_pages_table_of_a_sweep_has_times_and_how_many_times_as_fast_ours_are_as_the_fastest_peer():
@@ -203,7 +201,7 @@ def test_the_pages_table_of_a_sweep_has_times_and_how_many_times_as_fast_ours_ar
     peers = {"cuDNN, ms": "1.5", "FA2, ms": "2", "efficient, ms": "-"}
     full = {"N": "1024", "d": "128", "type": "bfloat16", "mask": "-", "ours, ms": "1", **peers, "× the fastest": "1.50"}
     none = dict.fromkeys((*peers, "× the fastest"), "-")
-    assert table(gradienttables.sweep(rows)) == [full, {**full, "mask": "causal", **none}]
+    assert as_dictionaries(tables.sweep({"rows": rows})) == [full, {**full, "mask": "causal", **none}]
 
 
 def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(timer):
@@ -212,7 +210,8 @@ def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(ti
     subjects[1] = replace(gradients_of(names[1], spoil=changes_each_time()), repeats=False)
     subjects.append(gradients_of("cuDNN", spoil=changes_each_time(), ours=False))
     case = workload("B=2 H=2 N=256 d=64")
-    lines = table(gradienttables.designs([asdict(row) for row in measure(timer, subjects, case, direction=BACKWARD)]))
+    rows = [asdict(row) for row in measure(timer, subjects, case, direction=BACKWARD)]
+    lines = as_dictionaries(tables.designs({"rows": rows}))
     assert [line["design"] for line in lines] == [*names, "*cuDNN*"]
     assert [line["products"] for line in lines] == ["5", "5", "7", "7", "5"]
     assert [line["bits again"] for line in lines] == ["the same", "other ones", "the same", "the same", "other ones"]
@@ -222,11 +221,11 @@ def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(ti
 def test_bytes_of_designs_are_those_of_rows_that_pass_by():
     full, causal = (workload(f"B=2 H=3 N=512 d=64 {mask}").work for mask in ("", "causal"))
     rows = 6 * 512 * 4  # each row of each head passes four blocks of 128 keys
-    assert gradienttables.moved(full, "backward_once") == (rows * (256 + 8), rows * 64 * 4)
+    assert tables.moved(full, "backward_once") == (rows * (256 + 8), rows * 64 * 4)
     rows = 6 * 128 * (1 + 2 + 3 + 4)
-    assert gradienttables.moved(causal, "backward_atomic") == (rows * (256 + 8), rows * 64 * 4)
-    assert gradienttables.moved(full, "backward_wgmma")[1] == 0
-    assert gradienttables.moved(full, "backward_wgmma")[0] == pytest.approx(6 * 512 * 512 / 192 * (256 + 256 + 8))
+    assert tables.moved(causal, "backward_atomic") == (rows * (256 + 8), rows * 64 * 4)
+    assert tables.moved(full, "backward_wgmma")[1] == 0
+    assert tables.moved(full, "backward_wgmma")[0] == pytest.approx(6 * 512 * 512 / 192 * (256 + 256 + 8))
 
 
 def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
@@ -235,8 +234,8 @@ def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
     theirs = {**row, "by": "cuDNN", "errors": [4e-4, 5e-4, 6e-4], "repeats": False}
     rows = [row, theirs, {**row, "dtype": "fp32"}]
     record = {"machine": machine, "shape": [1, 4, 4096, 64], "commit": "abc", "date": "2026-01-01", "rows": rows}
-    text = gradienttables.errors(record)
-    assert table(text) == [
+    table = tables.errors(record)
+    assert as_dictionaries(table) == [
         {
             "type": "fp16",
             "numbers": "normal",
@@ -245,7 +244,7 @@ def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
         },
         {"type": "fp32", "numbers": "normal", "hw4": "1.0e-04, 2.0e-04, 3.0e-04", "cuDNN": "-"},
     ]
-    assert "(1, 4, 4096, 64) causal; G, driver 1.2, torch 2.11, cuDNN 9.19.0; commit abc, 2026-01-01." in text
+    assert "(1, 4, 4096, 64) causal; G, driver 1.2, torch 2.11, cuDNN 9.19.0; commit abc, 2026-01-01." in table.below[0]
 
 
 def test_the_command_takes_every_kernel_for_gradients():

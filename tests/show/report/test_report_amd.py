@@ -73,7 +73,7 @@ def test_the_script_checks_measures_profiles_and_writes_the_report(tmp_path):
         (tmp_path / name).write_text(f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/log"\n')
         (tmp_path / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run([ROOT / "benchmarks/amd.sh", tmp_path / "out"], env=env, check=True, capture_output=True)
+    subprocess.run([ROOT / "benchmarks/measure/amd.sh", tmp_path / "out"], env=env, check=True, capture_output=True)
     log = (tmp_path / "log").read_text().splitlines()
     order = [
         "hw4 doctor",

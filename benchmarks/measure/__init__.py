@@ -1,0 +1,1 @@
+"""What makes the records: `python -m benchmarks.measure GPU RECORD...`."""

@@ -1,0 +1,331 @@
+"""How each record is made: the one list, by which `python -m benchmarks.measure` and README.md go.
+
+Every answer that is timed is checked against float64. A record takes 15 to 40 s on an H200, unless it says more.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A record: its file ("GPU" stands for the GPU's name), what it holds, the command that makes it, to which its file
+    is added, and what must have worked before."""
+
+    file: str
+    what: str
+    command: str
+    before: tuple[str, ...] = ()
+
+
+LARGE = "t11,t12,t21,t22,t24,t25,t27,t28,t29,t30 1,8192,64 1,8192,32"
+OTHER_HEADS = " ".join(
+    f"{sizes},{d}" for d in (96, 128) for sizes in ("9600,128", "500,2048", "100,4096", "4,16384", "1,8192")
+)
+RUNGS = (
+    "naive paper global rowthread smallbr shared fp16qk warp halfwarp halfwarp_strided halfwarp_local halfwarp_keys "
+    "halfwarp_unpadded float4 flash split split8 exact"
+)
+ON_THE_WAY_UP = "naive smallbr shared warp float4 flash exact split split8"
+BESIDE_IT = "global rowthread fp16qk halfwarp halfwarp_strided halfwarp_local halfwarp_keys halfwarp_unpadded"
+
+
+def tiles(text: str) -> str:
+    """The options of some tiles."""
+    return " ".join(f"--tile {tile}" for tile in text.split())
+
+
+def over_lengths(d: int, longest: int = 32768) -> str:
+    """Shapes with 32768 rows in all, so with as many bytes for each N."""
+    return " ".join(f"{32768 // N},{N},{d}" for N in (128 << n for n in range(9)) if longest >= N)
+
+
+def of_files() -> dict[str, Recipe]:
+    """Kernels of files' cases, and whole programs."""
+    bench = "hw4cli bench"
+    return {
+        "split": Recipe(
+            "GPU-split.json",
+            "what `auto` takes, beside PyTorch",
+            f"{bench} split split8 exact flash {LARGE} --peers torch --samples 20",
+        ),
+        "flash": Recipe(
+            "GPU-flash.json", "`flash` beside PyTorch", f"{bench} flash {LARGE} --peers torch --samples 20"
+        ),
+        "split-mma": Recipe(
+            "GPU-split-mma.json",
+            "`split` and `split8` by mma.sync alone, as before Hopper",
+            "benchmarks.measure.without_warpgroups",
+        ),
+        "heads": Recipe(
+            "GPU-heads.json",
+            "head sizes beyond the assignment's, for the order of kernels",
+            f"{bench} split exact flash {OTHER_HEADS}",
+        ),
+        "ladder": Recipe("GPU-ladder.json", "all rungs on t28", f"{bench} all t28 --samples 6"),
+        "rows": Recipe(
+            "GPU-rows.json",
+            "`smallbr` with more rows in a block",
+            f"{bench} smallbr t28 {tiles('1x32 2x32 4x32 8x32 16x32')} --samples 10",
+        ),
+        "threads": Recipe(
+            "GPU-threads.json",
+            "a thread for each row, with more of them",
+            f"{bench} global rowthread t28 {tiles('32x4 32x8 32x16 32x32 128x8')} --samples 10",
+        ),
+        "halfwarp": Recipe(
+            "GPU-halfwarp.json",
+            "half a warp for each row, by tile",
+            f"{bench} halfwarp halfwarp_keys t28 {tiles('128x16 128x32 128x64 64x32')} --samples 10",
+        ),
+        "tiles": Recipe(
+            "GPU-tiles.json",
+            "`float4` and `flash` by tile",
+            f"{bench} float4 flash t28,t29 {tiles('64x64 32x32 64x32 32x64 128x32 128x64 128x16')} --samples 10",
+        ),
+        "thirty": Recipe(
+            "GPU-thirty.json",
+            "every case, for the largest error of each kernel",
+            f"{bench} split split8 exact flash t01-t30",
+        ),
+        "end-to-end": Recipe(
+            "GPU-end-to-end.json",
+            "whole programs on every case (5 GB of cases; 5 minutes)",
+            f"{bench} t01-t30 --program ./hw4",
+            before=("make hw4", "hw4cli gen t01-t30"),
+        ),
+        "seq": Recipe(
+            "GPU-seq.json",
+            "programs that compute on one core, beside hw4",
+            f"{bench} t02,t06,t10 --samples 3 --program ./seq-attention --program ./seq-flashattention",
+            before=("make seq", "hw4cli gen t02,t06,t10"),
+        ),
+        "against": Recipe(
+            "figures/GPU-against.json",
+            "`split` of two commits in turns",
+            f"{bench} split t28 --samples 20 --against ea8a1b0 --processes 3",
+        ),
+        "starts": Recipe(
+            "starts/GPU.json",
+            "first runs and judgings from every state of the cache",
+            "benchmarks.measure.first_runs --cases testcases",
+            before=("hw4cli gen t01-t30",),
+        ),
+        "tuned": Recipe(
+            "tuned/GPU.json", "every case, kernels by their own tiles", "hw4cli tune --quick t01-t30 --no-keep"
+        ),
+        "tuned-full": Recipe(
+            "tuned/GPU-full.json",
+            "every tile (a minute; what was cut off has the first cases)",
+            "hw4cli tune t12,t28,t29,t30 --no-keep",
+        ),
+        "tuned-flash": Recipe("tuned/GPU-flash.json", "every tile of `flash`", "hw4cli tune flash t28 --no-keep"),
+    }
+
+
+def of_lengths() -> dict[str, Recipe]:
+    """Kernels over N, with and without a mask; energy."""
+    found = {}
+    for d in (64, 32):
+        for mask in ("", "-causal"):
+            options = f"{over_lengths(d)} {'--causal ' if mask else ''}--samples 5"
+            words = f"over N at d = {d}{', causal' if mask else ''}"
+            found[f"sweep-d{d}{mask}"] = Recipe(
+                f"figures/GPU-sweep-d{d}{mask}.json",
+                f"kernels on the way up, {words}",
+                f"hw4cli bench {ON_THE_WAY_UP} float64 {options}",
+            )
+            found[f"rungs-d{d}{mask}"] = Recipe(
+                f"figures/GPU-rungs-d{d}{mask}.json", f"the other rungs, {words}", f"hw4cli bench {BESIDE_IT} {options}"
+            )
+    found["paper"] = Recipe(
+        "figures/GPU-paper.json",
+        "`paper` over N, to 8192: it takes seconds beyond",
+        f"hw4cli bench paper {over_lengths(64, 8192)} --samples 5",
+    )
+    found["energy"] = Recipe(
+        "figures/GPU-energy.json",
+        "joules, run after run without rest",
+        f"hw4cli bench {ON_THE_WAY_UP} t28 --sustained --samples 5",
+    )
+    found["energy-half"] = Recipe(
+        "figures/GPU-energy-half.json",
+        "the same of 16 bits, beside cuDNN and FA2",
+        "hw4cli bench half half_mma heads64 lm8k --sustained --peers cudnn,fa2 --samples 5",
+    )
+    return found
+
+
+def quoted(*workloads: str) -> str:
+    """Workloads as words of a command."""
+    return " ".join(f"'{one}'" if " " in one else one for one in workloads)
+
+
+def of_arrays() -> dict[str, Recipe]:
+    """Attention of arrays, ours and torch's."""
+    bench = "hw4cli bench"
+    masked = quoted(
+        *(
+            f"{sizes} dtype=fp32 dist=uniform{mask}"
+            for sizes in (
+                "B=4 N=16384 d=64",
+                "B=2 N=32768 d=64",
+                "B=4 N=32768 d=32",
+                "B=16 N=8192 d=64",
+                "B=1 N=8192 d=64",
+            )
+            for mask in ("", " causal")
+        )
+    )
+    numbers = quoted(
+        *(
+            f"H=4 N=256 Nk=8192 d={d} dtype={dtype}{kind}"
+            for kind in (" dist=uniform", "")
+            for dtype in ("fp16", "bf16")
+            for d in (64, 128)
+        )
+    )
+    many_heads = quoted("B=1 H=4800 N=128 d=128 dtype=fp16", "B=1 H=19200 N=64 d=64 dtype=fp16")
+    return {
+        "arrays": Recipe(
+            "GPU-arrays.json",
+            "16 bits: what answers by itself, cuDNN, FA2",
+            f"{bench} tilelang tilelang-causal lm8k lm8k-causal lm16k lm16k-wide heads64 t29-half t12-half t11-half "
+            "--peers cudnn,fa2 --samples 10 --pause 0.03 --sustained",
+        ),
+        "mma": Recipe(
+            "GPU-mma.json",
+            "`half_mma` and FA2, which use the same instructions",
+            f"{bench} half_mma t29-half heads64 lm16k lm8k lm8k-causal --peers fa2 --samples 10 --pause 0.01",
+        ),
+        "masks": Recipe(
+            "GPU-masks.json",
+            "float32, with and without a mask",
+            f"{bench} split exact flash {masked} --samples 10",
+        ),
+        "shared": Recipe(
+            "GPU-shared.json",
+            "shared heads, short rows",
+            f"{bench} gqa chunk {many_heads} --peers cudnn,fa2 --samples 10",
+        ),
+        "decode": Recipe("GPU-decode.json", "few rows and many keys, beside a copy", "benchmarks.measure.decoding"),
+        "exactness": Recipe(
+            "GPU-exactness.json",
+            "16 bits: the largest error of 1024 rows, and the norm's",
+            f"{bench} half half_mma half_split half_cores {numbers} --peers cudnn,fa2 --samples 3",
+        ),
+        "schedules": Recipe(
+            "figures/GPU-schedules.json", "`half` in each schedule", "benchmarks.measure.ofarrays schedules"
+        ),
+    }
+
+
+def of_gradients() -> dict[str, Recipe]:
+    """Gradients of arrays, ours and torch's."""
+    bench = "hw4cli bench --pause 0.03"
+    large = "lm16k heads64 lm8k-causal lm8k"
+    more = quoted(
+        "B=4 N=8192 d=64 dtype=fp32",
+        "H=32 KVH=8 N=8192 d=64 dtype=bf16 causal",
+        "H=32 KVH=8 N=8192 d=128 dtype=bf16 causal",
+    )
+    peers = "--peers cudnn,fa2,efficient"
+    sweep = quoted(
+        *(
+            f"B={16384 // N} H=4 N={N} d={d} dtype={dtype}{mask}"
+            for N in (1024, 16384)
+            for d in (64, 128)
+            for dtype in ("fp16", "bf16", "fp32")
+            for mask in ("", " causal")
+        )
+    )
+    return {
+        "gradients": Recipe(
+            "GPU-gradients.json",
+            "the backward pass",
+            f"{bench} {large} {more} --pass bwd {peers} --samples 15",
+        ),
+        "training": Recipe(
+            "GPU-training.json", "both passes", f"{bench} {large} {more} --pass both {peers} --samples 15"
+        ),
+        "designs": Recipe(
+            "GPU-designs.json",
+            "the backward pass by each design of ours",
+            f"{bench} backward_once backward_atomic backward_wgmma backward_mma {large} --pass bwd --peers cudnn,fa2 "
+            "--samples 15",
+        ),
+        "gradients-sweep": Recipe(
+            "GPU-gradients-sweep.json",
+            "the backward pass over N, d, types and masks (a minute)",
+            f"{bench} {sweep} --pass bwd {peers} --samples 6",
+        ),
+        "errors": Recipe(
+            "errors/GPU.json",
+            "errors of gradients, also of ill-conditioned inputs",
+            "benchmarks.measure.gradient_errors",
+        ),
+    }
+
+
+def of_counters() -> dict[str, Recipe]:
+    """Profiles: what Nsight Compute counts (docs/profile.md says what it needs); the rates of the GPU; timelines."""
+    profile = "hw4cli profile"
+    metrics = "--set assignment --set memory"
+    return {
+        "rungs-profile": Recipe(
+            "figures/GPU-rungs-profile.json", "all rungs", f"{profile} {RUNGS} 16,4096,64 {metrics}"
+        ),
+        "program-profile": Recipe(
+            "figures/GPU-program-profile.json",
+            "`./hw4` on t28",
+            f"{profile} --program ./hw4 t28 {metrics}",
+            before=("make hw4", "hw4cli gen t28 --no-answers"),
+        ),
+        "assignment": Recipe(
+            "figures/GPU-assignment.json",
+            "all rungs beside a homework's first version",
+            f"{profile} {RUNGS} --program ./student --program ./student-padded t20 {metrics}",
+            before=("make students", "hw4cli gen t20 --no-answers"),
+        ),
+        "limits": Recipe(
+            "figures/GPU-limits.json", "kernels of arrays (a minute)", "benchmarks.measure.ofarrays limits"
+        ),
+        "traffic": Recipe("GPU-traffic.csv", "bytes that kernels move", "benchmarks.measure.traffic"),
+        "cache": Recipe(
+            "GPU-cache.csv",
+            "what the L2 cache holds, of a buffer that is read twice: a part by each multiprocessor, or all by all",
+            "benchmarks.measure.cache",
+        ),
+        "roofs": Recipe("roofs/GPU.json", "what the GPU reaches at best", "hw4cli bench roofs"),
+        "blocks": Recipe(
+            "timelines/GPU-blocks.json",
+            "what the warps of one block do, by the clock",
+            f"{profile} flash split 4,16384,64 --set timeline",
+        ),
+    }
+
+
+def of_many_gpus() -> dict[str, Recipe]:
+    """Several GPUs, and nodes."""
+    return {
+        "scaling": Recipe(
+            "scaling/GPU.json",
+            "one file, and one sequence of arrays, over several GPUs of a host; goes on with what was cut off",
+            "benchmarks.measure.scaling --gpus 1,2,4,8 --sequence",
+        ),
+        "nodes": Recipe(
+            "scaling/nodes.json",
+            "one file over two nodes of a Slurm on this machine, by CPU ranks",
+            "benchmarks.measure.nodes",
+        ),
+    }
+
+
+GROUPS: dict[str, dict[str, Recipe]] = {
+    "Kernels of files, and programs": of_files(),
+    "Over N, and energy": of_lengths(),
+    "Arrays": of_arrays(),
+    "Gradients": of_gradients(),
+    "Counters, rates, timelines": of_counters(),
+    "Several GPUs, and nodes": of_many_gpus(),
+}
+RECIPES: dict[str, Recipe] = {name: recipe for group in GROUPS.values() for name, recipe in group.items()}

@@ -1,0 +1,1 @@
+"""What pages, pictures and the package show of the records: `make results`."""

@@ -1,0 +1,104 @@
+"""What pages and the package show of the records: up to date, whole, and told where a record is missing."""
+
+import csv
+import hashlib
+import json
+import subprocess
+
+import pytest
+from helpers import ROOT
+from needs import needs
+
+from benchmarks.pages import results
+from benchmarks.pages.rungs import with_measured
+from hw4cli.lab.tables import read_record
+
+ROW = {"case": "a", "kernel": "half", "median": 1.0, "status": "ok", "ours": True, "causal": False, "samples": 10}
+ROW |= {"shape": [4, 64, 32], "tflops": 100.0, "sustained_ms": 2.0, "watts": 650.4, "sm_mhz": 1500.0}
+
+
+def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records():
+    for path, text in results.made().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make results`"
+
+
+def test_every_record_is_complete():
+    for path in (ROOT / "benchmarks").glob("*.json"):
+        found = read_record(path)
+        assert found["commit"]
+        assert "dirty" not in found["commit"], f"{path.name} was measured on changes that no commit has"
+        assert found["machine"]["gpu"]
+        assert found.get("kind") == "end-to-end" or found["clocks"]["before"]
+        assert all(r["status"] in ("ok", "wrong", "failed") for r in found["rows"])
+
+
+def test_every_view_is_on_a_page():
+    shown = {view for page in results.pages() for _, _, view, _ in results.MARKED.findall(page.read_text())}
+    assert shown == {*results.VIEWS}
+
+
+def filled(monkeypatch, tmp_path, **changes):
+    """A page with a table of a record that has one row."""
+    record = json.loads((ROOT / "benchmarks/h200-arrays.json").read_text())
+    (tmp_path / "x.json").write_text(json.dumps({**record, "rows": [{**ROW, **changes}]}))
+    monkeypatch.setattr(results, "HERE", tmp_path)
+    return results.filled("<!-- results: x.json sustained -->\nold\n<!-- end -->")
+
+
+def test_a_view_for_which_a_record_has_no_line_is_a_sentence_and_no_header(monkeypatch, tmp_path):
+    sentence = "<!-- results: x.json sustained -->\n*Not measured yet: x.json.*\n<!-- end -->"
+    assert filled(monkeypatch, tmp_path, sustained_ms=None) == sentence
+    assert "| `a` | half | 2 |" in filled(monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("host_ms", [0.1, None])
+def test_a_record_without_the_hosts_times_says_that_short_times_may_include_launches(monkeypatch, tmp_path, host_ms):
+    text = filled(monkeypatch, tmp_path, host_ms=host_ms)
+    assert ("less than 1 ms may include launches" in text) == (host_ms is None)
+
+
+def test_a_page_may_wait_for_a_record_that_is_not_made_yet():
+    begin, end = "<!-- results: nothing.json arrays -->\n", "<!-- end -->"
+    assert results.filled(f"{begin}old\n{end}") == f"{begin}*Not measured yet: nothing.json.*\n{end}"
+
+
+PAGE = """
+# The ladder
+## warp
+*Measured* 15.45 ms, 17.8
+TFLOP/s. *Note:* 3 ms. *Measured* 4 ms.
+| `warp` | 20.4 | twice |
+| other: `flash` | 1 |
+## flash
+*Measured* 47.5 TFLOP/s, *measured* 3.
+## naive
+*Measured* 1 ms.
+"""
+
+
+def test_the_ladders_figures_are_those_of_the_record():
+    facts = {"status": "ok", "tflops": 18.26}
+    rows = [{"kernel": "warp", "median": 14.888, **facts}, {"kernel": "flash", "median": 6.4, **facts}]
+    failed = {"kernel": "naive", "median": None, "tflops": None, "status": "failed"}
+    changed = {"15.45": "14.89", "17.8": "18.3", "20.4": "14.9", "| 1 |": "| 6 |", "47.5": "18.3"}
+    expected = PAGE
+    for old, new in changed.items():
+        expected = expected.replace(old, new)
+    assert with_measured(PAGE, [*rows, failed]) == expected
+
+
+@needs("git")
+def test_a_record_that_left_the_tree_is_in_the_git_history_as_the_manifest_says():
+    with (ROOT / "benchmarks/manifest.csv").open(newline="") as file:
+        lines = [*csv.DictReader(file)]
+    assert lines
+    shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True).stdout
+    if not (ROOT / ".git").exists() or shallow != b"false\n":
+        pytest.skip("the whole git history is not here")
+    for line in lines:
+        assert not (ROOT / "benchmarks" / line["name"]).exists()
+        place = f"{line['in_the_tree_at']}:benchmarks/{line['name']}"
+        record = subprocess.run(["git", "show", place], cwd=ROOT, capture_output=True, check=True).stdout
+        found = json.loads(record)
+        assert hashlib.sha256(record).hexdigest() == line["sha256"]
+        assert (found["commit"], found["machine"]["gpu"], found["date"]) == (line["commit"], line["gpu"], line["date"])

@@ -1,0 +1,51 @@
+"""Tables that pages show of attention of arrays."""
+
+from benchmarks.pages.arrays import decoding, exactness, sustained
+from benchmarks.pages.kernels import masks
+
+
+def cells(table):
+    """A table's lines as dictionaries; of columns with the same name, the last."""
+    return [dict(zip(table.header, line, strict=True)) for line in table.lines]
+
+
+def row(case, kernel, median, **more):
+    facts = {"status": "ok", "ours": kernel in ("half", "split", "flash"), "causal": False, "shape": [4, 64, 32]}
+    facts |= {"tflops": 100.0, "sustained_ms": 2 * median, "watts": 650.4, "sm_mhz": 1500.0}
+    return {"case": case, "kernel": kernel, "median": median, **facts, **more}
+
+
+def test_what_ran_without_rest_is_shown_beside_the_peers_with_watts_and_clocks():
+    rows = [row("a", "half", 1.0), row("a", "cuDNN", 1.5), row("a", "FA2", 2.0, sustained_ms=None)]
+    rows += [row("short", "half", 0.01, sustained_ms=None), row("wrong", "half", 1.0, status="wrong")]
+    (line,) = cells(sustained({"rows": rows}))
+    assert line["workload"] == "`a`" and line["ms"] == "2" and line["TFLOP/s"] == "50"
+    assert line["cuDNN ms"] == "3" and line["× cuDNN"] == "1.50" and line["FA2 ms"] == "-"
+    assert sustained({"rows": rows}).lines[0][4:6] == ["650", "1500"]
+
+
+def test_causal_times_are_shown_beside_those_without_a_mask():
+    rows = [row("a", kernel, time) for kernel, time in (("split", 4.0), ("flash", 9.0))]
+    rows += [row("b", "split", 2.0, causal=True), row("b", "flash", 0.0, causal=True, status="failed")]
+    (line,) = cells(masks({"rows": rows}))
+    assert line == {"(B, N, d)": "(4, 64, 32)", "split causal ms": "2", "×": "-", "flash causal ms": "-"}
+    assert masks({"rows": rows}).lines == [["(4, 64, 32)", "2", "2.00", "-", "-"]]
+
+
+def test_errors_of_ours_and_of_peers_stand_in_a_line_for_each_kind_of_numbers():
+    facts = {"dtype": "float16", "shape": [4, 256, 64], "max_error": 1.24e-3, "relative_error": 3.51e-4}
+    rows = [row("a", kernel, 1.0, distribution="uniform", **facts) for kernel in ("half", "cuDNN")]
+    rows += [row("b", "half", 1.0, distribution="normal", **facts), row("b", "cuDNN", 1.0, status="failed")]
+    uniform, normal = cells(exactness({"rows": rows}))
+    name = "float16, d=64, uniform in [-3, 3)"
+    assert uniform == {"numbers": name, "half": "1.2e-03, 3.5e-04", "cuDNN": "1.2e-03, 3.5e-04"}
+    assert normal["numbers"] == "float16, d=64, normal" and normal["cuDNN"] == "-"
+
+
+def test_decoding_is_shown_beside_a_copy_in_microseconds():
+    facts = {"dtype": "bfloat16", "heads": 32, "kv_heads": 8, "Nk": 8192, "shape": [32, 1, 128]}
+    rows = [row("a", "half_split", 0.02, **facts, ours=True), row("a", "cuDNN", 0.03, **facts)]
+    memory = {"a": {"bytes": 33554432, "read": 0.015, "copy": 0.014}}
+    (line,) = cells(decoding({"rows": rows, "memory": memory}))
+    assert (line["K and V"], line["µs"], line["only read"], line["copy"]) == ("34 MB", "20.0", "15.0", "14.0")
+    assert (line["of the copy's rate"], line["cuDNN"], line["× cuDNN"], line["FA2"]) == ("70%", "30.0", "1.50", "-")
