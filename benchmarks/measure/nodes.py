@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import ROOT
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 
 from cluster import Cluster, processes_naming
 from helpers import run_hw4

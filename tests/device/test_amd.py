@@ -35,7 +35,7 @@ def amd(tmp_path, cache):
     package = tmp_path / "site/cupy/__init__.py"
     package.parent.mkdir(parents=True)
     package.write_text("from fakerocm import *\nfrom fakerocm import __version__\n")
-    path = [str(ROOT), str(ROOT / "tests"), str(tmp_path / "site")]
+    path = [str(ROOT), str(ROOT / "tests/support"), str(tmp_path / "site")]
     return {"PYTHONPATH": os.pathsep.join(path), "CUPY_CACHE_DIR": str(cache)}
 
 

@@ -17,7 +17,7 @@ UTF8 = {"PYTHONUTF8": "1"}
 ASCII = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
 FAKE = f"""
 import sys
-sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT)!r}]
+sys.path[:0] = [{str(ROOT / "tests/support")!r}, {str(ROOT)!r}]
 import fakegpu, hw4cli.device.gpu, hw4cli.device.timing
 fakegpu.install(hw4cli.device.gpu), fakegpu.install(hw4cli.device.timing)
 from hw4cli.cli import run_command

@@ -64,7 +64,7 @@ COMMANDS = {
 
 def start(command, before, **more):
     env = hw4_env(**more)
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), env["PYTHONPATH"]])
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/support"), env["PYTHONPATH"]])
     return subprocess.Popen(
         [sys.executable, "-c", START.format(before=before), *command],
         env=env,

@@ -47,7 +47,7 @@ def hw4(hw4_in_process):
 
 def on_a_fake_gpu(folder, *args, before=""):
     env = hw4_env(XDG_CACHE_HOME=str(folder))
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests"), env["PYTHONPATH"]])
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests/support"), env["PYTHONPATH"]])
     command = [sys.executable, "-c", before + RUN, *map(str, args)]
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120)
 

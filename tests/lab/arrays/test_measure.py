@@ -239,7 +239,7 @@ def test_a_table_fits_the_terminal(width):
 
 FAKE = f"""
 import sys
-sys.path[:0] = [{str(ROOT / "tests")!r}, {str(ROOT / "tests/lab/arrays")!r}, {str(ROOT)!r}]
+sys.path[:0] = [{str(ROOT / "tests/support")!r}, {str(ROOT / "tests/lab/arrays")!r}, {str(ROOT)!r}]
 from types import SimpleNamespace
 import fakecupy, hw4cli.lab.arrays.session as session
 from fakegpu import FakeTimer

@@ -8,7 +8,7 @@ from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.plans.plan import Launch, Plan, Scratch
 
-SOURCE = Path(__file__).resolve().parent / "emulator" / "instructions.cu"
+SOURCE = Path(__file__).resolve().parents[1] / "emulator" / "instructions.cu"
 SHARED = 8192
 # Blocks, threads, whether for warp groups, and `splits`.
 PROBES = {

@@ -9,7 +9,7 @@ from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library, Outcome, Schedule
 from hw4cli.plans.plan import Launch, Plan, Scratch
 
-HERE = Path(__file__).resolve().parent / "emulator"
+HERE = Path(__file__).resolve().parents[1] / "emulator"
 MACROS = {"D": 4, "BR": 4, "BC": 4, "THREADS": 32}
 
 
