@@ -1,6 +1,6 @@
 """hw4: FlashAttention forward on a GPU, from file to file, with its judge and its laboratory.
 
-This module is the public Python interface; docs/python.md shows it. `import hw4cli` imports nothing else: each name is
+This module is the public Python interface; docs/api.md shows it. `import hw4cli` imports nothing else: each name is
 loaded from its module when it is first used.
 """
 

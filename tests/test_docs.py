@@ -1,6 +1,8 @@
 """The pages keep up with the program: they describe each command, kernel and exit status; each link leads somewhere."""
 
+import importlib
 import json
+import os
 import re
 import sys
 
@@ -8,6 +10,7 @@ import click
 import pytest
 from helpers import ROOT
 from slow import slow
+from test_layers import PACKAGES
 
 from benchmarks.pages.rungs import MEASURED, PAGE, RECORD, SECTION, with_measured
 from hw4cli.cli import cli
@@ -17,6 +20,8 @@ from hw4cli.plans.variants import FALLBACK, VARIANTS
 
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "tests/README.md",
     ROOT / "testcases/README.md",
     ROOT / "benchmarks/README.md",
     *(ROOT / "docs").rglob("*.md"),
@@ -29,17 +34,42 @@ def test_the_two_commands_are_on_the_first_screen():
     assert any("make test" in line for line in top)
 
 
-def test_the_readme_shows_a_kernels_signature_and_an_entry_as_they_are():
+def test_a_kernels_signature_and_an_entry_are_shown_as_they_are():
     """Whoever adds a kernel copies them."""
-    signature, entry = re.findall(r"```(?:c|python)\n(.*?)```", adding_a_kernel(), re.DOTALL)
+    page = (ROOT / "docs/architecture.md").read_text()
+    signature, entry = re.findall(r"```(?:c|python)\n(.*?)```", page, re.DOTALL)
     kernel, module = ((ROOT / name).read_text() for name in ("kernels/smallbr.cu", "hw4cli/plans/scalar.py"))
     assert " ".join(signature.split()) in " ".join(kernel.split())
     assert re.sub(r"  #.*", "", entry) in module
 
 
-def adding_a_kernel():
-    text = (ROOT / "README.md").read_text()
-    return text[text.index("## Adding a kernel") :]
+def test_the_picture_of_the_packages_has_them_all_in_their_order():
+    sys.path.append(str(ROOT / "docs"))
+    drawn = importlib.import_module("architecture")
+    assert list(PACKAGES) == drawn.PACKAGES
+    assert {name for way in drawn.WAYS for name, _ in way.steps} < {*PACKAGES}
+    assert drawn.PICTURE.read_text() == drawn.picture(), "run python docs/architecture.py"
+
+
+def test_the_page_of_the_architecture_names_files_that_are_there():
+    page = (ROOT / "docs/architecture.md").read_text()
+    names = re.findall(r"`((?:hw4cli/)?(?:\w+/)+(?:\w+\.(?:py|cu))?)`", page)
+    assert len(names) > 30
+    assert [
+        name
+        for name in names
+        if "NAME" not in name and not (ROOT / name).exists() and not (ROOT / "hw4cli" / name).exists()
+    ] == []
+
+
+def test_a_code_hosts_workflow_runs_what_ci_runs_and_no_action_of_others_but_checkout():
+    workflow = ROOT / ".github/workflows/ci.yml"
+    if not workflow.exists():
+        pytest.skip("a source distribution has no workflow")
+    text = workflow.read_text()
+    assert re.findall(r"uses: (\S+)@", text) == ["actions/checkout"]
+    assert re.findall(r"^\s+- run: (\.\S+)$", text, re.MULTILINE) == [".ci/run"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
 def anchors(page):

@@ -11,7 +11,7 @@ from helpers import ROOT
 
 HEAVY = shutil.ignore_patterns("__pycache__", ".*", "*.out", "t[0-9][0-9]", "tmp*", "build", "dist")
 FOLDERS = ("hw4cli", "kernels", "tests", "docs", "benchmarks", "testcases")
-FILES = ("README.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml")
+FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "Makefile", "pyproject.toml")
 
 
 def run(tree, *words, **env):

@@ -18,7 +18,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     ~/.zshrc, behind compinit   eval "$(hw4 completion zsh)"
     ~/.config/fish/config.fish  hw4 completion fish | source
 
-    docs/completion.md shows where to keep the script instead, so that shells start as fast as before.
+    docs/commands.md shows where to keep the script instead, so that shells start as fast as before.
     """
     from click.shell_completion import get_completion_class
 

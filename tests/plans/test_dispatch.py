@@ -1,17 +1,18 @@
 """Which kernel answers: the fastest whose bound holds, for each GPU, shape and range; and what is said about it."""
 
 import math
+import re
 
 import pytest
 from helpers import ROOT
 
 import hw4cli.plans.dispatch
+from benchmarks.pages.chosen import GPUS, HEAD_SIZES, MARKED, TABLES, answering, with_chosen
 from hw4cli.errors import InputError
 from hw4cli.plans.bounds import SAFE, TYPICAL, bound, suffices, uniform
 from hw4cli.plans.dispatch import AUTO, Choice, auto_by_length, candidates, on_cpu
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem import suite
 
 pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
 H200 = (DEVICES[90], "NVIDIA H200")
@@ -136,42 +137,22 @@ def test_the_range_and_the_allowed_error_decide(found, allowed, kernel):
     assert choice(allowed=allowed).kernel_for(found) == kernel
 
 
-GPUS = {
-    "GTX 1080": (61, "NVIDIA GeForce GTX 1080"),
-    "T4": (75, "Tesla T4"),
-    "A100": (80, "NVIDIA A100-SXM4-80GB"),
-    "A40": (86, "NVIDIA A40"),
-    "GeForce RTX 3090": (86, "NVIDIA GeForce RTX 3090"),
-    "L40S": (89, "NVIDIA L40S"),
-    "GeForce RTX 4090": (89, "NVIDIA GeForce RTX 4090"),
-    "H100": (90, "NVIDIA H100 80GB HBM3"),
-    "H200": (90, "NVIDIA H200"),
-    "B200": (100, "NVIDIA B200"),
-    "RTX PRO 6000": (120, "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
-    "GeForce RTX 5090": (120, "NVIDIA GeForce RTX 5090"),
-}
+def test_the_page_says_which_kernel_runs_where():
+    page = (ROOT / "docs/which-kernel.md").read_text()
+    assert with_chosen(page) == page, "run make results"
+    assert {name for _, name, _ in MARKED.findall(page)} == set(TABLES)
 
 
-def cases_kernels(gpu, d):
-    """What answers the assignment's cases of a head size: "flash", or "split to N = 4096, then flash"."""
-    cc, name = GPUS[gpu]
-    shapes = sorted({case.shape.N for case in suite.cases().values() if case.shape.d == d})
-    kernels = {N: choice(gpu=(DEVICES[cc], name), d=d, N=N).first for N in shapes}
-    first = kernels[shapes[0]]
-    last = max(N for N, kernel in kernels.items() if kernel == first)
-    rest = {kernels[N] for N in shapes if last < N}
-    assert len(rest) <= 1
-    return f"`{first}` to N = {last}, then `{rest.pop()}`" if rest else f"`{first}`"
-
-
-def test_the_page_says_which_kernel_computes_the_cases_on_each_gpu():
-    page = (ROOT / "docs/accuracy.md").read_text()
-    table = page.split("| GPU | cases of d=32 | cases of d=64 |\n| --- | --- | --- |\n")[1].split("\n\n")[0]
-    stated = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    assert sorted(gpu for gpus, *_ in stated for gpu in gpus.split(", ")) == sorted(GPUS)
-    for gpus, *kernels in stated:
-        for gpu in gpus.split(", "):
-            assert kernels == [cases_kernels(gpu, 32), cases_kernels(gpu, 64)], gpu
+@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("d", HEAD_SIZES)
+def test_the_pages_words_are_what_answers_rows_of_any_length(gpu, d):
+    """At both sides of each change, and at the assignment's lengths."""
+    props, name = GPUS[gpu]
+    words = answering(props, name, d)
+    parts = re.findall(r"`(\w+)`(?: to N = ([\d,]+))?", words)
+    ends = [(int(end.replace(",", "")) if end else 32768, kernel) for kernel, end in parts]
+    for N in {128, 512, 2048, 8192, 32768, *(end for end, _ in ends), *(end + 1 for end, _ in ends[:-1])}:
+        assert choice(gpu=(props, name), d=d, N=N).first == next(kernel for end, kernel in ends if end >= N)
 
 
 def test_the_chosen_kernel_always_suffices_and_a_faster_one_never_does():
