@@ -2,7 +2,8 @@
 pictures in docs/pictures/, and hw4cli/plans/measured.py and hw4cli/device/tuning/measured.py.
 
 A table stands between `<!-- results: RECORD VIEW -->` and `<!-- end -->`; VIEWS has the views, and each says what its
-lines are. Instead of a record that is not made yet, or has no line for a view, there is a sentence.
+lines are. Instead of a record that is not made yet, or has no line for a view, there is a sentence. chosen.py makes the
+tables of docs/which-kernel.md from the dispatch.
 """
 
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from benchmarks import HERE, ROOT
 from benchmarks.measure.recipes import GROUPS
 from benchmarks.pages import arrays, gradients, kernels, pictures, profiles, scaling, table, tuning
+from benchmarks.pages.chosen import with_chosen
 from benchmarks.pages.facts import run_spread, source, tuned_source
 from benchmarks.pages.rungs import ladder
 from hw4cli.lab.tables import read_record
@@ -66,7 +68,7 @@ def filled(text: str) -> str:
 
 def pages() -> list[Path]:
     """The pages that may hold tables."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def listed(text: str) -> str:
@@ -103,7 +105,7 @@ def tuned_records() -> list[table.Record]:
 def made() -> dict[Path, str]:
     """What each file that is made from the records must hold."""
     found = [read_record(path) for path in sorted(HERE.glob("*.json"))]
-    texts = {page: ladder(page, filled(page.read_text(encoding="utf-8")), HERE) for page in pages()}
+    texts = {page: ladder(page, with_chosen(filled(page.read_text(encoding="utf-8"))), HERE) for page in pages()}
     own = HERE / "README.md"
     return {
         **texts,
