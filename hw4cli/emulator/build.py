@@ -1,6 +1,6 @@
 """Kernels compiled for the CPU, as shared objects that are kept beside the GPU's machine code.
 
-A kernel's own text is compiled, against kernels/emulator/cuda.h; a header of single instructions such as ptx.cuh is
+A kernel's own text is compiled, against kernels/emulator/language.h; a header of single instructions such as ptx.cuh is
 replaced by the one of that name in kernels/emulator/headers. Three builds: `plain` is for the answer alone, `race` has
 the compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's
 checks, which know where each local array ends.
@@ -42,7 +42,7 @@ BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
 KERNEL = re.compile(r"\b(\w+)\s*\(")
 DYNAMIC_SYMBOLS = 11  # the type of a section of an ELF file
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]  # subprocess.run, or what takes the same
-_ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
+ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
 
 
 @dataclass(frozen=True)
@@ -124,9 +124,9 @@ def shared_object(
     text = spliced(source, (headers / "headers", source.resolve().parent, data_path("kernels")))
     defines = [f"-D{name}={value}" for name, value in macros.items()]
     defines += [f"-D__CUDA_ARCH__={cc * 10}", *(["-D__HIP__=1"] if lanes == 64 else [])]
-    options = [*LANGUAGE, KERNELS_ALONE, *_processor(), *compiler.options(build), *defines]
-    name = _digest(text, options, compiler.version, *_texts(headers))
-    target = _folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
+    options = [*LANGUAGE, KERNELS_ALONE, *processor(), *compiler.options(build), *defines]
+    name = digest(text, options, compiler.version, *texts(headers))
+    target = cache_folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
     if target.exists():
         return target
     runtime = _runtime(compiler, build, headers, run)
@@ -134,7 +134,7 @@ def shared_object(
         cpp, made = Path(folder, f"{source.stem}.cpp"), Path(folder, "made.so")
         cpp.write_text(text, encoding="utf-8")
         command = [compiler.path, *options, f"-I{headers}", f"-I{source.resolve().parent}", f"-I{data_path('kernels')}"]
-        _run([*command, "-include", "cuda.h", "-c", str(cpp), "-o", f"{cpp}.o"], source.name, folder, run)
+        _run([*command, "-include", "language.h", "-c", str(cpp), "-o", f"{cpp}.o"], source.name, folder, run)
         if compiler.clang and build == RACE:  # until 14, its hook for copies of structs is the C library's function
             renamed = [f"--redefine-sym={name}=__tsan_{name}" for name in ("memcpy", "memmove", "memset")]
             _run(["objcopy", *renamed, f"{cpp}.o"], source.name, folder, run)
@@ -145,7 +145,7 @@ def shared_object(
         objects = [f"{cpp}.o", *map(str, runtime)]
         linked = [compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)]
         _run(linked, source.name, folder, run)
-        _keep(made, target)
+        keep(made, target)
     return target
 
 
@@ -181,37 +181,43 @@ def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Pa
     def compile_one(source: Path) -> Path:
         own = of_build if any(word[2:] in source.read_text(encoding="utf-8") for word in of_build) else []
         options = [*LANGUAGE, "-O2", *own]
-        target = _folder() / f"hw4-emulator-{source.stem}-{_digest(options, compiler.version, *_texts(headers))}.o"
+        target = cache_folder() / f"hw4-emulator-{source.stem}-{digest(options, compiler.version, *texts(headers))}.o"
         if not target.exists():
             with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
                 made = Path(folder, "made.o")
                 _run([compiler.path, *options, "-c", str(source), "-o", str(made)], source.name, folder, run)
-                _keep(made, target)
+                keep(made, target)
         return target
 
-    with _ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
+    with ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
         return list(pool.map(compile_one, sorted(headers.glob("*.cpp"))))
 
 
-def _run(command: list[str], name: str, folder: str, run: Run) -> None:
-    """Run a compiler, whose own temporary files go to `folder`: it removes none if it is killed."""
-    streams, env = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "TMPDIR": folder}
-    try:
-        done = run(command, **streams, text=True, timeout=SECONDS, env=env)
-    except subprocess.TimeoutExpired:
-        raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
-    except FileNotFoundError:
-        raise MachineError(f"{command[0]} is not installed, and {name} cannot be compiled without it") from None
+def _run(command: list[str], name: str, temporary: str, run: Run) -> None:
+    """Run a compiler; InputError with its first error if it fails."""
+    done = compiler_run(command, name, temporary, run)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line or "undefined reference" in line]
         raise InputError(f"{name} does not compile for the CPU: {(lines or done.stderr.splitlines() or ['?'])[0]}")
 
 
-def _keep(made: Path, target: Path) -> None:
+def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) -> "subprocess.CompletedProcess[Any]":
+    """Run a compiler on the file of this name; its own temporary files go to the folder `temporary`: it removes none if
+    it is killed. Raises MachineError if it is missing or takes too long."""
+    streams, env = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "TMPDIR": temporary}
+    try:
+        return run(command, **streams, text=True, timeout=SECONDS, env=env)
+    except subprocess.TimeoutExpired:
+        raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
+    except FileNotFoundError:
+        raise MachineError(f"{command[0]} is not installed, and {name} cannot be compiled without it") from None
+
+
+def keep(made: Path, target: Path) -> None:
     """Put a file where it appears when it is whole."""
     part = target.with_suffix(f".{os.getpid()}")
     try:
-        shutil.copyfile(made, part)
+        shutil.copy(made, part)
         part.replace(target)
     except OSError as error:
         raise MachineError(f"cannot write {target}: {error.strerror}") from None
@@ -224,21 +230,24 @@ def _private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="hw4-emulator-"))
 
 
-def _folder() -> Path:
+def cache_folder() -> Path:
+    """Where what is compiled for the CPU is kept."""
     return kernel_cache() or _private_folder()
 
 
 @functools.cache
-def _texts(headers: Path) -> tuple[str, ...]:
+def texts(headers: Path) -> tuple[str, ...]:
+    """The sources in a folder: a change of one makes all that is compiled with them anew."""
     return tuple(path.read_text(encoding="utf-8") for path in sorted(headers.iterdir()) if path.is_file())
 
 
-def _digest(*parts: object) -> str:
+def digest(*parts: object) -> str:
+    """A short name for the content of something."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 @functools.cache
-def _processor() -> tuple[str, ...]:
+def processor() -> tuple[str, ...]:
     """The instructions that GPUs have too, where this processor has them: fused multiplication, halves."""
     try:
         flags = set(re.findall(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[0].split())

@@ -2,14 +2,16 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace emu {
 static void set_busy(unsigned at, unsigned bytes, uint32_t pc) {
-    if (!watching || shared_area.words.empty()) return;
-    each_word(shared_area, shared + at, bytes, [&](Word& word, uint8_t) { word.copy = pc; });
+    if (!watching || shared_area.empty()) return;
+    const uint16_t number = copying_at(pc);
+    each_word(shared_area, shared + at, bytes, [&](Word& word, uint8_t) { word.copy = number; });
 }
 void touch_shared(unsigned at, unsigned bytes, bool write, uintptr_t pc) {
-    if (watching) touch_shared(shared + at, {bytes, write, false, pc}, (unsigned)current);
+    if (watching) touch_shared(shared + at, {bytes, write, PLAIN, pc}, (unsigned)current);
 }
 
 // ---- A thread's own copies
@@ -37,7 +39,7 @@ void copy_async(unsigned to, const void* from, unsigned bytes, unsigned given) {
 void copy_async_commit() { copy_group[current]++; }
 static void arrive(const Copy& copy) {
     set_busy(copy.to, copy.bytes, 0);
-    if (copy.given) access(copy.from, copy.given, false, false, copy.pc);
+    if (copy.given) access(copy.from, copy.given, false, PLAIN, copy.pc);
     memcpy(shared + copy.to, copy.from, copy.given);
     memset(shared + copy.to + copy.given, 0, copy.bytes - copy.given);
     touch_shared(copy.to, copy.bytes, true, copy.pc);
@@ -75,7 +77,7 @@ Agent agent_start() {
 void agent_global(Agent agent, const void* p, unsigned bytes, bool write, uintptr_t pc) {
     const char* at = (const char*)p;
     Array* array = watching ? array_at(at) : nullptr;
-    if (array) touch_array(*array, at, {bytes, write, false, pc}, member(agent));
+    if (array) touch_array(*array, at, {bytes, write, PLAIN, pc}, member(agent));
 }
 void agent_release(Agent agent, Clock& clock) { row(clock)[member(agent)] = agent / AGENTS; }
 void agent_acquire(Agent agent) {
@@ -109,11 +111,11 @@ static bool published(const Touch& write) {  // by its writer, or by this thread
 }
 void agent_shared(Agent agent, unsigned at, unsigned bytes, bool write, uintptr_t pc) {
     if (!watching) return;
-    touch_shared(shared + at, {bytes, write, false, pc}, member(agent));
-    if (write || shared_area.words.empty()) return;
+    touch_shared(shared + at, {bytes, write, PLAIN, pc}, member(agent));
+    if (write || shared_area.empty()) return;
     each_word(shared_area, shared + at, bytes, [&](Word& word, uint8_t) {
         if (!published(word.write))
-            find("proxy", pc, word.write.pc + image,
+            find("proxy", pc, place_of(word.write.site),
                  "an asynchronous copy or product reads shared memory at {0} that thread %d wrote at {1}, and "
                  "fence.proxy.async is missing between them", (int)word.write.who);
     });

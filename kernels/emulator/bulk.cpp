@@ -248,7 +248,7 @@ void store_wait(unsigned left, bool read) {
 
 // ---- Counts, by which blocks go one after the other
 
-void atomic_touch(const void* p, unsigned bytes);  // of cuda.h
+void atomic_touch(const void* p, unsigned bytes);  // of language.h
 void volatile_read(const void* p, unsigned bytes);  // notes it for the race check
 
 // Blocks run one after the other here: a count that only a later block would raise is reported as a wait without end.

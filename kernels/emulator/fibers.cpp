@@ -16,12 +16,15 @@ Three hw4_threadIdx;
 }
 
 namespace emu {
-constexpr size_t STACK = 256 << 10, GUARD = 4096;
+constexpr size_t STACK = 512 << 10, GUARD = 4096, EACH = STACK + GUARD;  // as much local memory as a GPU's thread has
 Fiber fibers[MAX_THREADS];
-int current = NOBODY;
+EMU_OWN int current = NOBODY;
 bool stopped;
-static const EmuLaunch* job;
-static char* stacks;
+const Grid* job;
+Order order;
+static char* stacks;  // kept from launch to launch
+static unsigned stacks_made;
+static Three index_of[MAX_THREADS];
 
 namespace {
 struct Context {
@@ -83,21 +86,28 @@ void suspend(State state) {
 }
 void resume(unsigned t) {
     current = (int)t;
-    hw4_threadIdx.x = t;
+    hw4_threadIdx = index_of[t];
     swap_to(host, contexts[t]);
     current = NOBODY;
+}
+void spin(uintptr_t pc) {
+    static unsigned spins;
+    if (++spins % 64) return;
+    fibers[current].spins_at = pc;
+    suspend(SPUN);
+}
+void take_turns() {
+    if (order == LOCKSTEP) suspend(READY);
 }
 void stop_kernel() {
     stopped = true;
     suspend(DONE);
     abort();  // never: a thread of a block that was given up is not resumed
 }
-unsigned thread() { return hw4_threadIdx.x; }
+unsigned thread() { return (unsigned)current; }
 
 // ---- What a thread runs
 
-using Attention = void (*)(EmuParams);  // by value: a kernel reads as many bytes as its own struct has
-using Absmax = void (*)(const void* elements, unsigned* largest, int N, int d, int first_part);
 static void body() {
 #if defined(EMU_ASAN)
     const void* bottom;
@@ -106,12 +116,8 @@ static void body() {
     if (!host.stack) host.stack = (char*)bottom;
 #endif
     for (;;) {
-        const uint64_t* words = job->params.words;
-        if (job->absmax)
-            ((Absmax)job->kernel)((const void*)words[0], (unsigned*)words[1], (int)words[2], (int)words[3],
-                                  (int)words[4]);
-        else
-            ((Attention)job->kernel)(job->params);
+        job->call(job->context);
+        events++;
         suspend(DONE);
     }
 }
@@ -131,17 +137,28 @@ static void make_fiber(Context& fiber, char* stack) {
     makecontext(&fiber.context, body, 0);
 #endif
 }
-bool make_fibers(const EmuLaunch* launch) {
-    job = launch, stopped = false, host.stack = nullptr;
-    const size_t each = STACK + GUARD;
-    const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    stacks = (char*)mmap(nullptr, launch->block * each, PROT_READ | PROT_WRITE, kind, -1, 0);
-    if (stacks == MAP_FAILED) return false;
-    for (unsigned t = 0; t < launch->block; t++) {
-        mprotect(stacks + t * each, GUARD, PROT_NONE);
-        make_fiber(contexts[t], stacks + t * each + GUARD);
+bool make_fibers(const Grid& grid) {
+    job = &grid, stopped = false, host.stack = nullptr;
+    const unsigned threads = threads_of_block;
+    if (threads > stacks_made) {
+        if (stacks) munmap(stacks, stacks_made * EACH);
+        stacks_made = 0;
+        const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        stacks = (char*)mmap(nullptr, threads * EACH, PROT_READ | PROT_WRITE, kind, -1, 0);
+        if (stacks == MAP_FAILED) {
+            stacks = nullptr;
+            return false;
+        }
+        for (unsigned t = 0; t < threads; t++) mprotect(stacks + t * EACH, GUARD, PROT_NONE);
+        stacks_made = threads;
+    }
+    for (unsigned t = 0; t < threads; t++) {
+        make_fiber(contexts[t], stacks + t * EACH + GUARD);
+        index_of[t] = {t % grid.block.x, t / grid.block.x % grid.block.y, t / grid.block.x / grid.block.y};
     }
     return true;
 }
-void free_fibers() { munmap(stacks, job->block * (STACK + GUARD)); }
+int owner_of_stack(const char* at) {
+    return at >= stacks && at < stacks + stacks_made * EACH ? (int)((at - stacks) / EACH) : NOBODY;
+}
 }  // namespace emu

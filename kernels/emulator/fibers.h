@@ -5,7 +5,8 @@
 #include <string>
 
 namespace emu {
-enum State { READY, AT_WARP, AT_GROUP, AT_BARRIER, WAITING, DONE };
+// SPUN: it has read a word by volatile or atomic accesses often, and lets the others run before it goes on.
+enum State { READY, SPUN, AT_WARP, AT_GROUP, AT_BARRIER, WAITING, DONE };
 struct Fiber {
     State state;
     Site site;
@@ -17,14 +18,17 @@ struct Fiber {
     bool (*ready)(void*);
     void* context_of_ready;
     std::string (*why)(void*);
+    uintptr_t spins_at;  // where it has SPUN
 };
 extern Fiber fibers[MAX_THREADS];
 extern bool stopped;  // nothing more of this launch runs
+extern const Grid* job;  // the launch that runs
+extern Order order;
 
 // ---- fibers.cpp
 
-bool make_fibers(const EmuLaunch*);  // false: there is no memory for their stacks
-void free_fibers();
+bool make_fibers(const Grid&);  // false: there is no memory for their stacks
+int owner_of_stack(const char*);  // the thread whose stack this is in, or NOBODY
 void resume(unsigned thread);  // returns when the thread waits, or has ended
 void suspend(State);           // called by a thread; returns when it is resumed
 
@@ -34,5 +38,8 @@ bool complete_warp(unsigned first, unsigned count);
 bool complete_groups();
 bool complete_barriers();
 bool wake_waiting();
+bool wake_spun();
+std::string where_threads_wait();
 void report_deadlock();  // nobody can go on: says who waits where
+void report_spinning();  // those that go on wait for a word that nobody changes
 }  // namespace emu

@@ -19,6 +19,11 @@ int lanes = 32;
 unsigned threads_of_block, dynamic_bytes, block_of_grid;
 unsigned block() { return block_of_grid; }
 
+uint64_t memory_changes, events;
+static uint64_t counts[8];
+uint64_t* block_count = counts;
+constexpr unsigned VAIN_ROUNDS = 2000;
+
 static AtBlockStart* at_start;
 static AtBlockEnd* at_end;
 AtBlockStart::AtBlockStart(void (*call)()) : call(call), next(at_start) { at_start = this; }
@@ -30,11 +35,10 @@ struct Turns {  // the order in which warps, and lanes of one, run
     std::mt19937 random;
     bool shuffled;
 
-    Turns(const EmuLaunch& launch)
-        : warps((launch.block + lanes - 1) / lanes), lane(lanes), random(launch.seed),
-          shuffled(launch.order == RANDOM) {
+    explicit Turns(unsigned seed)
+        : warps((threads_of_block + lanes - 1) / lanes), lane(lanes), random(seed), shuffled(order == RANDOM) {
         std::iota(warps.begin(), warps.end(), 0u), std::iota(lane.begin(), lane.end(), 0u);
-        if (launch.order == REVERSE) std::reverse(warps.begin(), warps.end()), std::reverse(lane.begin(), lane.end());
+        if (order == REVERSE) std::reverse(warps.begin(), warps.end()), std::reverse(lane.begin(), lane.end());
     }
     void shuffle(std::vector<unsigned>& which) {
         if (shuffled) std::shuffle(which.begin(), which.end(), random);
@@ -47,15 +51,18 @@ static bool run_warps(Turns& turns) {
     turns.shuffle(turns.warps);
     for (unsigned warp : turns.warps) {
         const unsigned first = warp * lanes, count = std::min<unsigned>(lanes, threads_of_block - first);
+        bool ready;  // in lockstep, lanes that have given up their turn
         do {
+            ready = false;
             turns.shuffle(turns.lane);
             for (unsigned i : turns.lane) {
                 if (i >= count || fibers[first + i].state != READY) continue;
                 any = true;
                 resume(first + i);
                 if (stopped) return true;
+                ready |= fibers[first + i].state == READY;
             }
-        } while (complete_warp(first, count) && !stopped);
+        } while ((ready || complete_warp(first, count)) && !stopped);
         if (stopped) return true;
     }
     return any;
@@ -64,13 +71,24 @@ static void run_block(Turns& turns) {
     for (unsigned t = 0; t < threads_of_block; t++) fibers[t].state = READY;
     for (AtBlockStart* each = at_start; each; each = each->next) each->call();
     bool progress = true;
-    while (progress && !stopped) {
+    uint64_t changes = memory_changes;
+    unsigned vain = 0;  // rounds in which threads did nothing but look at words that nobody has changed
+    while (progress && !stopped && !hw4_stop) {
         progress = run_warps(turns);
-        if (!stopped) progress |= complete_groups();
-        if (!stopped) progress |= complete_barriers();
-        if (!stopped) progress |= wake_waiting();
+        if (stopped) break;
+        bool met = complete_groups();
+        if (!stopped) met |= complete_barriers();
+        if (!stopped) met |= wake_waiting();
+        const bool spun = !stopped && wake_spun();
+        vain = spun && !met && memory_changes == changes ? vain + 1 : 0;
+        changes = memory_changes;
+        if (vain == VAIN_ROUNDS) {
+            report_spinning();
+            stopped = true;
+        }
+        progress |= met || spun;
     }
-    if (stopped) return;
+    if (stopped || hw4_stop) return;
     const auto ended = [](const Fiber& fiber) { return fiber.state == DONE; };
     if (!std::all_of(fibers, fibers + threads_of_block, ended)) {
         report_deadlock();
@@ -79,32 +97,31 @@ static void run_block(Turns& turns) {
     }
     for (AtBlockEnd* each = at_end; each; each = each->next) each->call();
 }
-}  // namespace emu
 
-using namespace emu;
-
-// Called by Python: runs a launch. Returns 0; or 1 if it was given up, because its threads wait for each other or a
-// mistake leaves no way on; 2 if it was asked to stop; 3 if there is no memory for the stacks.
-extern "C" int hw4_launch(const EmuLaunch* launch) {
-    lanes = (int)launch->lanes, threads_of_block = launch->block, dynamic_bytes = launch->shared;
-    hw4_blockDim = {launch->block, 1, 1}, hw4_gridDim = {launch->grid, 1, 1};
-    if (launch->block > MAX_THREADS || !make_fibers(launch)) return 3;
+Ended run_grid(const Grid& grid) {
+    const Three &g = grid.grid, &b = grid.block;
+    lanes = (int)grid.lanes, order = grid.order, dynamic_bytes = grid.shared;
+    threads_of_block = b.x * b.y * b.z;
+    hw4_blockDim = b, hw4_gridDim = g;
+    if (threads_of_block > MAX_THREADS || !make_fibers(grid)) return NO_MEMORY;
     locate_shared();
     launch_begins();
-    Turns turns(*launch);
+    Turns turns(grid.seed);
 #if defined(__x86_64__)
     const unsigned modes = _mm_getcsr();
     _mm_setcsr(modes | 0x8040);  // subnormal numbers are zeros, as -ftz=true has it
 #endif
-    for (unsigned i = 0; i < launch->grid && !stopped && !hw4_stop; i++) {
-        block_of_grid = launch->order == REVERSE ? launch->grid - 1 - i : i;
-        hw4_blockIdx = {block_of_grid, 0, 0};
+    const uint64_t blocks = (uint64_t)g.x * g.y * g.z;
+    for (uint64_t i = 0; i < blocks && !stopped && !hw4_stop; i++) {
+        block_of_grid = (unsigned)(order == REVERSE ? blocks - 1 - i : i);
+        hw4_blockIdx = {block_of_grid % g.x, block_of_grid / g.x % g.y, block_of_grid / g.x / g.y};
         block_begins();
         run_block(turns);
+        *block_count = i + 1;
     }
 #if defined(__x86_64__)
     _mm_setcsr(modes);
 #endif
-    free_fibers();
-    return stopped ? 1 : hw4_stop ? 2 : 0;
+    return stopped ? GIVEN_UP : hw4_stop ? ASKED_TO_STOP : TO_ITS_END;
 }
+}  // namespace emu

@@ -1,6 +1,6 @@
 // The hooks that the build "race" has before every load and store: the compiler puts them there for -fsanitize=thread,
 // whose own library is not linked.
-#include "internal.h"
+#include "memory.h"
 
 using namespace emu;
 
@@ -8,27 +8,27 @@ using namespace emu;
 const bool emu::hooked = true;
 extern "C" {
 #define HOOKS(n)                                                                           \
-    void __tsan_read##n(void* p) { access(p, n, false, false, CALLER); }                   \
-    void __tsan_write##n(void* p) { access(p, n, true, false, CALLER); }                   \
-    void __tsan_unaligned_read##n(void* p) { access(p, n, false, false, CALLER); }         \
-    void __tsan_unaligned_write##n(void* p) { access(p, n, true, false, CALLER); }         \
-    void __tsan_volatile_read##n(void* p) { access(p, n, false, true, CALLER); }           \
-    void __tsan_volatile_write##n(void* p) { access(p, n, true, true, CALLER); }           \
-    void __tsan_unaligned_volatile_read##n(void* p) { access(p, n, false, true, CALLER); } \
-    void __tsan_unaligned_volatile_write##n(void* p) { access(p, n, true, true, CALLER); }
+    void __tsan_read##n(void* p) { access(p, n, false, PLAIN, CALLER); }                   \
+    void __tsan_write##n(void* p) { access(p, n, true, PLAIN, CALLER); }                   \
+    void __tsan_unaligned_read##n(void* p) { access(p, n, false, PLAIN, CALLER); }         \
+    void __tsan_unaligned_write##n(void* p) { access(p, n, true, PLAIN, CALLER); }         \
+    void __tsan_volatile_read##n(void* p) { access(p, n, false, VOLATILE, CALLER); }           \
+    void __tsan_volatile_write##n(void* p) { access(p, n, true, VOLATILE, CALLER); }           \
+    void __tsan_unaligned_volatile_read##n(void* p) { access(p, n, false, VOLATILE, CALLER); } \
+    void __tsan_unaligned_volatile_write##n(void* p) { access(p, n, true, VOLATILE, CALLER); }
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
-void __tsan_read_range(void* p, unsigned long n) { access(p, n, false, false, CALLER); }
-void __tsan_write_range(void* p, unsigned long n) { access(p, n, true, false, CALLER); }
+void __tsan_read_range(void* p, unsigned long n) { access(p, n, false, PLAIN, CALLER); }
+void __tsan_write_range(void* p, unsigned long n) { access(p, n, true, PLAIN, CALLER); }
 void* __tsan_memset(void* p, int c, size_t n) {
-    access(p, n, true, false, CALLER);
+    access(p, n, true, PLAIN, CALLER);
     return memset(p, c, n);
 }
 void* __tsan_memcpy(void* p, const void* q, size_t n) {
-    access(q, n, false, false, CALLER), access(p, n, true, false, CALLER);
+    access(q, n, false, PLAIN, CALLER), access(p, n, true, PLAIN, CALLER);
     return memcpy(p, q, n);
 }
 void* __tsan_memmove(void* p, const void* q, size_t n) {
-    access(q, n, false, false, CALLER), access(p, n, true, false, CALLER);
+    access(q, n, false, PLAIN, CALLER), access(p, n, true, PLAIN, CALLER);
     return memmove(p, q, n);
 }
 void __tsan_init() {}
@@ -43,8 +43,8 @@ namespace emu {
 uintptr_t here() { return CALLER; }
 void atomic_touch(const void* p, unsigned bytes) {
     const uintptr_t pc = CALLER;
-    access(p, bytes, false, true, pc);
-    access(p, bytes, true, true, pc);
+    access(p, bytes, false, ATOMIC, pc);
+    access(p, bytes, true, ATOMIC, pc);
 }
-void volatile_read(const void* p, unsigned bytes) { access(p, bytes, false, true, CALLER); }
+void volatile_read(const void* p, unsigned bytes) { access(p, bytes, false, VOLATILE, CALLER); }
 }  // namespace emu

@@ -31,21 +31,48 @@ struct EmuLaunch {
 };
 }
 
+// A whole program (program/) has threads of the system of its own; of what they launch, one grid runs at a time.
+#if defined(EMU_PROGRAM)
+#define EMU_OWN thread_local
+#else
+#define EMU_OWN
+#endif
+
 namespace emu {
-enum Order { FORWARD, REVERSE, RANDOM };
+// LOCKSTEP: the lanes of a warp take turns at every load and store of memory that they share.
+enum Order { FORWARD, REVERSE, RANDOM, LOCKSTEP };
 constexpr unsigned MAX_THREADS = 1024;
 constexpr int NOBODY = -1;
+
+struct Grid {
+    Three grid, block;
+    unsigned shared, lanes;  // bytes of dynamic shared memory; of a warp
+    Order order;
+    unsigned seed;
+    void (*call)(void*);  // what each thread runs, with
+    void* context;
+    size_t context_bytes;  // which it may read
+};
+enum Ended { TO_ITS_END, GIVEN_UP, ASKED_TO_STOP, NO_MEMORY };
+Ended run_grid(const Grid&);
 
 #define CALLER ((uintptr_t)__builtin_return_address(0))  // in a function that a kernel calls: where
 
 // ---- The launch (grid.cpp), the thread that runs (fibers.cpp)
 
+extern uint64_t* block_count;  // of this launch, the blocks that have ended: where others can see it
+extern uint64_t events;        // counts what is progress: threads that end, and that meet
 extern unsigned threads_of_block, dynamic_bytes, block_of_grid;
-extern int current;               // the thread that runs, or NOBODY
+extern EMU_OWN int current;       // the thread that runs, or NOBODY
 [[noreturn]] void stop_kernel();  // called by a thread: nothing more of this launch runs
 // Lets others run until ready(context) is true; a report, with why(context) in it, and the end of the kernel, if that
 // never happens.
 void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*why)(void*) = nullptr);
+
+// Called by a thread at a volatile or atomic access: now and then others run, and it goes on later.
+void spin(uintptr_t pc);
+// Called at every access of shared or global memory: in lockstep, the other lanes come first.
+void take_turns();
 
 // ---- Orders (order.cpp)
 
@@ -59,7 +86,6 @@ void order_threads(const int* threads, unsigned n, Clock& arrived);  // these ha
 
 extern const bool hooked;  // whether the compiler's hooks show loads and stores: the build "race" (hooks.cpp)
 void locate_shared();      // finds the window of dynamic shared memory and the static one of this system's thread
-void access(const void* p, uint32_t bytes, bool write, bool strong, uintptr_t pc);  // a load or store by a thread
 void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc);         // the same, of its own memory
 // Reports an access near shared memory or arrays; false: it is elsewhere.
 bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc);

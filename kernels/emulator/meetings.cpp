@@ -49,8 +49,21 @@ void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*wh
 
 // ---- Those that have come together go on
 
+static void go_on(unsigned first, unsigned count, uint64_t group, uint64_t live) {
+    const Fiber& one = fibers[first + __builtin_ctzll(group)];
+    if (one.compute) {
+        void* registers[64] = {};
+        for (unsigned i = 0; i < count; i++)
+            if (group >> i & 1) registers[i] = fibers[first + i].registers;
+        one.compute(registers, lanes);
+    }
+    if (one.site.what == SYNC_WARP) order_warp(first, group, group == live);
+    for (unsigned i = 0; i < count; i++)
+        if (group >> i & 1) fibers[first + i].state = READY;
+    events++;
+}
 bool complete_warp(unsigned first, unsigned count) {
-    uint64_t live = 0, left = 0;
+    uint64_t live = 0, left = 0, whoever = 0;
     for (unsigned i = 0; i < count; i++) {
         const State state = fibers[first + i].state;
         live |= (uint64_t)(state != DONE) << i, left |= (uint64_t)(state == AT_WARP) << i;
@@ -64,6 +77,10 @@ bool complete_warp(unsigned first, unsigned count) {
             if (same(fibers[first + i].site, one.site) && fibers[first + i].mask == one.mask) group |= 1ull << i;
         }
         left &= ~group;
+        if (one.mask == PRESENT) {
+            if (!whoever) whoever = group;
+            continue;
+        }
         const uint64_t width = lanes == 64 ? ~0ull : (1ull << lanes) - 1;
         const uint64_t named = one.mask == ALIVE ? live : one.mask & width & live;
         if (group & ~named) {
@@ -72,18 +89,29 @@ bool complete_warp(unsigned first, unsigned count) {
             return false;
         }
         if ((group & named) != named) continue;
-        if (one.compute) {
-            void* registers[64] = {};
-            for (unsigned i = 0; i < count; i++)
-                if (group >> i & 1) registers[i] = fibers[first + i].registers;
-            one.compute(registers, lanes);
-        }
-        if (one.site.what == SYNC_WARP) order_warp(first, group, group == live);
-        for (unsigned i = 0; i < count; i++)
-            if (group >> i & 1) fibers[first + i].state = READY;
+        go_on(first, count, group, live);
         any = true;
     }
+    if (!any && whoever) go_on(first, count, whoever, live), any = true;
     return any;
+}
+static void note_present(void* const* lane, int n) {
+    uint64_t all = 0;
+    for (int i = 0; i < n; i++) all |= (uint64_t)(lane[i] != nullptr) << i;
+    for (int i = 0; i < n; i++)
+        if (lane[i]) *(uint64_t*)lane[i] = all;
+}
+uint64_t present(Site site) {
+    uint64_t all = 0;
+    meet(site, WARP, PRESENT, &all, note_present);
+    return all;
+}
+void give_way() {
+    if (current != NOBODY) fibers[current].spins_at = CALLER, suspend(SPUN);
+}
+void trap(void* where) {
+    find("trap", (uintptr_t)where, 0, "thread %d ends the launch at {0} (__trap)", current);
+    stop_kernel();
 }
 bool complete_groups() {
     bool any = false;
@@ -136,7 +164,7 @@ bool complete_barriers() {
         }
         if (n == live && !named.arrived) order_block();
         else order_threads(at, n, named.clock);
-        named.arrived = 0, named.clock = {};
+        named.arrived = 0, named.clock = {}, events++;
         for (unsigned i = 0; i < n; i++) fibers[at[i]].votes = {yes, (int)n}, fibers[at[i]].state = READY;
         any = true;
     }
@@ -149,8 +177,14 @@ bool wake_waiting() {
             fibers[t].state = READY, any = true;
     return any;
 }
-// Nobody can go on: says who waits where.
-void report_deadlock() {
+bool wake_spun() {
+    bool any = false;
+    for (unsigned t = 0; t < threads_of_block; t++)
+        if (fibers[t].state == SPUN) fibers[t].state = READY, any = true;
+    return any;
+}
+// How many threads wait where, and one of each.
+std::string where_threads_wait() {
     std::map<std::string, std::pair<int, int>> where;  // how many, and one of them
     int ended = 0;
     for (unsigned t = 0; t < threads_of_block; t++) {
@@ -158,10 +192,16 @@ void report_deadlock() {
             ended++;
             continue;
         }
-        auto& entry = where.emplace(name(fibers[t].site), std::make_pair(0, (int)t)).first->second;
+        std::string site = name(fibers[t].site);
+        if (fibers[t].state == READY || fibers[t].state == SPUN) {
+            char place[40];
+            snprintf(place, sizeof place, "{%#lx}", (unsigned long)(fibers[t].spins_at - image));
+            site = fibers[t].state == SPUN ? "a loop that reads a word again and again, " + std::string(place) : "no barrier";
+        }
+        auto& entry = where.emplace(site, std::make_pair(0, (int)t)).first->second;
         entry.first++;
     }
-    std::string text = "threads wait for others that never come: ";
+    std::string text;
     bool first = true;
     for (auto& [site, who] : where) {
         text += (first ? "" : ", ") + std::to_string(who.first) + " at " + site;
@@ -171,7 +211,14 @@ void report_deadlock() {
         first = false;
     }
     if (ended) text += ", and " + std::to_string(ended) + " have ended";
-    report("divergence", text.c_str());
+    return text;
+}
+void report_deadlock() {
+    report("divergence", ("threads wait for others that never come: " + where_threads_wait()).c_str());
+}
+void report_spinning() {
+    report("hang", ("the block never ends, as nobody changes the word that its threads wait for: " +
+                    where_threads_wait()).c_str());
 }
 
 // ---- A block

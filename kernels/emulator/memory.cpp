@@ -1,7 +1,9 @@
+#include "fibers.h"
 #include "memory.h"
 
 #include <algorithm>
 #include <link.h>
+#include <vector>
 
 // Dynamic shared memory: what a kernel declares extern __shared__ is linked to this address. Static __shared__ arrays
 // are thread-local variables of the kernel, and so lie beside it. 229 KB: no GPU's block has more.
@@ -20,6 +22,9 @@ static size_t tls_bytes;
 static const char* tls;
 static std::vector<Array> arrays;
 static const char *arrays_begin, *arrays_end;
+static const char *image_begin, *image_end;                     // the code and its constants
+[[maybe_unused]] static const char *variables_begin, *variables_end;  // its data, with __device__ variables
+[[maybe_unused]] static Area variables;
 
 // ---- Shared memory
 
@@ -31,20 +36,23 @@ static int find_image(dl_phdr_info* info, size_t, void*) {
         const auto& header = info->dlpi_phdr[i];
         const uintptr_t at = info->dlpi_addr + header.p_vaddr;
         if (header.p_type == PT_LOAD) low = std::min(low, at), high = std::max(high, at + header.p_memsz);
+        if (header.p_type == PT_LOAD && header.p_flags & PF_W)
+            variables_begin = (const char*)(at & ~(uintptr_t)3), variables_end = (const char*)at + header.p_memsz;
         if (header.p_type == PT_TLS) bytes = header.p_memsz;
     }
     if (here < low || here >= high) return 0;
-    image = info->dlpi_addr;
+    image = info->dlpi_addr, image_begin = (const char*)low, image_end = (const char*)high;
     tls = (const char*)info->dlpi_tls_data, tls_bytes = bytes;
     return 1;
 }
+void begin_image() { dl_iterate_phdr(find_image, nullptr); }
 void locate_shared() {
     window = hw4_window;  // which makes this thread's copy, if there was none
-    dl_iterate_phdr(find_image, nullptr);
+    begin_image();
     shared = (char*)((uintptr_t)tls & ~(uintptr_t)1023);
     if (!watching || !hooked) return;
-    shared_area.begin = (const char*)((uintptr_t)tls & ~(uintptr_t)3);
-    shared_area.words.assign(tls_bytes / 4 + 2, Word{});
+    const char* begin = (const char*)((uintptr_t)tls & ~(uintptr_t)3);
+    if (shared_area.begin != begin) shared_area = Area(begin, tls_bytes);  // else what it holds is past
 }
 unsigned shared_bytes() { return (unsigned)(window - shared) + dynamic_bytes; }
 static void clear_shared() {
@@ -68,14 +76,14 @@ static void unwritten(const char* at, uintptr_t pc) {
          in_window(at) ? "" : " of its static part");
 }
 void touch_shared(const char* at, const Access& access, unsigned who) {
-    if (shared_area.words.empty()) return;
+    if (shared_area.empty()) return;
     each_word(shared_area, at, access.bytes, [&](Word& word, uint8_t bytes) {
         if (!access.write && who < MAX_THREADS && seen(word, bytes, (int)who)) return;
         if (word.copy)
-            find("race", access.pc, word.copy + image,
+            find("race", access.pc, place_of_copy(word.copy),
                  "thread %d %s shared memory at {0} that the asynchronous copy at {1} still writes: wait for the copy, "
                  "then __syncthreads(), first", current, access.write ? "writes" : "reads");
-        const uint8_t written = word.epoch < block_epoch ? 0 : word.written;
+        const uint8_t written = word.write.epoch < block_epoch ? 0 : word.written;
         if (!access.write && (written & bytes) != bytes) unwritten(at, access.pc);
         touch(word, bytes, access, false, "shared memory", who);
     });
@@ -88,16 +96,31 @@ static void outside_shared(const char* at, const Access& access) {
 // ---- Arrays
 
 Array* array_at(const char* at) {
+    static size_t last;  // of the vector, which one it was
+    if (last < arrays.size() && at >= arrays[last].of.begin && at < arrays[last].of.begin + arrays[last].of.bytes)
+        return &arrays[last];
     const auto begins_behind = [](const char* x, const Array& a) { return x < a.of.begin; };
     auto after = std::upper_bound(arrays.begin(), arrays.end(), at, begins_behind);
-    return after == arrays.begin() ? nullptr : &*(after - 1);
+    if (after == arrays.begin()) return nullptr;
+    last = (size_t)(after - 1 - arrays.begin());
+    return &arrays[last];
+}
+const std::vector<Array>& all_arrays() { return arrays; }
+[[maybe_unused]] static std::vector<std::pair<const char*, size_t>> of_host;
+void host_is_shared(const char* begin, size_t bytes) { of_host.emplace_back(begin, bytes); }
+Array& add_array(Array&& array) {
+    arrays.push_back(std::move(array));
+    const EmuArray& of = arrays.back().of;
+    if (arrays.size() == 1) arrays_begin = of.begin - (1 << 16);
+    arrays_end = of.begin + of.bytes + (1 << 16);
+    return arrays.back();
 }
 void touch_array(Array& array, const char* at, const Access& access, unsigned who) {
     if (access.write && !array.of.writable) {
         find("input written", access.pc, 0, "thread %d writes at {0} to %s, which is an input", current, array.of.name);
         return;
     }
-    if (array.area.words.empty()) return;
+    if (array.area.empty()) return;
     each_word(array.area, at, access.bytes, [&](Word& word, uint8_t bytes) {
         if (!access.write && !array.of.written && (word.written & bytes) != bytes)
             find("uninitialised", access.pc, 0, "thread %d reads %s at {0} where nobody has written: byte %ld of %lu",
@@ -107,7 +130,11 @@ void touch_array(Array& array, const char* at, const Access& access, unsigned wh
 }
 void outside_arrays(const char* at, const Access& access) {
     const char* does = access.write ? "writes" : "reads";
-    if (const Array* array = array_at(at))
+    const Array* array = array_at(at);
+    if (array && array->freed && at < array->of.begin + array->of.bytes)
+        find("freed memory", access.pc, 0, "thread %d %s %u bytes at {0} of %s, which is freed", current, does,
+             access.bytes, array->of.name);
+    else if (array)
         find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %ld of %s, which has %lu", current,
              does, access.bytes, (long)(at - array->of.begin), array->of.name, (unsigned long)array->of.bytes);
     else
@@ -117,30 +144,84 @@ void outside_arrays(const char* at, const Access& access) {
 
 // ---- All of it
 
+#if defined(EMU_PROGRAM)
+// The host by a load or store, where it has no business.
+static void host_touches(const char* at, uint32_t bytes, bool write, uintptr_t pc) {
+    const Array* array = array_at(at);
+    if (!watching || !array || (array->host && !array->freed)) return;
+    find("host", pc, 0, "the host %s %u bytes of %s at {0}%s: it must be copied (cudaMemcpy)",
+         write ? "writes" : "reads", bytes, array->of.name, array->freed ? ", which is freed" : ", which is a GPU's memory");
+}
+// A thread's own stack, its launch's arguments, variables and constants; all else is the host's.
+static void touch_elsewhere(const char* at, const Access& access) {
+    const char* does = access.write ? "writes" : "reads";
+    if (at >= (const char*)job->context && at < (const char*)job->context + job->context_bytes) return;
+    if (at >= variables_begin && at < variables_end) {
+        if (variables.begin != variables_begin) variables = Area(variables_begin, variables_end - variables_begin);
+        if (!variables.empty())
+            each_word(variables, at, access.bytes, [&](Word& word, uint8_t bytes) {
+                touch(word, bytes, access, true, "a __device__ variable", (unsigned)current);
+            });
+        return;
+    }
+    if (at >= image_begin && at < image_end) return;
+    const int owner = owner_of_stack(at);
+    if (owner == current) return touch_stack(at, access.bytes, access.write, access.pc);
+    for (auto& [begin, size] : of_host)
+        if (at >= begin && at < begin + size) return;
+    if (owner != NOBODY)
+        find("out of bounds", access.pc, 0, "thread %d %s at {0} a local variable of thread %d", current, does, owner);
+    else if ((uintptr_t)at < 4096)
+        find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} by a null pointer", current, does, access.bytes);
+    else
+        find("host memory", access.pc, 0, "thread %d %s %u bytes at {0} of memory that is the host's: a GPU cannot",
+             current, does, access.bytes);
+    if ((uintptr_t)at < 4096) stop_kernel();
+}
+#else
+static void host_touches(const char*, uint32_t, bool, uintptr_t) {}
+static void touch_elsewhere(const char* at, const Access& access) {
+    touch_stack(at, access.bytes, access.write, access.pc);
+}
+#endif
 // A thread may touch, besides arrays and shared memory, its own stack, and constants.
-void access(const void* p, uint32_t bytes, bool write, bool strong, uintptr_t pc) {
-    if (current == NOBODY || !watching) return;
+void access(const void* p, uint32_t bytes, bool write, Strength strength, uintptr_t pc) {
     const char* at = (const char*)p;
-    const Access access{bytes, write, strong, pc};
+    if (current == NOBODY) {
+        if (at >= arrays_begin && at < arrays_end) host_touches(at, bytes, write, pc);
+        return;
+    }
+    if (strength != PLAIN) spin(pc);
+    if (write && strength != ATOMIC) memory_changes++;
+    if (!watching) return;
+    const Access access{bytes, write, strength, pc};
     if ((size_t)(at - tls) < tls_bytes) {
+        take_turns();
         if (bytes <= 16 && (bytes & (bytes - 1)) == 0 && (uintptr_t)at % bytes)  // more is copied in pieces
             find("misaligned", pc, 0, "thread %d %s %u bytes of shared memory at {0} from byte %ld, no multiple of %u",
                  current, write ? "writes" : "reads", bytes, (long)(at - window), bytes);
         if (beyond_window(at, bytes)) outside_shared(at, access);
         else touch_shared(at, access, (unsigned)current);
     } else if (at >= arrays_begin && at < arrays_end) {
+        take_turns();
         Array* array = array_at(at);
-        const bool inside = array && at + bytes <= array->of.begin + array->of.bytes;
+        const bool inside = array && !array->freed && at + bytes <= array->of.begin + array->of.bytes;
         if (inside) touch_array(*array, at, access, (unsigned)current);
         else outside_arrays(at, access);
     } else {
-        touch_stack(at, bytes, write, pc);
+        touch_elsewhere(at, access);
     }
+}
+bool memory_is(const void* p, Kind kind) {
+    const char* at = (const char*)p;
+    const bool in_tls = (size_t)(at - tls) < tls_bytes, on_stack = owner_of_stack(at) != NOBODY;
+    const bool constant = at >= image_begin && at < image_end && !(at >= variables_begin && at < variables_end);
+    return kind == SHARED ? in_tls : kind == LOCAL ? on_stack : kind == CONSTANT ? constant : !in_tls && !on_stack && !constant;
 }
 bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc) {
     const bool in_arrays = at >= arrays_begin && at < arrays_end;
-    if (in_window(at)) outside_shared(at, {bytes, write, false, pc});
-    else if (in_arrays) outside_arrays(at, {bytes, write, false, pc});
+    if (in_window(at)) outside_shared(at, {bytes, write, PLAIN, pc});
+    else if (in_arrays) outside_arrays(at, {bytes, write, PLAIN, pc});
     return in_window(at) || in_arrays;
 }
 bool check_shared(unsigned at, unsigned bytes, unsigned alignment, const char* what, uintptr_t pc) {
@@ -168,7 +249,7 @@ bool check_global(const void* p, unsigned bytes, unsigned alignment, bool write,
     if (arrays.empty()) return true;  // nothing is watched
     const Array* array = array_at(at);
     if (!array || at + bytes > array->of.begin + array->of.bytes) {
-        outside_arrays(at, {bytes, write, false, pc});
+        outside_arrays(at, {bytes, write, PLAIN, pc});
         return false;
     }
     return true;
@@ -182,16 +263,13 @@ extern "C" void hw4_watch(const EmuArray* given, unsigned n) {
     arrays.clear();
     watching = n > 0;
     shared_area = {};
-    forget_touches();
+    arrays_begin = arrays_end = nullptr;
     for (unsigned i = 0; i < n; i++) {
-        arrays.push_back({given[i], {}});
-        Area& area = arrays.back().area;
-        if (hooked && given[i].writable) area.begin = given[i].begin, area.words.assign(given[i].bytes / 4 + 1, Word{});
+        Array& array = add_array({given[i], {}});
+        if (hooked && given[i].writable) array.area = Area(given[i].begin, given[i].bytes);
         if (i) {
             const char* end = given[i - 1].begin + given[i - 1].bytes;
             forbid(end, given[i].begin - end);
         }
     }
-    arrays_begin = n ? given[0].begin - (1 << 16) : nullptr;
-    arrays_end = n ? given[n - 1].begin + given[n - 1].bytes + (1 << 16) : nullptr;
 }

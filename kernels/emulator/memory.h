@@ -2,12 +2,24 @@
 #pragma once
 #include "shadow.h"
 
+#include <vector>
+
 namespace emu {
 struct Array {
     EmuArray of;
-    Area area;  // only where a kernel may write, and loads and stores are watched
+    Area area;           // only where a kernel may write, and loads and stores are watched
+    bool host = false;   // the host may touch it, too: pinned and managed memory
+    bool freed = false;  // nobody may touch it any more
+    int gpu = 0;         // whose memory it is
 };
 Array* array_at(const char* at);  // the last that begins at or before, or null
+Array& add_array(Array&&);        // behind all others
+void host_is_shared(const char* begin, size_t bytes);  // the host's memory that kernels may touch, too
+const std::vector<Array>& all_arrays();
+template <class F> void each_array(F f) {
+    for (const Array& array : all_arrays()) f(array);
+}
+void begin_image();               // finds where the code, its constants and variables lie: `image`
 void touch_array(Array&, const char* at, const Access&, unsigned who);
 void outside_arrays(const char* at, const Access&);  // reports it
 
@@ -15,5 +27,5 @@ extern Area shared_area;  // empty where loads and stores are not watched
 void touch_shared(const char* at, const Access&, unsigned who);
 
 // A load or store that the compiler's hooks see.
-void access(const void* p, uint32_t bytes, bool write, bool strong, uintptr_t pc);
+void access(const void* p, uint32_t bytes, bool write, Strength, uintptr_t pc);
 }  // namespace emu

@@ -1,4 +1,4 @@
-#include "order.h"
+#include "shadow.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -50,8 +50,16 @@ void acquire(const Clock& clock) {
 void join(Clock& to, const Clock& from) {
     if (from.of) merge(row(to), from.of);
 }
+// A shadow has room for so many epochs; then all that was before is forgotten, and races with it.
+constexpr uint32_t EPOCHS = (1u << 24) - 1;
+static void next_epoch() {
+    if (++epoch < EPOCHS) return;
+    forget_touches();
+    epoch = 3, launch_epoch = 1, block_epoch = 2;
+    blocks.assign(1, {block_epoch, block_of_grid});
+}
 void order_block() {
-    epoch++;
+    next_epoch();
     if (!clocks) return;
     uint32_t agents[AGENTS] = {};  // threads are ordered by the epoch; agents that somebody waited for, by this
     for (unsigned t = 0; t < threads_of_block; t++)
@@ -85,11 +93,13 @@ unsigned block_at(uint32_t at) {
 
 void launch_begins() {
     log2_lanes = lanes == 64 ? 6 : 5;
-    launch_epoch = ++epoch;
+    next_epoch();
+    launch_epoch = epoch;
     blocks.clear();
 }
 void block_begins() {
-    block_epoch = ++epoch;
+    next_epoch();
+    block_epoch = epoch;
     blocks.emplace_back(epoch, block_of_grid);
     clocks = false;
     for (uint32_t* clock : made) free(clock);

@@ -1,4 +1,4 @@
-// What the emulator's runtime offers to the headers that stand in for CUDA: cuda.h, and headers/*.cuh.
+// What the emulator's runtime offers to the headers that stand in for CUDA: language.h, and headers/*.cuh.
 //
 // A kernel runs on the CPU, one block after the other; each CUDA thread is a fiber of its own, all in one thread of the
 // system. A fiber runs until it meets others: at a barrier, a shuffle, a product of a warp. So no two fibers ever run
@@ -52,6 +52,9 @@ enum Scope { WARP, WARPGROUP };  // 32 or 64 lanes; 128 threads, whose first is 
 // this site, then calls compute(registers, n) once: registers[i] is what lane i gave, or null. All may be read and
 // written.
 constexpr uint64_t ALIVE = 0;
+// A mask in place of which the lanes are taken that come to the site before none of the warp can go on.
+constexpr uint64_t PRESENT = 0xfffffffe00000001ull;
+uint64_t present(Site);  // those lanes
 void meet(Site site, Scope scope, uint64_t mask, void* registers, void (*compute)(void* const* registers, int n));
 
 // Barrier 0 to 15 for `count` threads of the block (0: all that have not ended); `arrive` does not wait. Everything
@@ -63,15 +66,21 @@ void barrier_arrive(Site site, unsigned id, unsigned count);
 // __syncwarp: as meet, and orders memory accesses of those lanes.
 void sync_warp(Site site, uint64_t mask);
 
+void give_way();                     // the other threads run first
+[[noreturn]] void trap(void* where);  // the launch ends with an error
+
 // ---- Memory
 
 extern char* shared;                  // offset 0 of the block's shared memory
+extern uint64_t memory_changes;       // counts stores, and atomics that change a word
 extern bool watching;                 // whether accesses are checked (the builds "race" and "asan")
 unsigned shared_bytes();              // how many bytes the block has, from offset 0
 // Whether a range lies inside shared memory, or else inside an array of the launch (`write`: one that may be written),
 // at a multiple of `alignment` bytes. Reports, and returns false, if not. `pc` is where: pass here().
 bool check_shared(unsigned at, unsigned bytes, unsigned alignment, const char* what, uintptr_t pc);
 bool check_global(const void* at, unsigned bytes, unsigned alignment, bool write, const char* what, uintptr_t pc);
+enum Kind { GLOBAL, SHARED, LOCAL, CONSTANT };
+bool memory_is(const void* at, Kind);
 uintptr_t here();  // where it is called, which a report turns into a file and a line, inlined functions included
 
 // A mistake that an instruction finds itself; `pc` 0 where a site in the text says more.

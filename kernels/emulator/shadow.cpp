@@ -3,46 +3,141 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <sys/mman.h>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 namespace emu {
-enum : uint8_t { STRONG = 1, SEVERAL = 2 };  // of Touch::flags: atomic or volatile; of several lanes of the warp
-// Rows of `lanes` numbers: each lane's time, 0 for one that did not touch the word; the first row is nobody's.
-static std::vector<uint32_t> times_of_lanes;
+constexpr uint32_t LATEST = (1u << 21) - 1, NO_ROW = 0;  // the last time that a touch has room for
 
-void forget_touches() { times_of_lanes.clear(); }
+// ---- Areas
 
+static std::vector<Area*>& areas() {
+    static auto& all = *new std::vector<Area*>;  // it outlives all areas
+    return all;
+}
+Area::Area(const char* begin, size_t bytes) : begin(begin), count(bytes / 4 + 2) {
+    const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void* made = mmap(nullptr, count * sizeof(Word), PROT_READ | PROT_WRITE, kind, -1, 0);
+    if (made == MAP_FAILED) {
+        count = 0;
+        return;
+    }
+    words = (Word*)made;
+    areas().push_back(this);
+}
+Area& Area::operator=(Area&& other) noexcept {
+    std::swap(begin, other.begin), std::swap(words, other.words), std::swap(count, other.count);
+    for (Area*& each : areas()) each = each == &other ? this : each == this ? &other : each;
+    return *this;
+}
+Area::~Area() {
+    if (!words) return;
+    munmap(words, count * sizeof(Word));
+    areas().erase(std::remove(areas().begin(), areas().end(), this), areas().end());
+}
+
+// ---- Places in the code, as small numbers
+
+namespace {
+struct Places {
+    std::vector<uint32_t> all{0};
+    std::unordered_map<uint32_t, uint16_t> number{{0, 0}};
+    size_t most;
+    explicit Places(size_t most) : most(most) {}
+    uint16_t of(uint32_t place) {
+        const auto [at, fresh] = number.emplace(place, (uint16_t)all.size());
+        if (fresh) {
+            if (all.size() == most) at->second = 0;
+            else all.push_back(place);
+        }
+        return at->second;
+    }
+};
+}
+static Places& sites() {
+    static Places places(1 << 16);
+    return places;
+}
+static Places& copies() {
+    static Places places(1 << 12);
+    return places;
+}
+static uint16_t site_of(uintptr_t pc) {
+    static struct { uint32_t place; uint16_t site; } known[1024];
+    const uint32_t place = (uint32_t)(pc - image);
+    auto& entry = known[place >> 1 & 1023];
+    if (entry.place != place) entry = {place, sites().of(place)};
+    return entry.site;
+}
+uintptr_t place_of(unsigned site) { return site ? sites().all[site] + image : 0; }
+uint16_t copying_at(uint32_t place) { return copies().of(place); }
+uintptr_t place_of_copy(unsigned number) { return copies().all[number] + image; }
+
+// ---- Times of several lanes of a warp
+
+// Rows of `lanes` times, 0 for a lane that took no part. A row is never changed: what adds a lane to it takes another,
+// which all that add the same lane share. They are of one epoch.
+namespace {
+struct Step {
+    uint32_t from, lane, time, to, epoch;
+};
+}
+static std::vector<uint32_t> rows;
+static uint32_t rows_epoch;
+static Step steps[4096];
+
+static const uint32_t* row_of(const Touch& touch) { return &rows[(size_t)touch.time * lanes]; }
 static bool before(const Touch& touch, int t) {
     if (touch.who >= MAX_THREADS) return clocks && knows(t)[touch.who] >= touch.time;
     if (touch.epoch != epoch) return true;
-    if (!(touch.flags & SEVERAL)) return before(touch.who, touch.time, t);
-    for (int i = 0; i < lanes; i++) {
-        const uint32_t time = times_of_lanes[(size_t)touch.times * lanes + i];
-        if (time && !before(touch.who / lanes * lanes + i, time, t)) return false;
-    }
+    if (!touch.several) return before(touch.who, touch.time, t);
+    const uint32_t* times = row_of(touch);
+    for (int i = 0; i < lanes; i++)
+        if (times[i] && !before(touch.who / lanes * lanes + i, times[i], t)) return false;
     return true;
 }
-// Thread t, of the same warp, touches it too.
+static uint32_t now_of(unsigned who) { return std::min(own[who], LATEST); }
+static uint32_t extended(uint32_t from, uint32_t lane, uint32_t time) {
+    if (rows_epoch != epoch) rows.assign(lanes, 0), rows_epoch = epoch;
+    Step& step = steps[(from * 31 + lane * 7 + time) % 4096];
+    if (step.epoch == epoch && step.from == from && step.lane == lane && step.time == time) return step.to;
+    const uint32_t to = (uint32_t)(rows.size() / lanes);
+    if (to > LATEST) return from;
+    rows.resize(rows.size() + lanes);
+    std::copy_n(&rows[(size_t)from * lanes], lanes, &rows[(size_t)to * lanes]);
+    rows[(size_t)to * lanes + lane] = time;
+    step = {from, lane, time, to, epoch};
+    return to;
+}
+// Thread t, of the same warp, touches it too, in this epoch.
 static void add_lane(Touch& touch, int t) {
-    if (!touch.times) {
-        touch.times = std::max<size_t>(1, times_of_lanes.size() / lanes);
-        times_of_lanes.resize((size_t)(touch.times + 1) * lanes);
-    }
-    uint32_t* times = &times_of_lanes[(size_t)touch.times * lanes];
-    if (!(touch.flags & SEVERAL)) std::fill(times, times + lanes, 0u), times[touch.who % lanes] = touch.time;
-    times[t % lanes] = own[t];
-    touch.flags |= SEVERAL;
+    const uint32_t lane = (uint32_t)(t % lanes), time = now_of((unsigned)t);
+    if (!touch.several) touch.time = extended(NO_ROW, touch.who % (unsigned)lanes, touch.time), touch.several = 1;
+    if (row_of(touch)[lane] != time) touch.time = extended(touch.time, lane, time);
 }
 bool seen(Word& word, uint8_t bytes, int t) {
-    if (word.copy || word.epoch < block_epoch || (word.written & bytes) != bytes) return false;
+    if (word.copy || word.write.epoch < block_epoch || (word.written & bytes) != bytes) return false;
     if (word.write.epoch == epoch || word.write.who >= MAX_THREADS) return false;
     for (Touch& old : word.read) {
-        if (old.epoch != epoch || old.who >= MAX_THREADS || !same_warp(old.who, t)) continue;
+        if (old.epoch != epoch || old.who >= MAX_THREADS || !same_warp(old.who, (unsigned)t)) continue;
         if ((old.bytes & bytes) != bytes) continue;
-        if (old.flags & SEVERAL || old.who != t || old.time != own[t]) add_lane(old, t);
+        if (old.several || (int)old.who != t || old.time != now_of((unsigned)t)) add_lane(old, t);
         return true;
     }
     return false;
+}
+static void forget(Touch& touch) { touch = {}; }
+void forget_touches() {
+    for (Area* area : areas())
+        for (size_t i = 0; i < area->size(); i++) {
+            Word& word = area->word_at(i);
+            for (Touch* each : {&word.write, &word.read[0], &word.read[1]})
+                if (each->epoch) forget(*each);
+        }
+    rows_epoch = 0;
+    for (Step& step : steps) step = {};
 }
 
 // ---- Races
@@ -57,20 +152,21 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
     const char* missing = agent         ? "nobody waits for it"
                           : within_warp ? SYNCWARP
                                         : "__syncthreads() is missing between them";
-    EmuFinding* known = known_finding("race", pc, old.pc + image);
+    const uintptr_t old_pc = place_of(old.site);
+    EmuFinding* known = known_finding("race", pc, old_pc);
     if (known && (agent || within_warp || !strstr(known->text, SYNCWARP))) {
         known->times++;
         return;
     }
     const uint32_t times = known ? known->times + 1 : 1;
     if (known) forget_finding(known);  // __syncthreads() helps where __syncwarp() would
-    find("race", pc, old.pc + image, "%s %s in %s at {0} what %s %s at {1}, and no barrier orders the two: %s",
-         party(who).c_str(), writes ? "writes" : "reads", where, party(old.who, old.flags & SEVERAL).c_str(),
+    find("race", pc, old_pc, "%s %s in %s at {0} what %s %s at {1}, and no barrier orders the two: %s",
+         party(who).c_str(), writes ? "writes" : "reads", where, party(old.who, old.several).c_str(),
          old_writes ? "wrote" : "read", missing);
-    if (EmuFinding* made = known_finding("race", pc, old.pc + image)) made->times = times;
+    if (EmuFinding* made = known_finding("race", pc, old_pc)) made->times = times;
 }
 static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
-    find("race", pc, old.pc + image,
+    find("race", pc, place_of(old.site),
          "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a "
          "launch of its own, is needed)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
@@ -83,11 +179,10 @@ static AtBlockStart forget_blocks([] { heard_of.clear(); });
 void touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who) {
     const int t = current;
     const bool agent = who >= MAX_THREADS;
-    const uint8_t flags = access.strong ? STRONG : 0;
     auto conflict = [&](const Touch& old, bool old_writes) {
         if (!old.epoch || !(old.bytes & bytes)) return;
         const bool other_block = old.epoch < block_epoch;
-        if (old.flags & flags & STRONG) {
+        if (old.strength && access.strength) {
             if (other_block && old.epoch >= launch_epoch && old_writes) heard_of.emplace(t, block_at(old.epoch));
             return;
         }
@@ -99,12 +194,14 @@ void touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         if (!before(old, t)) race(old, old_writes, who, access.write, access.pc, where);
     };
     conflict(word.write, true);
-    Touch now{epoch, own[who], (uint32_t)(access.pc - image), (uint16_t)who, bytes, flags};
+    Touch now{};
+    now.epoch = epoch, now.time = now_of(who), now.who = who, now.site = site_of(access.pc);
+    now.bytes = bytes, now.strength = access.strength;
     if (access.write) {
         for (const Touch& old : word.read) conflict(old, false);
+        if (!global && word.write.epoch < block_epoch) word.written = 0;
         word.write = now;
-        if (!global && word.epoch < block_epoch) word.written = 0;
-        word.written |= bytes, word.epoch = epoch;
+        word.written |= bytes;
         return;
     }
     Touch* place = nullptr;
@@ -113,12 +210,12 @@ void touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
                           (old.epoch >= block_epoch && before(old, t));
         if (past) {
             if (!place) place = &old;
-        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, t)) {
+        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, (unsigned)t)) {
             add_lane(old, t), old.bytes |= bytes;
             return;
         }
     }
-    if (!place && word.read[0].epoch >= block_epoch) place = &word.read[access.pc % 3];  // one of many: any will do
-    if (place) now.times = place->times, *place = now;
+    if (!place && word.read[0].epoch >= block_epoch) place = &word.read[access.pc % 2];  // one of many: any will do
+    if (place) *place = now;
 }
 }  // namespace emu

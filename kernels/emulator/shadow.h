@@ -1,34 +1,47 @@
 // Who touched each 4-byte word last: the shadow of shared memory, and of the arrays that a kernel writes.
 //
-// Of a word are known the last write, and reads since by up to three warps. Two touches of a word by different threads,
+// Of a word are known the last write, and reads since by up to two warps. Two touches of a word by different threads,
 // one of them a write, are a race unless a barrier, __syncwarp (in a warp), an mbarrier or the end of a launch lies
 // between. Shuffles order nothing. Of two blocks of a launch, what one has written comes before what a thread of a
-// later one does that has read a volatile word of it.
+// later one does that has read a volatile word of it. A shadow takes eight times the memory that it is of, as far as
+// that is touched.
 #pragma once
 #include "order.h"
 
-#include <vector>
-
 namespace emu {
-struct Touch {
-    uint32_t epoch = 0, time = 0, pc = 0;
-    uint16_t who = 0;              // a thread; from MAX_THREADS on an agent
-    uint8_t bytes = 0, flags = 0;  // which of the word
-    uint32_t times = 0;            // of several lanes: where each one's time is kept
+enum Strength : uint8_t { PLAIN, VOLATILE, ATOMIC };
+struct __attribute__((packed, aligned(2))) Touch {
+    uint32_t epoch : 24, bytes : 4, strength : 2, several : 1;  // bytes: which of the word; several lanes of a warp
+    uint32_t time : 21, who : 11;  // of a thread, from MAX_THREADS on an agent; of several lanes, a row of their times
+    uint16_t site;                 // where, as a number that stands for a place in the code
 };
 struct Word {
-    Touch write, read[3];
-    uint32_t copy = 0;    // where a copy was asked for that still writes this word
-    uint32_t epoch = 0;   // of the last write, for `written`
-    uint8_t written = 0;  // bytes
+    Touch write, read[2];
+    uint16_t written : 4, copy : 12;  // bytes; the place where a copy was asked for that still writes this word, or 0
 };
-struct Area {  // some memory and its shadow
+static_assert(sizeof(Word) == 32, "eight bytes of shadow for one of data");
+
+// Some memory and its shadow, which is zeros at first.
+class Area {
+public:
     const char* begin = nullptr;
-    std::vector<Word> words;
+    Area() = default;
+    Area(const char* begin, size_t bytes);  // empty if there is no memory for it
+    Area(Area&& other) noexcept { *this = static_cast<Area&&>(other); }
+    Area& operator=(Area&& other) noexcept;
+    ~Area();
+    bool empty() const { return !words; }
+    Word& word_at(size_t i) { return words[i]; }
+    size_t size() const { return count; }
+
+private:
+    Word* words = nullptr;
+    size_t count = 0;
 };
 struct Access {
     uint32_t bytes;
-    bool write, strong;  // strong: atomic or volatile
+    bool write;
+    Strength strength;
     uintptr_t pc;
 };
 
@@ -36,16 +49,20 @@ struct Access {
 void touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who);
 // Whether a read by thread t tells nothing new: the last write is past, and its warp has read the word just so.
 bool seen(Word&, uint8_t bytes, int t);
-void forget_touches();  // of several lanes: no shadow is left that names them
+uintptr_t place_of(unsigned site);     // an address in the code, as findings have it
+uint16_t copying_at(uint32_t place);   // a number for Word::copy; of offset 0, which is none, 0
+uintptr_t place_of_copy(unsigned);
+// All that was touched so far is past. Epochs are counted anew.
+void forget_touches();
 
 // Calls each(word, which of its bytes) for all words of a piece of an area.
-template <class Each> void each_word(Area& area, const char* at, uint32_t bytes, Each each) {
+template <class Each> void each_word(Area& area, const char* at, size_t bytes, Each each) {
     const char* end = at + bytes;
-    for (size_t i = (at - area.begin) / 4; area.begin + 4 * i < end; i++) {
+    for (size_t i = (size_t)(at - area.begin) / 4; area.begin + 4 * i < end; i++) {
         const char* word = area.begin + 4 * i;
         uint8_t touched = 0;
         for (int b = 0; b < 4; b++) touched |= (word + b >= at && word + b < end) << b;
-        each(area.words[i], touched);
+        each(area.word_at(i), touched);
     }
 }
 }  // namespace emu

@@ -102,9 +102,12 @@ template <class T, class F> EMU_UNWATCHED T change(T* p, F next) {
     *p = next(old);
     return old;
 }
+template <class T> EMU_UNWATCHED bool changed(const T* p, const T& old) { return memcmp(p, &old, sizeof old) != 0; }
 template <class T, class F> inline T atomic(T* p, F next) {
     atomic_touch(p, sizeof(T));
-    return change(p, next);
+    const T old = change(p, next);
+    memory_changes += changed(p, old);
+    return old;
 }
 template <class T> struct Identity { using type = T; };
 template <class T> using Same = typename Identity<T>::type;  // of an argument whose type the pointer before it tells
@@ -140,9 +143,9 @@ inline int __syncthreads_and(int predicate, EMU_HERE) {
     return votes.yes == votes.all;
 }
 #ifdef __HIP__
-constexpr unsigned EMU_MASK_BYTES = 8;
+#define EMU_MASK uint64_t
 #else
-constexpr unsigned EMU_MASK_BYTES = 4;
+#define EMU_MASK uint32_t
 #endif
 inline void __syncwarp(uint64_t mask = emu::ALIVE, EMU_HERE) { emu::sync_warp(EMU_SITE("__syncwarp"), mask); }
 
@@ -164,7 +167,7 @@ template <class T> struct Shuffle {
     }
 };
 template <class T> inline T shuffle(Site site, uint64_t mask, T value, int from) {
-    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle moves 4 or 8 bytes");
+    static_assert(sizeof(T) <= 8, "a shuffle moves 8 bytes at most");
     Shuffle<T> mine{value, value, from, false};
     meet(site, WARP, mask, &mine, Shuffle<T>::all);
     if (mine.absent) report_absent(site, from);
@@ -191,7 +194,7 @@ inline Ballot ballot(Site site, uint64_t mask, bool predicate) {
 }
 }  // namespace emu
 #define EMU_WITH_MASK template <class Mask, class T> inline
-#define EMU_MASKED static_assert(sizeof(Mask) == EMU_MASK_BYTES, "CUDA's masks have 32 bits, HIP's have 64")
+#define EMU_MASKED static_assert(sizeof(Mask) == sizeof(EMU_MASK), "CUDA's masks have 32 bits, HIP's have 64")
 EMU_WITH_MASK T __shfl_sync(Mask mask, T x, int from, int width = emu::lanes, EMU_HERE) {
     EMU_MASKED;
     return emu::shuffle(EMU_SITE("__shfl_sync"), mask, x, emu::segment(width) + (from & (width - 1)));

@@ -1,0 +1,246 @@
+"""A CUDA program's files compiled for the CPU into one executable, which is kept beside the GPU's machine code.
+
+A file is preprocessed first, against the headers of kernels/emulator/program, as launches may come out of macros; then
+its launches become calls (launches.py), and a C++ compiler makes a program of it. Two builds: `plain` is for the answer
+alone, `race` has the compiler's hooks before every load and store, the host's too.
+"""
+
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hw4cli.emulator import build as kernels
+from hw4cli.emulator.build import PLAIN, RACE, Compiler, Run, find_compiler
+from hw4cli.emulator.program.launches import with_calls
+from hw4cli.emulator.program.refusals import check_words, missing_header
+from hw4cli.errors import InputError
+from hw4cli.problem.cpu import workers
+from hw4cli.resources import data_path
+
+LANGUAGE = ("-std=c++17", "-w", "-g1", "-fpermissive", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
+SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".hip")
+# Memory that a kernel allocates is a GPU's: what a program's own code calls is the runtime's.
+ALLOCATORS = {
+    "malloc": "hw4_malloc_here",
+    "free": "hw4_free_here",
+    "_Znwm": "hw4_new_here",
+    "_Znam": "hw4_new_array_here",
+    "_ZdlPv": "hw4_delete_here",
+    "_ZdaPv": "hw4_delete_array_here",
+    "_ZdlPvm": "hw4_delete_sized_here",
+    "_ZdaPvm": "hw4_delete_array_sized_here",
+}
+_MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
+_WINDOW = re.compile(r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;(){}]*\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;")
+_KEPT = 20  # lines of a compiler's errors
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program's files; where it finds headers, and macros that are set, as NAME or NAME=VALUE."""
+
+    files: tuple[Path, ...]
+    include: tuple[Path, ...] = ()
+    define: tuple[str, ...] = ()
+    text: str = field(default="", compare=False)
+
+    @property
+    def name(self) -> str:
+        """The name of its first file."""
+        return self.files[0].name
+
+    @property
+    def hip(self) -> bool:
+        """Whether it is written for AMD's GPUs."""
+        pattern = re.compile(r"^\s*#\s*include\s*[<\"]hip/", re.M)
+        return any(path.suffix == ".hip" or pattern.search(read(path)) for path in self.files)
+
+
+def read(path: Path) -> str:
+    """A source file's text. Raises InputError if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program for the CPU: its executable, and whether its loads and stores can be watched."""
+
+    source: Source
+    executable: Path
+    watched: bool
+    lanes: int
+
+
+def compile_program(source: Source, *, cc: int = 80, lanes: int = 32, watched: bool = True, run: Run = subprocess.run) -> Program:
+    """The program for a GPU of a compute capability with so many lanes in a warp; kept, if there is a place.
+
+    `run` starts the compiler and waits for it. Raises InputError if the program does not compile or needs what is not
+    there on the CPU, MachineError if there is no compiler.
+    """
+    compiler = find_compiler()
+    headers = data_path("kernels/emulator")
+    build = RACE if watched else PLAIN
+    options = _options(compiler, build, cc, lanes)
+    own = [f"-I{path}" for path in dict.fromkeys([*(file.resolve().parent for file in source.files), *source.include])]
+    own += [f"-D{name}" for name in source.define]
+    texts = [*kernels.texts(headers), *kernels.texts(headers / "program")]
+    texts += [path.read_text(encoding="utf-8") for path in sorted((headers / "program/include").rglob("*.h"))]
+    with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+        prelude = _prelude(compiler, options, folder, run)
+
+        def preprocess(at: int) -> str:
+            file = source.files[at].resolve()
+            target = Path(folder, f"{at}.ii")
+            words = [compiler.path, *options, *prelude, *own, f"-I{headers}/program/include", "-fopenmp"]
+            keep = () if compiler.clang else ("-fpch-preprocess",)
+            _check(run, [*words, "-E", *keep, "-x", "c++", str(file), "-o", str(target)], source.files[at].name, folder)
+            return target.read_text(encoding="utf-8", errors="replace")
+
+        with ThreadPoolExecutor(workers()) as pool:
+            given = list(pool.map(preprocess, range(len(source.files))))
+        for text, file in zip(given, source.files, strict=True):
+            check_words(_users(text), file.name)
+        made = [with_calls(text, file.name)[0] for text, file in zip(given, source.files, strict=True)]
+        digest = kernels.digest(made, options, compiler.version, *texts)
+        target = kernels.cache_folder() / f"hw4-program-{source.files[0].stem}-{digest}"
+        program = Program(source, target, watched, lanes)
+        if target.exists():
+            return program
+        runtime = _runtime(compiler, build, run)
+
+        def compile_one(at: int) -> Path:
+            text, made_object = Path(folder, f"{at}.ii"), Path(folder, f"{at}.o")
+            text.write_text(made[at], encoding="utf-8")
+            words = [compiler.path, *options, "-fopenmp", "-fpreprocessed", "-x", "c++-cpp-output"]
+            _check(run, [*words, "-c", str(text), "-o", str(made_object)], source.files[at].name, folder)
+            renamed = [f"--redefine-sym={old}={new}" for old, new in ALLOCATORS.items()]
+            if compiler.clang and build == RACE:
+                renamed += [f"--redefine-sym={name}=__tsan_{name}" for name in ("memcpy", "memmove", "memset")]
+            _check(run, ["objcopy", *renamed, str(made_object)], source.files[at].name, folder)
+            return made_object
+
+        with ThreadPoolExecutor(workers()) as pool:
+            objects = list(pool.map(compile_one, range(len(made))))
+        windows = _windows(objects, set(_WINDOW.findall("\n".join(map(_users, given)))), run)
+        linked = Path(folder, "program")
+        # The runtime first: of what both have, such as functions of std::string, it takes its own, which is not watched.
+        words = [compiler.path, "-no-pie", *windows, *map(str, runtime), *map(str, objects)]
+        _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
+        linked.chmod(0o755)
+        kernels.keep(linked, target)
+    return program
+
+
+def _options(compiler: Compiler, build: str, cc: int, lanes: int) -> list[str]:
+    chosen = [*LANGUAGE, "-fno-pie", *kernels.processor(), *compiler.options(build)]
+    chosen += [f"-D__CUDA_ARCH__={cc * 10}", "-DEMU_PROGRAM"]
+    if not compiler.clang:
+        chosen.append("-fno-extern-tls-init")  # shared memory has no constructors
+    return [*chosen, *(["-D__HIP__=1", "-D__HIP_PLATFORM_AMD__=1", "-D__HIPCC__=1"] if lanes == 64 else [])]
+
+
+def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) -> list[str]:
+    """The options that have the compiler read prelude.h first: parsed once and kept, where the compiler can."""
+    header = data_path("kernels/emulator/program/prelude.h")
+    if compiler.clang:
+        return ["-include", str(header)]
+    read_by_it = [header.parent.parent / "language.h", header.parent.parent / "runtime.h", *sorted(header.parent.glob("*.h"))]
+    digest = kernels.digest(options, compiler.version, *map(read, read_by_it))
+    place = kernels.cache_folder() / f"hw4-prelude-{digest}"
+    kept = place / "prelude.h.gch"
+    if not kept.exists():
+        place.mkdir(exist_ok=True)
+        made = Path(folder, "prelude.gch")
+        words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(header), "-o", str(made)]
+        _check(run, words, header.name, folder)
+        kernels.keep(made, kept)
+    return ["-include", str(place / "prelude.h")]
+
+
+def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
+    """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved."""
+    headers = data_path("kernels/emulator")
+    options = [*LANGUAGE, "-O2", "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM", *(["-DEMU_HOOKS"] if build == RACE else [])]
+
+    shared = [read(path) for folder in (headers, headers / "program") for path in sorted(folder.glob("*.h"))]
+
+    def compile_one(source: Path) -> Path:
+        digest = kernels.digest(options, compiler.version, read(source), *shared)
+        target = kernels.cache_folder() / f"hw4-program-{source.parent.name}-{source.stem}-{digest}.o"
+        if not target.exists():
+            with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+                made = Path(folder, "made.o")
+                _check(run, [compiler.path, *options, "-c", str(source), "-o", str(made)], source.name, folder)
+                kernels.keep(made, target)
+        return target
+
+    with kernels.ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
+        return list(pool.map(compile_one, sorted([*headers.glob("*.cpp"), *headers.glob("program/*.cpp")])))
+
+
+def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
+    """The linker's options that make what is declared extern __shared__, in whatever namespace, the runtime's window."""
+    if not names:
+        return []
+    found: dict[str, None] = {}
+    for path in objects:
+        listed = run(["nm", "-u", str(path)], capture_output=True, text=True).stdout.split()
+        plain = run(["c++filt"], input="\n".join(listed), capture_output=True, text=True).stdout.split("\n")
+        for symbol, shown in zip(listed, plain, strict=False):
+            if shown.split("::")[-1] in names and not symbol.startswith(("_ZTH", "_ZTW")):
+                found[symbol] = None
+    return [f"-Wl,--defsym={symbol}=hw4_window" for symbol in found]
+
+
+def _users(text: str) -> str:
+    """Of a preprocessed text the user's own part, with its line marks; what comes from the system's and the emulator's
+    headers is left out."""
+    runtime = str(data_path("kernels/emulator"))
+    pieces, end, own = [], 0, True
+    for mark in _MARK.finditer(text):
+        if own:
+            pieces.append(text[end : mark.start()])
+        path = mark[2]
+        own = not ("3" in mark[3].split() or path.startswith(("/usr/", "<", runtime)))
+        if own:
+            pieces.append(mark[0])
+        end = mark.end()
+    return "".join([*pieces, text[end:] if own else ""])
+
+
+def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
+    """Run a compiler. Raises InputError with its first error if it fails."""
+    done = kernels.compiler_run(command, name, folder, run)
+    if not done.returncode:
+        return
+    if sentence := missing_header(done.stderr):
+        raise InputError(sentence)
+    raise InputError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")
+
+
+_ERROR = re.compile(r"^(?P<place>[^\s:]+:\d+):(?:\d+:)? (?:fatal )?error: (?P<words>.*)$", re.M)
+_UNDEFINED = re.compile(r"undefined reference to [`']?(?P<name>[^'\n]*)'?")
+
+
+def first_error(errors: str) -> str:
+    """The first error in a compiler's or linker's words, in a line."""
+    if found := _ERROR.search(errors):
+        return f"{found['place'].rsplit('/', 1)[-1]}: {found['words']}"
+    if found := _UNDEFINED.search(errors):
+        return f"it calls {found['name']}, which no file has"
+    lines = [line for line in errors.splitlines() if line.strip()]
+    return lines[0] if lines else "the compiler says nothing"
+
+
+def described(source: Source) -> Mapping[str, str]:
+    """The command line that the program came from, for records."""
+    words = [*map(str, source.files), *(f"--include={path}" for path in source.include), *(f"-D{name}" for name in source.define)]
+    return {"program": shlex.join(words)}

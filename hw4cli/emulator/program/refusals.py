@@ -1,0 +1,77 @@
+"""What CUDA programs may use that is not there on the CPU: each in one sentence that names it and its line."""
+
+import re
+
+from hw4cli.emulator.program.launches import blanked, place_in
+from hw4cli.errors import InputError
+
+# Headers by the beginning of their names.
+_HEADERS = {
+    "cub/": "CUB",
+    "thrust/": "Thrust",
+    "cublas": "cuBLAS",
+    "cudnn": "cuDNN",
+    "cufft": "cuFFT",
+    "curand": "cuRAND",
+    "cusparse": "cuSPARSE",
+    "cusolver": "cuSOLVER",
+    "cutlass/": "CUTLASS",
+    "cute/": "CuTe",
+    "nccl": "NCCL",
+    "nvrtc": "NVRTC",
+    "mpi": "MPI",
+    "cuda/": "libcu++ (cuda::)",
+    "nv/": "libcu++",
+    "cooperative_groups/memcpy_async": "memcpy_async of cooperative groups",
+    "cooperative_groups/scan": "scans of cooperative groups",
+    "cuda_pipeline": "the pipeline of asynchronous copies",
+    "cuda_fp8": "numbers of 8 bits",
+    "cuda_texture_types": "textures",
+    "texture_": "textures",
+    "surface_": "surfaces",
+    "rocblas": "rocBLAS",
+    "hipblas": "hipBLAS",
+    "hipcub": "hipCUB",
+    "rocwmma": "rocWMMA",
+    "hip/hip_cooperative_groups": "HIP's cooperative groups",
+}
+# Words of the language and the runtime.
+_WORDS = (
+    (r"\btexture\s*<|\bcudaTextureObject_t\b|\btex[123]D(?:fetch|Lod|Grad)?\b|\bcudaBindTexture\w*", "textures"),
+    (r"\bsurf[123]D(?:read|write)\b|\bcudaSurfaceObject_t\b|\bsurface\s*<", "surfaces"),
+    (r"\bcudaArray_t\b|\bcudaMallocArray\b|\bcudaMalloc3DArray\b|\bcudaMemcpy3D\b", "CUDA's arrays"),
+    (r"\bthis_grid\s*\(|\bgrid_group\b|\bcudaLaunchCooperativeKernel\w*", "groups of a whole grid"),
+    (r"\bthis_cluster\s*\(|\bcluster_group\b|\b__cluster_dims__\b|\bcudaLaunchKernelEx\b", "clusters of blocks"),
+    (r"\bcudaGraph\w*|\bcudaStreamBeginCapture\b", "CUDA's graphs"),
+    (r"\bcudaIpc\w+", "memory that processes share (cudaIpc)"),
+    (r"\bcuLaunchKernel\b|\bcuModuleLoad\w*|\bcuCtxCreate\b|\bcuInit\b", "CUDA's driver interface"),
+    (r"\b__nv_fp8\w*", "numbers of 8 bits"),
+)
+_MISSING = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)", re.M)
+_ASM = re.compile(r"\b(?:__asm__|__asm|asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"((?:\\.|[^\"\\])*)")
+
+
+def check_words(text: str, name: str) -> None:
+    """Raise InputError for the first thing in a preprocessed program's own text that is not there on the CPU."""
+    plain = blanked(text)
+    found = [(match.start(), what) for pattern, what in _WORDS if (match := re.search(pattern, plain))]
+    for match in _ASM.finditer(text):
+        if plain[match.start()] != " ":  # else it is in a comment
+            words = " ".join(match[1].replace("\\n", " ").replace("\\t", " ").split()) or "nothing"
+            found.append((match.start(), f"inline PTX (`{words[:60]}`)"))
+            break
+    if found:
+        at, what = min(found)
+        raise InputError(f"{place_in(text, at, name)}: {what}: the CPU does not execute that")
+
+
+def missing_header(errors: str) -> str | None:
+    """A sentence for a compiler's error that a header is not there."""
+    match = _MISSING.search(errors)
+    if not match:
+        return None
+    place = f"{match['file'].rsplit('/', 1)[-1]}:{match['line']}"
+    for head, what in _HEADERS.items():
+        if match["name"].startswith(head):
+            return f"{place}: {what} ({match['name']}): the CPU does not execute that"
+    return f"{place}: {match['name']} is not found: name its folder with --include"

@@ -1,0 +1,66 @@
+// What is read before a whole program: the host's C++, then CUDA's language, library and runtime. launches.py has turned
+// each k<<<grid, block, shared, stream>>>(x, y) into a call of hw4::Kernel.
+#pragma once
+// The host's headers first: what follows defines macros.
+#include <algorithm>
+#include <assert.h>
+#include <cfloat>
+#include <chrono>
+#include <climits>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <iomanip>
+#include <iostream>
+#include <map>
+#include <new>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// CUDA's min and max are no templates: with `using namespace std`, min(a, b) is theirs.
+#define min emu_min
+#define max emu_max
+#include "../language.h"
+#undef min
+#undef max
+#undef __constant__
+#define __constant__
+#define __managed__
+#define __inline_hint__
+#define __restrict __restrict__
+#undef warpSize  // also a member of cudaDeviceProp
+#ifdef __HIP__
+static constexpr int warpSize = 64;
+#else
+static constexpr int warpSize = 32;
+#endif
+#define __align__(n) __attribute__((aligned(n)))
+#define __CUDACC__ 1
+#define __NVCC__ 1
+#define CUDART_VERSION 12000
+#define CUDA_VERSION 12000
+#define __CUDACC_VER_MAJOR__ 12
+#define __CUDACC_VER_MINOR__ 0
+
+#include "vectors.h"
+#include "intrinsics.h"
+#include "api.h"
