@@ -17,8 +17,8 @@ from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.shape import Oblong
 
-FORWARD, REVERSE, RANDOM = "forward", "reverse", "random"
-ORDERS = (FORWARD, REVERSE, RANDOM)
+FORWARD, REVERSE, RANDOM, LOCKSTEP = "forward", "reverse", "random", "lockstep"
+ORDERS = (FORWARD, REVERSE, RANDOM, LOCKSTEP)
 GAP = 64 << 10  # bytes that nobody may touch, behind every matrix that is watched
 ALIGNMENT = 512  # of a GPU's memory
 MOST_FINDINGS = 100

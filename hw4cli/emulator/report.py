@@ -8,12 +8,15 @@ from pathlib import Path
 
 from hw4cli.resources import data_path
 
+NO_BLOCK = 0xFFFFFFFF  # what the host did
 WIDER = "__syncthreads() is missing"  # which helps where __syncwarp() would, and beyond
+PLACE = re.compile(r"\{(0x[0-9a-f]+)\}")  # a place in a finding's text, beside {0} and {1}
 
 
 @dataclass(frozen=True)
 class Raw:
-    """A finding as the runtime has it: {0} and {1} in its text stand for two places in the shared object."""
+    """A finding as the runtime has it: {0} and {1} in its text stand for two places in the shared object, {0x...} for
+    the one at that offset."""
 
     kind: str
     text: str
@@ -37,18 +40,30 @@ class Finding:
 
 def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
     """The findings in words, those of the same kind at the same lines as one."""
-    lines = places(path, {pc for raw in found for pc in raw.pc if pc})
+    named = {int(text, 16) for raw in found for text in PLACE.findall(raw.text)}
+    lines = places(path, named | {pc for raw in found for pc in raw.pc if pc})
     merged: dict[object, Finding] = {}
     for raw in found:
         where = [lines.get(pc, "?") for pc in raw.pc]
-        block = "" if raw.text.startswith("block ") else f"block {raw.block}, "
-        sentence = block + raw.text.replace("{0}", where[0]).replace("{1}", where[1])
+        block = "" if raw.block == NO_BLOCK or raw.text.startswith("block ") else f"block {raw.block}, "
+        text = PLACE.sub(lambda match: lines.get(int(match[1], 16), "?"), raw.text)
+        sentence = block + text.replace("{0}", where[0]).replace("{1}", where[1])
         key = (raw.kind, *where) if raw.pc[0] else (raw.kind, *re.findall(r"[\w.-]+:\d+", raw.text))
         old = merged.get(key)
         if old and WIDER not in sentence:
             sentence = old.sentence
         merged[key] = Finding(raw.kind, sentence, raw.times + (old.times if old else 0))
     return tuple(merged.values())
+
+
+def _is_runtime(frame: str) -> bool:
+    """Whether a line is the runtime's or the system's, and not the kernel's own."""
+    standing_in = {path.name for path in data_path("kernels/emulator/headers").iterdir()}
+    return "/kernels/emulator/" in frame or frame.startswith("/usr/") or _file(frame).split(":")[0] in standing_in
+
+
+def _file(frame: str) -> str:
+    return re.sub(r" .*", "", frame.rsplit("/", 1)[-1])
 
 
 def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
@@ -61,11 +76,9 @@ def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
         text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return {address: f"offset {address:#x}" for address in wanted}
-    own = {path.name for path in data_path("kernels/emulator").rglob("*.*")}
     found: dict[int, str] = {}
     for chunk in re.split(r"^0x", text, flags=re.MULTILINE)[1:]:
         first, *frames = chunk.splitlines()
-        lines = [re.sub(r" .*", "", frame.rsplit("/", 1)[-1]) for frame in frames]
-        kernel = [line for line in lines if line.split(":")[0] not in own] or lines
+        kernel = [_file(frame) for frame in frames if not _is_runtime(frame)] or [_file(frame) for frame in frames]
         found[int(first, 16) + 1] = kernel[0] + (f", called at {kernel[1]}" if len(kernel) > 1 else "")
     return found

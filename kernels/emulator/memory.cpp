@@ -55,12 +55,17 @@ void locate_shared() {
     if (shared_area.begin != begin) shared_area = Area(begin, tls_bytes);  // else what it holds is past
 }
 unsigned shared_bytes() { return (unsigned)(window - shared) + dynamic_bytes; }
+std::vector<Static> statics;
 static void clear_shared() {
     if (!watching) return;
     allow(window, WINDOW);
-    memset((char*)tls, 0xff, window - tls);  // NaN: what nobody wrote is no zero
-    memset(window, 0xff, dynamic_bytes);
+    memset(window, 0xff, dynamic_bytes);  // NaN: what nobody wrote is no zero
+#if defined(EMU_PROGRAM)
+    for (const Static& one : statics) memset((char*)tls + one.offset, 0xff, one.bytes);
+#else
+    memset((char*)tls, 0xff, window - tls);
     memset(window + WINDOW, 0xff, tls + tls_bytes - (window + WINDOW));
+#endif
     forbid(window + dynamic_bytes, WINDOW - dynamic_bytes);
 }
 static AtBlockStart at_start(clear_shared);
@@ -69,7 +74,19 @@ static bool in_window(const char* at) { return at >= window && at < window + WIN
 static bool beyond_window(const char* at, uint32_t bytes) {
     return at + bytes > window && at < window + WINDOW && (at < window || at + bytes > window + dynamic_bytes);
 }
+[[maybe_unused]] static const Static* static_at(const char* at) {  // the last that begins at or before, or null
+    const auto begins_behind = [](size_t x, const Static& s) { return x < s.offset; };
+    const auto after = std::upper_bound(statics.begin(), statics.end(), (size_t)(at - tls), begins_behind);
+    return after == statics.begin() ? nullptr : &*(after - 1);
+}
 static void unwritten(const char* at, uintptr_t pc) {
+#if defined(EMU_PROGRAM)
+    if (const Static* one = in_window(at) ? nullptr : static_at(at)) {
+        find("uninitialised", pc, 0, "thread %d reads %s, which is shared, at {0} where nobody has written: byte %ld of %lu",
+             current, one->name.c_str(), (long)(at - tls - (long)one->offset), (unsigned long)one->bytes);
+        return;
+    }
+#endif
     const char* begin = at < window ? tls : in_window(at) ? window : window + WINDOW;
     find("uninitialised", pc, 0, "thread %d reads shared memory at {0} that nobody has written: byte %ld of %u%s",
          current, (long)(at - begin), in_window(at) ? dynamic_bytes : (unsigned)(tls_bytes - WINDOW),
@@ -87,6 +104,26 @@ void touch_shared(const char* at, const Access& access, unsigned who) {
         if (!access.write && (written & bytes) != bytes) unwritten(at, access.pc);
         touch(word, bytes, access, false, "shared memory", who);
     });
+}
+// Reports an access of static shared memory that is in no array of it.
+static bool outside_statics(const char* at, const Access& access) {
+#if defined(EMU_PROGRAM)
+    if (in_window(at)) return false;
+    const Static* one = static_at(at);
+    const size_t offset = (size_t)(at - tls);
+    if (one && offset + access.bytes <= one->offset + one->bytes) return false;
+    if (one)
+        find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %lu of the shared array %s, which has %lu",
+             current, access.write ? "writes" : "reads", access.bytes, (unsigned long)(offset - one->offset),
+             one->name.c_str(), (unsigned long)one->bytes);
+    else
+        find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} in front of all shared arrays", current,
+             access.write ? "writes" : "reads", access.bytes);
+    return true;
+#else
+    (void)at, (void)access;
+    return false;
+#endif
 }
 static void outside_shared(const char* at, const Access& access) {
     find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} outside shared memory: byte %ld of %u", current,
@@ -201,7 +238,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
             find("misaligned", pc, 0, "thread %d %s %u bytes of shared memory at {0} from byte %ld, no multiple of %u",
                  current, write ? "writes" : "reads", bytes, (long)(at - window), bytes);
         if (beyond_window(at, bytes)) outside_shared(at, access);
-        else touch_shared(at, access, (unsigned)current);
+        else if (!outside_statics(at, access)) touch_shared(at, access, (unsigned)current);
     } else if (at >= arrays_begin && at < arrays_end) {
         take_turns();
         Array* array = array_at(at);

@@ -2,6 +2,7 @@
 #pragma once
 #include "shadow.h"
 
+#include <string>
 #include <vector>
 
 namespace emu {
@@ -22,6 +23,13 @@ template <class F> void each_array(F f) {
 void begin_image();               // finds where the code, its constants and variables lie: `image`
 void touch_array(Array&, const char* at, const Access&, unsigned who);
 void outside_arrays(const char* at, const Access&);  // reports it
+
+// Static shared arrays of a whole program: thread-local variables of its code, among others. By the order of offsets.
+struct Static {
+    size_t offset, bytes;  // in the memory of thread-local variables
+    std::string name;
+};
+extern std::vector<Static> statics;
 
 extern Area shared_area;  // empty where loads and stores are not watched
 void touch_shared(const char* at, const Access&, unsigned who);

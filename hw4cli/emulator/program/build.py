@@ -6,12 +6,12 @@ alone, `race` has the compiler's hooks before every load and store, the host's t
 """
 
 import re
-import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator import build as kernels
@@ -22,7 +22,15 @@ from hw4cli.errors import InputError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path
 
-LANGUAGE = ("-std=c++17", "-w", "-g1", "-fpermissive", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
+LANGUAGE = (
+    "-std=c++17",
+    "-w",
+    "-g1",
+    "-fpermissive",
+    "-fno-strict-aliasing",
+    "-ffp-contract=fast",
+    "-fno-tree-vectorize",
+)
 SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".hip")
 # Memory that a kernel allocates is a GPU's: what a program's own code calls is the runtime's.
 ALLOCATORS = {
@@ -36,7 +44,9 @@ ALLOCATORS = {
     "_ZdaPvm": "hw4_delete_array_sized_here",
 }
 _MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
-_WINDOW = re.compile(r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;(){}]*\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;")
+_WINDOW = re.compile(
+    r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;(){}]*\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;"
+)
 _KEPT = 20  # lines of a compiler's errors
 
 
@@ -79,7 +89,9 @@ class Program:
     lanes: int
 
 
-def compile_program(source: Source, *, cc: int = 80, lanes: int = 32, watched: bool = True, run: Run = subprocess.run) -> Program:
+def compile_program(
+    source: Source, *, cc: int = 80, lanes: int = 32, watched: bool = True, run: Run = subprocess.run
+) -> Program:
     """The program for a GPU of a compute capability with so many lanes in a warp; kept, if there is a place.
 
     `run` starts the compiler and waits for it. Raises InputError if the program does not compile or needs what is not
@@ -152,7 +164,11 @@ def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) 
     header = data_path("kernels/emulator/program/prelude.h")
     if compiler.clang:
         return ["-include", str(header)]
-    read_by_it = [header.parent.parent / "language.h", header.parent.parent / "runtime.h", *sorted(header.parent.glob("*.h"))]
+    read_by_it = [
+        header.parent.parent / "language.h",
+        header.parent.parent / "runtime.h",
+        *sorted(header.parent.glob("*.h")),
+    ]
     digest = kernels.digest(options, compiler.version, *map(read, read_by_it))
     place = kernels.cache_folder() / f"hw4-prelude-{digest}"
     kept = place / "prelude.h.gch"
@@ -168,7 +184,14 @@ def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) 
 def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
     """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved."""
     headers = data_path("kernels/emulator")
-    options = [*LANGUAGE, "-O2", "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM", *(["-DEMU_HOOKS"] if build == RACE else [])]
+    options = [
+        *LANGUAGE,
+        "-O2",
+        "-fno-pie",
+        *kernels.processor(),
+        "-DEMU_PROGRAM",
+        *(["-DEMU_HOOKS"] if build == RACE else []),
+    ]
 
     shared = [read(path) for folder in (headers, headers / "program") for path in sorted(folder.glob("*.h"))]
 
@@ -187,7 +210,7 @@ def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
 
 
 def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
-    """The linker's options that make what is declared extern __shared__, in whatever namespace, the runtime's window."""
+    """The linker's options that make what is declared extern __shared__, under whatever name, the runtime's window."""
     if not names:
         return []
     found: dict[str, None] = {}
@@ -198,6 +221,21 @@ def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
             if shown.split("::")[-1] in names and not symbol.startswith(("_ZTH", "_ZTW")):
                 found[symbol] = None
     return [f"-Wl,--defsym={symbol}=hw4_window" for symbol in found]
+
+
+@cache
+def shared_arrays(executable: Path) -> tuple[tuple[int, int, str], ...]:
+    """A program's static shared arrays: where they begin among its thread-local variables, their bytes, their names."""
+    words = ["readelf", "--symbols", "--wide", "--demangle", str(executable)]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    found = set()
+    for line in listed.splitlines():
+        fields = line.split(maxsplit=7)
+        if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0) and fields[6] != "UND":
+            name = fields[7]
+            if not name.startswith(("hw4", "emu::", "guard variable", "TLS ")):
+                found.add((int(fields[1], 16), int(fields[2], 0), name.split("::")[-1]))
+    return tuple(sorted(found))
 
 
 def _users(text: str) -> str:
@@ -238,9 +276,3 @@ def first_error(errors: str) -> str:
         return f"it calls {found['name']}, which no file has"
     lines = [line for line in errors.splitlines() if line.strip()]
     return lines[0] if lines else "the compiler says nothing"
-
-
-def described(source: Source) -> Mapping[str, str]:
-    """The command line that the program came from, for records."""
-    words = [*map(str, source.files), *(f"--include={path}" for path in source.include), *(f"-D{name}" for name in source.define)]
-    return {"program": shlex.join(words)}

@@ -31,11 +31,10 @@ def blanked(text: str) -> str:
 
 def place_in(text: str, at: int, name: str) -> str:
     """The file and line of a position, by the line marks before it; `name` is the file where there are none."""
-    mark = None
-    for mark in _LINE_MARK.finditer(text, 0, at):
-        pass
-    if mark is None:
+    marks = [*_LINE_MARK.finditer(text, 0, at)]
+    if not marks:
         return f"{name}:{text.count(chr(10), 0, at) + 1}"
+    mark = marks[-1]
     line = int(mark[1]) + text.count("\n", mark.end(), at) - 1
     return f"{mark[2].rsplit('/', 1)[-1]}:{line}"
 
@@ -60,7 +59,9 @@ def with_calls(text: str, name: str) -> tuple[str, int]:
                 raise ValueError("no kernel's name is before <<<")
         except (ValueError, IndexError) as error:
             reason = str(error) if isinstance(error, ValueError) else "it does not end"
-            raise InputError(f"{place_in(text, opening.start(), name)}: this launch is not understood: {reason}") from None
+            raise InputError(
+                f"{place_in(text, opening.start(), name)}: this launch is not understood: {reason}"
+            ) from None
         kernel = text[first : opening.start()].strip()
         shown = re.sub(r"\s+", " ", kernel).replace("\\", "").replace('"', "'")
         head = f'hw4::Kernel{{"{shown}", {{__builtin_FILE(), __builtin_LINE()}}}}.with('

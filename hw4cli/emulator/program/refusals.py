@@ -47,7 +47,10 @@ _WORDS = (
     (r"\bcuLaunchKernel\b|\bcuModuleLoad\w*|\bcuCtxCreate\b|\bcuInit\b", "CUDA's driver interface"),
     (r"\b__nv_fp8\w*", "numbers of 8 bits"),
 )
-_MISSING = re.compile(r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)", re.M)
+_MISSING = re.compile(
+    r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)",
+    re.M,
+)
 _ASM = re.compile(r"\b(?:__asm__|__asm|asm)\b\s*(?:volatile|__volatile__)?\s*\(\s*\"((?:\\.|[^\"\\])*)")
 
 

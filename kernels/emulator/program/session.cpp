@@ -34,7 +34,10 @@ void say(const char* kind, const char* format, ...) {
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    const unsigned block = emu::block_of_grid;
+    emu::block_of_grid = ~0u;  // none
     emu::add_finding(kind, text);
+    emu::block_of_grid = block;
 }
 
 // ---- Settings: HW4_EMULATE has them as key=value, a line each
@@ -61,6 +64,13 @@ static void read_settings() {
         else if (key == "seconds") settings.seconds = strtod(value.c_str(), nullptr);
         else if (key == "name") settings.name = value;
         else if (key == "architecture") settings.architecture = value;
+        else if (key == "shared") {
+            std::istringstream words(value);
+            emu::Static one;
+            words >> one.offset >> one.bytes >> std::ws;
+            std::getline(words, one.name);
+            emu::statics.push_back(one);
+        } else if (key == "output") settings.output = value;
         else if (key == "report") settings.report = value;
         else if (key == "status") settings.status = value;
     }
@@ -233,6 +243,10 @@ static void begin_session() {
     if (settings.seconds > 0) {
         const itimerval often{{0, 250000}, {0, 250000}};
         setitimer(ITIMER_PROF, &often, nullptr);
+    }
+    if (!settings.output.empty()) {
+        const int file = open(settings.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        if (file >= 0) dup2(file, 1), close(file);
     }
     if (!settings.status.empty()) {
         const int file = open(settings.status.c_str(), O_RDWR);

@@ -1,0 +1,315 @@
+"""A CUDA program executed on the CPU, in the sandbox where there is one: what it printed, and what was found."""
+
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from hw4cli.emulator.build import Run
+from hw4cli.emulator.library import FORWARDS, ORDERS, Schedule
+from hw4cli.emulator.program.build import Program, Source, compile_program, shared_arrays
+from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.errors import MachineError
+from hw4cli.plans.plan import DEVICES, DeviceProperties
+from hw4cli.sandbox import confine
+from hw4cli.sandbox.confine import Confinement, Workspace
+from hw4cli.sandbox.environment import environment
+from hw4cli.sandbox.quota import Quota
+from hw4cli.sandbox.staging import free_memory, private_folder
+from hw4cli.system import exits
+from hw4cli.system.exits import ProgramError
+
+SECONDS = 30.0  # of the processor's time, by default
+GPUS = 2  # that a program finds
+MOST_OUTPUT = 1 << 20  # bytes of what it prints that are kept
+MAX_FILE, MAX_BYTES, MAX_FILES = 1 << 30, 2 << 30, 1000  # that it may write
+MEMORY_SHARE = 4  # a GPU has this part of the memory that is free here
+# What does not change an answer, or is right on every GPU that there is: said beside the findings.
+NOTES = ("leak", "same value", "returned threads", "memory", "processes", "input")
+ENDED, TOO_SLOW, HANGS, CRASHED, KILLED = "ended", "too slow", "hangs", "crash", "killed"
+_OWN = ".hw4"  # the folder of the report, in the program's own
+_STATUS_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class LaunchCount:
+    """Launches of a kernel that are alike: its name, the line, blocks and threads in three directions, bytes of dynamic
+    shared memory, and how many there were."""
+
+    kernel: str
+    place: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    times: int
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a program ran on the CPU.
+
+    `end` is "ended", "too slow", "hangs", "crash" or "killed", and `why` a sentence unless it is "ended"; `status` is
+    the exit status, -n for signal n. `output` and `errors` are the ends of what it printed. `findings` are mistakes,
+    causes first; `notes` what is worth knowing and changes no answer. `seconds` are the processor's.
+    """
+
+    end: str
+    why: str
+    status: int
+    output: str
+    errors: str
+    findings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+    launches: tuple[LaunchCount, ...]
+    seconds: float
+    confined: bool
+
+    @property
+    def lockstep(self) -> bool:
+        """Whether it relies on the lanes of a warp in lockstep: what one writes another reads with no __syncwarp()."""
+        return any("__syncwarp() is missing" in finding.sentence for finding in self.findings)
+
+    @property
+    def right(self) -> bool:
+        """Whether it came to its end with exit status 0 and without a finding."""
+        return self.end == ENDED and self.status == 0 and not self.findings
+
+
+def execute(
+    files: Sequence[Path],
+    arguments: Sequence[str] = (),
+    *,
+    gpu: DeviceProperties = DEVICES[80],
+    gpu_name: str = "",
+    watched: bool = True,
+    seconds: float = SECONDS,
+    schedule: Schedule = FORWARDS,
+    gpus: int = GPUS,
+    include: Sequence[Path] = (),
+    define: Sequence[str] = (),
+    folder: Path | None = None,
+    sandbox: bool = True,
+    progress: Callable[[int, int, int], None] | None = None,
+    run: Run = subprocess.run,
+) -> Execution:
+    """A program's files compiled for a GPU and run with these arguments, as `run_program` does.
+
+    Raises InputError if it does not compile or needs what is not there on the CPU, MachineError if there is no compiler
+    or a sandbox cannot be made.
+    """
+    source = Source(tuple(files), tuple(include), tuple(define))
+    lanes = 64 if source.hip else gpu.lanes
+    program = compile_program(source, cc=gpu.cc or 80, lanes=lanes, watched=watched, run=run)
+    return run_program(
+        program,
+        arguments,
+        gpu=gpu,
+        gpu_name=gpu_name,
+        seconds=seconds,
+        schedule=schedule,
+        gpus=gpus,
+        folder=folder,
+        sandbox=sandbox,
+        progress=progress,
+    )
+
+
+def run_program(
+    program: Program,
+    arguments: Sequence[str] = (),
+    *,
+    gpu: DeviceProperties = DEVICES[80],
+    gpu_name: str = "",
+    seconds: float = SECONDS,
+    schedule: Schedule = FORWARDS,
+    gpus: int = GPUS,
+    folder: Path | None = None,
+    sandbox: bool = True,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> Execution:
+    """Run a compiled program with these arguments, of `folder` (the current one) where it names files.
+
+    It runs in a folder of its own: an argument that is a file there is read where it lies, and what the program writes
+    under an argument's name is put there at the end. `seconds` are of the processor's time, 0: as many as it takes.
+    `progress(launches, blocks done, blocks)` is called now and then. Raises MachineError if a sandbox is wanted and
+    cannot be made.
+    """
+    base = (folder or Path.cwd()).absolute()
+    confined = sandbox and has_sandbox()
+    with private_folder(Path(tempfile.gettempdir())) as root:
+        work, scratch = root / "work", root / "tmp"
+        own = work / _OWN
+        for path in (work, scratch, own):
+            path.mkdir(mode=0o700)
+        (own / "status").write_bytes(bytes(_STATUS_BYTES))
+        executable = own / program.source.files[0].stem
+        shutil.copy(program.executable, executable)
+        words, inputs, outputs = _arguments(arguments, base, work)
+        env = environment(os.environ, work, root / "answer")
+        env["HW4_EMULATE"] = _settings(program, own, gpu, gpu_name, seconds, schedule, gpus)
+        confinement = Confinement("bwrap" if confined else "none", mounts=tuple(map(str, inputs)))
+        workspace = Workspace(work, scratch, Quota((root,), MAX_BYTES, MAX_FILES), root)
+        problem = ""
+        with _Progress(own / "status", progress):
+            try:
+                # A program may wait for something without taking the processor's time.
+                ended = confine.run(
+                    [str(executable), *words], (), workspace, env, confinement, _wall_seconds(seconds), MAX_FILE
+                )
+            except ProgramError as error:
+                problem, ended = str(error), None
+        for name, target in outputs:
+            if (work / name).is_file() and not (work / name).is_symlink():
+                shutil.copyfile(work / name, target)
+        report = own / "report"
+        lines = report.read_text(encoding="utf-8", errors="replace").splitlines() if report.is_file() else []
+        output = _tail(own / "output")
+    findings, notes, launches, end, why = _read(program.executable, lines)
+    if ended is None:
+        return Execution(KILLED, problem, 1, output, "", findings, notes, launches, 0.0, confined)
+    took = ended.user + ended.system
+    if ended.killed:
+        end, why = HANGS, f"it has not ended after {ended.wall:.0f} s, and waits for something that does not come"
+    elif ended.excess:
+        end, why = KILLED, f"it was ended: {ended.excess}"
+    elif not end:
+        end, why = (
+            CRASHED,
+            f"its process {exits.describe_exit(ended.exit_code, MAX_FILE)} before the report was written",
+        )
+    return Execution(end, why, ended.exit_code, output, ended.stderr, findings, notes, launches, took, confined)
+
+
+@cache
+def has_sandbox() -> bool:
+    """Whether programs can be confined here: bubblewrap is installed and works."""
+    try:
+        Confinement("bwrap").check()
+    except MachineError:
+        return False
+    return True
+
+
+def _wall_seconds(seconds: float) -> float:
+    return 10 * seconds + 60 if seconds else 24 * 3600.0
+
+
+def _arguments(given: Sequence[str], base: Path, work: Path) -> tuple[list[str], list[Path], list[tuple[str, Path]]]:
+    """A program's arguments as it gets them; the files among them that it reads; and those that it may write, by their
+    names in its own folder, with where they are wanted."""
+    words, inputs, outputs = [], [], []
+    for word in given:
+        path = base / word
+        if word and path.exists():
+            inputs.append(path)
+            words.append(str(path))
+            if path.is_file() and os.access(path, os.W_OK) and word == given[-1] and len(given) > 1:
+                # The last of several is written by most programs: it gets a new one.
+                words[-1] = path.name
+                inputs.pop()
+                outputs.append((path.name, path))
+        elif word and not word.startswith("-") and path.parent.is_dir() and ("/" in word or "." in word):
+            words.append(path.name)
+            outputs.append((path.name, path))
+        else:
+            words.append(word)
+            if word and not word.startswith("-") and "/" not in word:
+                outputs.append((word, path))
+    return words, inputs, outputs
+
+
+def _settings(
+    program: Program, own: Path, gpu: DeviceProperties, name: str, seconds: float, schedule: Schedule, gpus: int
+) -> str:
+    """What the runtime reads (kernels/emulator/program/session.cpp)."""
+    memory = max(free_memory() // MEMORY_SHARE, 256 << 20)
+    values = {
+        "watch": int(program.watched),
+        "order": ORDERS.index(schedule.order),
+        "seed": schedule.seed,
+        "lanes": program.lanes,
+        "gpus": gpus,
+        "cc": gpu.cc,
+        "multiprocessors": gpu.sms,
+        "shared_limit": gpu.shared_limit,
+        "shared_multiprocessor": gpu.shared_sm,
+        "memory": memory,
+        "seconds": seconds,
+        "name": name or f"the CPU, as {gpu.architecture}",
+        "architecture": gpu.gfx,
+        "report": own / "report",
+        "status": own / "status",
+        "output": own / "output",
+    }
+    lines = [f"{key}={value}" for key, value in values.items()]
+    lines += [f"shared={offset} {size} {name}" for offset, size, name in shared_arrays(program.executable)]
+    return "\n".join(lines)
+
+
+def _tail(path: Path) -> str:
+    """The end of what a program printed."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - MOST_OUTPUT))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _read(
+    executable: Path, lines: Sequence[str]
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[LaunchCount, ...], str, str]:
+    """The report's findings, notes and launches, how the program ended and why."""
+    raws: list[Raw] = []
+    launches: list[LaunchCount] = []
+    end = why = ""
+    for line in lines:
+        what, *fields = line.split("\t")
+        if what == "finding":
+            kind, first, second, times, block, text = fields
+            raws.append(Raw(kind, text, (int(first, 16), int(second, 16)), int(times), int(block)))
+        elif what == "launch":
+            kernel, place, grid, block_size, shared, times = fields
+            blocks, threads = (tuple(map(int, size.split())) for size in (grid, block_size))
+            launches.append(LaunchCount(kernel, place, blocks, threads, int(shared), int(times)))
+        elif what == "end":
+            end, why = fields
+    if why:  # it may name places, too
+        raws.append(Raw("end", why, (0, 0), 1, 0xFFFFFFFF))
+    found = list(findings_of(executable, raws))
+    if why:
+        why = next(finding.sentence for finding in found if finding.kind == "end")
+        found = [finding for finding in found if finding.kind != "end"]
+    notes = tuple(finding for finding in found if finding.kind in NOTES)
+    return tuple(finding for finding in found if finding not in notes), notes, tuple(launches), end, why
+
+
+class _Progress:
+    """Calls `say(launches, blocks done, blocks)` twice a second, from what the program counts in a file."""
+
+    def __init__(self, path: Path, say: Callable[[int, int, int], None] | None) -> None:
+        self._say, self._over = say, threading.Event()
+        self._thread = threading.Thread(target=self._watch, args=(path,), daemon=True)
+
+    def __enter__(self) -> None:
+        if self._say:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        if self._say:
+            self._thread.join()
+
+    def _watch(self, path: Path) -> None:
+        assert self._say
+        with path.open("rb") as file, mmap.mmap(file.fileno(), _STATUS_BYTES, prot=mmap.PROT_READ) as counts:
+            while not self._over.wait(0.5):
+                done, blocks, launches = struct.unpack_from("<QQQ", counts)
+                self._say(launches, done, blocks)
