@@ -143,7 +143,7 @@ def compile_program(
             objects = list(pool.map(compile_one, range(len(made))))
         windows = _windows(objects, set(_WINDOW.findall("\n".join(map(_users, given)))), run)
         linked = Path(folder, "program")
-        # The runtime first: of what both have, such as functions of std::string, it takes its own, which is not watched.
+        # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
         words = [compiler.path, "-no-pie", *windows, *map(str, runtime), *map(str, objects)]
         _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
         linked.chmod(0o755)
