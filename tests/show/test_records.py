@@ -20,6 +20,15 @@ def test_every_committed_record_is_read_whole():
         assert raw["machine"]["gpu"] in record.facts
 
 
+@pytest.mark.parametrize("name", ["h200-thirty", "h100-end-to-end", "h200-arrays", "timelines/h100-blocks"])
+def test_a_record_as_it_was_written_before_rows_had_lines_is_the_same(tmp_path, name):
+    path = ROOT / f"benchmarks/{name}.json"
+    old = tmp_path / path.name
+    old.write_text(json.dumps(json.loads(path.read_text()), indent=1) + "\n")
+    assert len(old.read_text().splitlines()) > 20 * len(path.read_text().splitlines())
+    assert load(old) == load(path)
+
+
 def test_a_tile_is_part_of_the_name_and_a_type_of_the_setting(tmp_path):
     rows = [row("flash 128x32"), row("mine.cu"), row("half", dtype="float16", causal=True, **{"pass": "backward"})]
     tiled, own, half = load(written(tmp_path / "a.json", *rows)).points
