@@ -1,15 +1,17 @@
 """`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
-from dataclasses import replace
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hw4cli.cli.terminal.isolation import login
-from hw4cli.cli.terminal.judgeclass import class_options, judge_class
-from hw4cli.cli.terminal.judgeplan import JudgeOptions, arguments, selected, session_plan
 from hw4cli.cli.terminal.options import (
+    DAY,
     causal_option,
     folder_option,
     json_option,
@@ -20,19 +22,67 @@ from hw4cli.cli.terminal.options import (
     split_command,
     suite_option,
 )
-from hw4cli.cli.terminal.params import FOLDER, OneOf, PathName, Whole, complete_cases, complete_command
+from hw4cli.cli.terminal.params import (
+    FOLDER,
+    Number,
+    OneOf,
+    PathName,
+    Whole,
+    complete_cases,
+    complete_command,
+    complete_user,
+)
 from hw4cli.cli.terminal.preparing import prepare_kernels
 from hw4cli.cli.terminal.sections import Sections
+from hw4cli.errors import BusyError, Hw4Error, MachineError
 from hw4cli.resources import has_solution
 from hw4cli.system.importing import Importing
+from hw4cli.text.words import printable
 
 if TYPE_CHECKING:
+    from hw4cli.judge.plan import Plan
     from hw4cli.judge.scoring.record import Standing
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
 
 RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
+
+
+CLASS_OPTIONS = (
+    click.option(
+        "--class", "submissions", type=FOLDER, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4."
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="USER",
+        shell_complete=complete_user,
+        help="Judge only this student; may be given several times.",
+    ),
+    click.option(
+        "--build-limit",
+        type=Number(1, DAY),
+        default=120,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time limit of a build.",
+    ),
+    click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
+    click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
+    click.option(
+        "--task", "is_task", is_flag=True, hidden=True, help="This is a task of an array that a judge waits for."
+    ),
+)
+
+
+def class_options(command: Command) -> Command:
+    """The options for judging a class."""
+    for option in reversed(CLASS_OPTIONS):  # decorators are applied from the last to the first
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -130,12 +180,13 @@ def judge(
         return _rescore(ctx, judged, as_json, options)
     _check_together(ctx, srun=srun, submissions=submissions, **options)
     if srun is not None:
+        from hw4cli.judge.plan import selected
         from hw4cli.sandbox.slurm import run_in_allocation
 
         selected(options["cases"], options["limits"])  # report a wrong name before waiting in Slurm's queue
         return run_in_allocation(split_command(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
     if submissions is not None:
-        return judge_class(ctx, submissions, as_json, **options)
+        return _judge_class(ctx, submissions, as_json, **options)
     return _judge_one(ctx, as_json, **options)
 
 
@@ -188,30 +239,45 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
             raise click.UsageError(f"--{one} and {shown.get(other, f'--{other}')} do not go together", ctx)
 
 
+def _plan(ctx: click.Context, options: dict[str, Any], **more: Any) -> "Plan":
+    """The plan of the command's options, and of `more` that follows from them. UsageError for a variable that cannot be
+    passed to programs, or an empty launcher; else raises as `plan_of` does."""
+    from hw4cli.judge.plan import JudgeOptions, plan_of
+    from hw4cli.sandbox.environment import SET
+
+    for name in options["pass_env"]:
+        if name in SET or name not in os.environ:
+            why = "is set for each program" if name in SET else "is not in the environment"
+            raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
+    launcher = options["launcher"]
+    words = () if launcher is None else tuple(split_command(launcher, "--launcher", ctx))
+    known = {"submissions": None, "elsewhere": False, "env": None, "own": False, **options, "launcher": words, **more}
+    return plan_of(JudgeOptions(**{field.name: known[field.name] for field in fields(JudgeOptions)}))
+
+
 def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str | None, **options: Any) -> int:
     with Importing():
         from hw4cli.cli.terminal.casetable import CaseTable
         from hw4cli.judge.casesetup import prepare_cases
+        from hw4cli.judge.plan import Program
         from hw4cli.judge.session import judge_session
         from hw4cli.resources import own_files
+        from hw4cli.system.account import login
         from hw4cli.system.files import make_folder
 
-    program = program or OWN_PROGRAM
+    program, computed_by = program or OWN_PROGRAM, ""
     command, env = program_command(program, ctx)
-    plan = session_plan(ctx, JudgeOptions.of(options))
+    plan = _plan(ctx, options, env=env, own=program is None)
     if program is None:
         computed_by = prepare_kernels(command, env, plan.cases, plan.settings.launcher)
         command = [*command, "run", "--causal"] if options["causal"] else command
-    plan = replace(plan, user=user or login(), command=command, output=options["output"])
-    plan = replace(
-        plan, sources=() if program else own_files(), settings=replace(plan.settings, env=env, own=program is None)
-    )
-    with CaseTable(plan.rules, plan.repeat > 1, as_json, computed_by if program is None else "") as table:
-        plan = replace(plan, settings=replace(plan.settings, say=table.say))
-        if options["secret_seeds"]:
+    judged = Program(user or login(), command, () if program else own_files())
+    with CaseTable(plan.rules, plan.repeat > 1, as_json, computed_by) as table:
+        prepared = None
+        if plan.secret_seeds:
             make_folder(options["output"])
-            plan = prepare_cases(plan, options["output"], secret=True)
-        standing = judge_session(plan, table)
+            prepared = prepare_cases(plan, table.say)
+        standing = judge_session(plan, judged, table, prepared)
     return exit_status(standing)
 
 
@@ -220,3 +286,59 @@ def exit_status(standing: "Standing") -> int:
     if standing.score is None:
         return 3
     return 0 if standing.passed == len(standing.cases) else 1
+
+
+def _judge_class(
+    ctx: click.Context, submissions: Path, as_json: bool, slurm: str | None, parallel: int, **options: Any
+) -> int:
+    """Judge a class, on this machine or as a Slurm array; print rows and the ranking. The exit code."""
+    with Importing():
+        from hw4cli.cli.terminal.casetable import ClassRows
+        from hw4cli.cli.terminal.ranking import print_board
+        from hw4cli.judge.classarray import ClassArray
+        from hw4cli.judge.plan import isolation_warning
+        from hw4cli.judge.scoring import results
+        from hw4cli.system.files import make_folder
+
+    array = None if slurm is None else split_command(slurm, "--slurm", ctx)
+    if not submissions.is_dir():  # before a message about missing cases
+        raise click.UsageError(f"--class {printable(submissions)}: there is no such folder", ctx)
+    plan = _plan(ctx, options, submissions=submissions, elsewhere=slurm is not None)
+    make_folder(options["output"])
+    with ClassRows(quiet=as_json) as rows:
+        classroom = ClassArray(plan, rows)
+        rows.first_message = isolation_warning(plan)
+        try:
+            if array is None:
+                all_judged = classroom.judge()
+            else:
+                task_arguments = arguments(ctx, "slurm", "parallel", "only", "resume", "restart", "as_json")
+                all_judged = classroom.judge_as_array(array, parallel, task_arguments)
+        except BusyError:
+            raise
+        except (KeyboardInterrupt, MachineError) as error:
+            with suppress(Hw4Error):  # there may be no journal yet
+                classroom.write()
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(classroom.progress_text()) from None
+            raise
+    ranked, rules = classroom.write()
+    if as_json:
+        click.echo(results.json_text(ranked, rules), nl=False)
+    else:
+        click.echo()
+        print_board(ranked, rules)
+    return 0 if all_judged else 3
+
+
+def arguments(ctx: click.Context, *without: str) -> list[str]:
+    """The arguments of `hw4 judge` on the command line, without these options."""
+    options = {name: param for param in ctx.command.params if param.name in without for name in param.opts}
+    remaining, kept = iter(sys.argv[sys.argv.index("judge") + 1 :]), []
+    for argument in remaining:
+        param = options.get(argument.partition("=")[0])
+        if param is None:
+            kept.append(argument)
+        elif "=" not in argument and not getattr(param, "is_flag", False):
+            next(remaining, None)  # the option's value
+    return kept

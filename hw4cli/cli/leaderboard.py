@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
-from hw4cli.cli.terminal.isolation import login
 from hw4cli.cli.terminal.options import json_option, output_option, program_command, shared, write_outputs
 from hw4cli.cli.terminal.params import FOLDER, complete_command
 from hw4cli.cli.terminal.sections import Sections
@@ -102,9 +101,10 @@ def submit(
     kernel = what.kernels[0] if what.kernels else None
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.sandbox.gpulock import gpu_lock
+        from hw4cli.sandbox.gpu import gpu_lock
         from hw4cli.show.leaderboard import entries, stages, workload
         from hw4cli.show.leaderboard.tables import standing_words
+        from hw4cli.system.account import login
 
     who = _name(login() if user is None else user, "--user")
     members = tuple(_name(author, "--author") for author in authors)

@@ -92,7 +92,8 @@ def _verified(
     with Importing():
         from hw4cli.judge.diagnosis.explain import Diagnosis, explain
         from hw4cli.judge.diagnosis.size import explain_size
-        from hw4cli.judge.runcase import compare_files, size_problem
+        from hw4cli.judge.runcase import compare_files
+        from hw4cli.problem.casecheck import size_problem
         from hw4cli.problem.errormap import ErrorMap
         from hw4cli.problem.verdict import Comparison
 

@@ -6,38 +6,38 @@ from pathlib import Path
 
 from hw4cli.errors import InputError, os_error
 from hw4cli.judge.casemanifest import SECRET_FOLDER, CaseManifest
-from hw4cli.judge.casewatch import CaseWatch, make_in_subprocess
-from hw4cli.judge.session import SessionPlan
+from hw4cli.judge.casewatch import CaseWatch, PreparedCases, make_in_subprocess
+from hw4cli.judge.plan import Plan
 from hw4cli.problem.suite import Case
 from hw4cli.text.words import counted
 
 MESSAGE_BYTES = 1 << 30  # reading more than this takes so long that a message says so
 
 
-def prepare_cases(session: SessionPlan, output: Path, secret: bool, shared: bool = False) -> SessionPlan:
-    """The plan with the cases of the manifest in `output`, and a watch of their files. A case that the manifest lacks
-    is read in full and added.
+def prepare_cases(plan: Plan, say: Callable[[str], None]) -> PreparedCases:
+    """The cases of the manifest in the plan's folder of results, and a watch of their files. A case that the manifest
+    lacks is read in full and added.
 
-    With `secret`, the cases are generated in `output` with secret seeds; a program that fails on one is also run on the
-    plan's own, public case. `shared`: other judges run programs at the same time. Raises InputError, MachineError.
+    With secret seeds, the cases are generated there; a program that fails on one is also run on the plan's own, public
+    case. A task of an array shares them with others that run at the same time. Raises InputError, MachineError.
     """
-    cases, folder = list(session.cases), session.folder
-    manifest = CaseManifest.load(output, secret, any(case.shape.causal for case in cases))
+    assert plan.output
+    cases, folder, secret = list(plan.cases), plan.folder, plan.secret_seeds
+    manifest = CaseManifest.load(plan.output, secret, any(case.shape.causal for case in cases))
     if secret:
-        folder = output / SECRET_FOLDER
-        cases = _made(manifest.with_secret_seeds(cases), folder, manifest, session.settings.say)
+        folder = plan.output / SECRET_FOLDER
+        cases = _made(manifest.with_secret_seeds(cases), folder, manifest, say)
     unread = [case for case in cases if not (entry := manifest.entries.get(case.name)) or not entry.answer]
     if (size := sum(case.shape.input_bytes + case.shape.output_bytes for case in unread)) > MESSAGE_BYTES:
-        session.settings.say(f"reading {counted(len(unread), 'case')}, {size / 1e9:.1f} GB, to record their hashes")
+        say(f"reading {counted(len(unread), 'case')}, {size / 1e9:.1f} GB, to record their hashes")
     try:
-        watch = CaseWatch(cases, folder, manifest, shared, remote=bool(session.settings.launcher))
+        watch = CaseWatch(cases, folder, manifest, plan.is_task, remote=bool(plan.settings.launcher))
     except OSError as error:
         raise os_error(error, f"read {error.filename}") from None
     if secret:
         known = {name: entry.input.sha256 for name, entry in manifest.entries.items() if entry.input}
         cases = [replace(case, sha256=known[case.name]) for case in cases]
-    settings = replace(session.settings, watch=watch)
-    return replace(session, cases=cases, folder=folder, public=session.folder if secret else None, settings=settings)
+    return PreparedCases(cases, folder, watch, plan.folder if secret else None)
 
 
 def _made(cases: list[Case], folder: Path, manifest: CaseManifest, say: Callable[[str], None]) -> list[Case]:

@@ -131,6 +131,17 @@ class CaseWatch:
             self._manifest.save()
 
 
+@dataclass(frozen=True)
+class PreparedCases:
+    """The cases that programs are judged by, with a watch of their files in `folder`. With secret seeds, `public` is
+    the folder of those that everyone has."""
+
+    cases: Sequence[Case]
+    folder: Path
+    watch: CaseWatch
+    public: Path | None = None
+
+
 def make_in_subprocess(case: Case, folder: Path) -> None:
     """Generate a case's input and answer, replacing older ones, in a process of its own: so the judge itself never
     holds a GPU. MachineError, with that process's message, if it fails."""

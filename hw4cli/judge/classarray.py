@@ -38,12 +38,12 @@ class ClassArray(Classroom):
             return self._judge_as_array(options, parallel, arguments)
 
     def _judge_as_array(self, options: Sequence[str], parallel: int, arguments: Sequence[str]) -> bool:
-        log, left = self.plan.output / TASKS, list(self.members)
+        log, left = self.output / TASKS, list(self.members)
         job_file = log / JOB
         job = job_file.read_text().strip() if job_file.is_file() else ""
         if job and slurm.is_active(job):
-            if not self.plan.session.resume:
-                raise InputError(f"Slurm's job {job} still judges into {self.plan.output}: --resume waits for it")
+            if not self.plan.resume:
+                raise InputError(f"Slurm's job {job} still judges into {self.output}: --resume waits for it")
             self.listener.say(f"Slurm's job {job} still judges: waiting for it")
             self._watch(job, left)
         self._prepare()

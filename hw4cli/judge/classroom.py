@@ -7,73 +7,41 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import BusyError, Hw4Error, InputError, NoGpuError, os_error
 from hw4cli.judge import handout
 from hw4cli.judge.casesetup import prepare_cases
-from hw4cli.judge.casewatch import ChangedCasesError
-from hw4cli.judge.journalfile import archive_journal, has_journal
+from hw4cli.judge.casewatch import ChangedCasesError, PreparedCases
+from hw4cli.judge.events import ClassListener
+from hw4cli.judge.plan import Plan, Program
 from hw4cli.judge.scoring import journal, results, standings, storedrules
+from hw4cli.judge.scoring.journal import archive_journal, has_journal
 from hw4cli.judge.scoring.pseudonyms import pseudonyms
-from hw4cli.judge.scoring.record import Standing, undecided
-from hw4cli.judge.session import Listener, SessionPlan, judge_session, record_not_run, settings_of
+from hw4cli.judge.scoring.record import Rules, Standing, undecided
+from hw4cli.judge.session import judge_session, record_not_run, settings_of
 from hw4cli.judge.submission import STAMP, BrokenError, Submission, build_program, scan
-from hw4cli.system.account import numbered
 from hw4cli.system.files import make_folder
 
-BUILD_SECONDS = 120.0
 LOCK = ".lock"  # in the class's folder
 LOOSE = "not judged: handed in as a loose file, not as a folder"  # in public, without the file's name
-
-
-@dataclass(frozen=True)
-class ClassPlan:
-    """The submissions to judge, and how. `session` is the plan for each student, without a program; `output` is the
-    class's folder of results."""
-
-    submissions: Path
-    output: Path
-    session: SessionPlan
-    only: Sequence[str] = ()
-    build_seconds: float = BUILD_SECONDS
-    secret_seeds: bool = False
-    is_task: bool = False  # a task of an array: the judge that waits for the array has the class's lock
-
-
-class ClassListener:
-    """Receives the events of a class's judging; this one ignores them."""
-
-    def started(self, user: str) -> Listener:
-        """The judging of a student starts; the events of that session go to the listener returned."""
-        return Listener()
-
-    def judged(self, standing: Standing, skipped: bool) -> None:
-        """A student is judged; `skipped` if that was done before, and nothing was run."""
-
-    def progress(self, done: int, total: int, seconds_left: float | None) -> None:
-        """`done` of `total` students are judged; `seconds_left` is an estimate for the others, once there is one."""
-
-    def failed(self, user: str, message: str) -> None:
-        """The judge failed on a student."""
-
-    def say(self, message: str) -> None:
-        """Any other message."""
 
 
 class Classroom:
     """The judging of a class."""
 
-    def __init__(self, plan: ClassPlan, listener: ClassListener | None = None) -> None:
-        """Find the submissions. InputError if there is none, or if the results would lie among them."""
-        self.plan, self.listener = plan, listener or ClassListener()
+    def __init__(self, plan: Plan, listener: ClassListener | None = None) -> None:
+        """Find the submissions of a plan that has them, and a folder of results. InputError if there is none, or if the
+        results would lie among them."""
+        assert plan.submissions and plan.output
+        self.plan, self.listener, self.output = plan, listener or ClassListener(), plan.output
+        self.prepared: PreparedCases | None = None
         self.members = scan(plan.submissions, plan.only)
         self._numbers = {member.user: number for number, member in enumerate(scan(plan.submissions))}
-        output = plan.output.resolve()
+        output = self.output.resolve()
         if output == plan.submissions.resolve() or any(
             output.is_relative_to(member.folder.resolve()) for member in self.members
         ):
@@ -83,7 +51,7 @@ class Classroom:
         self._start = time.monotonic()
 
     def _folder(self, member: Submission) -> Path:
-        return self.plan.output / member.user
+        return self.output / member.user
 
     def is_done(self, member: Submission) -> bool:
         """Whether a submission need not run again: it is broken, or all its cases are judged by the plan's rules. The
@@ -99,7 +67,7 @@ class Classroom:
         return self._done_cache[member.user][1]
 
     def _is_complete(self, found: journal.Journal, member: Submission) -> bool:
-        plan, settings = self.plan.session, found.header["settings"]
+        plan, settings = self.plan, found.header["settings"]
         wanted = {**self._submission_settings(member), "sandbox": plan.settings.sandbox}
         if found.in_doubt or found.header.get("fault") or {name: settings[name] for name in wanted} != wanted:
             return False
@@ -121,8 +89,7 @@ class Classroom:
 
     def _submission_settings(self, member: Submission) -> dict[str, Any]:
         """Further settings for a student's journal; if they have changed, --resume judges the submission again."""
-        settings = {"submission": member.sha256, "build_limit": self.plan.build_seconds}
-        return {**self.plan.session.extra_settings, **settings}
+        return {"submission": member.sha256, "build_limit": self.plan.build_seconds}
 
     def judge(self) -> bool:
         """Judge the members who are not done, one after the other; whether all are judged now. A failure on one is
@@ -139,14 +106,14 @@ class Classroom:
         if self.plan.is_task:
             yield
             return
-        with (self.plan.output / LOCK).open("a+") as file:
+        with (self.output / LOCK).open("a+") as file:
             with suppress(OSError):  # some file systems have no locks
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     file.seek(0)
                     holder = file.read().strip()
-                    raise BusyError(f"another hw4 judge ({holder}) works on {self.plan.output}: wait for it") from None
+                    raise BusyError(f"another hw4 judge ({holder}) works on {self.output}: wait for it") from None
             file.truncate(0)
             print(f"process {os.getpid()} on {socket.gethostname()}", file=file, flush=True)
             yield
@@ -155,17 +122,15 @@ class Classroom:
         """Prepare the cases, unless no program has to run. InputError if there are journals, and the plan has neither
         `resume` nor `restart`."""
         plan, judged = self.plan, [member for member in self.members if self._has_journal(member)]
-        if judged and not (plan.session.resume or plan.session.restart):
+        if judged and not (plan.resume or plan.restart):
             raise InputError(
-                f"{plan.output} has journals of {len(judged)} of {len(self.members)} students: "
+                f"{self.output} has journals of {len(judged)} of {len(self.members)} students: "
                 "--resume continues them, --restart keeps them and starts new ones"
             )
-        if plan.session.store_rules and not plan.is_task:
-            storedrules.write(plan.output, plan.session.rules)
-        if plan.session.resume and all(map(self.is_done, self.members)):
-            return
-        session = prepare_cases(plan.session, plan.output, plan.secret_seeds, shared=plan.is_task)
-        self.plan = replace(plan, session=session)
+        if plan.store_rules and not plan.is_task:
+            storedrules.write(self.output, plan.rules)
+        if not (plan.resume and all(map(self.is_done, self.members))):
+            self.prepared = prepare_cases(plan, self.listener.say)
 
     def _seconds_left(self) -> float | None:
         """An estimate for the other members, from the mean of those that were run."""
@@ -179,7 +144,7 @@ class Classroom:
 
     def _prepared_members(self) -> list[Submission]:
         """The members who can be judged; without `resume`, after their journals are renamed and builds discarded."""
-        if self.plan.session.resume:
+        if self.plan.resume:
             return list(self.members)
         return [member for member in self.members if self._guarded(member, self._archive)]
 
@@ -231,24 +196,24 @@ class Classroom:
 
     def _standing(self, member: Submission) -> Standing:
         path = self._folder(member) / journal.NAME
-        return standings.compute([standings.read_one(path, str(path))], self.plan.session.rules)[0]
+        return standings.compute([standings.read_one(path, str(path))], self.plan.rules)[0]
 
     def _run(self, member: Submission, folder: Path) -> None:
         """Build and judge a member's submission; if it cannot be built, write the reason into the journal."""
-        plan, listener = self.plan.session, self.listener.started(member.user)
+        assert self.prepared
+        plan, cases = self.plan.of_student(self._numbers[member.user], folder), self.prepared.folder
+        listener = self.listener.started(member.user)
         handed_in = member.handed_in and member.handed_in.isoformat()
-        plan = replace(plan, extra_settings={**self._submission_settings(member), "handed_in": handed_in})
-        if plan.settings.each:
-            plan = replace(plan, settings=replace(plan.settings, run_as=numbered(self._numbers[member.user])))
-        confinement, pass_env = plan.settings.confinement(plan.folder), plan.settings.pass_env
+        facts = {**self._submission_settings(member), "handed_in": handed_in}
+        confinement, pass_env = plan.settings.confinement(cases), plan.settings.pass_env
         try:
-            program = build_program(member, folder, self.plan.build_seconds, confinement, plan.folder, pass_env)
+            program = build_program(member, folder, plan.build_seconds, confinement, cases, pass_env)
         except BrokenError as error:
             names = [case.name for case in plan.cases]
-            record_not_run(folder, member.user, names, error.problem, said=error.said, settings=settings_of(plan))
+            settings = settings_of(plan, facts)
+            record_not_run(folder, member.user, names, error.problem, said=error.said, settings=settings)
             return
-        plan = replace(plan, user=member.user, command=[str(program)], sources=member.files)
-        judge_session(replace(plan, output=folder, resume=True, store_rules=False), listener)
+        judge_session(plan, Program(member.user, [str(program)], member.files, facts), listener, self.prepared)
 
     def _failed(self, member: Submission, message: str, record: bool = True) -> None:
         """Report a failure of the judge, or of whoever collected the class. With `record`, also write it into the
@@ -261,20 +226,18 @@ class Classroom:
             path = self._folder(member) / journal.NAME
             header = journal.read(path).header if path.exists() else {}
             if (header.get("settings") or {}).get("submission") != member.sha256:
-                names = [case.name for case in self.plan.session.cases]
+                names = [case.name for case in self.plan.cases]
                 words = {"public_note": LOOSE} if member.loose else {}
                 record_not_run(self._folder(member), member.user, names, message, said="", fault=True, **words)
 
-    def write(self) -> list[Standing]:
-        """The ranked standings by the stored rules, after writing the class's results and each student's handout. The
-        plan has these rules from then on."""
-        output, session = self.plan.output, self.plan.session
-        rules = storedrules.read(output) or session.rules  # others may have changed them
-        self.plan = replace(self.plan, session=replace(session, rules=rules))
+    def write(self) -> tuple[list[Standing], Rules]:
+        """The ranked standings by the stored rules, and these rules, after writing the class's results and each
+        student's handout."""
+        output, rules = self.output, storedrules.read(self.output) or self.plan.rules  # others may have changed them
         ranked = standings.load(output, rules)
         results.write(output, ranked, rules)
         handout.write(output, ranked, rules, pseudonyms(output, [standing.user for standing in ranked]))
-        return ranked
+        return ranked, rules
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from hw4cli.judge.scoring import scoreboard
 from hw4cli.judge.scoring.figures import Private
 from hw4cli.judge.scoring.reasons import case_names, groups, score_words
 from hw4cli.judge.scoring.record import Result, Rules, Standing
-from hw4cli.judge.scoring.tables import RESULT_COLUMNS, result_cells
+from hw4cli.judge.scoring.results import RESULT_COLUMNS, result_cells
 from hw4cli.judge.submission import BOARD, LOG
 from hw4cli.problem import suite
 from hw4cli.problem.verdict import TOLERANCE, Verdict

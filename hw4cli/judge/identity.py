@@ -1,8 +1,7 @@
-"""Keys of runs, which are equal for the same program, case, limit and GPU; and the GPU of a session."""
+"""Keys of runs, which are equal for the same program, case, limit and GPU."""
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.suite import Case
-from hw4cli.system import amd, nvidia
 
 
 def program_sha256(command: Sequence[str], sources: Iterable[Path] = ()) -> str:
@@ -40,11 +38,3 @@ def run_key(program: str, case: Case, *conditions: Any) -> str:
     shape = (*case.shape.sizes, *(["causal"] if case.shape.causal else []))
     parts = [program, case.name, case.sha256, shape, case.seed, case.limit, *conditions]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def first_gpu() -> dict[str, str] | None:
-    """Name and UUID of the first GPU that programs see; None without one."""
-    if gpu := nvidia.first_visible(os.environ):
-        return {"name": gpu.name, "uuid": gpu.uuid}
-    other = None if nvidia.table() else amd.first_visible(os.environ)
-    return {"name": f"AMD {other.gfx}", "uuid": other.uuid} if other else None

@@ -11,7 +11,7 @@ import socket
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,15 @@ from typing import Any
 from hw4cli import __version__
 from hw4cli.errors import NoGpuError
 from hw4cli.judge import identity
-from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError
-from hw4cli.judge.journalfile import locked_journal, write_line
-from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.casewatch import CaseWatch, ChangedCasesError, PreparedCases
+from hw4cli.judge.events import Listener
+from hw4cli.judge.plan import Plan, Program
+from hw4cli.judge.runcase import judge_case
 from hw4cli.judge.scoring import journal, results, storedrules
+from hw4cli.judge.scoring.journal import locked_journal, write_line
 from hw4cli.judge.scoring.reasons import damage
 from hw4cli.judge.scoring.record import (
     Attempt,
-    Result,
-    Rules,
     Standing,
     combine,
     decide,
@@ -38,54 +38,15 @@ from hw4cli.judge.scoring.record import (
 from hw4cli.problem import suite
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
-from hw4cli.sandbox.gpuneed import ABSENT, gpu_answers, needs_gpu
+from hw4cli.sandbox.gpu import ABSENT, first_gpu, gpu_answers, needs_gpu
 from hw4cli.sandbox.slurm import job_info
 
 
-@dataclass(frozen=True)
-class SessionPlan:
-    """What to judge, and how. `cases` have their limits; without `output`, no file is written.
-
-    `sources` are files that belong to the program though its command does not name them. `facts` are more that the
-    header's settings say: a job's number, say, or where the clock was. Where the cases have secret seeds, `public` is
-    the folder of those that everyone has. Of the cases in `kept_limits` the limit is a stored rule: a run by another
-    limit is not repeated, unless it was killed too early to be judged by this one. `store_rules`: the rules are to be
-    written into `output`.
-    """
-
-    user: str
-    command: Sequence[str]
-    cases: Sequence[Case]
-    folder: Path
-    output: Path | None = None
-    rules: Rules = field(default_factory=Rules)
-    repeat: int = 1
-    warmup: int = 0
-    resume: bool = False
-    restart: bool = False
-    settings: RunSettings = field(default_factory=RunSettings)
-    sources: Sequence[Path] = ()
-    extra_settings: Mapping[str, Any] = field(default_factory=dict)
-    public: Path | None = None
-    kept_limits: frozenset[str] = frozenset()
-    store_rules: bool = True
-
-
-class Listener:
-    """Receives the events of a session; this one ignores them."""
-
-    def running(self, case: Case, run: int, runs: int) -> None:
-        """Run number `run` (from 1) of `runs` of a case starts, warm-ups included."""
-
-    def judged(self, result: Result, skipped: bool) -> None:
-        """A case is judged; `skipped` if the journal had all its runs already."""
-
-    def ended(self, standing: Standing) -> None:
-        """All cases are judged, or Ctrl-C was pressed; the results are written next."""
-
-
-def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standing:
-    """Judge a program on the plan's cases; with `output`, write a journal and the results' files there.
+def judge_session(
+    plan: Plan, program: Program, listener: Listener | None = None, prepared: PreparedCases | None = None
+) -> Standing:
+    """Judge a program by a plan; with `output`, write a journal and the results' files there. The cases are the
+    `prepared` ones, which others are judged by, too, or else the plan's own.
 
     On Ctrl-C the results so far are reported and written, and KeyboardInterrupt is raised with the progress as its
     message. NoGpuError, with the results written, if the GPU falls away; and before anything is run, if the program
@@ -93,11 +54,11 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
     nor `restart`; MachineError if it cannot be written, BusyError if another judge is writing there.
     """
     with ExitStack() as stack:
-        check_gpu(plan)
+        check_gpu(plan, program)
         path = stack.enter_context(locked_journal(plan.output, plan.resume, plan.restart)) if plan.output else None
         if plan.output and plan.store_rules:
             storedrules.write(plan.output, plan.rules)
-        session = _Session(plan, path, listener or Listener())
+        session = _Session(plan, program, prepared, path, listener or Listener())
         try:
             session.run()
         except KeyboardInterrupt:
@@ -109,13 +70,12 @@ def judge_session(plan: SessionPlan, listener: Listener | None = None) -> Standi
         return session.close()
 
 
-def check_gpu(plan: SessionPlan) -> None:
-    """Raise NoGpuError if the plan's program is built for a GPU, and none answers on this machine, where it would
-    run."""
-    program = shutil.which(plan.command[0]) if plan.command and not plan.settings.launcher else None
+def check_gpu(plan: Plan, program: Program) -> None:
+    """Raise NoGpuError if a program is built for a GPU, and none answers on this machine, where it would run."""
+    file = shutil.which(program.command[0]) if program.command and not plan.settings.launcher else None
     env = os.environ if plan.settings.env is None else plan.settings.env
-    if program and needs_gpu(Path(program)) and not gpu_answers(env):
-        raise NoGpuError(ABSENT.format(what=f"{Path(program).name}, built for one,"))
+    if file and needs_gpu(Path(file)) and not gpu_answers(env):
+        raise NoGpuError(ABSENT.format(what=f"{Path(file).name}, built for one,"))
 
 
 def record_not_run(output: Path, user: str, names: Sequence[str], note: str, **fields: Any) -> None:
@@ -128,27 +88,33 @@ def record_not_run(output: Path, user: str, names: Sequence[str], note: str, **f
 class _Session:
     """The state of a session, and its loop over the cases."""
 
-    def __init__(self, plan: SessionPlan, path: Path | None, listener: Listener) -> None:
-        self.plan, self.path, self.listener = plan, path, listener
+    def __init__(
+        self, plan: Plan, program: Program, prepared: PreparedCases | None, path: Path | None, listener: Listener
+    ) -> None:
+        self.plan, self.program, self.path, self.listener = plan, program, path, listener
+        self.shares_cases = prepared is not None  # others are judged by them, too: what changes is made again
+        cases = prepared or PreparedCases(
+            plan.cases, plan.folder, CaseWatch(plan.cases, plan.folder, remote=bool(plan.settings.launcher))
+        )
+        self.cases, self.folder, self.watch, self.public = cases.cases, cases.folder, cases.watch, cases.public
         self.journal = journal.read(path) if path and path.exists() else journal.Journal()
-        self.watch = plan.settings.watch or CaseWatch(plan.cases, plan.folder, remote=bool(plan.settings.launcher))
         self.tampered = ""  # the names of the cases' files that the program has changed
-        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance, watch=self.watch)
+        self.settings = settings = replace(plan.settings, tolerance=plan.rules.tolerance)
         self.env = os.environ if settings.env is None else settings.env
-        self.gpu = gpu = None if settings.launcher else identity.first_gpu()  # behind a launcher it is unknown
-        program = identity.program_sha256(plan.command, plan.sources)
-        self.keys = {case.name: self._key(program, case) for case in plan.cases}
+        self.gpu = gpu = None if settings.launcher else first_gpu()  # behind a launcher it is unknown
+        sha256 = identity.program_sha256(program.command, program.sources)
+        self.keys = {case.name: self._key(sha256, case) for case in self.cases}
         before = self.journal.header
-        older = before.get("keys") if before.get("program_sha256") == program else None
+        older = before.get("keys") if before.get("program_sha256") == sha256 else None
         if self.journal.in_doubt:
-            settings.say(f"{damage(self.journal.damaged, path)}: missing results are judged again")
+            listener.say(f"{damage(self.journal.damaged, path)}: missing results are judged again")
         header = _header(
-            plan.user,
-            _all_cases(plan.cases, self.journal),
-            program=list(plan.command),
-            program_sha256=program,
+            program.user,
+            _all_cases(self.cases, self.journal),
+            program=list(program.command),
+            program_sha256=sha256,
             gpu=gpu,
-            settings=settings_of(plan),
+            settings=settings_of(plan, program.facts),
             keys={**(older or {}), **self.keys},
         )
         self.journal.add_header(header)
@@ -172,7 +138,7 @@ class _Session:
 
     def run(self) -> None:
         """Run the cases and repeats that the journal lacks, or was too early to decide."""
-        for case in self.plan.cases:
+        for case in self.cases:
             found = self.journal.attempts().get(case.name, ())
             done = {a.repeat for a in found if a.fault is None and not undecided(a, case.limit)}
             wanted = [repeat for repeat in range(self.plan.repeat) if repeat not in done]
@@ -202,7 +168,7 @@ class _Session:
             return Attempt(case.name, shape, case.limit, self.settings.tolerance, repeat, problem=problem)
         if self.watch.check():  # changed between two runs, so by no run
             self._restore_cases()
-        attempt = judge_case(case, self.plan.command, self.plan.folder, replace(self.settings, repeat=repeat))
+        attempt = self._judged(case, self.folder, repeat, self.watch)
         if attempt.fault is None:
             self.tampered = ", ".join(self.watch.changed_names)
         if self.tampered:
@@ -212,27 +178,30 @@ class _Session:
     def _restore_cases(self) -> None:
         """Generate changed cases again if others are judged by them, too. ChangedCasesError if that fails."""
         names = ", ".join(case.name for case in self.watch.damaged_cases)
-        if not names or not self.plan.settings.watch:
+        if not names or not self.shares_cases:
             return
         if self.watch.shared:
             raise ChangedCasesError(
                 f"{names} in {self.watch.folder} changed while programs ran: make it again with hw4 gen --force, and "
                 "continue with --resume"
             )
-        self.settings.say(f"{names} in {self.watch.folder} was changed while a program ran: making it again")
+        self.listener.say(f"{names} in {self.watch.folder} was changed while a program ran: making it again")
         self.watch.restore()
 
     def _is_right_in_public(self, case: Case, attempt: Attempt) -> bool | None:
         """Whether a program that failed on a case with a secret seed is accepted on the public one; if it was too slow,
         in less than half of the time, too. None without a secret seed, or if it did not fail."""
-        rules, public = self.plan.rules, self.plan.public
+        rules, public = self.plan.rules, self.public
         if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
             return None
         known = replace(suite.cases()[case.name].as_causal(case.shape.causal), limit=case.limit)
-        other = judge_case(known, self.plan.command, public, replace(self.settings, watch=None))
+        other = self._judged(known, public)
         slow = decide(attempt, rules)[0] in (Verdict.TLE, Verdict.TLE_PLUS)
         faster = (other.wall or 0.0) < (attempt.wall or 0.0) / 2
         return decide(other, rules)[0] is Verdict.AC and (faster or not slow)
+
+    def _judged(self, case: Case, folder: Path, repeat: int = 0, watch: CaseWatch | None = None) -> Attempt:
+        return judge_case(case, self.program.command, folder, self.settings, repeat, watch, self.listener.say)
 
     def _append(self, line: dict[str, Any]) -> None:
         if self.path:
@@ -241,8 +210,8 @@ class _Session:
     def progress_text(self) -> str:
         """How many cases are judged, and how to continue, as a message."""
         judged = self.journal.attempts()
-        done = sum(case.name in judged for case in self.plan.cases)
-        return f"{done} of {len(self.plan.cases)} cases are judged{', --resume continues' if self.path else ''}"
+        done = sum(case.name in judged for case in self.cases)
+        return f"{done} of {len(self.cases)} cases are judged{', --resume continues' if self.path else ''}"
 
     def close(self) -> Standing:
         """The standing so far; reported to the listener, and written into `output`."""
@@ -252,7 +221,7 @@ class _Session:
         damaged = self.journal.damaged
         lost = len(judged) < len(header["cases"]) and bool(damaged)
         unranked = make_standing(
-            self.plan.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost
+            self.program.user, judged, header["cases"], rules, session=header, damaged=damaged, lost=lost
         )
         [standing] = rank([unranked], rules)
         self.listener.ended(standing)
@@ -267,8 +236,8 @@ def _header(user: str, names: Sequence[str], **fields: Any) -> dict[str, Any]:
     return journal.header_line(user=user, cases=list(names), **{**common, **fields})
 
 
-def settings_of(plan: SessionPlan) -> dict[str, Any]:
-    """How programs are judged, for the journal's header."""
+def settings_of(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How a program is judged, with these facts about it, for the journal's header."""
     return {
         "repeat": plan.repeat,
         "warmup": plan.warmup,
@@ -285,9 +254,9 @@ def settings_of(plan: SessionPlan) -> dict[str, Any]:
         "input_cached": not plan.settings.launcher,  # staging wrote the program's copy on this machine
         "clock": "monotonic, from start to end of the process",
         "slurm": job_info(),
-        "seeds": "secret" if plan.public else "suite",
+        "seeds": "secret" if plan.secret_seeds else "suite",
         "causal": any(case.shape.causal for case in plan.cases),
-        **plan.extra_settings,
+        **facts,
     }
 
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
-from hw4cli.judge.runcase import UnreadableError, check_case, opened_output, output_problem, size_problem
+from hw4cli.judge.runcase import UnreadableError, opened_output, output_problem
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
+from hw4cli.problem.casecheck import check_case, size_problem
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import KILL_AFTER

@@ -96,6 +96,14 @@ def setpriv(account: Account | None) -> list[str]:
     ]
 
 
+def can_run_as(account: Account | None) -> bool:
+    """Whether this machine lets root become a user that has a number and no name; some containers know few users."""
+    try:
+        return subprocess.run([*setpriv(account), "true"], capture_output=True, timeout=30).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
 @dataclass(frozen=True)
 class Wrapped:
     """A command in a sandbox with these options of bwrap."""

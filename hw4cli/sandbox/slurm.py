@@ -18,7 +18,7 @@ from typing import IO
 
 from hw4cli.errors import READER_GONE, MachineError
 from hw4cli.resources import python_command
-from hw4cli.sandbox.gpuwatch import GpuUsage
+from hw4cli.sandbox.gpu import GpuUsage
 from hw4cli.sandbox.step import MARK, RunRequest, parse_report
 from hw4cli.system.exits import start_problem
 from hw4cli.system.process import Run

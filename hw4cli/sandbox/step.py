@@ -17,9 +17,7 @@ from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.sandbox import confine
 from hw4cli.sandbox.confine import Confinement, Workspace
 from hw4cli.sandbox.environment import environment
-from hw4cli.sandbox.gpulock import gpu_lock
-from hw4cli.sandbox.gpuneed import failed_without_gpu
-from hw4cli.sandbox.gpuwatch import GpuUsage, watch_gpu
+from hw4cli.sandbox.gpu import GpuUsage, failed_without_gpu, gpu_lock, watch_gpu
 from hw4cli.sandbox.memory import PrivateMemory
 from hw4cli.sandbox.quota import Quota
 from hw4cli.system import interrupts

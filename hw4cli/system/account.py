@@ -1,5 +1,6 @@
 """The user that programs run as (`--run-as`), if it is not the judge's own."""
 
+import getpass
 import os
 import pwd
 import re
@@ -104,3 +105,11 @@ def _inside(folder: Path | int) -> Iterator[tuple[str, int, os.stat_result]]:
                 yield name, place, os.stat(name, dir_fd=place, follow_symlinks=False)
     finally:
         os.close(parent)
+
+
+def login() -> str:
+    """The current user's name, or number if it has no name, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

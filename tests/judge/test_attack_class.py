@@ -9,11 +9,10 @@ import pytest
 from attacks import IS_ROOT, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import set_kill_after
 
-from hw4cli.judge.classroom import ClassPlan, Classroom
-from hw4cli.judge.runcase import RunSettings
+from hw4cli.judge.classroom import Classroom
+from hw4cli.judge.plan import Plan, RunSettings
 from hw4cli.judge.scoring import standings
 from hw4cli.judge.scoring.record import Rules
-from hw4cli.judge.session import SessionPlan
 
 __all__ = ["arena"]
 
@@ -85,13 +84,15 @@ def judged(arena, output, only=()):
     failure of the judge is a verdict JE."""
     submissions, results = arena.base / "submissions", arena.base / output
     hidden = (str(submissions), str(results))
-    settings = RunSettings(sandbox="bwrap", run_as=arena.users[-1], hidden=hidden, say=lambda _: None)
+    settings = RunSettings(sandbox="bwrap", run_as=arena.users[-1], hidden=hidden)
     cases = [replace(arena.case, limit=1.0)]
 
     def work():
         results.mkdir(exist_ok=True)
-        session = SessionPlan("", [], cases, arena.cases, output=results, settings=settings)
-        Classroom(ClassPlan(submissions, results, session, only=only, build_seconds=2.0)).judge()
+        plan = Plan(
+            cases, arena.cases, results, settings=settings, submissions=submissions, only=only, build_seconds=2.0
+        )
+        Classroom(plan).judge()
         return {
             one.user: (
                 one.note,

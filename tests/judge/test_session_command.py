@@ -15,7 +15,7 @@ from helpers import HANGS, fails, hw4_env, run_hw4, wait_until
 from sessions import contestant, folder, judge_args
 
 from hw4cli.judge.scoring import journal
-from hw4cli.sandbox.gpulock import LOCKS
+from hw4cli.sandbox.gpu import LOCKS
 
 __all__ = ["contestant", "folder"]
 

@@ -9,7 +9,7 @@ from classes import correct, judge_class, submit
 from helpers import run_hw4
 from needs import needs, skip_without
 
-from hw4cli.sandbox.gpuneed import needs_gpu
+from hw4cli.sandbox.gpu import needs_gpu
 from hw4cli.system.exits import names_missing_gpu
 
 NO_DRIVER = "CUDA driver version is insufficient for CUDA runtime version"

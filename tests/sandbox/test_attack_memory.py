@@ -9,7 +9,8 @@ import pytest
 from attacks import arena, done_by, has_capability, needs_bwrap
 from helpers import wait_until
 
-from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.plan import RunSettings
+from hw4cli.judge.runcase import judge_case
 from hw4cli.judge.scoring.record import decide
 from hw4cli.problem.verdict import Verdict
 from hw4cli.sandbox import staging

@@ -11,9 +11,8 @@ import time
 import pytest
 from fakenvml import FakeNvml
 
-from hw4cli.sandbox import gpulock, gpuwatch
-from hw4cli.sandbox.gpulock import gpu_lock, gpu_name
-from hw4cli.sandbox.gpuwatch import watch_gpu
+from hw4cli.sandbox import gpu
+from hw4cli.sandbox.gpu import gpu_lock, gpu_name, watch_gpu
 from hw4cli.system import nvidia
 
 GPU = {"CUDA_VISIBLE_DEVICES": "0"}
@@ -22,10 +21,10 @@ GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 @pytest.fixture(autouse=True)
 def own_locks(tmp_path, tmp_path_factory, monkeypatch):
     own = tmp_path_factory.mktemp("own")
-    monkeypatch.setattr(gpulock, "LOCKS", tmp_path)
-    monkeypatch.setattr(gpulock, "own_folder", lambda: own)
-    monkeypatch.setattr(gpulock, "_without", set())
-    monkeypatch.setattr(gpuwatch, "PERIOD", 0.002)
+    monkeypatch.setattr(gpu, "LOCKS", tmp_path)
+    monkeypatch.setattr(gpu, "own_folder", lambda: own)
+    monkeypatch.setattr(gpu, "_without", set())
+    monkeypatch.setattr(gpu, "PERIOD", 0.002)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     for known in (nvidia.nvml, nvidia.table):
         known.cache_clear()
@@ -99,7 +98,7 @@ def test_index_and_uuid_are_one_lock_where_nvml_answers(nvml, tmp_path):
 
 
 def hold(folder, own, held, release):
-    gpulock.LOCKS, gpulock.own_folder = folder, lambda: own
+    gpu.LOCKS, gpu.own_folder = folder, lambda: own
     with gpu_lock(GPU, print):
         held.set()
         release.wait(60)
@@ -110,7 +109,7 @@ def hold(folder, own, held, release):
 def test_a_second_judge_waits_with_a_message_until_the_first_ends_or_is_killed(tmp_path, end, whose):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
-    own = gpulock.own_folder() if whose == "ours" else None
+    own = gpu.own_folder() if whose == "ours" else None
     other = context.Process(target=hold, args=(tmp_path, own, held, release))
     other.start()
     assert held.wait(60)
@@ -152,7 +151,7 @@ def test_another_file_under_the_name_of_all_users_lock_is_left_alone_and_not_wai
     messages = []
     for _ in range(2):
         with gpu_lock(GPU, messages.append):
-            assert list(gpulock.own_folder().iterdir()), "our own judges wait for each other all the same"
+            assert list(gpu.own_folder().iterdir()), "our own judges wait for each other all the same"
     assert len(messages) == 1, "it is said once"
     assert str(path) in messages[0]
     assert messages[0].endswith("judges of other users are not waited for")
@@ -169,7 +168,7 @@ def test_where_a_file_system_has_no_locks_programs_run_without_one(monkeypatch):
 
 
 def test_where_our_own_lock_cannot_be_made_that_of_all_users_serves(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpulock, "own_folder", lambda: tmp_path / "removed meanwhile")
+    monkeypatch.setattr(gpu, "own_folder", lambda: tmp_path / "removed meanwhile")
     with gpu_lock(GPU, pytest.fail):
         [lock] = tmp_path.iterdir()
         with lock.open() as file, pytest.raises(BlockingIOError):
@@ -177,7 +176,7 @@ def test_where_our_own_lock_cannot_be_made_that_of_all_users_serves(tmp_path, mo
 
 
 def test_another_user_who_keeps_the_lock_delays_the_judge_once_and_not_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpulock, "PATIENCE", 0.1)
+    monkeypatch.setattr(gpu, "PATIENCE", 0.1)
     path, messages = tmp_path / "hw4-gpu-0.lock", []
     path.touch()
     with path.open() as file:
@@ -193,8 +192,8 @@ def test_another_user_who_keeps_the_lock_delays_the_judge_once_and_not_for_ever(
 def test_the_folder_of_our_own_locks_is_closed_to_others(tmp_path, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(tmp_path))
-    folder = gpulock.own_folder()
+    folder = gpu.own_folder()
     status = folder.stat()
     assert (status.st_uid, status.st_mode & 0o077) == (os.geteuid(), 0)
-    cache = gpulock._cache()
+    cache = gpu._cache()
     assert os.uname().nodename in cache.name

@@ -10,7 +10,7 @@ import pytest
 from contestants import cases, cheat, contestant, judged, nothing_is_left
 from helpers import holds_once
 
-from hw4cli.judge.runcase import RunSettings
+from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.scoring.record import decide
 from hw4cli.problem.verdict import Verdict
 

@@ -10,8 +10,8 @@ from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import fails, make_cases, run_hw4
 from needs import needs
 
-from hw4cli.cli.terminal import isolation
 from hw4cli.errors import InputError, MachineError
+from hw4cli.judge import plan
 from hw4cli.judge.scoring import standings
 from hw4cli.judge.scoring.record import Rules
 from hw4cli.problem.verdict import Verdict
@@ -77,9 +77,10 @@ def test_a_class_runs_in_the_sandbox_and_as_users_of_their_own_where_the_judge_i
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
 def test_where_root_cannot_become_a_user_of_a_number_a_class_runs_as_nobody(workdir, folder, monkeypatch):
-    monkeypatch.setattr(isolation, "_can_run_as", lambda _: False)
+    monkeypatch.setattr(plan, "can_run_as", lambda _: False)
     needs_bwrap("nobody")
-    assert isolation.isolation_settings(None, None, True, False)["run_as"] == "nobody"
+    a_class = plan.JudgeOptions(folder, cases=("t01",), submissions=workdir / "submissions")
+    assert plan.plan_of(a_class).settings.run_as == "nobody"
     assert account(numbered(len(STUDENTS))) == account(numbered(0))
 
 

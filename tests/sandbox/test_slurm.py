@@ -12,7 +12,8 @@ from helpers import HANGS, fails, folder_is_clean, make_cases, run_hw4, start_hw
 from needs import SLURM, needs
 
 from hw4cli.judge import runcase
-from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.plan import RunSettings
+from hw4cli.judge.runcase import judge_case
 from hw4cli.judge.scoring.record import decide
 from hw4cli.problem.verdict import Verdict
 
@@ -44,7 +45,7 @@ def current_folder(tmp_path, monkeypatch):
 def judged(tiny, cluster, program, *launcher):
     """The verdict and the reason of a program's run behind a launcher."""
     case, folder = tiny
-    settings = RunSettings(launcher=launcher or SRUN, env=cluster.env, say=lambda _: None)
+    settings = RunSettings(launcher=launcher or SRUN, env=cluster.env)
     return decide(judge_case(case, [str(program)], folder, settings))
 
 
@@ -161,7 +162,7 @@ def test_the_kill_happens_in_the_step_and_leaves_no_process(cluster, tiny, tmp_p
     case, folder = tiny
     monkeypatch.setattr(runcase, "KILL_AFTER", 0.5)
     program = shell_program(tmp_path / "hw4", "trap '' TERM; setsid sleep 98765 & setsid sleep 98765 & sleep 98765")
-    settings = RunSettings(launcher=SRUN, env=cluster.env, say=lambda _: None)
+    settings = RunSettings(launcher=SRUN, env=cluster.env)
     start = time.monotonic()
     attempt = judge_case(replace(case, limit=0.5), [str(program)], folder, settings)
     assert attempt.killed

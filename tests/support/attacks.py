@@ -17,7 +17,8 @@ import pytest
 from helpers import make_cases, tiny_case
 
 from hw4cli.errors import MachineError
-from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.plan import RunSettings
+from hw4cli.judge.runcase import judge_case
 from hw4cli.judge.scoring.record import decide
 from hw4cli.sandbox import sandbox
 from hw4cli.system.account import account

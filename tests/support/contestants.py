@@ -7,7 +7,8 @@ import psutil
 import pytest
 from helpers import make_cases, tiny_case
 
-from hw4cli.judge.runcase import RunSettings, judge_case
+from hw4cli.judge.plan import RunSettings
+from hw4cli.judge.runcase import judge_case
 
 PLAIN = RunSettings()
 

@@ -6,10 +6,8 @@ import time
 
 import pytest
 
-from hw4cli.judge.identity import first_gpu
-from hw4cli.sandbox import gpulock, gpuwatch
-from hw4cli.sandbox.gpulock import gpu_lock, gpu_name
-from hw4cli.sandbox.gpuwatch import watch_gpu
+from hw4cli.sandbox import gpu
+from hw4cli.sandbox.gpu import first_gpu, gpu_lock, gpu_name, watch_gpu
 from hw4cli.system import amd, nvidia
 
 
@@ -27,8 +25,8 @@ def machine(tmp_path, monkeypatch):
             (device / "mem_info_vram_used").write_text("1073741824\n")
             (device / "hwmon/hwmon3/freq1_input").write_text("1700000000\n")
     monkeypatch.setattr(amd, "ROOT", tmp_path)
-    monkeypatch.setattr(gpulock, "LOCKS", tmp_path)
-    monkeypatch.setattr(gpuwatch, "PERIOD", 0.002)
+    monkeypatch.setattr(gpu, "LOCKS", tmp_path)
+    monkeypatch.setattr(gpu, "PERIOD", 0.002)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     monkeypatch.setenv("PATH", str(tmp_path))  # without nvidia-smi
     for known in (nvidia.nvml, nvidia.table):

@@ -8,7 +8,7 @@ import pytest
 from fakenvml import FakeNvml
 from needs import needs
 
-from hw4cli.judge.identity import first_gpu
+from hw4cli.sandbox.gpu import first_gpu
 from hw4cli.system import nvidia
 from hw4cli.system.nvidia import first_visible
 

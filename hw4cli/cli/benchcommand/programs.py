@@ -30,9 +30,9 @@ def bench_programs(
     hw4 itself always takes part: a program of this name is none other.
     """
     with Importing():
-        from hw4cli.judge.runcase import check_present
         from hw4cli.lab import endtoend
         from hw4cli.problem import suite
+        from hw4cli.problem.casecheck import check_present
 
     if not what.cases:
         raise click.UsageError("name the cases, as in t01 t11-t13", ctx)

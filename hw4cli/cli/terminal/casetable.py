@@ -12,12 +12,11 @@ from rich.live import Live
 from rich.text import Text
 
 from hw4cli.cli.terminal.console import stdout_console
-from hw4cli.judge.classroom import ClassListener
+from hw4cli.judge.events import ClassListener, Listener
 from hw4cli.judge.scoring import results
 from hw4cli.judge.scoring.reasons import damage, reasons_line, score_words, suspicion
 from hw4cli.judge.scoring.record import Result, Rules, Standing
-from hw4cli.judge.scoring.tables import RESULT_COLUMNS, result_cells
-from hw4cli.judge.session import Listener
+from hw4cli.judge.scoring.results import RESULT_COLUMNS, result_cells
 from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.text.dates import duration
@@ -138,7 +137,7 @@ class ClassRows(ClassListener):
         """Show whose judging starts."""
         self._print_first_message()
         self._show_now(f"{printable(user)} …")
-        return _CaseListener(lambda case: self._show_now(f"{printable(user)} {case.name} …"))
+        return _CaseListener(lambda case: self._show_now(f"{printable(user)} {case.name} …"), self.say)
 
     def _show_now(self, text: str) -> None:
         if self._live.console.is_terminal:
@@ -197,11 +196,14 @@ def _print_row(console: Console, width: int | None, row: Text, reason: str) -> N
 
 
 class _CaseListener(Listener):
-    def __init__(self, show: Callable[[Case], None]) -> None:
-        self._show = show
+    def __init__(self, show: Callable[[Case], None], say: Callable[[str], None]) -> None:
+        self._show, self._say = show, say
 
     def running(self, case: Case, run: int, runs: int) -> None:
         self._show(case)
+
+    def say(self, message: str) -> None:
+        self._say(message)
 
 
 def print_summary(standing: Standing) -> None:

@@ -57,7 +57,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
 def _print(standings: "Sequence[Standing]", rules: "Rules") -> None:
     """The cases of one user, or the ranking of many."""
     from hw4cli.cli.terminal.casetable import CaseTable
-    from hw4cli.judge.scoring.tables import STANDING_COLUMNS, standing_cells
+    from hw4cli.judge.scoring.results import STANDING_COLUMNS, standing_cells
     from hw4cli.text import tables
 
     if len(standings) > 1:

@@ -17,7 +17,6 @@ from hw4cli import __version__
 from hw4cli.judge.scoring import storedrules
 from hw4cli.judge.scoring.reasons import damage, is_upper_bound, score_text, upper_bounds
 from hw4cli.judge.scoring.record import Result, Rules, Standing
-from hw4cli.judge.scoring.tables import RESULT_COLUMNS, STANDING_COLUMNS, result_cells, standing_cells
 from hw4cli.problem.verdict import Verdict
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
@@ -210,3 +209,38 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
         if standing.damaged:
             text += f"\n{tables.escaped(standing.user)}: {damage(standing.damaged)}.\n"
     return text
+
+
+RESULT_COLUMNS = ["case", "(B, N, d)", "", "time s", "limit", "max error", "reason"]
+
+
+def result_cells(result: Result) -> list[str]:
+    """A result's values as text, in the order of RESULT_COLUMNS; of several runs the median, fastest and slowest."""
+    time = "-" if result.wall is None else f"{result.wall:.2f}"
+    if result.spread and result.attempts > 1:
+        time += " [{:.2f} {:.2f}]".format(*result.spread)
+    return [
+        result.case,
+        "({}, {}, {})".format(*result.shape),
+        str(result.verdict),
+        time,
+        f"{result.limit:g}",
+        "-" if result.max_error is None else f"{result.max_error:.1e}",
+        result.reason,
+    ]
+
+
+STANDING_COLUMNS = ["rank", "user", "passed", "score", "time s", "penalty s", "note"]
+
+
+def standing_cells(standing: Standing) -> list[str]:
+    """A standing's values as text, in the order of STANDING_COLUMNS."""
+    return [
+        str(standing.rank) if standing.rank else "-",
+        standing.user,
+        f"{standing.passed}/{len(standing.cases)}",
+        score_text(standing),
+        f"{standing.time:.2f}",
+        f"{standing.penalty:.2f}",
+        standing.note,
+    ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.judge.scoring.journalfields import RULES, wrong_fields
+from hw4cli.judge.scoring.journal import RULES, wrong_fields
 from hw4cli.judge.scoring.record import RANKS, Rules
 from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json

@@ -4,7 +4,7 @@ from typing import Any
 
 from hw4cli.judge.scoring.reasons import score_words
 from hw4cli.judge.scoring.record import Standing
-from hw4cli.judge.scoring.tables import RESULT_COLUMNS, result_cells
+from hw4cli.judge.scoring.results import RESULT_COLUMNS, result_cells
 from hw4cli.problem.verdict import Verdict
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import Point, Record

@@ -9,7 +9,7 @@ from helpers import run_hw4
 from slow import slow
 
 from hw4cli.errors import InputError
-from hw4cli.judge.scoring import journal, journalfields
+from hw4cli.judge.scoring import journal
 from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.scoring.standings import load
 
@@ -57,7 +57,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("field", journalfields.RUN)
+@pytest.mark.parametrize("field", journal.RUN)
 def test_a_run_with_a_wrong_value_is_a_damaged_line(tmp_path, field):
     for value in WRONG[field]:
         found = read(tmp_path, RUN, line_with(field, value))

@@ -9,7 +9,7 @@ import fakegpu
 import pytest
 from helpers import fails, folder_is_clean, run_hw4
 
-from hw4cli.sandbox import gpulock
+from hw4cli.sandbox import gpu as judged_gpu
 from hw4cli.show.leaderboard import entries, stages
 from hw4cli.show.leaderboard.entries import NAME, read
 
@@ -106,8 +106,8 @@ def test_a_ranked_run_whose_process_dies_has_failed(gpu, hw4_here, monkeypatch):
 
 
 def test_one_submission_at_a_time_runs_on_a_gpu(gpu, hw4_here, monkeypatch, tmp_path):
-    monkeypatch.setattr(gpulock, "gpu_name", lambda env: "GPU-1")
-    monkeypatch.setattr(gpulock, "LOCKS", tmp_path)
+    monkeypatch.setattr(judged_gpu, "gpu_name", lambda env: "GPU-1")
+    monkeypatch.setattr(judged_gpu, "LOCKS", tmp_path)
     locked = []
 
     def look(inputs, outputs):
