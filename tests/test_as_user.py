@@ -14,6 +14,7 @@ import pytest
 from attacks import NOBODY
 from helpers import ROOT
 from needs import needs
+from slow import slow
 
 # Whole files, and what is skipped for root.
 AGAIN = (
@@ -81,6 +82,7 @@ def checkout():
         yield base / "checkout"
 
 
+@slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="all tests run as an ordinary user already")
 @needs("setpriv")
 @pytest.mark.timeout(600)

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from helpers import ROOT
+from slow import slow
 
 HEAVY = shutil.ignore_patterns("__pycache__", ".*", "*.out", "t[0-9][0-9]", "tmp*", "build", "dist")
 FOLDERS = ("hw4cli", "kernels", "tests", "docs", "benchmarks", "testcases")
@@ -49,12 +50,14 @@ def test_the_commands_know_it(tree):
     assert not any(row["problem"] or row["spilled_bytes"] for row in rows)
 
 
+@slow
 def test_the_compile_tests_and_the_tests_that_need_a_gpu_take_it(tree):
     found = run(tree, "pytest", "--collect-only", "-q", "-k", "toy", "tests/plans/test_kernels.py", "tests/gpu").stdout
     assert "test_every_kernel_compiles_without_spills_and_its_blocks_fit[toy-" in found, found
     assert "tests/gpu/test_gpu_run.py" in found
 
 
+@slow
 def test_every_test_that_does_without_a_gpu_passes_and_no_page_must_change(tree):
     pages = ("tests/test_docs.py", "tests/test_package.py", "tests/cli/test_completion.py")
     quick = "(toy or docs or measured or ladder or kernels_are_completed) and not compiles"

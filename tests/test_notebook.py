@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 
 import pytest
 from helpers import ROOT
+from slow import slow
 
 CELLS = json.loads((ROOT / "docs/attention.ipynb").read_text())["cells"]
 
@@ -18,6 +19,7 @@ def without_a_gpu(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
 
 
+@slow
 def test_every_cell_runs_in_order_and_prints_what_it_shows(tmp_path, monkeypatch, without_a_gpu):
     monkeypatch.chdir(tmp_path)
     names = {}

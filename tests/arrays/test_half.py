@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import assert_right, definition, numbers, random_words, rounded
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.half import Tiling, heads_together, plan, tiling
@@ -82,6 +82,7 @@ def test_rows_that_see_no_key_give_0(small, cc):
     assert not outcome.o[:, :, :30].any()
 
 
+@slow
 @BOTH
 def test_more_heads_than_are_worked_on_together_are_all_computed(cc):
     work = Workload(FLOAT16, 3, 43, 1, 130, 140, 32, True, 10)

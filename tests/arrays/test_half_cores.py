@@ -4,7 +4,7 @@ import re
 
 import pytest
 from halves import assert_right, random_words
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.arrays.halfmma import CORES, cores_plan
 from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
@@ -39,6 +39,7 @@ def test_it_is_right_with_wavefronts_of_64_lanes(dtype):
     assert_right(work, *random_words(work), kernel=CORES, cc=61, lanes=64)
 
 
+@slow
 @pytest.mark.parametrize("cc", [61, 75])
 def test_no_register_spills_and_any_gpu_has_the_shared_memory(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)

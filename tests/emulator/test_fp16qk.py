@@ -2,6 +2,7 @@
 
 import numpy as np
 from helpers import write_case
+from slow import slow
 
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
@@ -34,6 +35,7 @@ def test_the_judge_would_refuse_its_answer_to_t06():
     assert error < bound("fp16qk", magnitudes_of(block), *block.shape[:1:-1])
 
 
+@slow
 def test_asked_for_it_lets_a_more_exact_kernel_answer_and_says_so(hw4, tmp_path):
     block = t06()[:, :, :40]
     source = write_case(tmp_path / "in", block)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slow import slow
 from test_tensor_kernels import answer
 
 from hw4cli.emulator.build import RACE
@@ -76,6 +77,7 @@ def test_these_find_a_kernel_without_its_corrections():
     assert lost > 3 * bound("split8", magnitudes_of(block), shape.d, shape.N, H200)
 
 
+@slow
 def test_numbers_that_no_integer_holds_are_less_exact_and_no_more():
     shape = Shape(1, 530, 64)
     block = make_data(RANDOM_DATA, shape) * np.float32(1.3)
@@ -98,6 +100,7 @@ SHAPES = [Shape(1, 530, 36), Shape(1, 600, 64, causal=True)]
 RACES = [*((shape, H200) for shape in SHAPES), *((Shape(1, 300, 20), props) for props in BY_WARPS.values())]
 
 
+@slow
 @pytest.mark.parametrize(("shape", "props"), [*RACES, (SHAPES[1], DEVICES[80])], ids=str)
 def test_its_integers_are_written_and_read_without_a_race(shape, props):
     few = replace(props, sms=2)

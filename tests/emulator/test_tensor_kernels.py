@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slow import slow
 
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
@@ -47,6 +48,7 @@ def test_batches_that_some_blocks_convert_before_they_attend_are_waited_for(name
     assert [str(mistake) for mistake in found] == []
 
 
+@slow
 def test_the_range_is_that_of_all_batches_whoever_converts_them(monkeypatch):
     few, shape, kept = replace(DEVICES[90], sms=2), Shape(8, 530, 20), []
     monkeypatch.setattr(library, "Memory", lambda *args: kept.append(library_memory(*args)) or kept[-1])

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from attacks import IS_ROOT, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import set_kill_after
+from slow import slow
 
 from hw4cli.judge.classroom import Classroom
 from hw4cli.judge.plan import Plan, RunSettings
@@ -105,6 +106,7 @@ def judged(arena, output, only=()):
     return done_by(arena.judge, work, apart=True)
 
 
+@slow
 def test_right_submissions_of_a_class_with_attackers_have_the_verdicts_that_they_have_alone(course):
     arena = course
     needs_bwrap(arena.users[-1])

@@ -51,6 +51,7 @@ def test_stored_answers_are_detected_and_right_programs_are_accepted(workdir, fo
     assert "public case" not in (workdir / "board.html").read_text(), "the suspicion is published"
 
 
+@slow
 def test_secret_seeds_are_private_and_the_same_for_later_submissions(workdir, folder):
     submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n")
     assert judge(folder).returncode == 0

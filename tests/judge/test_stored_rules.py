@@ -4,6 +4,7 @@ import json
 
 from classes import class_args, correct, judge_class, submit
 from helpers import fails, run_hw4
+from slow import slow
 
 from hw4cli.judge.scoring import storedrules
 
@@ -45,6 +46,7 @@ def test_a_resumed_class_is_judged_by_the_stored_rules(workdir, folder):
     assert (rules(workdir)["penalty"], rules(workdir)["limits"], runs(workdir)) == (30, {"t01": 100}, 2)
 
 
+@slow
 def test_restart_forgets_the_rules_unless_others_are_still_judged_by_them(workdir, folder):
     for user in ("ann", "ben"):
         submit(workdir, user, hw4=correct(folder, workdir / "runs"))
@@ -58,6 +60,7 @@ def test_restart_forgets_the_rules_unless_others_are_still_judged_by_them(workdi
     assert rules(workdir) == before, "nothing was judged"
 
 
+@slow
 def test_a_resumed_folder_of_an_older_version_keeps_the_rules_of_its_journal(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
     args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
@@ -71,6 +74,7 @@ def test_a_resumed_folder_of_an_older_version_keeps_the_rules_of_its_journal(wor
     fails(run_hw4(*args, "--resume"), 2, f"out/{storedrules.NAME} is damaged: restore it, or remove it")
 
 
+@slow
 def test_a_task_of_an_array_reads_the_rules_and_stores_none(workdir, folder):
     """Many tasks write at once, with the options of the judge that waits for them, while the rules may be changed."""
     for user in ("ann", "ben"):

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from helpers import fails
+from slow import slow
 
 from hw4cli.problem import suite
 from hw4cli.problem.shape import Shape
@@ -40,6 +41,7 @@ def test_the_cases_of_a_file_are_made_and_judged_by_its_limits(hw4, own, tmp_pat
     fails(hw4("gen", "t01", "--suite", own, "--dir", tmp_path / "cases"), 2, "there is no case 't01'")
 
 
+@slow
 def test_a_partition_of_amds_judges_the_same_cases(hw4, own, tmp_path):
     (tmp_path / "srun").write_text(SRUN.format(log=tmp_path / "log"))
     (tmp_path / "srun").chmod(0o755)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.plans.bounds import PROVEN
@@ -90,6 +90,7 @@ def test_make_hw4_builds_for_a_gtx_1080(nvcc12, tmp_path):
     assert subprocess.run([tmp_path / "tree/hw4"], capture_output=True, check=False).returncode == 2
 
 
+@slow
 def test_the_native_programs_kernels_compile_for_a_gtx_1080_without_spills(tmp_path):
     """What of `make hw4 NVCC_ARCH=sm_61` runs on the GPU, by NVRTC 12, where no nvcc of CUDA 12 can be had."""
     write(tmp_path)

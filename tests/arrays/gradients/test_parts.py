@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_gradients import assert_right
 
 from hw4cli.arrays.gradients.cut import Cut, best_cut
@@ -42,6 +42,7 @@ def test_parts_are_right_where_sums_are_added_as_they_come():
     assert_right(WORKLOADS[1][0], kernel=ATOMIC.name, cc=90, tile=WORKLOADS[1][1])
 
 
+@slow
 def test_every_order_of_threads_gives_parts_the_same_bits():
     work, cut = WORKLOADS[1]
     runs = [(Schedule("forward"), 2), (Schedule("random", 5), 1), (Schedule("reverse"), 3)]

@@ -85,6 +85,7 @@ def test_a_journal_with_any_content_leaves_the_results_of_other_users_unchanged(
             assert after.runs[: len(before.runs)] == before.runs and after.runs[-1][1].case == "t03"
 
 
+@slow
 @fuzz
 @given(text=journals())
 def test_scoreboard_and_rescore_accept_a_damaged_journal(text):

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 from helpers import ROOT, fits, on_a_terminal
 from needs import needs
+from slow import slow
 
 NVCC, CUOBJDUMP = shutil.which("nvcc"), shutil.which("cuobjdump")
 # Of nvcc 13.0 and cuobjdump 13.1, for kernels/host/student.cu with -gencode for 7.5 and 9.0; headers are shortened.
@@ -77,6 +78,7 @@ def test_the_machine_code_is_that_for_the_gpu(hw4, closed):
     assert (result.returncode, result.stdout) == (3, "")
 
 
+@slow
 def test_kernels_and_a_program_are_shown_together(hw4, closed):
     options = ("flash", *closed())
     rows = json.loads(hw4("profile", *options, "--json").stdout)

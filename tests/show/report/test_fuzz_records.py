@@ -9,6 +9,7 @@ from fuzzing import EXAMPLES, a_folder, fuzz, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import MACHINE, METHOD, row
+from slow import slow
 from student import PROFILE
 
 from hw4cli.errors import Hw4Error
@@ -81,6 +82,7 @@ def damaged(draw, document):
     return text
 
 
+@slow
 @settings(fuzz, max_examples=max(20, EXAMPLES // 5))
 @given(
     texts=st.tuples(*map(damaged, RECORDS)),
