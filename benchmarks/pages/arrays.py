@@ -1,6 +1,6 @@
 """Tables of attention of arrays: beside peers, without rest, decoding beside a copy, errors."""
 
-from benchmarks.pages.table import Record, Table, beside, timed
+from benchmarks.pages.table import Record, Table, beside, timed, times
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.arrays.tables import workload_of
 from hw4cli.show.leaderboard.published import PUBLISHED, Published
@@ -20,49 +20,47 @@ def published(row: Record, gpu: str) -> Published | None:
     return min(figures, key=lambda one: one.ms, default=None)
 
 
-def arrays(record: Record) -> Table:
-    """A line for each workload: the first kernel's figures, how many times as fast as others it is, and the others'
-    times; at the end what others published, by their own measurement."""
-    gpu, copy = record["machine"].get("gpu") or "", record.get("copy_gb_per_s")  # GB/s
+def arrays(*records: Record) -> Table:
+    """A line for each workload: the first kernel's figures, and the peers' times, behind which stands how many times as
+    fast ours is; then the same run after run without rest, with watts; at the end what others published, by their own
+    measurement."""
     theirs: dict[str, str] = {}  # sources, by who is shown
-    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "of a copy", "pairs", "rel. error"]
-    header += [text for name in PEERS for text in (f"{name} ms", f"× {name}")] + ["published"]
+    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "of a copy", "error"]
+    header += [*(f"{name} ms" for name in PEERS), "without rest, ms", *(f"{name} ms" for name in PEERS), "published"]
     lines = []
-    for own, by_kernel in beside(record):
-        line = [f"`{own['case']}`", described(workload_of(own)), own["kernel"]]
-        line += [f"{own['median']:.4g}", f"{own['tflops']:.0f}", f"{own['gb_per_s'] / copy:.0%}" if copy else "-"]
-        line.append("-" if own["pairs_percent"] is None else f"{own['pairs_percent']:.1f}%")
-        line.append(f"{own['relative_error']:.1e}")
-        for name in PEERS:
-            other = by_kernel.get(name)
-            line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
-        one = published(own, gpu)
-        who = one.program.partition(",")[0] if one else ""
-        theirs |= {who: one.source} if one else {}
-        lines.append([*line, f"{one.ms:g} ms, {who}" if one else "-"])
+    for record in records:
+        gpu = record["machine"].get("gpu") or ""
+        for own, by_kernel in beside(record):
+            peers = [by_kernel.get(name) for name in PEERS]
+            name, sizes = own["case"], described(workload_of(own))
+            line = [f"`{name}`" if name != sizes else "-", sizes, own["kernel"]]
+            line += [f"{own['median']:.4g}", f"{own['tflops']:.0f}", _of_a_copy(own, record)]
+            line += [f"{own['relative_error']:.1e}", *(times(peer, own) if peer else "-" for peer in peers)]
+            line.append(_sustained(own, own))
+            line += [_sustained(peer, own) if peer else "-" for peer in peers]
+            one = published(own, gpu)
+            who = one.program.partition(",")[0] if one else ""
+            theirs |= {who: one.source} if one else {}
+            lines.append([*line, f"{one.ms:g} ms, {who}" if one else "-"])
     sources = "; ".join(f"{who}: {source}" for who, source in sorted(theirs.items()))
     return Table(header, lines, (f"Published figures were not measured here ({sources}).",) if sources else ())
 
 
-def sustained(record: Record) -> Table:
-    """A line for each workload that ran without rest, of ours and each peer: time, watts and clock."""
-    header = ["workload", "kernel", "ms", "TFLOP/s", "watts", "MHz"]
-    header += [text for name in PEERS for text in (f"{name} ms", f"× {name}", "watts", "MHz")]
-    lines = []
-    for own, by_kernel in beside(record):
-        if not own["sustained_ms"]:
-            continue
-        rate = own["tflops"] * own["median"] / own["sustained_ms"]
-        line = [f"`{own['case']}`", own["kernel"], f"{own['sustained_ms']:.4g}", f"{rate:.0f}", *_power(own)]
-        for name in PEERS:
-            other = by_kernel.get(name)
-            if other and other["sustained_ms"]:
-                ratio = other["sustained_ms"] / own["sustained_ms"]
-                line += [f"{other['sustained_ms']:.4g}", f"{ratio:.2f}", *_power(other)]
-            else:
-                line += ["-"] * 4
-        lines.append(line)
-    return Table(header, lines)
+def _of_a_copy(own: Record, record: Record) -> str:
+    """The rate at which a row's arrays pass, of that of a copy: of as many bytes where one was timed, else of a large
+    one."""
+    if memory := record.get("memory", {}).get(own["case"]):
+        return f"{memory['copy'] / own['median']:.0%}"
+    copy = record.get("copy_gb_per_s")
+    return f"{own['gb_per_s'] / copy:.0%}" if copy else "-"
+
+
+def _sustained(row: Record, own: Record) -> str:
+    """A row's time without rest and its watts; of a peer, how many times as fast ours is."""
+    if not row["sustained_ms"] or not own["sustained_ms"]:
+        return "-"
+    time = f"{row['sustained_ms']:.4g}" if row is own else times(row, own, "sustained_ms")
+    return time if row["watts"] is None else f"{time}, {row['watts']:.0f} W"
 
 
 def decoding(record: Record) -> Table:
@@ -83,20 +81,20 @@ def decoding(record: Record) -> Table:
     return Table(header, lines)
 
 
-def _power(row: Record) -> list[str]:
-    return ["-" if row[key] is None else f"{row[key]:.0f}" for key in ("watts", "sm_mhz")]
-
-
-def exactness(record: Record) -> Table:
-    """A line for each kind of numbers: of each kernel and peer the largest error, and that of the answer's norm."""
-    rows = timed(record)
+def exactness(*records: Record) -> Table:
+    """A line for each kind of numbers: of each kernel and peer the largest error, and that of the answer's norm; of
+    several GPUs one after the other where they differ."""
+    rows = [row for record in records for row in timed(record)]
     kernels = list(dict.fromkeys(row["kernel"] for row in rows))
-    kinds: dict[tuple[str, int, str], dict[str, str]] = {}
+    kinds: dict[tuple[str, int, str], dict[str, list[str]]] = {}
     for row in rows:
-        kind = row["dtype"], row["shape"][2], row["distribution"]
-        kinds.setdefault(kind, {})[row["kernel"]] = f"{row['max_error']:.1e}, {row['relative_error']:.1e}"
+        cells = kinds.setdefault((row["dtype"], row["shape"][2], row["distribution"]), {})
+        cells.setdefault(row["kernel"], []).append(f"{row['max_error']:.1e}, {row['relative_error']:.1e}")
     lines = [
-        [f"{dtype}, d={d}, {NUMBERS[distribution]}", *(errors.get(kernel, "-") for kernel in kernels)]
+        [
+            f"{dtype}, d={d}, {NUMBERS[distribution]}",
+            *("; ".join(dict.fromkeys(errors.get(kernel, ["-"]))) for kernel in kernels),
+        ]
         for (dtype, d, distribution), errors in kinds.items()
     ]
     return Table(["numbers", *kernels], lines)

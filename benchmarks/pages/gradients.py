@@ -1,6 +1,6 @@
 """Tables of gradients: beside peers, over N and d, of each design, and their errors."""
 
-from benchmarks.pages.table import Record, Table, beside, made, timed
+from benchmarks.pages.table import Record, Table, beside, made, timed, times
 from hw4cli.arrays.gradients import choice, hopper
 from hw4cli.arrays.gradients.cut import KEYS
 from hw4cli.arrays.workload import Workload
@@ -14,22 +14,24 @@ from hw4cli.plans.plan import DEVICES
 GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
 
 
-def gradients(record: Record) -> Table:
-    """A line for each workload: our gradients' time, rate and error, and the peers': times, how many times as fast ours
-    are, errors; a star where a second run gave other bits."""
-    names = [name for name in GRADIENT_PEERS if name in {row["kernel"] for row in timed(record)}]
-    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error"]
-    header += [text for name in names for text in (f"{name} ms", f"× {name}", "error")]
+def gradients(backward: Record, both: Record) -> Table:
+    """A line for each workload: of the backward pass our time, rate and error, and the peers' times and errors; then
+    the times of both passes. Behind a peer's time stands how many times as fast ours is."""
+    names = [name for name in GRADIENT_PEERS if name in {row["kernel"] for row in timed(backward)}]
+    header = ["workload", "(B, H, N, d)", "kernel", "backward ms", "TFLOP/s", "error"]
+    header += [text for name in names for text in (f"{name} ms", "error")]
+    header += ["both passes ms", *(f"{name} ms" for name in names)]
+    trained = {own["case"]: (own, found) for own, found in beside(both)}
     lines = []
-    for own, found in beside(record):
+    for own, found in beside(backward):
         case, text = own["case"], described(workload_of(own))
         line = [f"`{case}`" if case != text else "-", text, own["kernel"], f"{own['median']:.4g}"]
         line += [f"{own['tflops']:.0f}", _gradient_error(own)]
         for other in map(found.get, names):
-            if other:
-                line += [f"{other['median']:.4g}", f"{other['median'] / own['median']:.2f}", _gradient_error(other)]
-            else:
-                line += ["-", "-", "-"]
+            line += [times(other, own), _gradient_error(other)] if other else ["-", "-"]
+        also, others = trained.get(case, (None, {}))
+        line.append(f"{also['median']:.4g}" if also else "-")
+        line += [times(others[name], also) if also and name in others else "-" for name in names]
         lines.append(line)
     return Table(header, lines, ("Error: of the gradients' norm, the worst of three; *: a second run had other bits.",))
 

@@ -65,6 +65,24 @@ def brief(record: Record) -> Table:
     return Table(["case", "(B, N, d)", "kernel", "ms", "TFLOP/s", "max error", "× PyTorch"], lines)
 
 
+FILES = ("split", "split8", "exact", "flash", PYTORCH)
+
+
+def files(record: Record) -> Table:
+    """A line for each case: the time of each kernel and of PyTorch's float32 attention, then of the kernel that `auto`
+    takes on Hopper its name, rate and error, and how many times as fast as PyTorch it is."""
+    table = {(row["case"], row["kernel"]): row for row in timed(record)}
+    lines = []
+    for case, (B, N, d) in {row["case"]: row["shape"] for row in record["rows"]}.items():
+        rows = [table.get((case, kernel)) for kernel in FILES]
+        own = table[case, ranking(DEVICES[90], "", d, N)[0][0]]
+        line = [case, f"({B}, {N}, {d})", *(f"{row['median']:.4g}" if row else "-" for row in rows)]
+        line += [own["kernel"], f"{own['tflops']:.0f}", f"{own['max_error']:.1e}"]
+        lines.append([*line, f"{rows[-1]['median'] / own['median']:.1f}" if rows[-1] else "-"])
+    times = [f"{'PyTorch' if kernel == PYTORCH else kernel} ms" for kernel in FILES]
+    return Table(["case", "(B, N, d)", *times, "`auto` takes", "TFLOP/s", "max error", "× PyTorch"], lines)
+
+
 def masks(record: Record) -> Table:
     """A line for each workload that was timed with and without a mask, of each kernel: the causal time, and how many
     times as fast it is."""
@@ -84,13 +102,19 @@ def masks(record: Record) -> Table:
 DIFFERS = "*: samples differ: the interval of the median is more than 5 % of it to either side."
 
 
-def over_lengths(record: Record) -> Table:
-    """A line for each kernel, a column for each N: TFLOP/s, marked where samples differ much."""
-    rows = timed(record)
+def over_lengths(*records: Record) -> Table:
+    """A line for each kernel, a column for each N: TFLOP/s, behind it those of causal attention where a kernel was
+    timed so; marked where samples differ much."""
+    rows = [row for record in records for row in timed(record)]
     lengths = sorted({row["shape"][1] for row in rows})
-    rates = {(row["kernel"], row["shape"][1]): f"{row['tflops']:.3g}{'*' * _differs(row)}" for row in rows}
-    kernels = dict.fromkeys(row["kernel"] for row in rows)
-    lines = [[name, *(rates.get((name, N), "-") for N in lengths)] for name in kernels]
+    rates = {
+        (row["kernel"], row.get("causal", False), row["shape"][1]): f"{row['tflops']:.3g}{'*' * _differs(row)}"
+        for row in rows
+    }
+    lines = []
+    for name in sorted({row["kernel"] for row in rows}, key=list(VARIANTS).index):
+        masks = [causal for causal in (False, True) if any(key[:2] == (name, causal) for key in rates)]
+        lines.append([name, *(" / ".join(rates.get((name, causal, N), "-") for causal in masks) for N in lengths)])
     return Table(
         ["TFLOP/s at N =", *(f"{N:,}" for N in lengths)], lines, (DIFFERS,) if any(map(_differs, rows)) else ()
     )
@@ -100,8 +124,12 @@ def _differs(row: Record) -> bool:
     return bool((row["high"] - row["low"]) / 2 / row["median"] > 0.05)
 
 
+RUNG = ["kernel", "median", "tflops", "sgemm_percent", "max_error", "registers", "shared_bytes", "occupancy"]
+
+
 def rung_limits(record: Record) -> Table:
-    """A line for each kernel: how near it comes to the limit that `hw4 explain` finds, by the GPU's data sheet."""
+    """A line for each kernel: its time, rate, error and resources, and how near it comes to the limit that `hw4
+    explain` finds, by the GPU's data sheet."""
     major, minor = record["machine"]["compute_capability"].split(".")
     model = model_for(record["machine"]["gpu"], 10 * int(major) + int(minor))
     lines = []
@@ -114,8 +142,9 @@ def rung_limits(record: Record) -> Table:
         others = sorted(((seconds, other) for other, seconds in every.items() if other != name), reverse=True)
         second = f"{others[0][1]}, {others[0][0] / least:.0%} of that" if others and least else "-"
         reached = [f"{1e3 * least:.4g}", f"{1e3 * least / row['median']:.0%}"] if least else ["-", "-"]
-        lines.append([row["kernel"], row["case"], f"{row['median']:.4g}", *reached, name or "-", second])
-    return Table(["kernel", "case", "ms", "at least, ms", "reached", "nearest limit", "then"], lines)
+        shown = [_shown(row)[key] for key in RUNG]
+        lines.append([*shown, *reached, name or "-", second])
+    return Table([*(COLUMNS[key] for key in RUNG), "at least, ms", "reached", "nearest limit", "then"], lines)
 
 
 def energy(record: Record) -> Table:

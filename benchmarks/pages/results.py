@@ -1,9 +1,9 @@
 """Make what shows the records: `make results`. Tables in README.md and docs/, the list in benchmarks/README.md,
 pictures in docs/pictures/, and hw4cli/plans/measured.py and hw4cli/device/tuning/measured.py.
 
-A table stands between `<!-- results: RECORD VIEW -->` and `<!-- end -->`; VIEWS has the views, and each says what its
-lines are. Instead of a record that is not made yet, or has no line for a view, there is a sentence. chosen.py makes the
-tables of docs/which-kernel.md from the dispatch.
+A table stands between `<!-- results: RECORD... VIEW -->` and `<!-- end -->`; VIEWS has the views, and each says what
+its lines are. Instead of a record that is not made yet, or has no line for a view, there is a sentence. chosen.py makes
+the tables of docs/which-kernel.md from the dispatch.
 """
 
 import re
@@ -19,13 +19,14 @@ from benchmarks.pages.rungs import ladder
 from hw4cli.lab.tables import read_record
 from hw4cli.text.tables import markdown
 
-MARKED = re.compile(r"(<!-- results: (\S+) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-NAMED = re.compile(r"(?:<!-- results: |benchmarks/)([\w/-]+\.(?:json|csv))")  # a record, in a page
+MARKED = re.compile(r"(<!-- results: (\S+(?: \S+)*) (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+NAMED = re.compile(r"benchmarks/([\w/-]+\.(?:json|csv))")  # a record, in a page's words
 GPUS = ("h100", "h200")
 VIEWS: dict[str, table.View] = {
     "list": kernels.as_list,
     "versus": kernels.versus,
     "brief": kernels.brief,
+    "files": kernels.files,
     "masks": kernels.masks,
     "lengths": kernels.over_lengths,
     "rungs": kernels.rung_limits,
@@ -33,7 +34,6 @@ VIEWS: dict[str, table.View] = {
     "programs": kernels.programs,
     "builds": kernels.builds,
     "arrays": arrays.arrays,
-    "sustained": arrays.sustained,
     "decoding": arrays.decoding,
     "exactness": arrays.exactness,
     "gradients": gradients.gradients,
@@ -58,10 +58,11 @@ def filled(text: str) -> str:
     """A page's text with its marked tables made anew."""
 
     def shown(match: re.Match[str]) -> str:
-        begin, name, view, end = match.groups()
-        path = HERE / name
-        found = table.text(VIEWS[view], table.read(path)) if path.exists() else ""
-        return "".join((begin, found or f"*Not measured yet: {name}.*\n", end))
+        begin, names, view, end = match.groups()
+        paths = [HERE / name for name in names.split()]
+        missing = [name for name, path in zip(names.split(), paths, strict=True) if not path.exists()]
+        found = "" if missing else table.text(VIEWS[view], *map(table.read, paths))
+        return "".join((begin, found or f"*Not measured yet: {', '.join(missing) or names}.*\n", end))
 
     return MARKED.sub(shown, text)
 
@@ -81,20 +82,22 @@ def records() -> str:
     """A table for each group of records: what is made, for which GPUs there is one, and where it is shown."""
     where: dict[str, list[str]] = {}
     for page in pages():
-        for name in NAMED.findall(page.read_text(encoding="utf-8")):
+        text = page.read_text(encoding="utf-8")
+        shown = [name for _, names, *_ in MARKED.findall(text) for name in names.split()]
+        for name in (*shown, *NAMED.findall(text)):
             where.setdefault(name, []).append(f"[{page.name}](../{page.relative_to(ROOT)})")
     for picture, (_, name, _) in pictures.PICTURES.items():
         where.setdefault(name, []).append(f"[{picture}.svg](../docs/pictures/{picture}.svg)")
-    text = ""
+    lists = ""
     for title, recipes in GROUPS.items():
         lines = []
         for name, recipe in recipes.items():
             found = {gpu: recipe.file.replace("GPU", gpu) for gpu in (GPUS if "GPU" in recipe.file else ("CPUs",))}
             here = [f"[{gpu}]({file})" for gpu, file in found.items() if (HERE / file).exists()]
-            shown = dict.fromkeys(place for file in found.values() for place in where.get(file, ()))
-            lines.append([f"`{name}`", recipe.what, ", ".join(here) or "-", ", ".join(shown) or "-"])
-        text += f"\n### {title}\n\n{markdown(['record', 'holds', 'of', 'shown in'], lines)}"
-    return f"{text}\n"
+            places = dict.fromkeys(place for file in found.values() for place in where.get(file, ()))
+            lines.append([f"`{name}`", recipe.what, ", ".join(here) or "-", ", ".join(places) or "-"])
+        lists += f"\n### {title}\n\n{markdown(['record', 'holds', 'of', 'shown in'], lines)}"
+    return f"{lists}\n"
 
 
 def tuned_records() -> list[table.Record]:

@@ -1,7 +1,7 @@
 """From a record to a table: every view of results.py takes the one and gives the other."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ class Table:
     header: list[str]
     lines: list[list[str]]
     below: tuple[str, ...] = ()
+    otherwise: str = ""  # what is said where there is no line, of a record that is there
 
 
-View = Callable[[Record], Table]
+View = Callable[..., Table]  # of a record, or of several that belong together
 
 
 def read(path: Path) -> Record:
@@ -52,12 +53,18 @@ def beside(record: Record) -> list[tuple[Record, dict[str, Record]]]:
     return found
 
 
-def text(view: View, record: Record) -> str:
-    """What a page shows of a record: the table, what stands below it, and how it was measured. "" without a line."""
-    table = view(record)
+def times(other: Record, own: Record, key: str = "median") -> str:
+    """Another's time, and how many times as fast ours is."""
+    return f"{other[key]:.4g} ({other[key] / own[key]:.2f})"
+
+
+def text(view: View, *records: Record) -> str:
+    """What a page shows of records: the table, what stands below it, and how it was measured. "" without a line, unless
+    the view has a sentence for that."""
+    table = view(*records)
     if not table.lines:
-        return ""
-    how = HOW[kind](record) if (kind := record.get("kind")) in HOW else ""
+        return table.otherwise and f"{table.otherwise}\n"
+    how = HOW[kind](*records) if (kind := records[0].get("kind")) in HOW else ""
     return markdown(table.header, table.lines) + "".join(f"\n{words}\n" for words in (*table.below, how) if words)
 
 
@@ -66,25 +73,49 @@ def shape_of(row: Record) -> str:
     return "({}, {}, {})".format(*row["shape"])
 
 
-def made(record: Record) -> str:
-    """Of which commit, and when."""
-    return f"commit {record['commit']}, {record['date']}"
+def made(*records: Record) -> str:
+    """Of which commits, and when."""
+    commits, dates = (_distinct(record[key] for record in records) for key in ("commit", "date"))
+    return f"commit{'s' * (len(commits) > 1)} {', '.join(commits)}, {', '.join(dates)}"
 
 
-def kernels_measured(record: Record) -> str:
-    """The machine, the software, the commit and the method of a record of kernels, in one sentence."""
-    machine, method = record["machine"], record["method"]
-    sgemm = f", cuBLAS SGEMM {record['sgemm_tflops']:.1f} TFLOP/s" if record["sgemm_tflops"] else ""
-    copy = f", copy {record['copy_gb_per_s']:,.0f} GB/s" if record.get("copy_gb_per_s") else ""
-    samples = sorted({row["samples"] for row in record["rows"] if row["samples"]})
-    number = f"{samples[0]} to {samples[-1]}" if len(samples) > 1 else f"{samples[0]}"
-    rest = f", {method['pause']}" if "pause" in method else ""
-    known = all(row.get("host_ms") is not None for row in record["rows"] if row["samples"])
-    late = "" if known else "; the host's times are not recorded: less than 1 ms may include launches"
-    return (
-        f"{machine['gpu']}, driver {machine['driver']}, CUDA {machine['cuda']}, cupy {machine['cupy']}{sgemm}{copy}; "
-        f"{made(record)}; medians of {number} samples, "
-        f"{method['timer']}, {method['cache']}{rest}{late}; FLOPs = {method['flops']}."
+def _distinct(values: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(values))
+
+
+def _range(values: Iterable[float | None], form: str) -> str:
+    """The values that are known, as they are shown: one, or from the least to the largest; "" without any."""
+    known = [value for value in values if value]
+    shown = _distinct(format(value, form) for value in (min(known), max(known))) if known else []
+    return " to ".join(shown)
+
+
+REST = " of rest before each sample"
+
+
+def kernels_measured(*records: Record) -> str:
+    """The machine, the software, the commit and the method of records of kernels, in one sentence."""
+    machines = [record["machine"] for record in records]
+    gpu, driver, cuda, cupy = (
+        " and ".join(_distinct(machine[key] for machine in machines)) for key in ("gpu", "driver", "cuda", "cupy")
+    )
+    sgemm = _range((record["sgemm_tflops"] for record in records), ".1f")
+    copy = _range((record.get("copy_gb_per_s") for record in records), ",.0f")
+    rows = [row for record in records for row in record["rows"] if row["samples"]]
+    methods = [record["method"] for record in records]
+    pauses = _distinct(method["pause"] for method in methods if "pause" in method)
+    late = "" if all(row.get("host_ms") is not None for row in rows) else "; the host's times are not recorded: "
+    return "".join(
+        (
+            f"{gpu}, driver {driver}, CUDA {cuda}, cupy {cupy}",
+            f", cuBLAS SGEMM {sgemm} TFLOP/s" if sgemm else "",
+            f", copy {copy} GB/s" if copy else "",
+            f"; {made(*records)}; medians of {_range((row['samples'] for row in rows), 'd')} samples, ",
+            f"{methods[0]['timer']}, {methods[0]['cache']}",
+            f", {' or '.join(pause.removesuffix(REST) for pause in pauses)}{REST}" if pauses else "",
+            f"{late}less than 1 ms may include launches" if late else "",
+            f"; FLOPs = {', or '.join(_distinct(method['flops'] for method in methods))}.",
+        )
     )
 
 
@@ -96,7 +127,7 @@ def programs_measured(record: Record) -> str:
 
 
 # By the kind of record. Views of the others say it themselves.
-HOW: dict[str | None, Callable[[Record], str]] = {
+HOW: dict[str | None, Callable[..., str]] = {
     None: kernels_measured,
     "arrays": kernels_measured,
     "end-to-end": programs_measured,

@@ -23,7 +23,14 @@ def whole_history():
 
 
 ROW = {"case": "a", "kernel": "half", "median": 1.0, "status": "ok", "ours": True, "causal": False, "samples": 10}
-ROW |= {"shape": [4, 64, 32], "tflops": 100.0, "sustained_ms": 2.0, "watts": 650.4, "sm_mhz": 1500.0}
+ROW |= {
+    "shape": [4, 64, 32],
+    "tflops": 100.0,
+    "sustained_ms": 2.0,
+    "watts": 650.4,
+    "joules": 1.3,
+    "gflop_per_joule": 77,
+}
 
 
 def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records():
@@ -41,6 +48,11 @@ def test_every_record_is_complete():
         assert all(r["status"] in ("ok", "wrong", "failed") for r in found["rows"])
 
 
+def test_a_table_of_several_records_waits_for_all_of_them():
+    begin, end = "<!-- results: h200-gradients.json nothing.json gradients -->\n", "<!-- end -->"
+    assert results.filled(f"{begin}{end}") == f"{begin}*Not measured yet: nothing.json.*\n{end}"
+
+
 def test_every_view_is_on_a_page():
     shown = {view for page in results.pages() for _, _, view, _ in results.MARKED.findall(page.read_text())}
     assert shown == {*results.VIEWS}
@@ -51,13 +63,13 @@ def filled(monkeypatch, tmp_path, **changes):
     record = json.loads((ROOT / "benchmarks/h200-arrays.json").read_text())
     (tmp_path / "x.json").write_text(json.dumps({**record, "rows": [{**ROW, **changes}]}))
     monkeypatch.setattr(results, "HERE", tmp_path)
-    return results.filled("<!-- results: x.json sustained -->\nold\n<!-- end -->")
+    return results.filled("<!-- results: x.json energy -->\nold\n<!-- end -->")
 
 
 def test_a_view_for_which_a_record_has_no_line_is_a_sentence_and_no_header(monkeypatch, tmp_path):
-    sentence = "<!-- results: x.json sustained -->\n*Not measured yet: x.json.*\n<!-- end -->"
-    assert filled(monkeypatch, tmp_path, sustained_ms=None) == sentence
-    assert "| `a` | half | 2 |" in filled(monkeypatch, tmp_path)
+    sentence = "<!-- results: x.json energy -->\n*Not measured yet: x.json.*\n<!-- end -->"
+    assert filled(monkeypatch, tmp_path, joules=None) == sentence
+    assert "| half | a | 2 |" in filled(monkeypatch, tmp_path)
 
 
 @pytest.mark.parametrize("host_ms", [0.1, None])

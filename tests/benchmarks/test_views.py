@@ -3,9 +3,9 @@
 import json
 
 from benchmarks.pages.facts import tuned_source
-from benchmarks.pages.kernels import builds, energy, over_lengths, rung_limits, versus
+from benchmarks.pages.kernels import builds, energy, files, over_lengths, rung_limits, versus
 from benchmarks.pages.profiles import assignment, counters, limits
-from benchmarks.pages.table import read, text
+from benchmarks.pages.table import kernels_measured, read, text
 from benchmarks.pages.tuning import candidates, quickly, schedules, tuned
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.arrays.tune import candidates as candidates_of_arrays
@@ -83,14 +83,28 @@ def test_tuning_shows_what_is_taken_before_and_after_and_whether_a_workload_beca
     )
     table = tuned(record, 0.03)
     assert cells(table)[1][2:] == ["split 192x64", "1", "split 128x64", "0.8", "1.250", "split 128x64, 0.8", "3 of 4"]
-    assert "Slower than before: 0 of 1 workload." in table.below[0]
+    assert table.below[0].startswith("Slower than before: 0. ")
+
+
+def test_workloads_in_which_tuning_finds_nothing_faster_are_counted_and_not_listed():
+    found = tuning(row("split", (192, 64), 0.8, own=True), row("split", (128, 64), 1.0), shape=(4, 1024, 64))
+    gained = tuning(row("split", (128, 64), 0.8), row("split", (192, 64), 1.0, own=True), shape=(4, 1024, 64))
+    nothing = tuned(found, 0.03)
+    assert nothing.lines == []
+    assert text(tuned, found) == f"{nothing.otherwise}\n"
+    assert nothing.otherwise.startswith(
+        "In all of 1 workload what `auto` takes by itself is the fastest that was timed."
+    )
+    both = tuned({**found, "workloads": found["workloads"] + gained["workloads"]}, 0.03)
+    assert len(both.lines) == 1
+    assert both.below[0].startswith("In the other 1 of 2 what `auto` takes")
 
 
 def test_before_tuning_long_rows_take_the_kernel_that_is_for_them():
     rows = row("split", (192, 64), 0.9, own=True), row("split8", (192, 64), 1.0, own=True)
     assert cells(tuned(tuning(*rows), 0.0))[1][2:5] == ["split8 192x64", "1", "split 192x64"]
     short = tuning(rows[0], row("exact", (256, 64), 2.0, own=True), shape=(4, 1024, 64))
-    assert cells(tuned(short, 0.0))[1][2:5] == ["split 192x64", "0.9", "split 192x64"]
+    assert tuned(short, 0.0).lines == [], "split is what short rows take"
 
 
 def test_of_one_kernel_tuning_shows_how_much_faster_another_tile_is():
@@ -125,15 +139,19 @@ def test_candidates_are_those_of_the_fastest_kernel_with_those_that_dropped_out(
     ]
 
 
+RUN = {"low": 9.9, "high": 10.1, "samples": 20, "tflops": 40.0, "max_error": 1e-6, "sgemm_percent": 80.0}
+RUN |= {"gb_per_s": None, "registers": 128, "shared_bytes": 0, "occupancy": 0.5}
+
+
 def test_a_ladder_shows_how_near_each_kernel_comes_to_its_limit():
     machine = {"gpu": "NVIDIA H200", "compute_capability": "9.0"}
     rows = [
-        {"kernel": name, "case": "t28", "shape": [4, 16384, 64], "status": status, "median": 10.0}
+        {"kernel": name, "case": "t28", "shape": [4, 16384, 64], "status": status, "median": 10.0, **RUN}
         for name, status in (("flash", "ok"), ("warp", "ok"), ("shared", "wrong"), ("torch math", "ok"))
     ]
     flash, warp = cells(rung_limits({"machine": machine, "rows": rows}))[1:]
-    assert flash == ["flash", "t28", "10", "4.108", "41%", "FFMA", "shared memory, 66% of that"]
-    assert warp[:2] + warp[5:6] == ["warp", "t28", "shared memory"]
+    assert flash[:3] + flash[-4:] == ["flash", "10", "40.00", "4.108", "41%", "FFMA", "shared memory, 66% of that"]
+    assert (warp[0], warp[-2]) == ("warp", "shared memory")
 
 
 def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
@@ -144,9 +162,22 @@ def test_a_sweep_has_a_line_for_each_kernel_and_a_column_for_each_length():
     rows = [rate("warp", 256, 9.876), rate("paper", 128, 0.5), rate("warp", 128, 3.0), rate("paper", 256, None)]
     assert cells(over_lengths({"rows": rows})) == [
         ["TFLOP/s at N =", "128", "256"],
-        ["warp", "3", "9.88"],
         ["paper", "0.5", "-"],
+        ["warp", "3", "9.88"],
     ]
+
+
+def test_causal_rates_of_another_record_stand_behind_those_without_a_mask():
+    facts = {"status": "ok", "median": 2.0, "low": 1.99, "high": 2.01}
+    full, causal = (
+        {
+            "rows": [
+                {**facts, "kernel": "warp", "shape": [1, N, 64], "tflops": tflops, "causal": masked} for N in lengths
+            ]
+        }
+        for masked, tflops, lengths in ((False, 3.0, (128, 256)), (True, 2.0, (256,)))
+    )
+    assert over_lengths(full, causal).lines == [["warp", "3 / -", "3 / 2"]]
 
 
 def test_rates_whose_samples_differ_are_marked():
@@ -212,6 +243,34 @@ def test_a_versus_table_puts_the_others_beside_the_first():
     ]
     first, _ = versus({"rows": rows}).lines
     assert first == ["t28", "(4, 16384, 64)", "10", "40.00", "-", "1.0e-06", "20.00", "2.00"]
+
+
+def test_a_case_has_the_time_of_each_kernel_and_the_rate_of_the_one_that_auto_takes():
+    def run(case, N, kernel, median):
+        return {**RUN, "case": case, "shape": [4, N, 64], "kernel": kernel, "median": median, "status": "ok"}
+
+    rows = [
+        run(case, N, kernel, median)
+        for case, N in (("t18", 1024), ("t28", 16384))
+        for kernel, median in (("split", 0.75), ("split8", 0.5), ("torch efficient", 7.5))
+    ]
+    short, long = files({"rows": rows}).lines
+    assert short[2:] == ["0.75", "0.5", "-", "-", "7.5", "split", "40", "1.0e-06", "10.0"]
+    assert long[7:] == ["split8", "40", "1.0e-06", "15.0"]
+
+
+def test_records_of_one_table_state_what_they_have_in_common_once():
+    facts = {"machine": {"gpu": "H", "driver": "5", "cuda": "13", "cupy": "14"}, "date": "2026-11-23"}
+    facts |= {"method": {"timer": "events", "cache": "cold", "flops": "4BNNd"}, "copy_gb_per_s": 4000.0}
+    one = {**facts, "commit": "abc", "sgemm_tflops": 51.1, "rows": [{**RUN, "host_ms": 0.1, "samples": 10}]}
+    paused = {**facts["method"], "pause": "0.03 s of rest before each sample"}
+    other = {**one, "commit": "def", "sgemm_tflops": 51.3, "rows": [{**RUN, "host_ms": 0.1}], "method": paused}
+    assert kernels_measured(one, other) == (
+        "H, driver 5, CUDA 13, cupy 14, cuBLAS SGEMM 51.1 to 51.3 TFLOP/s, copy 4,000 GB/s; commits abc, def, "
+        "2026-11-23; medians of 10 to 20 samples, events, cold, 0.03 s of rest before each sample; FLOPs = 4BNNd."
+    )
+    late = {**one, "rows": [{**RUN, "host_ms": None}]}
+    assert "; the host's times are not recorded: less than 1 ms may include launches; FLOPs" in kernels_measured(late)
 
 
 def test_a_view_without_a_line_has_no_text_and_one_with_lines_says_how_it_was_measured():

@@ -1,6 +1,6 @@
 """Tables that pages show of attention of arrays."""
 
-from benchmarks.pages.arrays import decoding, exactness, sustained
+from benchmarks.pages.arrays import arrays, decoding, exactness
 from benchmarks.pages.kernels import masks
 
 
@@ -15,13 +15,20 @@ def row(case, kernel, median, **more):
     return {"case": case, "kernel": kernel, "median": median, **facts, **more}
 
 
-def test_what_ran_without_rest_is_shown_beside_the_peers_with_watts_and_clocks():
-    rows = [row("a", "half", 1.0), row("a", "cuDNN", 1.5), row("a", "FA2", 2.0, sustained_ms=None)]
-    rows += [row("short", "half", 0.01, sustained_ms=None), row("wrong", "half", 1.0, status="wrong")]
-    (line,) = cells(sustained({"rows": rows}))
-    assert line["workload"] == "`a`" and line["ms"] == "2" and line["TFLOP/s"] == "50"
-    assert line["cuDNN ms"] == "3" and line["× cuDNN"] == "1.50" and line["FA2 ms"] == "-"
-    assert sustained({"rows": rows}).lines[0][4:6] == ["650", "1500"]
+SIZES = {"dtype": "bfloat16", "heads": 32, "kv_heads": 8, "Nk": 8192, "shape": [32, 1, 128]}
+
+
+def test_workloads_of_several_records_stand_beside_peers_rested_and_without_rest():
+    facts = {**SIZES, "relative_error": 2e-3, "gb_per_s": 1000.0}
+    rows = [row("a", "half", 1.0, **facts), row("a", "cuDNN", 1.5, **facts)]
+    rows += [row("a", "FA2", 2.0, sustained_ms=None, **facts), row("wrong", "half", 1.0, status="wrong", **facts)]
+    one = {"machine": {"gpu": "NVIDIA H200"}, "copy_gb_per_s": 4000.0, "rows": rows}
+    short = [row("short", "half", 0.02, **{**facts, "sustained_ms": None})]
+    other = {**one, "memory": {"short": {"bytes": 1, "read": 0.015, "copy": 0.014}}, "rows": short}
+    assert [line[2:-1] for line in arrays(one, other).lines] == [
+        ["half", "1", "100", "25%", "2.0e-03", "1.5 (1.50)", "2 (2.00)", "2, 650 W", "3 (1.50), 650 W", "-"],
+        ["half", "0.02", "100", "70%", "2.0e-03", "-", "-", "-", "-", "-"],
+    ]
 
 
 def test_causal_times_are_shown_beside_those_without_a_mask():
@@ -40,11 +47,13 @@ def test_errors_of_ours_and_of_peers_stand_in_a_line_for_each_kind_of_numbers():
     name = "float16, d=64, uniform in [-3, 3)"
     assert uniform == {"numbers": name, "half": "1.2e-03, 3.5e-04", "cuDNN": "1.2e-03, 3.5e-04"}
     assert normal["numbers"] == "float16, d=64, normal" and normal["cuDNN"] == "-"
+    worse = [{**one, "max_error": 2e-3} if one["kernel"] == "cuDNN" else one for one in rows]
+    uniform, _ = cells(exactness({"rows": rows}, {"rows": worse}))
+    assert uniform == {"numbers": name, "half": "1.2e-03, 3.5e-04", "cuDNN": "1.2e-03, 3.5e-04; 2.0e-03, 3.5e-04"}
 
 
 def test_decoding_is_shown_beside_a_copy_in_microseconds():
-    facts = {"dtype": "bfloat16", "heads": 32, "kv_heads": 8, "Nk": 8192, "shape": [32, 1, 128]}
-    rows = [row("a", "half_split", 0.02, **facts, ours=True), row("a", "cuDNN", 0.03, **facts)]
+    rows = [row("a", "half_split", 0.02, **SIZES, ours=True), row("a", "cuDNN", 0.03, **SIZES)]
     memory = {"a": {"bytes": 33554432, "read": 0.015, "copy": 0.014}}
     (line,) = cells(decoding({"rows": rows, "memory": memory}))
     assert (line["K and V"], line["µs"], line["only read"], line["copy"]) == ("34 MB", "20.0", "15.0", "14.0")

@@ -178,11 +178,16 @@ def test_gradients_are_compared_with_gradients_alone(timer):
 def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
     subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
     rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), direction=BACKWARD)]
-    shown = tables.gradients({"rows": rows})
+    shown = tables.gradients({"rows": rows}, {"rows": [{**row, "median": 3 * row["median"]} for row in rows]})
     (line,) = shown.lines
-    assert shown.header == ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "error", "FA2 ms", "× FA2", "error"]
+    header = ["workload", "(B, H, N, d)", "kernel", "backward ms", "TFLOP/s", "error", "FA2 ms", "error"]
+    assert shown.header == [*header, "both passes ms", "FA2 ms"]
     assert line[1:3] == ["(1, 4/2, 33/40, 16) fp16 causal", "backward"]
-    assert float(line[7]) > 0 and not line[5].endswith("*") and line[8].endswith("*")
+    assert not line[5].endswith("*") and line[7].endswith("*")
+    ours, theirs = (next(row["median"] for row in rows if row["ours"] == own) for own in (True, False))
+    assert line[6] == f"{theirs:.4g} ({theirs / ours:.2f})"
+    assert line[8:] == [f"{3 * ours:.4g}", f"{3 * theirs:.4g} ({theirs / ours:.2f})"]
+    assert tables.gradients({"rows": rows}, {"rows": []}).lines[0][8:] == ["-", "-"]
 
 
 def as_dictionaries(table):
