@@ -17,15 +17,15 @@ STOREYS: list[tuple[str, dict[str, str]]] = [
     (
         "kernels",
         {
-            "plans": "kernels as data, error bounds, dispatch",
-            "device": "compile, cache, launch: NVIDIA, AMD",
-            "emulator": "CUDA executed on the CPU, and watched",
+            "plans": "kernels as data, bounds of their errors, dispatch",
+            "device": "compile, cache, launch: NVIDIA and AMD",
         },
     ),
     (
         "engines",
         {
-            "sandbox": "one foreign program, confined, Slurm",
+            "sandbox": "one foreign program, confined",
+            "emulator": "CUDA executed on the CPU, watched",
             "stream": "from file to file, GPUs, nodes",
             "arrays": "attention, gradients, PyTorch",
             "judge": "cases, sessions, classes, boards",
@@ -162,7 +162,7 @@ def lane(way: Way, y: float) -> list[str]:
         parts.append(f'<text class="name" x="{x + 25:g}" y="{y + 24:g}">{name}</text>')
         parts += [
             f'<text class="small" x="{x:g}" y="{y + 44 + 15 * row:g}">{escape(line)}</text>'
-            for row, line in enumerate(lines_of(text, round((step - 16) / 5.9)))
+            for row, line in enumerate(lines_of(text, round((step - 16) / 6.3)))
         ]
     return parts
 
