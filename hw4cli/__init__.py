@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hw4cli.problem.arrays import write_input as write_input
     from hw4cli.problem.arrays import write_output as write_output
     from hw4cli.problem.oracle import exact_attention as exact_attention
-    from hw4cli.problem.shape import Shape as Shape
     from hw4cli.problem.verdict import Comparison as Comparison
+    from hw4cli.problem.workload import Shape as Shape
     from hw4cli.stream.tiled import tiled_attention as tiled_attention
 
 __version__ = "0.3.0"
@@ -38,7 +38,7 @@ _MODULES = {
     "Hw4Error": "errors",
     "InputError": "errors",
     "MachineError": "errors",
-    "Shape": "problem.shape",
+    "Shape": "problem.workload",
     "attention": "arrays.attention",
     "attention_backward": "arrays.gradients.backward",
     "attention_backward_of_shards": "arrays.shards.backward",

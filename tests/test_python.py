@@ -13,6 +13,7 @@ from helpers import ROOT, definition, random_block
 
 import hw4cli
 from hw4cli import InputError, Shape
+from hw4cli.problem.workload import Workload
 
 NAMES = [name for name in hw4cli.__all__ if name != "__version__"]
 
@@ -29,7 +30,7 @@ def test_importing_it_imports_nothing_else():
 
 def test_a_name_imports_only_what_it_needs():
     found = run("import sys; from hw4cli import Shape; print(*sorted(sys.modules))").split()
-    assert "hw4cli.problem.shape" in found
+    assert "hw4cli.problem.workload" in found
     assert not {"numpy", "click", "cupy"} & set(found)
 
 
@@ -89,7 +90,7 @@ def test_both_cpu_functions_compute_the_definition(tmp_path):
         assert comparison.right, comparison.reason()
 
 
-@pytest.mark.parametrize("function", [hw4cli.exact_attention, hw4cli.tiled_attention, hw4cli.Shape.of])
+@pytest.mark.parametrize("function", [hw4cli.exact_attention, hw4cli.tiled_attention, Workload.of_block])
 @pytest.mark.parametrize("array", [np.zeros((2, 3, 4, 8)), np.zeros((3, 4, 8), "f"), np.zeros((2, 2, 4, 8), "f")])
 def test_an_array_of_another_type_or_shape_is_refused(function, array):
     with pytest.raises(InputError, match=r"must be a float32 array \(B, 3, N, d\), but this is float"):

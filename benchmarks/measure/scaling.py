@@ -35,7 +35,7 @@ from hw4cli.doctor.measure import rate_of
 from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import commit
 from hw4cli.lab.tables import SCHEMA
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.scaling import prediction_of, rates_in
 from hw4cli.system.files import NULL
 from hw4cli.text.dates import today

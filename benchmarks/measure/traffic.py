@@ -47,7 +47,7 @@ def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
     """Kernels of files' cases."""
     from hw4cli.lab.bench import upload_case
     from hw4cli.plans.variants import VARIANTS
-    from hw4cli.problem.shape import Shape
+    from hw4cli.problem.workload import Shape
 
     for text in SHAPES:
         shape = Shape(*map(int, text.split(",")))
@@ -75,7 +75,7 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
     """Kernels on shapes, without a mask."""
     from hw4cli.lab.bench import compile_side_by_side, upload_case
     from hw4cli.plans.variants import VARIANTS
-    from hw4cli.problem.shape import Shape
+    from hw4cli.problem.workload import Shape
 
     shapes = {text: Shape(*map(int, text.split(","))) for _, text in chosen}
     plans = {(name, text): VARIANTS[name].plan(shapes[text], gpu.props) for name, text in chosen}

@@ -3,8 +3,8 @@
 from benchmarks.pages.table import Record, Table, beside, timed, times
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.arrays.tables import workload_of
+from hw4cli.show.leaderboard.contest import Contest
 from hw4cli.show.leaderboard.published import PUBLISHED, Published
-from hw4cli.show.leaderboard.workload import Workload
 
 NUMBERS = {"normal": "normal", "uniform": "uniform in [-3, 3)"}
 PEERS = ("cuDNN", "FA2")
@@ -15,7 +15,7 @@ def published(row: Record, gpu: str) -> Published | None:
     work = workload_of(row)
     if (work.kv_heads, work.Nk) != (work.heads, work.Nq):
         return None
-    same = Workload(work.batch, work.Nq, work.d, work.heads, work.dtype, work.causal)
+    same = Contest.of(work.batch, work.Nq, work.d, work.heads, work.dtype, work.causal)
     figures = [one for one in PUBLISHED if one.workload == same and one.machine in gpu]
     return min(figures, key=lambda one: one.ms, default=None)
 

@@ -16,7 +16,7 @@ from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.dispatch import LONG_ROWS, ranking
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import FALLBACK, VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 # What is faster for long rows alone has an order of its own, and one long case must not decide for all.
 APART = {FALLBACK, *(name for name, _ in LONG_ROWS.values())}

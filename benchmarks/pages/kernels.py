@@ -8,7 +8,7 @@ from hw4cli.lab.tables import COLUMNS, cells
 from hw4cli.plans.dispatch import ranking
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.text.words import counted
 
 LISTED = ["kernel", "case", "shape", "median", "spread", "tflops", "sgemm_percent", "max_error"]

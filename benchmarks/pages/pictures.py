@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import HERE, ROOT
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.picture import Picture

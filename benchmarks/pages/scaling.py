@@ -1,7 +1,7 @@
 """Tables of several GPUs and nodes: files, arrays in shards, predictions."""
 
 from benchmarks.pages.table import Record, Table, shape_of
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.scaling import SEQUENCE, STRONG, WEAK, load_scaling
 from hw4cli.stream.nodes.model import predicted
 from hw4cli.text.words import counted

@@ -1,17 +1,69 @@
 """The arguments of `attention` beside its arrays, and the place for its answer: checked before anything is computed."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
-from hw4cli.arrays.workload import Workload, scale_problem
 from hw4cli.errors import InputError
 from hw4cli.plans.dispatch import Choice
-from hw4cli.problem.shape import AbsMax, Magnitudes
+from hw4cli.problem.workload import BOTTOM_RIGHT, TOP_LEFT, AbsMax, Magnitudes, Workload, scale_problem, size_problem
 
 LONGEST_SHOWN = 60  # letters
+# What is not computed, and the arguments by which other libraries' attention is asked for it.
+NOT_SUPPORTED = {
+    "dropout": {"dropout", "dropout_p"},
+    "a bias, or a mask that is not causal,": {"attn_mask", "attn_bias", "bias", "mask", "alibi_slopes", "softcap"},
+    "a window of keys": {"window", "window_size", "sliding_window"},
+    "more than one length in a call": {"cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"}
+    | {"seqlens", "cache_seqlens", "key_padding_mask"},
+}
+
+
+def refuse(function: str, arguments: Iterable[str]) -> None:
+    """Raise TypeError for the first of the arguments, which the function does not have."""
+    for name in arguments:
+        for what, names in NOT_SUPPORTED.items():
+            if name in names:
+                raise TypeError(f"{function}() has no argument {name!r}: {what} is not supported")
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+def checked_workload(
+    dtype: str,
+    dtypes: tuple[str, ...],
+    q: tuple[int, ...],
+    k: tuple[int, ...],
+    v: tuple[int, ...],
+    causal: bool,
+    align: str,
+) -> Workload:
+    """What arrays of one of the element types `dtypes` and the shapes (batch, heads, N, d) ask for. Raises TypeError or
+    ValueError where they do not fit together."""
+    if dtype not in dtypes:
+        raise TypeError(f"q is {dtype}: give {', '.join(dtypes[:-1])} or {dtypes[-1]}")
+    if k != v:
+        raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {tuple(k)} and {tuple(v)}")
+    (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q, k
+    shapes = f"{tuple(q)} and {tuple(k)}"
+    if (batch, d) != (kv_batch, kv_d):
+        raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {shapes}")
+    if 0 in q or 0 in k:
+        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {shapes}")
+    check_align(align)
+    offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
+    work = Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+    if problem := size_problem(work):
+        raise ValueError(problem)
+    return work
+
+
+def check_align(align: str) -> None:
+    """Raise ValueError unless it is known."""
+    if align not in (BOTTOM_RIGHT, TOP_LEFT):
+        raise ValueError(f"align is {align!r}: give {BOTTOM_RIGHT!r} or {TOP_LEFT!r}")
 
 
 def checked_number(name: str, value: Any) -> float:

@@ -11,6 +11,8 @@ from hw4cli.arrays.arguments import (
     checked_bounds,
     checked_error,
     checked_scale,
+    checked_workload,
+    refuse,
 )
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.half import Arrays
@@ -29,10 +31,10 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.staged import Staged
-from hw4cli.arrays.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload, checked_workload, refuse
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.variants import VARIANTS
+from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
 

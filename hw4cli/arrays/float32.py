@@ -23,7 +23,6 @@ from hw4cli.arrays.operand import (
     largest,
     operand,
 )
-from hw4cli.arrays.workload import Workload
 from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.plans.bounds import has_bound
@@ -31,7 +30,7 @@ from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
 from hw4cli.plans.variants import FALLBACK, VARIANTS
-from hw4cli.problem.shape import AbsMax, Magnitudes, Oblong
+from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 
 WITH_LSE = ("flash", "split", "split8", "exact", FALLBACK)
 FLOAT_BYTES = 4
@@ -52,9 +51,9 @@ class Float32OnGpu:
         kernels can load them (arrays/staged.py), though d, by which scores are scaled, is the true one."""
         heads = work.batch * work.heads
         work = without_needless_mask(work)
-        return self._planned(kernel, Oblong(heads, work.Nk, work.d, work.causal, work.Nq))
+        return self._planned(kernel, Workload.one_head(heads, work.Nk, work.d, work.causal, work.Nq))
 
-    def _plan(self, kernel: str, shape: Oblong) -> Plan:
+    def _plan(self, kernel: str, shape: Workload) -> Plan:
         return VARIANTS[kernel].plan(shape, self.gpu.props, copies=False)
 
     def kernel(
@@ -163,7 +162,7 @@ def _last(sums: Any) -> Any:
 class Call(NamedTuple):
     """What a kernel computes at once: Q, K, V and O as batches; the number of the first LSE among all in memory."""
 
-    shape: Oblong
+    shape: Workload
     matrices: Matrices
     offset: int
     first_lse: int
@@ -203,20 +202,20 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
     q, k, v, o = operands
     group = work.heads // work.kv_heads
     if group == 1:
-        shape = Oblong(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
+        shape = Workload.one_head(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
         return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0),))
     batches = work.batch * work.kv_heads
     if not work.causal and all(_step(x) == work.Nq * x.shape[3] for x in (q, o)):
         rows = group * work.Nq
         whole = [Matrix(x.address, rows * x.shape[3], rows * x.shape[3], x.shape[3]) for x in (q, o)]
-        shape = Oblong(batches, work.Nk, work.d, False, rows)
+        shape = Workload.one_head(batches, work.Nk, work.d, False, rows)
         return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0),))
 
     def head(x: Operand, n: int) -> Matrix:
         step = group * _step(x)
         return Matrix(x.address + FLOAT_BYTES * n * _step(x), step, step, x.shape[3])
 
-    shape = Oblong(batches, work.Nk, work.d, work.causal, work.Nq)
+    shape = Workload.one_head(batches, work.Nk, work.d, work.causal, work.Nq)
     calls = (
         Call(shape, (head(q, n), _all(k), _all(v), head(o, n)), work.offset, n * batches * work.Nq)
         for n in range(group)

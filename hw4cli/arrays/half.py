@@ -4,12 +4,12 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from hw4cli.arrays.workload import BFLOAT16, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import BFLOAT16, Workload
 
 NAME = "half"
 LOG2E = 1.44269504088896341

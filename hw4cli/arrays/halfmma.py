@@ -8,11 +8,11 @@ import struct
 from typing import NamedTuple
 
 from hw4cli.arrays.half import FEW_ROWS, Arrays, columns, work_arguments
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 MMA, SPLIT, CORES = "half_mma", "half_split", "half_cores"
 MOST_SPLITS = 128

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from hw4cli.arrays import half, halfmma, halfshort
 from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
-from hw4cli.arrays.workload import BFLOAT16, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
@@ -17,8 +16,8 @@ from hw4cli.plans.dispatch import AUTO, rounded_up
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import truncation
-from hw4cli.problem.shape import AbsMax
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
+from hw4cli.problem.workload import BFLOAT16, AbsMax, Workload
 
 KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT, halfmma.CORES)
 ROWS = 128  # of a tile, about, where the keys are not split

@@ -8,13 +8,12 @@ import numpy as np
 
 from hw4cli.arrays.arguments import kernel_for
 from hw4cli.arrays.operand import Operand
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.plans.bounds import ON_CPU
 from hw4cli.plans.common import TILED_KEYS
 from hw4cli.plans.dispatch import on_cpu
 from hw4cli.problem.casefile import magnitudes_of_parts
 from hw4cli.problem.cpu import on_all_cores
-from hw4cli.problem.shape import AbsMax, Magnitudes
+from hw4cli.problem.workload import FLOAT32, AbsMax, Magnitudes, Workload
 
 SCORES_BYTES = 16 << 20  # of one task
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from hw4cli.arrays.half import MAP_BYTES, Arrays, Box
 from hw4cli.arrays.kernels16 import arguments16, plan16
-from hw4cli.arrays.workload import Workload
 from hw4cli.device.driver import driver, enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import Plan
+from hw4cli.problem.workload import Workload
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3

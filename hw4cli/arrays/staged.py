@@ -16,7 +16,7 @@ from hw4cli.plans import columns
 from hw4cli.plans.columns import Copied
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import Launch
-from hw4cli.problem.shape import stored_d
+from hw4cli.problem.workload import stored_d
 
 
 class Staged(AbstractContextManager["Staged"]):

@@ -17,7 +17,7 @@ from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import KernelError, MachineError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 from hw4cli.text.progress import Progress
@@ -116,7 +116,7 @@ def check(
         for variant in variants:
             for props in devices:
                 if props in compilers:
-                    rows += check_one(variant, props, shape or Shape(1, 4096, 64, causal), compilers[props])
+                    rows += check_one(variant, props, shape or Workload.one_head(1, 4096, 64, causal), compilers[props])
                     progress.add(1)
     found = [asdict(row) for row in rows]
     _publish(found, _table(rows, len(variants) > 1), as_json, outputs)
@@ -128,7 +128,7 @@ def check(
 def _execute(
     variants: "list[Variant]",
     devices: "list[DeviceProperties]",
-    shape: Shape | None,
+    shape: Workload | None,
     causal: bool,
     as_json: bool,
     outputs: Sequence[Path],

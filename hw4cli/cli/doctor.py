@@ -136,12 +136,12 @@ def measurements(folder: Path) -> dict[str, Any]:
     """The machine's rates for files in a folder, and what they predict, as JSON."""
     with Importing():
         from hw4cli.doctor.measure import measured
-        from hw4cli.problem.shape import Shape
+        from hw4cli.problem.workload import Workload
         from hw4cli.stream.nodes.model import predicted
 
     place = next(one for one in (folder, *folder.absolute().parents) if one.is_dir())  # where it will be
     rates, by = measured(place)
-    shape = Shape(*LARGE)
+    shape = Workload.one_head(*LARGE)
     places = PREDICTED if rates.to_gpu else ()
     rows = [asdict(predicted(shape, rates, gpus, nodes)) for gpus, nodes in places]
     return {"measured": {**asdict(rates), "by": by}, "predicted": {"shape": LARGE, "rows": rows}}

@@ -14,7 +14,7 @@ from hw4cli.cli.terminal.options import causal_option, json_option, output_optio
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, print_message, wrapped
 
@@ -124,7 +124,7 @@ def explain_kernels(
 Planner = Callable[[str, DeviceProperties, int], "tuple[Plan, list[LaunchModel], str, int]"]
 
 
-def _planner(names: Sequence[str], shape: Shape | None, arrays: "NamedWorkload | None") -> Planner:
+def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkload | None") -> Planner:
     """What makes the plan of a kernel for a GPU with an L2 cache of so many bytes, the models of its launches, the
     workload in words, and d.
 

@@ -8,7 +8,7 @@ import click
 
 from hw4cli import __version__
 from hw4cli.cli.terminal.options import FILE, json_option
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, wrapped
 
@@ -38,7 +38,7 @@ def info(file: Path, as_json: bool) -> None:
         _print(shape, ranges, notes)
 
 
-def _print(shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
+def _print(shape: Workload, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
     lines = [
         ("(B, N, d)", str(shape)),
         ("size", f"{shape.input_bytes:,} bytes; the output will have {shape.output_bytes:,}"),
@@ -52,7 +52,7 @@ def _print(shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str
         click.echo(wrapped(text, columns(sys.stdout), " " * 11, first=f"{label:11}"))
 
 
-def _print_document(file: Path, shape: Shape, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
+def _print_document(file: Path, shape: Workload, ranges: dict[str, tuple[float, float]], notes: list[str]) -> None:
     """The same as JSON; docs/verify.md describes the fields."""
     document = {
         "schema": SCHEMA,

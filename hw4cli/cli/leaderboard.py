@@ -102,7 +102,7 @@ def submit(
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.sandbox.gpu import gpu_lock
-        from hw4cli.show.leaderboard import entries, stages, workload
+        from hw4cli.show.leaderboard import contest, entries, stages
         from hw4cli.show.leaderboard.tables import standing_words
         from hw4cli.system.account import login
 
@@ -125,13 +125,13 @@ def submit(
             outcome = stages.kernel_stages(kernel, case.shape, case.seed, say)
         else:
             outcome = stages.program_stages(name, command or [], case, say)
-    timed = workload.KERNEL if kernel else workload.PROGRAM
+    timed = contest.KERNEL if kernel else contest.PROGRAM
     entry = entries.Entry(
         **vars(outcome),
         user=who,
         authors=members,
         program=printable(name),
-        workload=workload.Workload.of(case.shape, timed),
+        workload=contest.Contest.of(*case.shape.sizes, timed=timed),
         date=now().replace(microsecond=0),
     )
     entries.append(folder, entry)
@@ -217,11 +217,8 @@ def show(
 
 def _chosen(boards: "list[Board]", case: "Case | None", gpu: str | None) -> "list[Board]":
     """The boards of a case, and of GPUs with a word in their name; None: of all."""
-    sizes = None if case is None else (1, *case.shape.sizes)
     return [
         board
         for board in boards
-        if sizes in (None, (board.workload.heads, board.workload.batch, board.workload.N, board.workload.d))
-        and (case is None or board.workload.is_runnable)
-        and (gpu is None or gpu.lower() in board.machine.lower())
+        if (case is None or board.workload.is_of(case.shape)) and (gpu is None or gpu.lower() in board.machine.lower())
     ]

@@ -23,7 +23,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.problem.shape import Shape
+    from hw4cli.problem.workload import Workload
     from hw4cli.stream.nodes.place import Place
     from hw4cli.stream.pipeline import Job
     from hw4cli.stream.team import Notify
@@ -213,7 +213,7 @@ def _compute_share(
 
 def _compute_by_slurm(
     ctx: click.Context, source: Path, target: Path, timeline: Timeline, notify: "Notify", options: dict[str, Any]
-) -> "Shape":
+) -> "Workload":
     """Have srun's processes compute the file."""
     with Importing():
         from hw4cli.stream.nodes.launch import compute_by_slurm

@@ -112,14 +112,14 @@ def _backend(device: str, kernel: str | None) -> "Backend":
     """What is to be tested. MachineError if there is no GPU, or none for this kernel."""
     from hw4cli.device.gpu import Gpu
     from hw4cli.lab.selftest import CpuBackend, GpuBackend
-    from hw4cli.problem.shape import Shape
+    from hw4cli.problem.workload import Workload
 
     if device == "cpu":
         return CpuBackend()
     end_if_stuck()
     gpu = Gpu()
     if kernel:
-        VARIANTS[kernel].plan(Shape(1, 128, 64), gpu.props)
+        VARIANTS[kernel].plan(Workload.one_head(1, 128, 64), gpu.props)
     return GpuBackend(gpu)
 
 

@@ -16,7 +16,7 @@ from hw4cli.cli.terminal.options import causal_option, json_option, output_optio
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text
@@ -106,7 +106,7 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
 Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
 
 
-def _result(case: tuple[str, Shape, int], rows: "list[TunedRow]") -> Result:
+def _result(case: tuple[str, Workload, int], rows: "list[TunedRow]") -> Result:
     name, shape, _ = case
     return name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows
 
@@ -165,7 +165,7 @@ def _of_arrays(
 
 
 def _without_gpu(
-    variants: "Sequence[Variant]", shape: Shape, gpu: str, tiles: Sequence[tuple[int, int]]
+    variants: "Sequence[Variant]", shape: Workload, gpu: str, tiles: Sequence[tuple[int, int]]
 ) -> "list[TunedRow]":
     """What could start on a GPU that is not here. Raises MachineError where there is no compiler for it."""
     from hw4cli.device.kernelcheck import compiler_for
@@ -177,7 +177,7 @@ def _without_gpu(
 
 def _timed(
     variants: "Sequence[Variant]",
-    cases: Sequence[tuple[str, Shape, int]],
+    cases: Sequence[tuple[str, Workload, int]],
     tiles: Sequence[tuple[int, int]],
     quick: bool,
     keeping: bool,
@@ -214,7 +214,7 @@ def _timed(
     return results, machine
 
 
-def _keep(gpu: Any, shape: Shape, rows: "Sequence[TunedRow]") -> None:
+def _keep(gpu: Any, shape: Workload, rows: "Sequence[TunedRow]") -> None:
     """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
     from hw4cli.device.tuning.store import keep, machine_of
     from hw4cli.lab.tune import automatic, finding

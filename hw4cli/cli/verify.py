@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.grammar import SHAPE, as_shape
 from hw4cli.cli.terminal.options import FILE, TOLERANCE, causal_option, json_option, tolerance_option
 from hw4cli.cli.terminal.params import FileName
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import CAUSAL, Shape
+from hw4cli.problem.workload import CAUSAL, Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, printable, wrapped
 
@@ -31,7 +31,7 @@ class Verification:
     output: Path
     answer: Path
     source: Path | None
-    shape: Shape | None
+    shape: Workload | None
     sizes: tuple[int, int]
     reason: str
     comparison: "Comparison | None"
@@ -48,7 +48,7 @@ class InputOrShape(FileName):
     """The input's file, or the shape B,N,d without it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A Shape for numbers with commas, else a Path."""
+        """A Workload for numbers with commas, else a Path."""
         return as_shape(value) if SHAPE.fullmatch(str(value)) and "," in value else super().convert(value, param, ctx)
 
 
@@ -60,7 +60,7 @@ class InputOrShape(FileName):
 @tolerance_option
 @json_option
 def verify(
-    output: Path, answer: Path, given: Path | Shape | None, causal: bool, tolerance: float | None, as_json: bool
+    output: Path, answer: Path, given: Path | Workload | None, causal: bool, tolerance: float | None, as_json: bool
 ) -> int:
     """Show where an output is wrong, and by which mistake.
 
@@ -87,7 +87,7 @@ def verify(
 
 
 def _verified(
-    output: Path, answer: Path, source: Path | None, shape: Shape | None, tolerance: float, causal: bool
+    output: Path, answer: Path, source: Path | None, shape: Workload | None, tolerance: float, causal: bool
 ) -> Verification:
     with Importing():
         from hw4cli.judge.diagnosis.explain import Diagnosis, explain
@@ -132,7 +132,9 @@ def _is_input(path: Path) -> bool:
         return False
 
 
-def _input_of(answer: Path, source: Path | None, shape: Shape | None, causal: bool) -> tuple[Path | None, Shape | None]:
+def _input_of(
+    answer: Path, source: Path | None, shape: Workload | None, causal: bool
+) -> tuple[Path | None, Workload | None]:
     """The input and its shape: that which is named, or lies beside its answer, as gen leaves them (t07, t07.out)."""
     from hw4cli.problem.casefile import InputFile
 

@@ -39,13 +39,13 @@ def make_context(number: int) -> None:
 
 def make_other_contexts(words: str, source: Path) -> None:
     """Go on with those of the other GPUs that `--gpus WORDS` asks for, as far as a file's work is enough for them."""
-    from hw4cli.problem.shape import Shape, most_gpus
+    from hw4cli.problem.workload import Workload, most_gpus
 
     most = 1
     with suppress(OSError, struct.error):  # the command reports what is wrong, as with a pipe, which might never open
         if source.is_file():
             with source.open("rb") as file:
-                most = most_gpus(words, Shape(*struct.unpack("<iii", file.read(12))))
+                most = most_gpus(words, Workload.one_head(*struct.unpack("<iii", file.read(12))))
     kind, _, listed = words.partition(":")
     numbers = [int(number) for number in listed.split(",")] if listed else [most]
     wanted = numbers if kind == "ids" else list(range(min(most, numbers[0])))

@@ -32,7 +32,7 @@ from hw4cli.plans.launch import (
 from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import Floats
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.amd import amd_gpu_is_here
 from hw4cli.text.words import counted
@@ -83,7 +83,7 @@ class Gpu:
         self._compiled = cache(self._compile)
         self._modules: dict[tuple[str, tuple[str, ...]], Any] = {}
 
-    def plan(self, variant: str, shape: Shape, tile: Tile | None = None) -> Plan:
+    def plan(self, variant: str, shape: Workload, tile: Tile | None = None) -> Plan:
         """The plan by which a kernel of the ladder, or in a user's file, computes a shape on this GPU, compiled.
 
         Raises MachineError if it cannot, InputError and KernelError if something is wrong with the user's file.
@@ -103,10 +103,10 @@ class Gpu:
             if not array.flags.c_contiguous or array.data.ptr % ALIGNMENT:
                 raise ValueError(f"kernels take contiguous arrays that begin at a multiple of {ALIGNMENT} bytes")
         n, _, N, d = inputs.shape
-        shape = Shape(n, N, d)
+        shape = Workload.one_head(n, N, d)
         return self.launch(plan, shape, block_matrices(shape, inputs.data.ptr, outputs.data.ptr))
 
-    def launch(self, plan: Plan, shape: Shape, matrices: Matrices, offset: int = 0) -> Any:
+    def launch(self, plan: Plan, shape: Workload, matrices: Matrices, offset: int = 0) -> Any:
         """Launch a plan on Q, K, V and O, which lie where `matrices` has them; causal, row i sees the keys up to
         i + offset. Does not wait. Returns the scratch."""
         scratch, stream = self.cupy.ndarray(plan.scratch, np.uint8), self.cupy.cuda.get_current_stream()
@@ -160,7 +160,7 @@ class Gpu:
         Raises InputError for an array of another type or shape, or an unknown kernel; MachineError if the block does
         not fit the GPU's free memory, if the kernel does not run on this GPU, or if the GPU fails.
         """
-        shape = Shape.of(block, causal)
+        shape = Workload.of_block(block, causal)
         shape.check("the array")
         plan = self.plan(variant, shape)
         with self.translated_errors(plan, shape):
@@ -199,13 +199,13 @@ class Gpu:
         self.cupy.cuda.runtime.deviceSynchronize()
 
     @contextmanager
-    def translated_errors(self, plan: Plan, shape: Shape) -> Iterator[None]:
+    def translated_errors(self, plan: Plan, shape: Workload) -> Iterator[None]:
         """Turn what cupy raises while a plan runs into MachineErrors."""
         cuda = self.cupy.cuda
         try:
             yield
         except cuda.memory.OutOfMemoryError:
-            needed = 4 * 4 * shape.elements + plan.scratch
+            needed = shape.moved_bytes + plan.scratch
             free = cuda.runtime.memGetInfo()[0]
             raise MachineError(
                 f"the GPU has not enough memory for {counted(shape.B, 'batch', 'batches')} of N={shape.N}, d={shape.d} "

@@ -13,7 +13,7 @@ from hw4cli.device.nvrtc import CUDA13_CC, NEWEST, Compiler, find
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import CompileError, MachineError
 from hw4cli.plans.plan import DeviceProperties, Plan, Variant
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import kernel_source
 
 
@@ -75,7 +75,7 @@ def _nvrtc_for(cc: int) -> Compiler:
 
 
 def check(
-    variant: Variant, props: DeviceProperties, shape: Shape, compiler: Compiler | HipCompiler
+    variant: Variant, props: DeviceProperties, shape: Workload, compiler: Compiler | HipCompiler
 ) -> Iterator[CheckedLaunch]:
     """Each launch of a kernel on a GPU; or one result with the problem."""
     capability = props.gfx or f"{props.cc / 10:.1f}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from hw4cli.errors import InputError, KernelError, os_error
 from hw4cli.plans.plan import DEVICES, Variant
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_source
 from hw4cli.system.reading import read_regular
 
@@ -21,7 +21,7 @@ LIKE = re.compile(r"^//[ \t]*Like:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 TILE = re.compile(r"^//[ \t]*Tile:[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 MACRO = re.compile(r"([A-Z]+)=([1-9]\d{0,5})")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-ANY_SHAPE = Shape(1, 4096, 64)
+ANY_SHAPE = Workload.one_head(1, 4096, 64)
 
 
 def kernel_named(name: str) -> Variant:

@@ -14,11 +14,11 @@ from typing import Any
 from hw4cli.doctor import host
 from hw4cli.doctor.drivers import NO_GPU_HERE, amd, counters, nvidia
 from hw4cli.doctor.finding import CHILDREN, Finding, UnansweredError, output_of, tool
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import has_solution
 from hw4cli.text.words import counted
 
-SAMPLE = Shape(2, 130, 32)  # more rows than two tiles: the tail is checked, too
+SAMPLE = Workload.one_head(2, 130, 32)  # more rows than two tiles: the tail is checked, too
 SAMPLE_ERROR = 2e-5  # of a kernel in float32 on such a case
 SAMPLE_SECONDS = 60.0  # a first CUDA context and compilation on a slow network folder may take ten
 JUDGE = "judge"  # of hw4 without its kernels

@@ -19,16 +19,20 @@ from hw4cli.lab.endtoend import cached_share, evict
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.casefile import HEADER
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
 from hw4cli.stream.layout import PIECE_BYTES, READERS, WRITERS
 from hw4cli.stream.nodes.model import Rates
 from hw4cli.stream.tiled import tiled_attention
 
 FILE_BYTES, BUFFER_BYTES, COPIES = 512 << 20, 64 << 20, 8
-LONG, SAMPLE, CPU_SAMPLE = 1 << 20, Shape(4, 32768, 64), Shape(2, 2048, 64)  # keys of a long file; what is computed
+LONG, SAMPLE, CPU_SAMPLE = (
+    1 << 20,
+    Workload.one_head(4, 32768, 64),
+    Workload.one_head(2, 2048, 64),
+)  # keys of a long file; what is computed
 STEADY = 1.0  # seconds of computing, in which the clock becomes what it is in a long file
-SMALL, STARTS = Shape(1, 128, 64), 3  # a file that is computed at once, and how often
+SMALL, STARTS = Workload.one_head(1, 128, 64), 3  # a file that is computed at once, and how often
 CACHED = 0.01  # of a file, above which it was not read from a disk
 
 

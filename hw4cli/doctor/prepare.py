@@ -9,7 +9,6 @@ from hw4cli.arrays.float32 import as_batches, without_needless_mask
 from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.kernels16 import plan16
 from hw4cli.arrays.operand import Operand
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.device.compilerlog import first_error
 from hw4cli.device.gpu import Gpu, import_cupy, kernel_of
 from hw4cli.device.machinecode import Kernel
@@ -19,7 +18,7 @@ from hw4cli.plans import columns
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.stream.gpus import count_here
 from hw4cli.stream.kernels import plans_of_file
 from hw4cli.text.progress import Progress
@@ -38,7 +37,7 @@ class Prepared:
     problem: str
 
 
-def prepare(shapes: Sequence[Shape], workloads: Sequence[NamedWorkload], progress: Progress) -> list[Prepared]:
+def prepare(shapes: Sequence[Workload], workloads: Sequence[NamedWorkload], progress: Progress) -> list[Prepared]:
     """Compile all kernels that files of some shapes, and arrays with their gradients, may need on the GPUs here.
 
     Raises MachineError if there is no GPU, or no folder for kernels.
@@ -59,7 +58,7 @@ def _different_gpus() -> Iterator[Gpu]:
             yield gpu
 
 
-def _missing(gpu: Gpu, shapes: Iterable[Shape], workloads: Iterable[NamedWorkload]) -> tuple[Gpu, list[Kernel], int]:
+def _missing(gpu: Gpu, shapes: Iterable[Workload], workloads: Iterable[NamedWorkload]) -> tuple[Gpu, list[Kernel], int]:
     """The kernels that are missing, and how many are there."""
     if gpu.code.folder is None:
         raise MachineError("compiled kernels cannot be kept: CUPY_CACHE_IN_MEMORY is set, or no folder can be written")
@@ -86,7 +85,7 @@ def plans_of_arrays(work: Workload, props: DeviceProperties, gpu: str) -> Iterat
 def _plans_of_float32(work: Workload, props: DeviceProperties, gpu: str) -> Iterator[Plan]:
     """Of every kernel that the values may ask for: of the range check, as if no heads shared keys; of the call."""
     kernels, _ = candidates(AUTO, props, gpu, work.d, work.Nk, work.causal)
-    of_check = Oblong(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
+    of_check = Workload.one_head(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
     rows = (work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk), (work.heads, work.Nq)
     q, k, v, o = (_contiguous(work, *size) for size in rows)
     of_call = as_batches(work, (q, k, v, o)).each[0].shape

@@ -56,9 +56,9 @@ def _kernel_error(gpu: Any) -> float:
     from hw4cli.plans.variants import DEFAULT
     from hw4cli.problem.arrays import random_input
     from hw4cli.problem.oracle import exact_attention
-    from hw4cli.problem.shape import Shape
+    from hw4cli.problem.workload import Workload
 
-    block = random_input(Shape(2, 130, 32), seed=0)
+    block = random_input(Workload.one_head(2, 130, 32), seed=0)
     return float(np.abs(gpu.attention(block, DEFAULT) - exact_attention(block)).max())  # NaN stays NaN
 
 

@@ -18,17 +18,22 @@ from hw4cli.plans.plan import DEVICES, DeviceProperties, Tile, Variant
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.system.children import Children
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
-SHAPES = (Shape(1, 1, 32), Shape(1, 131, 64), Shape(3, 65, 36), Shape(1, 67, 128))
+SHAPES = (
+    Workload.one_head(1, 1, 32),
+    Workload.one_head(1, 131, 64),
+    Workload.one_head(3, 65, 36),
+    Workload.one_head(1, 67, 128),
+)
 # Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, or another tile.
 # Other kernels are spared the time.
-LONG = (Shape(1, 777, 32), Shape(1, 531, 64))
+LONG = (Workload.one_head(1, 777, 32), Workload.one_head(1, 531, 64))
 # Causal attention: tiles that the diagonal crosses, tails, batches; and the keys in parts, some without keys for a row.
-CAUSAL = (Shape(3, 67, 36, causal=True), Shape(1, 131, 64, causal=True))
+CAUSAL = (Workload.one_head(3, 67, 36, causal=True), Workload.one_head(1, 131, 64, causal=True))
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
 ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG), (*CAUSAL, *CAUSAL_LONG)
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
@@ -47,7 +52,7 @@ class Mistake:
     kernel: str
     kind: str
     sentence: str
-    shape: Shape
+    shape: Workload
     data: str
     build: str
     lanes: int
@@ -62,7 +67,7 @@ class Mistake:
         return f"{self.kernel} on {self.shape}, {self.data}{width}: {self.kind}: {self.sentence}"
 
 
-def make_data(kind: str, shape: Shape) -> Floats:
+def make_data(kind: str, shape: Workload) -> Floats:
     """Inputs (B, 3, N, d) of a kind in DATA.
 
     With Q = 0 and V = 3 every weight is the same and the answer is 3, unless a key is left out or counted that is not
@@ -85,8 +90,8 @@ def check_kernel(
     source: Path | None = None,
     *,
     props: DeviceProperties = DEVICES[80],
-    shape: Shape | None = None,
-    shapes: Iterable[Shape] = ALL_FULL,
+    shape: Workload | None = None,
+    shapes: Iterable[Workload] = ALL_FULL,
     data: Sequence[str] = DATA,
     builds: Sequence[str] = (),
     lanes: Sequence[int] = (32,),
@@ -111,7 +116,7 @@ def check_kernel(
         def compiled(macros: Mapping[str, int], width: int, build: str) -> Path:
             return shared_object(source, macros, props.cc, width, build, children.run)
 
-        def run(build: str, width: int) -> list[tuple[Shape, str, Job, Outcome]]:
+        def run(build: str, width: int) -> list[tuple[Workload, str, Job, Outcome]]:
             objects = {plan.options: plan.macros for _, plan in planned}
             made = pool.map(lambda macros: compiled(macros, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
@@ -138,21 +143,21 @@ def check_kernel(
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
 
 
-def _is_long(shape: Shape) -> bool:
+def _is_long(shape: Workload) -> bool:
     return shape in (*LONG, *CAUSAL_LONG)
 
 
-def _differs(variant: Variant, shape: Shape, props: DeviceProperties, tile: Tile | None) -> bool:
+def _differs(variant: Variant, shape: Workload, props: DeviceProperties, tile: Tile | None) -> bool:
     """Whether a kernel computes a long sequence in another way than a short one."""
-    short, long = (variant.plan(replace(shape, N=N), props, tile) for N in (1, shape.N))
+    short, long = (variant.plan(replace(shape, Nq=N, Nk=N), props, tile) for N in (1, shape.N))
     return (short.options, short.splits) != (long.options, long.splits)
 
 
 def _problems(
-    variant: Variant, runs: Sequence[tuple[Shape, str, Job, Outcome]], props: DeviceProperties
-) -> Iterable[tuple[Shape, str, str, str]]:
+    variant: Variant, runs: Sequence[tuple[Workload, str, Job, Outcome]], props: DeviceProperties
+) -> Iterable[tuple[Workload, str, str, str]]:
     """What was found in the runs of one build: shape, data, the mistake's kind and a sentence."""
-    first: dict[tuple[Shape, str], Outcome] = {}
+    first: dict[tuple[Workload, str], Outcome] = {}
     for shape, kind, job, outcome in runs:
         usual = first.setdefault((shape, kind), outcome)
         for finding in outcome.findings:
@@ -164,7 +169,7 @@ def _problems(
                 yield shape, kind, "order", "the answer depends on the order in which threads take their turns"
 
 
-def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, Floats, Schedule]]:
+def _runs(shape: Workload, data: Sequence[str], build: str) -> Iterable[tuple[str, Floats, Schedule]]:
     """All kinds of data in one order; the first kind, where races are looked for, in the others, too.
 
     What AddressSanitizer looks for depends on the data only where huge scores lead another way.
@@ -178,7 +183,9 @@ def _runs(shape: Shape, data: Sequence[str], build: str) -> Iterable[tuple[str, 
             yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
 
 
-def _wrong(variant: Variant, kind: str, shape: Shape, inputs: Floats, o: Floats, props: DeviceProperties) -> list[str]:
+def _wrong(
+    variant: Variant, kind: str, shape: Workload, inputs: Floats, o: Floats, props: DeviceProperties
+) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
     if has_bound(variant.name):
         allowed = bound(variant.name, magnitudes_of(inputs), shape.d, shape.N, props)

@@ -15,7 +15,7 @@ from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.problem.shape import Oblong
+from hw4cli.problem.workload import Workload
 
 FORWARD, REVERSE, RANDOM, LOCKSTEP = "forward", "reverse", "random", "lockstep"
 ORDERS = (FORWARD, REVERSE, RANDOM, LOCKSTEP)
@@ -178,7 +178,7 @@ class Library:
         memory = Memory(inputs, plan, watched, lse)
         self._watch(memory.arrays)
         first, count = rows or (0, memory.N)
-        shape = Oblong(memory.n, memory.N, inputs.shape[3], Nq=count)
+        shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)
         q, k, v, o = memory.matrices
         q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
         params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, None, first))

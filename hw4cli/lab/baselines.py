@@ -5,7 +5,7 @@ from typing import Any
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.lab.bench import Implementation, Work
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 BACKENDS = {"torch efficient": "EFFICIENT_ATTENTION", "torch math": "MATH"}
 
@@ -19,7 +19,7 @@ def torch_implementations(gpu: Gpu) -> list[Implementation]:
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is compared with float32
 
     def implementation(name: str, backend: str) -> Implementation:
-        def prepare(shape: Shape) -> tuple[Work, dict[str, Any]]:
+        def prepare(shape: Workload) -> tuple[Work, dict[str, Any]]:
             return lambda inputs, _: attention(gpu, torch, backend, inputs, shape.causal), {}
 
         return Implementation(name, prepare)

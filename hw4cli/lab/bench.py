@@ -17,14 +17,13 @@ from hw4cli.device.machinecode import Kernel
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
-from hw4cli.plans.common import computed_share
 from hw4cli.plans.plan import Plan, Tile
 from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.cpu import on_all_cores
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import Workload
 
 LOOK_SECONDS = 0.02  # between two looks whether a compiler has ended
 CHECK_CHUNK = 1 << 20  # floats copied back at a time to be checked, which stay in the cache meanwhile
@@ -38,7 +37,7 @@ class Implementation:
     """What is measured: a name, and for a shape the work and what it takes of the GPU (registers, ...)."""
 
     name: str
-    prepare: Callable[[Shape], tuple[Work, dict[str, Any]]]
+    prepare: Callable[[Workload], tuple[Work, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ Notify = Callable[[Measurement], None]
 def kernel_implementation(gpu: Gpu, timer: GpuTimer, variant: str, tile: Tile | None = None) -> Implementation:
     """A kernel of the ladder, with its best tiles or given ones."""
 
-    def prepare(shape: Shape) -> tuple[Work, dict[str, Any]]:
+    def prepare(shape: Workload) -> tuple[Work, dict[str, Any]]:
         plan = gpu.plan(variant, shape, tile)
         found = timer.resources(plan)
         facts = {key: getattr(found, key) for key in ("registers", "shared_bytes", "occupancy")}
-        facts["pairs_percent"] = 100 * computed_share(shape, plan.macros["BR"], plan.macros["BC"])
+        facts["pairs_percent"] = 100 * shape.computed_share(plan.macros["BR"], plan.macros["BC"])
 
         def work(inputs: Any, outputs: Any) -> Any:
             with gpu.translated_errors(plan, shape):
@@ -129,7 +128,7 @@ class Prepared:
     the rows of those that are wrong or failed."""
 
     name: str
-    shape: Shape
+    shape: Workload
     inputs: Any
     outputs: Any
     measurements: list[Measurement] = field(default_factory=list)
@@ -139,7 +138,7 @@ class Prepared:
 def measure(
     timer: GpuTimer,
     implementations: Sequence[Implementation],
-    case: tuple[str, Shape, int],
+    case: tuple[str, Workload, int],
     sgemm: float | None,
     sampling: Sampling = STANDARD,
     notify: Notify = lambda _: None,
@@ -161,7 +160,7 @@ def measure(
     return [rows[implementation.name] for implementation in implementations]
 
 
-def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str, Shape, int]) -> Prepared:
+def prepare(gpu: Gpu, implementations: Sequence[Implementation], case: tuple[str, Workload, int]) -> Prepared:
     """Upload a case and check every implementation on it, against the float64 kernel.
 
     Raises MachineError if the case does not fit the GPU.
@@ -202,7 +201,7 @@ def take_samples(
     take_turns(timer, prepared.measurements, run, notify, sampling)
 
 
-def upload_case(gpu: Gpu, shape: Shape, seed: int) -> Any:
+def upload_case(gpu: Gpu, shape: Workload, seed: int) -> Any:
     """The case's inputs (B, 3, N, d) on the GPU: the values of its file."""
     inputs = gpu.empty((shape.B, 3, shape.N, shape.d))
     flat, start = inputs.reshape(-1), 0
@@ -225,7 +224,7 @@ def check(gpu: Gpu, work: Work, inputs: Any, outputs: Any, expected: Floats) -> 
     return comparison
 
 
-def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | None) -> KernelResult:
+def finish(measurement: Measurement, case: str, shape: Workload, sgemm: float | None) -> KernelResult:
     """A measurement's samples as a row."""
     found = figures(measurement)
     tflops = shape.flops / found["median"] / 1e9
@@ -244,5 +243,5 @@ def finish(measurement: Measurement, case: str, shape: Shape, sgemm: float | Non
     )
 
 
-def _not_timed(implementation: Implementation, case: str, shape: Shape, status: str, reason: str) -> KernelResult:
+def _not_timed(implementation: Implementation, case: str, shape: Workload, status: str, reason: str) -> KernelResult:
     return KernelResult(implementation.name, case, shape.sizes, status, reason, causal=shape.causal)

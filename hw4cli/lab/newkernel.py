@@ -5,7 +5,7 @@ import re
 from hw4cli.errors import InputError
 from hw4cli.plans.plan import DEVICES, Variant
 from hw4cli.plans.variants import FAMILIES, VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 
 NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
@@ -19,7 +19,7 @@ static static_assert static_cast struct switch template this throw true try type
 using virtual void volatile wchar_t while xor dim3 threadIdx blockIdx blockDim gridDim warpSize half main all
 """
 VECTOR = re.compile(r"(u?(char|short|int|long|longlong)|float|double)[1-4]")
-SHAPES = [Shape(B, N, d) for B, N in ((1, 128), (1, 8192), (1000, 2048)) for d in (32, 64, 128)]
+SHAPES = [Workload.one_head(B, N, d) for B, N in ((1, 128), (1, 8192), (1000, 2048)) for d in (32, 64, 128)]
 LABELS = {
     "Idea": "(what it does, and why that should be faster)",
     "Geometry": "(how many blocks, of how many threads; which rows and keys are whose)",

@@ -13,8 +13,8 @@ from hw4cli.errors import InputError
 from hw4cli.plans.bounds import LN2, ON_CPU, PROVEN
 from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.problem.shape import MAX_D, Shape
 from hw4cli.problem.suite import uniform
+from hw4cli.problem.workload import MAX_D, Workload
 
 MOST_B, MOST_N, MOST_BYTES = 600, 40001, 1_000_000_000
 FAST = PROVEN - {
@@ -33,7 +33,7 @@ class RandomCase:
     """A kernel, and the shape, the kind and the seed of its data."""
 
     kernel: str
-    shape: Shape
+    shape: Workload
     kind: str
     data_seed: int
     command: str = ""  # repeats exactly this case
@@ -69,7 +69,7 @@ def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None
     return RandomCase(kernel, shape, kind, rng.getrandbits(63), command)
 
 
-def _shape(rng: Random, most: int) -> Shape:
+def _shape(rng: Random, most: int) -> Workload:
     """A legal shape with B·N² up to `most`: of any order of magnitude, most of them small enough to be quick.
 
     Half of all d are 32, 64 or 128. N is a multiple of a random power of two, or one more or less. Few batches are
@@ -81,8 +81,8 @@ def _shape(rng: Random, most: int) -> Shape:
     N = int(longest ** rng.random() ** 0.3)
     step = 1 << rng.randrange(N.bit_length())
     N = min(max(N // step * step + rng.choice((-1, 0, 0, 1)), 1), longest)
-    batches = min(MOST_B, work // N**2, MOST_BYTES // Shape(1, N, d).input_bytes)
-    return Shape(int(batches ** rng.random() ** 2), N, d)
+    batches = min(MOST_B, work // N**2, MOST_BYTES // Workload.one_head(1, N, d).input_bytes)
+    return Workload.one_head(int(batches ** rng.random() ** 2), N, d)
 
 
 # The kinds of data: each function changes a block of values that are uniform in [-3, 3).

@@ -26,7 +26,7 @@ from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 
@@ -89,7 +89,7 @@ class GpuBackend:
     def compute(self, kernel: str, block: Floats) -> Floats:
         """O of a block; see Backend."""
         n, _, N, d = block.shape
-        shape = Shape(n, N, d)
+        shape = Workload.one_head(n, N, d)
         try:
             VARIANTS[kernel].plan(shape, self.props)
         except MachineError as reason:
@@ -114,7 +114,7 @@ class GpuBackend:
             self._inputs.set(block)
             self._block, self._found = block, magnitudes_of(block)
 
-    def _run(self, plan: Plan, shape: Shape) -> Floats:
+    def _run(self, plan: Plan, shape: Workload) -> Floats:
         whole, outputs = self._guarded((shape.B, shape.N, shape.d))
         if plan.scratch:  # an array that is freed leaves its memory to the next one of the same size
             poisoned = self._gpu.cupy.empty(plan.scratch, np.uint8)
@@ -217,7 +217,7 @@ def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, f
     return worst, worst_share
 
 
-def _check_none(bad: NDArray[np.bool_], shape: Shape, what: str, batch: int = 0) -> None:
+def _check_none(bad: NDArray[np.bool_], shape: Workload, what: str, batch: int = 0) -> None:
     """Raise WrongError, with the number and the first place, if any element is bad; `bad` begins at a batch."""
     if bad.any():
         place = shape.place(batch * shape.N * shape.d + int(bad.argmax()))

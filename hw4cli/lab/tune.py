@@ -18,7 +18,7 @@ from hw4cli.lab.sampling import STANDARD, WARM_UP, Measurement
 from hw4cli.lab.times import median_interval
 from hw4cli.plans.plan import DeviceProperties, Tile, Variant
 from hw4cli.plans.tensor import policy
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 COLD = STANDARD.cold  # the L2 cache is overwritten before each sample
 FIRST_SAMPLES = 5  # of every candidate
@@ -97,14 +97,14 @@ class TunedRow(Tiled):
         return cls(**{**record, "tile": (rows, keys), "knobs": tuple((name, int(value)) for name, value in knobs)})
 
 
-def automatic(shape: Shape, props: DeviceProperties) -> list[str]:
+def automatic(shape: Workload, props: DeviceProperties) -> list[str]:
     """What `auto` chooses from: AUTOMATIC, but split8 only where it is not the same as split."""
     apart = policy("split8", shape.N, shape.d, props).integers
     return [name for name in AUTOMATIC if apart or name != "split8"]
 
 
 def candidates(
-    variants: Sequence[Variant], shape: Shape, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
+    variants: Sequence[Variant], shape: Workload, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
 ) -> Iterator[Candidate]:
     """Each kernel's own tile; then with other values of its knobs, and the tiles of its space; or given ones."""
     for variant in variants:
@@ -119,7 +119,7 @@ def candidates(
             yield from (Candidate(variant.name, tile, own=False) for tile in tiles or variant.space if tile != own)
 
 
-def _turned(variant: Variant, tile: tuple[int, int], shape: Shape, props: DeviceProperties) -> Iterator[Candidate]:
+def _turned(variant: Variant, tile: tuple[int, int], shape: Workload, props: DeviceProperties) -> Iterator[Candidate]:
     """A tile with each other value of each knob."""
     with suppress(Hw4Error, ArithmeticError, StopIteration):
         follows = variant.plan(shape, props, {"BR": tile[0], "BC": tile[1]}).macros
@@ -130,7 +130,7 @@ def _turned(variant: Variant, tile: tuple[int, int], shape: Shape, props: Device
 
 
 def filtered(
-    variants: Sequence[Variant], chosen: Sequence[Candidate], shape: Shape, props: DeviceProperties, compiler: Any
+    variants: Sequence[Variant], chosen: Sequence[Candidate], shape: Workload, props: DeviceProperties, compiler: Any
 ) -> list[TunedRow]:
     """Without a GPU: which candidates could start there, and why the others could not."""
     by_name = {variant.name: variant for variant in variants}
@@ -146,7 +146,7 @@ def filtered(
     return rows
 
 
-def _always(tile: Tile) -> Callable[[Shape, DeviceProperties], Tile]:
+def _always(tile: Tile) -> Callable[[Workload, DeviceProperties], Tile]:
     return lambda shape, props: tile
 
 
@@ -155,7 +155,7 @@ def without_source(reason: str) -> str:
     return reason.partition(": `")[0]
 
 
-def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Shape) -> tuple[list[Candidate], list[TunedRow]]:
+def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Workload) -> tuple[list[Candidate], list[TunedRow]]:
     """The candidates that the GPU can start, compiled side by side; and the others, with the reason."""
     plans, refused = {}, []
     for one in chosen:
@@ -184,7 +184,7 @@ def _short(error: Exception, one: Candidate) -> str:
 def tune(
     timer: GpuTimer,
     chosen: Sequence[Candidate],
-    case: tuple[str, Shape, int],
+    case: tuple[str, Workload, int],
     quick: bool = False,
     notify: Callable[[Measurement], None] = lambda _: None,
 ) -> list[TunedRow]:

@@ -16,8 +16,8 @@ from hw4cli.plans.measured import ERRORS
 from hw4cli.plans.plan import DEVICES, DeviceProperties
 from hw4cli.plans.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
 from hw4cli.plans.variants import FALLBACK, VARIANTS
-from hw4cli.problem.shape import AbsMax, Magnitudes
 from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
+from hw4cli.problem.workload import AbsMax, Magnitudes
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import Matrices, Matrix
 from hw4cli.plans.plan import Launch, Plan
-from hw4cli.problem.shape import Shape, stored_d
+from hw4cli.problem.workload import Workload, stored_d
 
 NAME = "columns"  # of the kernel's file
 # kernels/columns.cu: matrices of a launch, threads of a block, and how many elements a block copies at most.
@@ -78,14 +78,14 @@ class Staged:
     after: tuple[Copied, ...] = ()
 
 
-def staged(plan: Plan, shape: Shape, matrices: Matrices, scratch: int) -> Staged:
+def staged(plan: Plan, shape: Workload, matrices: Matrices, scratch: int) -> Staged:
     """The matrices themselves, if the kernels can load their rows; else others in the plan's scratch memory.
 
     There Q, K and V of each batch lie one after the other, as in a file, and behind all of them O.
     """
     if plan.layout.staged is None:
         return Staged(matrices)
-    d, row, (queries, keys) = shape.d, plan.d, (shape.rows, shape.N)
+    d, row, (queries, keys) = shape.d, plan.d, (shape.Nq, shape.N)
     at, batch = scratch + plan.layout.staged, (queries + 2 * keys) * row
     firsts = (0, queries * row, (queries + keys) * row)
     inputs = [Matrix(at + FLOAT * first, batch, batch, row) for first in firsts]

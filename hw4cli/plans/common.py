@@ -17,7 +17,7 @@ from hw4cli.plans.formulas import (
     split_count,
 )
 from hw4cli.plans.plan import DeviceProperties, Launch, Scratch, Tile
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 # A tile of the CPU: 1024 queries by 512 keys is 2 MB of float32. It stays in the L2 cache, and the BLAS is at its best.
 TILED_QUERIES, TILED_KEYS = 1024, 512
@@ -33,17 +33,9 @@ LONG = 8192  # keys, of which more than MOST_SPLITS are short enough to lose les
 MANY_BLOCKS = 2  # rounds of blocks, longest first: so many end at about the same time
 
 
-def computed_share(shape: Shape, BR: int, BC: int) -> float:
-    """The share of the N² pairs of a query and a key that lie in tiles which a kernel computes, of these sizes."""
-    if not shape.causal:
-        return 1.0
-    blocks = ((row, min(row + BR, shape.N)) for row in range(0, shape.N, BR))
-    return sum((end - row) * min(shape.N, ceil_div(end, BC) * BC) for row, end in blocks) / shape.N**2
-
-
-def combine_launch(name: str, shape: Shape) -> Launch:
+def combine_launch(name: str, shape: Workload) -> Launch:
     """The launch that puts the splits of the keys together, four elements of O a thread."""
-    blocks = combine_blocks(shape.B, shape.rows, shape.d, COMBINE_THREADS)
+    blocks = combine_blocks(shape.B, shape.Nq, shape.d, COMBINE_THREADS)
     return Launch(f"{name}_combine", blocks, COMBINE_THREADS, 0, early=True)
 
 
@@ -62,21 +54,21 @@ def padded_d(d: int) -> int:
     return next(size for size in (32, 64, 128) if d <= size)
 
 
-def row_blocks(symbol: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
+def row_blocks(symbol: str) -> Callable[[Workload, Tile, int, int], tuple[Launch, ...]]:
     """One launch, a block for every BR rows of every batch."""
 
-    def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-        return (Launch(symbol, formulas.row_blocks(shape.B, shape.rows, tile["BR"]), tile["THREADS"], shared),)
+    def launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+        return (Launch(symbol, formulas.row_blocks(shape.B, shape.Nq, tile["BR"]), tile["THREADS"], shared),)
 
     return launches
 
 
-def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: bool, counts: int = 0) -> Scratch:
+def scratch_of(shape: Workload, splits: int, absmax: int, tiles: int, *, stats: bool, counts: int = 0) -> Scratch:
     """Bytes for absmax and tiles; then two numbers of each row and split, and each split's O, if there are splits.
 
     `stats`: the two numbers are wanted anyway, and behind them as many bytes for each of so many `counts`.
     """
-    rows = shape.B * shape.rows * splits
+    rows = shape.B * shape.Nq * splits
     row_stats = absmax + tiles
     partial_o = row_stats + row_stats_bytes(rows + counts, stats or splits > 1)
     return Scratch(partial_o + partial_o_bytes(rows, shape.d, splits), absmax, row_stats, partial_o)
@@ -84,12 +76,12 @@ def scratch_of(shape: Shape, splits: int, absmax: int, tiles: int, *, stats: boo
 
 def splits_for(
     longest: int, cost: int, causal_cost: int, most: int = MOST_SPLITS
-) -> Callable[[Shape, Tile, DeviceProperties], int]:
+) -> Callable[[Workload, Tile, DeviceProperties], int]:
     """Into how many parts the keys are split: see split_count and causal_split_count. One, where blocks that stay share
     out what is left of whole rounds (BALANCED: kernels/parts.cuh)."""
 
-    def splits(shape: Shape, tile: Tile, props: DeviceProperties) -> int:
-        blocks = formulas.row_blocks(shape.B, shape.rows, tile["BR"])
+    def splits(shape: Workload, tile: Tile, props: DeviceProperties) -> int:
+        blocks = formulas.row_blocks(shape.B, shape.Nq, tile["BR"])
         if tile.get("BALANCED") and blocks >= props.sms:
             return 1
         if shape.causal:
@@ -99,7 +91,7 @@ def splits_for(
     return splits
 
 
-def causal_split_count(shape: Shape, tile: Tile, sms: int, longest: int, cost: int, most: int) -> int:
+def causal_split_count(shape: Workload, tile: Tile, sms: int, longest: int, cost: int, most: int) -> int:
     """The same where blocks of rows have from few to N keys, as many splits as these need, and the longest start first.
 
     It is the schedule of the blocks that tells which number is best, as far as each takes as long as its keys and
@@ -108,7 +100,7 @@ def causal_split_count(shape: Shape, tile: Tile, sms: int, longest: int, cost: i
     N, BR, BC, places = shape.N, tile["BR"], tile["BC"], tile["BLOCKS"] * sms
     most = max(1, min(most if N >= LONG else MOST_SPLITS, ceil_div(N, BC) // 8))
     least = min(most, ceil_div(N, longest))
-    if formulas.row_blocks(shape.B, shape.rows, BR) >= MANY_BLOCKS * places:
+    if formulas.row_blocks(shape.B, shape.Nq, BR) >= MANY_BLOCKS * places:
         return least
     ends = _ends(shape, BR) * shape.B
     times = {
@@ -128,14 +120,14 @@ def _schedule(ends: list[int], keys: int, places: int, cost: int) -> int:
     return max(free)
 
 
-def main_blocks(shape: Shape, tile: Tile, splits: int) -> int:
+def main_blocks(shape: Workload, tile: Tile, splits: int) -> int:
     """Blocks of the launch that attends: one for every BR rows and split of the keys."""
     if shape.causal and splits > 1:
         return _causal_blocks(shape, tile["BR"], tile["BC"], splits)
-    return formulas.row_blocks(shape.B, shape.rows, tile["BR"]) * splits
+    return formulas.row_blocks(shape.B, shape.Nq, tile["BR"]) * splits
 
 
-def _causal_blocks(shape: Shape, BR: int, BC: int, splits: int) -> int:
+def _causal_blocks(shape: Workload, BR: int, BC: int, splits: int) -> int:
     """The same where blocks of rows have as many splits as their keys need: causal_task_of_split in
     kernels/schedule.cuh. Enough for each offset of the mask up to that by which the last row sees the last key."""
     keys, ends = split_keys(shape.N, BC, splits), _ends(shape, BR)
@@ -143,9 +135,9 @@ def _causal_blocks(shape: Shape, BR: int, BC: int, splits: int) -> int:
     return shape.B * (whole + splits * min(len(ends), ceil_div(keys - 1, BR)))
 
 
-def _ends(shape: Shape, BR: int) -> list[int]:
+def _ends(shape: Workload, BR: int) -> list[int]:
     """Causal: how many keys each block of rows sees, if the last row sees the last key."""
-    return [min(shape.N, row + max(0, shape.N - shape.rows) + BR) for row in range(0, shape.rows, BR)]
+    return [min(shape.N, row + max(0, shape.N - shape.Nq) + BR) for row in range(0, shape.Nq, BR)]
 
 
 def split_keys(N: int, BC: int, splits: int) -> int:
@@ -153,19 +145,19 @@ def split_keys(N: int, BC: int, splits: int) -> int:
     return ceil_div(ceil_div(N, BC), splits) * BC
 
 
-def groups_in_turns(shape: Shape, props: DeviceProperties) -> int:
+def groups_in_turns(shape: Workload, props: DeviceProperties) -> int:
     """Groups of four warps that take turns: four, where registers suffice and there are blocks enough (H100, H200)."""
     if padded_d(shape.d) > 32 or shape.causal:
         return 3
 
     def time(groups: int) -> float:
-        rounds = max(1, formulas.row_blocks(shape.B, shape.rows, 64 * groups) / props.sms)  # the last is shared out
+        rounds = max(1, formulas.row_blocks(shape.B, shape.Nq, 64 * groups) / props.sms)  # the last is shared out
         return rounds * groups / (1.05 if groups == 4 else 1)
 
     return min((4, 3), key=time)
 
 
-def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
+def turns_of(shape: Workload, tile: Tile, props: DeviceProperties) -> Tile:
     """Where groups take turns, beside one that copies: how many multiply, and the registers of a thread of each kind,
     together at most those that the block was launched with. A block stays, and takes task after task; causal, where
     tasks are of different lengths, there is a block for each. Three warps bring Q of the next task, if tasks are long
@@ -183,13 +175,13 @@ def turns_of(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
     }
 
 
-def converting(shape: Shape, tile: Tile, integers: bool) -> int:
+def converting(shape: Workload, tile: Tile, integers: bool) -> int:
     """CONVERTING of kernels/converters.cuh: what it costs a block to convert a tile; 0: no block does."""
     cost, rows = CONVERTING["split8" if integers else f"split{padded_d(shape.d)}"]
     return ceil_div(cost * rows, tile["BR"]) if shape.N <= CONVERTING_LONGEST else 0
 
 
-def converters_of(shape: Shape, tile: Tile, splits: int) -> Converters:
+def converters_of(shape: Workload, tile: Tile, splits: int) -> Converters:
     """How the blocks of a plan with these macros share out conversion."""
     cost, ahead = tile.get("CONVERTING", 0) if splits == 1 else 0, bool(tile.get("Q_AHEAD"))
-    return converters(shape.B, shape.rows, shape.N, tile["BR"], tile["BC"], tile.get("MOST_BLOCKS", 0), cost, ahead)
+    return converters(shape.B, shape.Nq, shape.N, tile["BR"], tile["BC"], tile.get("MOST_BLOCKS", 0), cost, ahead)

@@ -20,7 +20,7 @@ from hw4cli.plans.measured import FASTEST
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.plans.tensor import integers_from
 from hw4cli.plans.variants import DEFAULT, FALLBACK, VARIANTS
-from hw4cli.problem.shape import AbsMax, Magnitudes, Shape
+from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 from hw4cli.text.words import counted
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def auto_by_length(props: DeviceProperties, gpu: str, d: int) -> list[tuple[int,
     return [(1, *few), *([(least, *many)] if many != few else [])]
 
 
-def may_stand_in(shape: Shape) -> bool:
+def may_stand_in(shape: Workload) -> bool:
     """Whether FALLBACK may answer instead of a kernel that is not compiled: it takes no longer than compiling would."""
-    return 4.0 * shape.B * shape.rows * shape.N * shape.d <= STAND_IN_FLOPS
+    return 4.0 * shape.B * shape.Nq * shape.N * shape.d <= STAND_IN_FLOPS
 
 
 class Used(NamedTuple):

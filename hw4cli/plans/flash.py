@@ -12,7 +12,7 @@ from hw4cli.plans.common import (
 )
 from hw4cli.plans.formulas import FLOAT, MOST_SPLITS, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Launch, Tile, Variant, total
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
 # in one split instead of 2e-5 at N = 32768.
@@ -37,26 +37,26 @@ def _flash_blocks(d: int, tile: Tile, props: DeviceProperties) -> int:
     return max(1, min(threads // tile["BR"], props.shared_sm // (_flash_bytes(d, tile) + props.shared_reserved)))
 
 
-def _threads_at_work(shape: Shape, tile: Tile, props: DeviceProperties) -> float:
+def _threads_at_work(shape: Workload, tile: Tile, props: DeviceProperties) -> float:
     """Threads that a multiprocessor holds at once, without those whose rows are past the last."""
-    filled = shape.rows / (ceil_div(shape.rows, tile["BR"]) * tile["BR"])
+    filled = shape.Nq / (ceil_div(shape.Nq, tile["BR"]) * tile["BR"])
     return _flash_blocks(shape.d, tile, props) * tile["BR"] * filled
 
 
-def _best_rows(shape: Shape, props: DeviceProperties) -> int:
+def _best_rows(shape: Workload, props: DeviceProperties) -> int:
     """Rows of a block: 128; where rows are few, fewer, if then less of a block is empty or, with a mask, unseen.
     Measured on an H200, where blocks of 64 rows are 1 to 2 % slower otherwise, and at d = 32 as fast."""
     if props.gfx:  # AMD's compiler spills with fewer
         return 128
-    longest, narrow = max(shape.rows, shape.N), padded_d(shape.d) == 32
+    longest, narrow = max(shape.Nq, shape.N), padded_d(shape.d) == 32
     if longest <= 32 and props.cc >= 80:  # before, a thread would hold too much of the next tile in registers
         return 32
     always = (2048 if narrow else 512) if shape.causal else 1024 if shape.d == 32 else 0
-    half_empty = longest <= 1024 and ceil_div(shape.rows, 64) % 2
+    half_empty = longest <= 1024 and ceil_div(shape.Nq, 64) % 2
     return 64 if longest <= always or half_empty else 128
 
 
-def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
+def _flash_tile(shape: Workload, props: DeviceProperties) -> Tile:
     """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit. Fewer rows where
     that is better, unless a multiprocessor has far fewer threads at work then."""
     d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
@@ -71,7 +71,7 @@ def _flash_tile(shape: Shape, props: DeviceProperties) -> Tile:
     return next((tile for tile in smaller if _threads_at_work(shape, tile, props) >= enough), best)
 
 
-def _flash_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+def _flash_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A block for every BR rows and split; then, if there are splits, what puts them together."""
     threads = tile["THREADS"]
     rows = Launch("flash", main_blocks(shape, tile, splits), threads, shared)

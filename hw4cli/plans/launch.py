@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import Plan
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 
 ABSMAX_CHUNK, ABSMAX_THREADS = 16384, 256  # kernels/absmax.cu: elements and threads of a block
 # What kernels leave (kernels/absmax.cuh), and must be 0 before: of Q and K the largest |element| and the largest sum of
@@ -42,7 +42,7 @@ class Matrix:
 Matrices = tuple[Matrix, Matrix, Matrix, Matrix]
 
 
-def block_matrices(shape: Shape, inputs: int, outputs: int) -> Matrices:
+def block_matrices(shape: Workload, inputs: int, outputs: int) -> Matrices:
     """Q, K, V and O of batches as a case's file has them: (B, 3, N, d) at one address, (B, N, d) at the other."""
     one = shape.N * shape.d
     q, k, v = (Matrix(inputs + 4 * index * one, 3 * one, 3 * one, shape.d) for index in range(3))
@@ -67,7 +67,7 @@ def _norm(squares: float) -> float:
 
 def arguments(
     plan: Plan,
-    shape: Shape,
+    shape: Workload,
     matrices: Matrices,
     scratch: int,
     lse: int = 0,
@@ -83,5 +83,5 @@ def arguments(
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     members = [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
-    sizes = shape.B, 1, shape.rows, shape.N, plan.splits
+    sizes = shape.B, 1, shape.Nq, shape.N, plan.splits
     return _LAYOUT.pack(*members, lse, *parts, *sizes, scale or shape.d**-0.5, offset)

@@ -24,8 +24,8 @@ from hw4cli.plans.launch import SQUARES_BELOW
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
 from hw4cli.plans.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import HEAD_SIZES, MAX_D, Magnitudes, Shape
 from hw4cli.problem.terms import LARGEST16
+from hw4cli.problem.workload import HEAD_SIZES, MAX_D, Magnitudes, Workload
 from hw4cli.resources import kernel_source
 
 FORMULAS: tuple[Callable[..., Any], ...] = (
@@ -106,7 +106,9 @@ def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
 
     def configuration(kernel: str, d: int, least: int, last: int) -> Configuration:
         squares = proven_squares(d, last, props) if kernel == "split" else 0
-        return Configuration(kernel, d, least, last, VARIANTS[kernel].plan(Shape(1, least, d), props), squares)
+        return Configuration(
+            kernel, d, least, last, VARIANTS[kernel].plan(Workload.one_head(1, least, d), props), squares
+        )
 
     return [
         configuration(kernel, d, least, last)
@@ -153,7 +155,7 @@ def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int
     """The lengths, cut where the macros change. Macros that are the same at both ends are so between them."""
 
     def macros(N: int) -> dict[str, int]:
-        return {**VARIANTS[kernel].plan(Shape(1, N, d), props).macros}
+        return {**VARIANTS[kernel].plan(Workload.one_head(1, N, d), props).macros}
 
     if macros(least) == macros(most):
         return [(least, most)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hw4cli.errors import MachineError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
@@ -154,13 +154,13 @@ class Variant:
     name: str
     idea: str
     error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
-    tile: Callable[[Shape, DeviceProperties], Tile]  # the best BR and BC for a shape on a GPU
-    derived: Callable[[Shape, Tile, DeviceProperties], Tile]  # the macros that follow: THREADS and more
+    tile: Callable[[Workload, DeviceProperties], Tile]  # the best BR and BC for a shape on a GPU
+    derived: Callable[[Workload, Tile, DeviceProperties], Tile]  # the macros that follow: THREADS and more
     regions: Regions  # the parts of a block's shared memory
-    launches: Callable[[Shape, Tile, int, int], tuple[Launch, ...]]
+    launches: Callable[[Workload, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
-    scratch: Callable[[Shape, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
-    splits: Callable[[Shape, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
+    scratch: Callable[[Workload, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
+    splits: Callable[[Workload, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
     finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
     own_scale: bool = False  # it computes the scale itself, and must know of how many columns: macro SCALED
     least_cc: int = 0  # the least compute capability that it needs
@@ -180,14 +180,14 @@ class Variant:
         """
         renamed = symbol or (lambda old: name + old.removeprefix(self.name))
 
-        def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+        def launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
             steps = self.launches(shape, tile, splits, shared)
             return tuple(replace(step, symbol=renamed(step.symbol)) for step in steps)
 
         main = renamed(self.main_symbol or self.name)
         return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
 
-    def plan(self, shape: Shape, props: DeviceProperties, tile: Tile | None = None, copies: bool = True) -> Plan:
+    def plan(self, shape: Workload, props: DeviceProperties, tile: Tile | None = None, copies: bool = True) -> Plan:
         """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones, and what else it
         holds in place of what would follow from these.
 

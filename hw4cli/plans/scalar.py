@@ -5,17 +5,17 @@ from collections.abc import Callable
 from hw4cli.plans.common import row_blocks, tiles_of
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant, total
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 
-def _naive_launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+def _naive_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A tile of scores a block; a row of scores a warp; an element of O a thread."""
     threads = tile["THREADS"]
-    tiles = ceil_div(shape.rows, tile["BR"]) * ceil_div(shape.N, tile["BC"])
+    tiles = ceil_div(shape.Nq, tile["BR"]) * ceil_div(shape.N, tile["BC"])
     return (
         Launch("naive_scores", shape.B * tiles, threads, shared),
-        Launch("naive_softmax", ceil_div(shape.B * shape.rows, threads // 32), threads, shared),
-        Launch("naive_values", ceil_div(shape.B * shape.rows * shape.d, threads), threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.Nq, threads // 32), threads, shared),
+        Launch("naive_values", ceil_div(shape.B * shape.Nq * shape.d, threads), threads, shared),
     )
 
 
@@ -37,7 +37,7 @@ def _unscored(d: int, tile: Tile) -> dict[str, int]:
     return {"Q": FLOAT * br * d, "K": FLOAT * bc * (d + 1), "V": FLOAT * bc * d}
 
 
-def _paper_launch(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+def _paper_launch(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
     """A block for each batch, whatever its length."""
     return (Launch("paper", shape.B, tile["THREADS"], shared),)
 
@@ -49,7 +49,7 @@ def _paper_tile(d: int) -> Tile:
     return {"BR": min(keys, d), "BC": keys}
 
 
-def _row_of_a_thread(shape: Shape) -> Tile:
+def _row_of_a_thread(shape: Workload) -> Tile:
     """As many keys at a time as leave a thread registers for its row of O."""
     return {"BR": 32, "BC": 8 if shape.d <= 64 else 4}
 
@@ -96,7 +96,7 @@ NAIVE = Variant(
     regions=lambda d, tile: {},
     launches=_naive_launches,
     longest_sum=lambda N: N,
-    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.rows * shape.N),
+    scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.Nq * shape.N),
     space=((16, 16), (8, 32), (32, 8)),
 )
 
@@ -109,7 +109,7 @@ PAPER = Variant(
     regions=lambda d, tile: {**_padded(d, tile), "α": 2 * FLOAT * tile["BR"]},
     launches=_paper_launch,
     longest_sum=lambda N: N // 4 + 32,
-    scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.rows),
+    scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.Nq),
     space=tiles_of((16, 32, 48), (16, 32, 48)),
 )
 

@@ -22,7 +22,7 @@ from hw4cli.plans.common import (
 )
 from hw4cli.plans.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
 from hw4cli.plans.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 HALF = 2  # bytes
 POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
@@ -102,11 +102,11 @@ def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
     return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
 
 
-def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
+def _tile(name: str) -> Callable[[Workload, DeviceProperties], Tile]:
     """Measured on an H200: without warpgroups, 256 rows and one large block for long sequences at d = 64."""
     pieces = PIECES[name]
 
-    def tile(shape: Shape, props: DeviceProperties) -> Tile:
+    def tile(shape: Workload, props: DeviceProperties) -> Tile:
         width, short = padded_d(shape.d), _inblock(shape.N, shape.d, props, pieces)
         if _warpgroups(shape.d, props, pieces):
             return {"BR": 128, "BC": 128} if short else {"BR": 64 * groups_in_turns(shape, props), "BC": 64}
@@ -116,7 +116,7 @@ def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
             return {"BR": 128, "BC": 128 if pieces == 1 and not short else 64}
         if short:
             return {"BR": 64 if pieces == 2 and props.cc >= 100 else 128, "BC": 64}  # there, 128 rows spill
-        if shape.causal and pieces == 2 and props.cc == 90 and 4 * row_blocks(shape.B, shape.rows, 256) <= props.sms:
+        if shape.causal and pieces == 2 and props.cc == 90 and 4 * row_blocks(shape.B, shape.Nq, 256) <= props.sms:
             return {"BR": 128, "BC": 64}  # two blocks: one begins while the other multiplies
         if shape.N >= 4096 or pieces == 2 or props.cc in (80, 86, 89):  # on 8.0, 128 rows spill a register
             return {"BR": 256, "BC": 128 if props.shared_limit > 200 << 10 and pieces == 1 else 64}
@@ -125,15 +125,15 @@ def _tile(name: str) -> Callable[[Shape, DeviceProperties], Tile]:
     return tile
 
 
-def _derived(name: str) -> Callable[[Shape, Tile, DeviceProperties], Tile]:
+def _derived(name: str) -> Callable[[Workload, Tile, DeviceProperties], Tile]:
     """What follows from a tile: threads and blocks, how tiles come, and the numeric policy."""
     pieces = PIECES[name]
 
-    def derived(shape: Shape, tile: Tile, props: DeviceProperties) -> Tile:
+    def derived(shape: Workload, tile: Tile, props: DeviceProperties) -> Tile:
         inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
         adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
-        room, one_each = _room(blocks, props), max(shape.N, shape.rows) <= tile["BR"]
+        room, one_each = _room(blocks, props), max(shape.N, shape.Nq) <= tile["BR"]
         fitting = (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1)
         sums = adds.integers and not warpgroups and fitting >= 3
         stages = min(stages, fitting) if sums else stages
@@ -246,10 +246,10 @@ def _regions(name: str) -> Regions:
     return regions
 
 
-def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]]:
+def _launches(name: str) -> Callable[[Workload, Tile, int, int], tuple[Launch, ...]]:
     """The pass that converts, perhaps the first batches alone; blocks of BR rows and a split; what combines splits."""
 
-    def launches(shape: Shape, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    def launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
         most, inblock = tile.get("MOST_BLOCKS") or NO_LIMIT, tile["INBLOCK"]
         blocks = min(most, main_blocks(shape, tile, splits))
         steps = [Launch(name, blocks, tile["THREADS"], shared, early=splits > 1 and not inblock)]
@@ -264,11 +264,11 @@ def _launches(name: str) -> Callable[[Shape, Tile, int, int], tuple[Launch, ...]
     return launches
 
 
-def _scratch(name: str) -> Callable[[Shape, Tile, int], Scratch]:
+def _scratch(name: str) -> Callable[[Workload, Tile, int], Scratch]:
     """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a count for
     each batch that is converted; each split's O."""
 
-    def scratch(shape: Shape, tile: Tile, splits: int) -> Scratch:
+    def scratch(shape: Workload, tile: Tile, splits: int) -> Scratch:
         tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
         converted, counts = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
         return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, counts=counts)

@@ -6,18 +6,19 @@ import numpy as np
 
 from hw4cli.errors import InputError
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats, InputFile, open_regular, read_exactly
-from hw4cli.problem.shape import Shape, check_floats, is_whole
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import TOLERANCE, Comparison
+from hw4cli.problem.workload import Workload, check_floats, is_whole
 from hw4cli.system.files import NewFile
 
 
-def random_input(shape: Shape, seed: int) -> Floats:
+def random_input(shape: Workload, seed: int) -> Floats:
     """A float32 array (B, 3, N, d) of values uniform in [-3, 3): Q, K and V of each batch, as `hw4 gen` makes them.
 
     The same shape and seed give the same bytes on every machine. Raises InputError for another shape than a case's, or
     a seed that is no integer from 0 on.
 
+    >>> from hw4cli import Shape
     >>> random_input(Shape(2, 4, 8), seed=1).shape
     (2, 3, 4, 8)
     """
@@ -37,6 +38,7 @@ def read_input(path: str | Path) -> Floats:
 
     Raises InputError if the file is missing, too short, too long, or has a header that no case has.
 
+    >>> from hw4cli import Shape
     >>> path = write_input("in", random_input(Shape(2, 4, 8), seed=1))
     >>> Q, K, V = read_input(path).swapaxes(0, 1)
     >>> Q.shape
@@ -55,7 +57,7 @@ def write_input(path: str | Path, block: Floats) -> Path:
     >>> write_input("in", np.stack([Q, K, V], axis=1)).stat().st_size
     780
     """
-    shape = Shape.of(block)
+    shape = Workload.of_block(block)
     shape.check("the array")
     with NewFile(Path(path)) as file:
         file.write(memoryview(HEADER.pack(shape.B, shape.N, shape.d)))
@@ -63,10 +65,11 @@ def write_input(path: str | Path, block: Floats) -> Path:
     return Path(path)
 
 
-def read_output(path: str | Path, shape: Shape) -> Floats:
+def read_output(path: str | Path, shape: Workload) -> Floats:
     """O of an output file, a float32 array (B, N, d). Raises InputError if the file is missing or has another size.
 
     >>> path = write_output("out", np.zeros((2, 4, 8), np.float32))
+    >>> from hw4cli import Shape
     >>> read_output(path, Shape(2, 4, 8)).shape
     (2, 4, 8)
     """
@@ -86,7 +89,7 @@ def write_output(path: str | Path, output: Floats) -> Path:
     256
     """
     check_floats("an output", output, "(B, N, d)")
-    Shape(*output.shape).check("the array")
+    Workload.one_head(*output.shape).check("the array")
     with NewFile(Path(path)) as file:
         file.write(np.ascontiguousarray(output, FLOAT32))
     return Path(path)

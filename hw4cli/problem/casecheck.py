@@ -7,8 +7,8 @@ from pathlib import Path
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import answer_sha256, verify
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, ranges
+from hw4cli.problem.workload import Workload
 from hw4cli.text.words import counted
 
 
@@ -44,7 +44,7 @@ def check_case(case: Case, folder: Path) -> None:
         )
 
 
-def size_problem(found: int, shape: Shape) -> str | None:
+def size_problem(found: int, shape: Workload) -> str | None:
     """What is wrong with an output of this many bytes, in rows or bytes; None if the size is right."""
     difference = found - shape.output_bytes
     if difference == 0:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, os_error
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.resources import data_path, names_in
 from hw4cli.text.words import counted
 
@@ -94,14 +94,14 @@ class InputFile:
         if self._size_and_time() != self._state:
             raise InputError(f"{self.path} has changed while it was read: run hw4 again")
 
-    def _checked_shape(self) -> Shape:
+    def _checked_shape(self) -> Workload:
         size = os.fstat(self._file.fileno()).st_size
         if size < HEADER.size:
             found = counted(size, "byte")
             raise InputError(f"{self.path} has {found}, but the header alone (B, N, d) takes {HEADER.size}")
         header = np.empty(HEADER.size, np.uint8)
         read_exactly(self._file, header, 0, self.path)
-        shape = Shape(*HEADER.unpack(header.tobytes()))
+        shape = Workload.one_head(*HEADER.unpack(header.tobytes()))
         shape.check(str(self.path))
         if size != shape.input_bytes:
             less = size < shape.input_bytes
@@ -166,7 +166,7 @@ class InputFile:
         self._file.close()
 
 
-def batch_spans(shape: Shape, max_bytes: int) -> Iterator[tuple[int, int]]:
+def batch_spans(shape: Workload, max_bytes: int) -> Iterator[tuple[int, int]]:
     """Cut B batches into spans (start, stop) whose Q, K and V fit max_bytes, of one batch at least."""
     step = max(1, max_bytes // (3 * 4 * shape.N * shape.d))
     for start in range(0, shape.B, step):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.text.words import counted
 
 Flags = NDArray[np.bool_]
@@ -22,7 +22,7 @@ LISTED = 3  # places, at most, that are listed one by one
 class ErrorMap:
     """A mark for each row of an output, and which columns are wrong. Pages of right rows are never touched."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Workload) -> None:
         self.shape = shape
         self.mapped = shape.B * shape.N <= MAX_ROWS
         self.marks = np.zeros((shape.B, shape.N) if self.mapped else (0, 0), np.uint8)

@@ -12,8 +12,8 @@ from hw4cli.problem.casefile import Floats, InputFile, check_finite
 from hw4cli.problem.checksums import answer_sha256, note_answer, note_file, verify
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case, generate_input
+from hw4cli.problem.workload import Workload
 from hw4cli.system.files import NewFile, check_place
 from hw4cli.text.progress import Advance
 from hw4cli.text.words import counted
@@ -32,7 +32,7 @@ class GenerationTask:
 
     source: Path
     answer: Path | None
-    shape: Shape
+    shape: Workload
     seed: int
     sha256: str | None = None
     input_wanted: bool = True

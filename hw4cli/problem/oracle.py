@@ -9,7 +9,7 @@ import numpy as np
 
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.cpu import workers
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import check_memory
 from hw4cli.text.progress import Advance
 
@@ -29,7 +29,7 @@ def exact_attention(block: Floats, advance: Advance | None = None, causal: bool 
     >>> float(exact_attention(block).max())
     1.0
     """
-    Shape.of(block)
+    Workload.of_block(block)
     wide = block.astype(np.float64)
 
     def task(batches: slice, rows: slice, out: Floats) -> None:

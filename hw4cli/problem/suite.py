@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats
 from hw4cli.problem.checksums import SHA256
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 from hw4cli.system.files import NewFile
 from hw4cli.system.reading import read_regular
@@ -38,7 +38,7 @@ class Case:
     """A named case: what to compute, from which random numbers, how fast, and the input's SHA-256."""
 
     name: str
-    shape: Shape
+    shape: Workload
     seed: int
     limit: float
     sha256: str
@@ -108,7 +108,7 @@ def _case(path: Path, name: str, row: Any) -> Case:
         "a number of seconds, a day at most",
     )
     _check(isinstance(sha256, str) and bool(SHA256.fullmatch(sha256)), where, f"sha256 is {sha256!r}", "64 hex digits")
-    case = Case(name, Shape(*shape), seed, float(limit), sha256)
+    case = Case(name, Workload.one_head(*shape), seed, float(limit), sha256)
     case.shape.check(where)
     return case
 
@@ -174,13 +174,13 @@ def uniform(seed: int, count: int) -> Iterator[Floats]:
         yield centred.astype(FLOAT32) * FLOAT32.type(3 * 2.0**-23)
 
 
-def input_chunks(shape: Shape, seed: int) -> Iterator[NDArray[Any]]:
+def input_chunks(shape: Workload, seed: int) -> Iterator[NDArray[Any]]:
     """The input of this shape and seed, in chunks: the header, then Q, K and V of each batch."""
     yield np.frombuffer(HEADER.pack(shape.B, shape.N, shape.d), np.uint8)
     yield from uniform(seed, 3 * shape.elements)
 
 
-def generate_input(path: Path, shape: Shape, seed: int, advance: Advance, sha256: str | None = None) -> None:
+def generate_input(path: Path, shape: Workload, seed: int, advance: Advance, sha256: str | None = None) -> None:
     """Write an input file; MachineError, and no file, if its SHA-256 is not the one given."""
     digest = hashlib.sha256()
     with NewFile(path) as file:

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hw4cli.problem.shape import Magnitudes
+from hw4cli.problem.workload import Magnitudes
 
 LARGEST16, U16 = 65504.0, 2.0**-11  # fp16: the largest number; the relative error of rounding
 LEAST16 = 2.0**-25  # the largest error of rounding to a subnormal number of fp16

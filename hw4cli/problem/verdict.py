@@ -7,7 +7,7 @@ import numpy as np
 
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.errormap import ErrorMap
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 TOLERANCE = 5e-3
 KILL_AFTER = 10.0  # seconds past the limit
@@ -92,7 +92,7 @@ class Comparison:
         """Whether every element compared so far is right."""
         return self.wrong == 0
 
-    def reason(self, shape: Shape | None = None) -> str:
+    def reason(self, shape: Workload | None = None) -> str:
         """The outcome in a sentence; with a shape, places are batch, row and column."""
         if self.right:
             return f"max error {self.max_error:.2g}"

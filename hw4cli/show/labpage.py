@@ -11,9 +11,9 @@ from hw4cli.lab.stepper.plans import data as steps
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases
 from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.problem.workload import Workload
 from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
@@ -25,7 +25,7 @@ FIELDS = (
     *("ms", "low", "high", "samples", "tflops", *FIGURES, "bound"),
 )
 DIGITS = 6  # significant ones
-EXAMPLE = Shape(2, 1000, 64)  # of the stepper: small, and its last tile of rows and of keys are not whole
+EXAMPLE = Workload.one_head(2, 1000, 64)  # of the stepper: small, and its last tile of rows and of keys are not whole
 USUAL = 90  # compute capability
 
 
@@ -92,10 +92,10 @@ def _capability(records: Sequence[Record]) -> int:
     return max(held, key=lambda cc: held[cc], default=USUAL)
 
 
-def _shapes(records: Sequence[Record]) -> dict[str, Shape]:
+def _shapes(records: Sequence[Record]) -> dict[str, Workload]:
     """The workloads to step through: an example whose tiles can be counted, the suite's, and those of the records."""
     found = {"example": EXAMPLE, **{case.name: case.shape for case in cases().values()}}
-    measured = {Shape(p.B, p.N, p.setting.d) for record in records for p in record.points}
+    measured = {Workload.one_head(p.B, p.N, p.setting.d) for record in records for p in record.points}
     others = sorted(measured - set(found.values()), key=lambda shape: (shape.d, shape.N, shape.B))
     return found | {f"{shape.B}x{shape.N}x{shape.d}": shape for shape in others}
 

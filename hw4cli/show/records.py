@@ -13,7 +13,7 @@ from typing import Any
 from hw4cli.errors import InputError
 from hw4cli.lab.tables import TIMELINE, read_record
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 
@@ -180,7 +180,7 @@ def _made(make: Any, rows: Sequence[tuple[int, dict[str, Any]]]) -> Iterator[Any
 def _shape(row: dict[str, Any]) -> tuple[int, int, int]:
     B, N, d = (int(size) for size in row["shape"])
     try:
-        Shape(B, N, d).check("a shape that hw4 does not compute")
+        Workload.one_head(B, N, d).check("a shape that hw4 does not compute")
     except InputError as error:
         raise ValueError(error) from None
     return B, N, d

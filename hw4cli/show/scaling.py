@@ -8,7 +8,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape, most_gpus
+from hw4cli.problem.workload import Workload, most_gpus
 from hw4cli.show.picture import Mark, Panel, Picture, Series, short_gpu
 from hw4cli.stream.nodes.model import Prediction, Rates, predicted
 from hw4cli.system.reading import read_json
@@ -111,14 +111,14 @@ def _step(row: dict[str, Any], first: tuple[int, float], rates: Callable[[str], 
     return Step(what, _name(row), gpus, seconds, work * slowest / seconds, by_model, row)
 
 
-def prediction_of(shape: Shape, rates: Rates, gpus: int) -> Prediction:
+def prediction_of(shape: Workload, rates: Rates, gpus: int) -> Prediction:
     """What the model says, of as many GPUs as `hw4` takes for a file of this shape."""
     return predicted(shape, rates, min(gpus, most_gpus("all", shape)))
 
 
-def _shape(row: dict[str, Any]) -> Shape:
+def _shape(row: dict[str, Any]) -> Workload:
     B, N, d = map(int, row["shape"])
-    shape = Shape(B, N, d)
+    shape = Workload.one_head(B, N, d)
     shape.check("shape")
     if shape.elements > MOST_ELEMENTS:
         raise ValueError("a shape of which nobody measured a file")

@@ -11,7 +11,7 @@ from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.metrics import NCU
 from hw4cli.plans.plan import DEVICES, Plan
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.show.picture import Mark, Panel, Picture, Series
 from hw4cli.system.reading import read_regular
 from hw4cli.text.words import printable
@@ -79,7 +79,7 @@ def _launch(row: dict[str, str], where: str) -> Launch:
     return launch
 
 
-def traffic(profiles: Sequence[Profile], shape: Shape) -> Picture:
+def traffic(profiles: Sequence[Profile], shape: Workload) -> Picture:
     """What each kernel read and wrote on a shape, all its launches together, beside what must move once."""
     read: dict[str, tuple[float, float]] = {}
     written: dict[str, tuple[float, float]] = {}
@@ -114,7 +114,7 @@ def traffic(profiles: Sequence[Profile], shape: Shape) -> Picture:
     return Picture("Traffic to and from memory", (panel,), notes, tuple(profile.name for profile in profiles))
 
 
-def _other_blocks(profile: Profile, plan: Plan, shape: Shape) -> str:
+def _other_blocks(profile: Profile, plan: Plan, shape: Workload) -> str:
     """What to say if a kernel would be launched with another grid: it was not profiled on the shape, or has changed."""
     step = plan.launches[plan.main]
     found = profile.launches[step.symbol].blocks

@@ -8,7 +8,7 @@ import numpy as np
 from hw4cli.plans.dispatch import Choice
 from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of, magnitudes_of_parts
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.stream.layout import Bytes, Layout
 from hw4cli.stream.tiled import tiled_attention, tiled_rows
 from hw4cli.stream.timeline import Timeline
@@ -67,7 +67,7 @@ class CpuDevice:
     """The CPU, for groups of batches, or ranges of rows, as a layout has them. Two slots: one is read while the other
     is computed."""
 
-    def __init__(self, choice: Choice, shape: Shape, layout: Layout, timeline: Timeline) -> None:
+    def __init__(self, choice: Choice, shape: Workload, layout: Layout, timeline: Timeline) -> None:
         self.choice = choice
         self.cancelled = threading.Event()
         self._shape, self._timeline, self._layout = shape, timeline, layout

@@ -15,7 +15,7 @@ from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, magnitudes
 from hw4cli.plans.plan import Plan
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import FLOAT32
-from hw4cli.problem.shape import Magnitudes, Oblong, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.stream.kernels import choice_for, finding_for, plans_of, plans_of_suite, shapes_of
 from hw4cli.stream.layout import Bytes, Layout
@@ -52,7 +52,7 @@ class CudaSlot(CudaMemory):
 
     def __init__(self, device: "CudaDevice") -> None:
         shape = device.group
-        one = (shape.rows, shape.d)
+        one = (shape.Nq, shape.d)
         super().__init__(device, one if device.by_rows else (shape.B, 3, *one))
         self._outputs = device.gpu.empty((shape.B, *one))
         self._largest = device.buffer(ABSMAX_BYTES)  # what the last launch found
@@ -108,7 +108,7 @@ class CudaDevice:
         self,
         kernel: str,
         max_error: float | None,
-        shape: Shape,
+        shape: Workload,
         layout: Layout,
         timeline: Timeline,
         number: int = 0,
@@ -119,7 +119,9 @@ class CudaDevice:
         self.gpu = Gpu()
         self.by_rows = layout.rows < shape.N
         self.group = (
-            Oblong(1, shape.N, shape.d, shape.causal, layout.rows) if self.by_rows else shape.with_batches(layout.group)
+            Workload.one_head(1, shape.N, shape.d, shape.causal, layout.rows)
+            if self.by_rows
+            else shape.with_batches(layout.group)
         )
         self._timeline, self.progress = timeline, timeline.progress
         self._tuned = finding_for(shape, layout, self.gpu) if kernel == AUTO else None
@@ -178,17 +180,17 @@ class CudaDevice:
         """The batches of a group: fewer than asked for where their scratch would not fit."""
         return self.group.B
 
-    def shape_of(self, part: Part) -> Shape:
+    def shape_of(self, part: Part) -> Workload:
         """What a part computes."""
         if self.by_rows:
-            return Oblong(1, self.group.N, self.group.d, self.group.causal, part.rows)
+            return Workload.one_head(1, self.group.N, self.group.d, self.group.causal, part.rows)
         return self.group.with_batches(part.batches)
 
     def plan(self, kernel: str, part: Part) -> Plan:
         """The launches of a kernel for a part."""
         return self._planned(kernel, self.shape_of(part))
 
-    def _planned(self, kernel: str, shape: Shape) -> Plan:
+    def _planned(self, kernel: str, shape: Workload) -> Plan:
         """The launches of a kernel, with the tile that was tuned, if one was."""
         return self.gpu.plan(kernel, shape, self._tuned.tiles.get(kernel) if self._tuned else None)
 
@@ -209,7 +211,7 @@ class CudaDevice:
 
     def _slot_bytes(self) -> int:
         matrices = 2 if self.by_rows else 4
-        return matrices * 4 * self.group.B * self.group.rows * self.group.d + self._plan.scratch
+        return matrices * 4 * self.group.B * self.group.Nq * self.group.d + self._plan.scratch
 
     def buffer(self, size: int) -> Bytes:
         """Pinned memory: the GPU copies from and to it directly, five times as fast."""

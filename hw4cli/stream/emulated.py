@@ -12,7 +12,7 @@ from hw4cli.errors import InputError
 from hw4cli.plans.dispatch import Choice, candidates
 from hw4cli.plans.plan import DEVICES, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.stream.cpudevice import CpuDevice
 from hw4cli.stream.layout import Layout
@@ -32,7 +32,9 @@ class EmulatedDevice(CpuDevice):
     Raises InputError if the shape would take too long, MachineError if there is no C++ compiler.
     """
 
-    def __init__(self, kernel: str, max_error: float | None, shape: Shape, layout: Layout, timeline: Timeline) -> None:
+    def __init__(
+        self, kernel: str, max_error: float | None, shape: Workload, layout: Layout, timeline: Timeline
+    ) -> None:
         kernels, why = candidates(kernel, EMULATED, "", shape.d, shape.N, shape.causal)
         super().__init__(Choice(kernels, why, shape.d, shape.N, EMULATED, max_error), shape, layout, timeline)
         self._libraries: dict[str, tuple[Plan, Library]] = {}
@@ -73,7 +75,7 @@ class EmulatedDevice(CpuDevice):
         return self._libraries[kernel]
 
 
-def check_size(shape: Shape, kernel: str) -> None:
+def check_size(shape: Workload, kernel: str) -> None:
     """Raise InputError, with an estimate, if a shape is too large to be emulated."""
     seconds = shape.flops / RATES.get(kernel, OTHERS)
     if seconds > LONGEST:

@@ -10,7 +10,7 @@ from hw4cli.plans import columns
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import HEAD_SIZES, LENGTHS, Oblong, Shape
+from hw4cli.problem.workload import HEAD_SIZES, LENGTHS, Workload
 from hw4cli.stream.layout import Layout, choose_layout
 
 MANY = 1 << 16  # batches, more than a group has
@@ -19,7 +19,7 @@ MANY = 1 << 16  # batches, more than a group has
 def choice_for(
     kernel: str,
     max_error: float | None,
-    shape: Shape,
+    shape: Workload,
     props: DeviceProperties,
     gpu: str,
     tuned: Finding | None = None,
@@ -30,24 +30,26 @@ def choice_for(
     return Choice(kernels, why, shape.d, shape.N, props, max_error)
 
 
-def finding_for(shape: Shape, layout: Layout, gpu: Gpu) -> Finding | None:
+def finding_for(shape: Workload, layout: Layout, gpu: Gpu) -> Finding | None:
     """What `hw4 tune` found for a file on a GPU, which counts where whole batches are computed."""
     return None if 0 < layout.rows < shape.N else found(machine_of(gpu), shape)
 
 
-def shapes_of(shape: Shape, layout: Layout) -> list[Shape]:
+def shapes_of(shape: Workload, layout: Layout) -> list[Workload]:
     """The shapes of a file's parts, each once."""
     by_rows = 0 < layout.rows < shape.N
     return list(
         dict.fromkeys(
-            Oblong(1, shape.N, shape.d, shape.causal, part.rows) if by_rows else shape.with_batches(part.batches)
+            Workload.one_head(1, shape.N, shape.d, shape.causal, part.rows)
+            if by_rows
+            else shape.with_batches(part.batches)
             for part in layout.parts(shape)
         )
     )
 
 
 def plans_of(
-    name: str, shapes: Iterable[Shape], props: DeviceProperties, tuned: Finding | None = None
+    name: str, shapes: Iterable[Workload], props: DeviceProperties, tuned: Finding | None = None
 ) -> Iterator[Plan]:
     """A kernel's plans for some shapes. Raises MachineError if it cannot compute them there."""
     tile = tuned.tiles.get(name) if tuned else None
@@ -58,13 +60,13 @@ def plans_of_suite(
     kernel: str, max_error: float | None, props: DeviceProperties, gpu: str, causal: bool
 ) -> Iterator[Plan]:
     """The plans with which the assignment's files start on a GPU: of one batch, and of as many as a group has."""
-    for one in (Shape(1, N, d, causal) for d in HEAD_SIZES for N in LENGTHS):
+    for one in (Workload.one_head(1, N, d, causal) for d in HEAD_SIZES for N in LENGTHS):
         group = choose_layout(one.with_batches(MANY), cores=1).group
         first = choice_for(kernel, max_error, one, props, gpu).first
         yield from plans_of(first, (one.with_batches(batches) for batches in (1, group)), props)
 
 
-def plans_of_file(shape: Shape, gpu: Gpu) -> Iterator[Plan]:
+def plans_of_file(shape: Workload, gpu: Gpu) -> Iterator[Plan]:
     """All plans that a file may need on a GPU with kernel "auto", whatever its values are: those with which its parts
     start come first."""
     yield from columns.needed(shape.d)

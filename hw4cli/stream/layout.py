@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.stream.work import Part, parts_of, rows_of_a_part
 
 Bytes = NDArray[np.uint8]
@@ -80,7 +80,7 @@ class Layout:
     writers: int
     rows: int = 0
 
-    def parts(self, shape: Shape) -> list[Part]:
+    def parts(self, shape: Workload) -> list[Part]:
         """The file's parts, in its order."""
         return parts_of(shape, self.group, self.rows or shape.N)
 
@@ -93,7 +93,7 @@ GROUP_BYTES, PIECE_BYTES, SMALLEST_PIECE = 32 << 20, 2 << 20, 1 << 20
 SLOTS, READERS, WRITERS = 4, 4, 2
 
 
-def choose_layout(shape: Shape, cores: int, whole_batches: bool = False) -> Layout:
+def choose_layout(shape: Workload, cores: int, whole_batches: bool = False) -> Layout:
     """The layout for a file of this shape on a machine with so many cores; group and rows depend on the shape alone.
 
     `whole_batches`: no batch is cut into ranges of rows, however large it is.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Union
 from hw4cli.errors import KernelError, LostGpuError, MachineError
 from hw4cli.plans.dispatch import AUTO, Choice, on_cpu
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import Magnitudes, Shape, most_gpus
+from hw4cli.problem.workload import Magnitudes, Workload, most_gpus
 from hw4cli.stream.layout import Device, Files, Layout, choose_layout
 from hw4cli.stream.scheduler import Choose
 from hw4cli.stream.team import Member, Notify, OpenDevice, Team
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
 # Finds the devices that are to compute a shape; the first one is opened first.
-Members = Callable[[Shape], list[Member]]
+Members = Callable[[Workload], list[Member]]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class Job:
     causal: bool = False
     whole_batches: bool = False
 
-    def parts(self, inputs: InputFile) -> tuple[Shape, list[Part]]:
+    def parts(self, inputs: InputFile) -> tuple[Workload, list[Part]]:
         """The shape of a file that is computed so, and its parts."""
         shape = replace(inputs.shape, causal=self.causal)
         return shape, choose_layout(shape, self.cores, self.whole_batches).parts(shape)
 
 
-def run(source: Path, target: Path, job: Job, timeline: Timeline, notify: Notify) -> tuple[Shape, str]:
+def run(source: Path, target: Path, job: Job, timeline: Timeline, notify: Notify) -> tuple[Workload, str]:
     """Compute the input file's attention into the output file; return the shape, and which kernels and devices computed
     it.
 
@@ -106,7 +106,7 @@ def alone(open_device: OpenDevice) -> Members:
 def cpu(max_error: float | None) -> OpenDevice:
     """The CPU as a device."""
 
-    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Workload, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.cpudevice import CpuDevice
 
         choice = on_cpu(shape.d, shape.N, max_error)
@@ -118,7 +118,7 @@ def cpu(max_error: float | None) -> OpenDevice:
 def emulated(kernel: str, max_error: float | None) -> OpenDevice:
     """A GPU that is emulated on the CPU, as a device, for small files."""
 
-    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Workload, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.emulated import EmulatedDevice
 
         device = EmulatedDevice(kernel, max_error, shape, layout, timeline)
@@ -131,7 +131,7 @@ def cuda(kernel: str, max_error: float | None, number: int = 0, alone: bool = Tr
     """A GPU as a device, with a kernel of the ladder or "auto"; `alone`: it computes the whole file. Opening raises
     MachineError if there is none."""
 
-    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Workload, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         from hw4cli.stream.cudadevice import CudaDevice
 
         device = CudaDevice(kernel, max_error, shape, layout, timeline, number, alone)
@@ -143,7 +143,7 @@ def cuda(kernel: str, max_error: float | None, number: int = 0, alone: bool = Tr
 def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, processes: int = 1) -> Members:
     """The GPUs that `gpus` asks for, as `--gpus` does, or this process's stretch of them, of several on this node."""
 
-    def members(shape: Shape) -> list[Member]:
+    def members(shape: Workload) -> list[Member]:
         from hw4cli.stream.gpus import chosen, count_here, of_process, speed
 
         numbers = of_process(chosen(gpus, count_here()), place, processes)[: most_gpus(gpus, shape)]
@@ -158,7 +158,7 @@ def several(kernel: str, max_error: float | None, gpus: str, place: int = 0, pro
 def auto(kernel: str, max_error: float | None, notify: Notify) -> OpenDevice:
     """The GPU if there is one that works, else the CPU; then `notify` gets the reason."""
 
-    def open_device(shape: Shape, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
+    def open_device(shape: Workload, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
         try:
             return cuda(kernel, max_error)(shape, layout, timeline)
         except MachineError as reason:

@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.stream.layout import Bytes, Device, Files, Layout, Slot
 from hw4cli.stream.timeline import Timeline
 from hw4cli.stream.work import Part, Work
@@ -79,7 +79,7 @@ class Stream:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: Workload,
         layout: Layout,
         device: Device,
         files: Files,

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from hw4cli.errors import KernelError, LostGpuError, MachineError
 from hw4cli.plans.dispatch import Choice
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.stream.layout import Device, Files, Layout
 from hw4cli.stream.scheduler import GRACE, Choose, Stream
 from hw4cli.stream.timeline import Timeline
@@ -20,7 +20,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Opens a device for a file's shape and layout.
-OpenDevice = Callable[[Shape, Layout, Timeline], tuple[Device, Choice]]
+OpenDevice = Callable[[Workload, Layout, Timeline], tuple[Device, Choice]]
 Notify = Callable[[str], None]  # shows the user a sentence
 
 
@@ -43,7 +43,7 @@ class Team:
     raise.
     """
 
-    def __init__(self, members: Sequence[Member], shape: Shape, layout: Layout, timeline: Timeline) -> None:
+    def __init__(self, members: Sequence[Member], shape: Workload, layout: Layout, timeline: Timeline) -> None:
         self._shape, self._timeline = shape, timeline
         self._unopened: list[str] = []  # sentences about those that failed before the first one worked
         self._device, self.choice = self._first_open(members, layout)

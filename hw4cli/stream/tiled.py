@@ -13,7 +13,7 @@ from hw4cli.plans.common import TILED_KEYS as KEYS
 from hw4cli.plans.common import TILED_QUERIES as QUERIES
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.oracle import in_parallel
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.text.progress import Advance
 
 
@@ -35,7 +35,7 @@ def tiled_attention(
     >>> tiled_attention(block).shape
     (1, 4, 8)
     """
-    Shape.of(block)
+    Workload.of_block(block)
     q, k, v = (block[:, part] for part in range(3))
     return tiled_rows(q, k, v, dtype, stop, advance, 0 if causal else None)
 

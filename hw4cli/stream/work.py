@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 WHOLE_BYTES = 64 << 20  # of Q, K and V: a larger batch is cut into ranges of rows
 ROW_BYTES, ROW_UNIT = 16 << 20, 1024  # of Q in such a range; a multiple of the rows of every kernel's tiles
@@ -33,28 +33,28 @@ class Part:
             yield replace(self, first=first, batches=min(batches, self.first + self.batches - first))
 
 
-def rows_of_a_part(shape: Shape) -> int:
+def rows_of_a_part(shape: Workload) -> int:
     """How many rows of a batch are computed together: all, unless the batch is large."""
     if 3 * 4 * shape.N * shape.d <= WHOLE_BYTES:
         return shape.N
     return max(ROW_UNIT, ROW_BYTES // (4 * shape.d) // ROW_UNIT * ROW_UNIT)
 
 
-def parts_of(shape: Shape, group: int, rows: int) -> list[Part]:
+def parts_of(shape: Workload, group: int, rows: int) -> list[Part]:
     """The parts in the file's order: groups of so many batches, or, with fewer rows than N, ranges of so many."""
     if rows >= shape.N:
         return [Part(b, min(group, shape.B - b), 0, shape.N) for b in range(0, shape.B, group)]
     return [Part(b, 1, row, min(rows, shape.N - row)) for b in range(shape.B) for row in range(0, shape.N, rows)]
 
 
-def pairs(part: Part, shape: Shape) -> int:
+def pairs(part: Part, shape: Workload) -> int:
     """Pairs of a query and a key that a part has to compute."""
     if not shape.causal:
         return part.batches * part.rows * shape.N
     return part.batches * part.rows * (2 * part.row + part.rows + 1) // 2
 
 
-def stretches(parts: Sequence[Part], shape: Shape, speeds: Sequence[float]) -> list[list[Part]]:
+def stretches(parts: Sequence[Part], shape: Workload, speeds: Sequence[float]) -> list[list[Part]]:
     """The parts cut into one stretch for each of some speeds, so that all end at about the same time."""
     ends = list(accumulate(pairs(part, shape) for part in parts))
     middles = [end - pairs(part, shape) / 2 for end, part in zip(ends, parts, strict=True)]

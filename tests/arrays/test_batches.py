@@ -11,12 +11,12 @@ from slow import quick_of_each
 
 from hw4cli.arrays.float32 import as_batches, is_contiguous, is_packed, without_needless_mask
 from hw4cli.arrays.operand import operand
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.plans.launch import ABSMAX_BYTES, arguments
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.resources import kernel_path
 
 pytestmark = quick_of_each(2)
@@ -92,7 +92,7 @@ def test_heads_that_share_keys_are_one_call_where_no_mask_depends_on_the_row():
     for causal, Nq, calls, rows in ((False, 5, 1, 20), (True, 5, 4, 5), (True, 1, 1, 4)):
         work = Workload(FLOAT32, 2, 8, 2, Nq, 9, 8, causal, 9 - Nq if causal else 0)
         made = as_batches(without_needless_mask(work), operands(random(work)))
-        assert (len(made.each), {call.shape.rows for call in made.each}) == (calls, {rows})
+        assert (len(made.each), {call.shape.Nq for call in made.each}) == (calls, {rows})
         assert {(call.shape.B, call.shape.N) for call in made.each} == {(4, 9)}
 
 

@@ -12,8 +12,8 @@ import hw4cli
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
 from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 pytestmark = quick_of_each(2)
 

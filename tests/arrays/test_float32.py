@@ -14,9 +14,9 @@ from halves import definition
 import hw4cli
 from hw4cli.arrays.float32 import Float32OnGpu, without_needless_mask
 from hw4cli.arrays.operand import operand, stream_of
-from hw4cli.arrays.workload import Workload
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import Workload
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from slow import quick_of_each
 
 import hw4cli
 from hw4cli.arrays.kernels16 import KERNELS16
-from hw4cli.arrays.workload import FLOAT16, SCALES, Workload
+from hw4cli.problem.workload import FLOAT16, SCALES, Workload
 
 TOLERANCE = 5e-3
 

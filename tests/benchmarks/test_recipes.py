@@ -22,7 +22,7 @@ from hw4cli.cli.tune import tune
 from hw4cli.lab.arrays.named import workload
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 COMMANDS = {"bench": bench, "tune": tune, "profile": profile, "gen": gen}
 

@@ -9,7 +9,7 @@ from benchmarks.measure import randomfiles, scaling
 from benchmarks.pages.scaling import in_shards
 from benchmarks.pages.table import read
 from hw4cli.doctor import measure
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 
 def test_outputs_are_compared_with_each_other_and_with_float64(tmp_path):

@@ -15,7 +15,7 @@ from slow import slow
 from hw4cli.device.hip import hiprtc
 from hw4cli.device.hip.device import properties
 from hw4cli.errors import MachineError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 try:
     hiprtc.HipCompiler(hiprtc.find(), "gfx90a")
@@ -111,7 +111,7 @@ ASKED = """
 import json
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 gpu = Gpu()
 timer = GpuTimer(gpu)
 found = timer.resources(gpu.plan("naive", Shape(1, 4096, 64)))

@@ -5,12 +5,12 @@ from slow import quick_of_each
 
 from hw4cli.arrays.halfmma import CORES, cores_plan
 from hw4cli.arrays.kernels16 import kernel16
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.device.hip.hiprtc import OPTIONS
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source
 
 pytestmark = quick_of_each(2)

@@ -22,7 +22,7 @@ from hw4cli.errors import CompileError, MachineError
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import cpu
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 

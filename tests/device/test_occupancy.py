@@ -8,7 +8,7 @@ from helpers import ROOT
 from hw4cli.device.occupancy import LIMITS, occupancy
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 
 def test_it_is_what_the_driver_said_of_every_kernel_in_the_records():

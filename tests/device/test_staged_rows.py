@@ -19,7 +19,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 pytestmark = needs(COMPILER)
@@ -94,7 +94,7 @@ def test_a_range_of_rows_has_its_own_queries_and_all_keys(gpu):
     block = random_block(1, 90, 59)[0]
     first, rows = 20, 40
     q, kv, o = on_gpu(block[0, first : first + rows]), on_gpu(block[1:]), new((rows, 59), np.float32)
-    shape = Oblong(1, 90, 59, True, rows)
+    shape = Shape(1, 90, 59, True, rows)
     plan = gpu.plan("flash", shape)
     matrices = tuple(Matrix(x.data.ptr, 0, 0, 59) for x in (q, kv[0], kv[1], o))
     scratch = gpu.launch(plan, shape, matrices, first)

@@ -12,7 +12,7 @@ from hw4cli.device.energy import PowerMeter, mean_watts
 from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
 from hw4cli.lab.bench import finish
 from hw4cli.lab.sampling import Measurement, without_rest
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
 

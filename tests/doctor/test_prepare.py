@@ -18,7 +18,7 @@ from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import named, workload
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.kernels import plans_of_file
 from hw4cli.text.progress import Progress
 
@@ -106,10 +106,10 @@ def test_a_workload_with_its_gradients(machine, name):
 def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):
     work = workload("B=2 H=16 KVH=4 N=300 d=64 dtype=fp32").work
     plans = {kernel_of(plan) for plan in plans_of_arrays(work, DEVICES[90], "NVIDIA H200")}
-    from hw4cli.problem.shape import Oblong
+    from hw4cli.problem.workload import Shape
 
-    assert kernel_of(VARIANTS["split"].plan(Oblong(8, 300, 64, False, 1200), DEVICES[90])) in plans
-    assert kernel_of(VARIANTS["split"].plan(Oblong(32, 300, 64, False, 300), DEVICES[90])) in plans
+    assert kernel_of(VARIANTS["split"].plan(Shape(8, 300, 64, False, 1200), DEVICES[90])) in plans
+    assert kernel_of(VARIANTS["split"].plan(Shape(32, 300, 64, False, 300), DEVICES[90])) in plans
 
 
 def test_cases_and_workloads_together(machine):

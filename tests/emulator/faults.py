@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hw4cli.emulator.build import ASAN, RACE
 from hw4cli.emulator.check import EQUAL, HUGE, RANDOM_DATA
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape, Workload
 
 TAIL = Shape(2, 130, 32)
 
@@ -21,7 +21,7 @@ class Fault:
     kind: str
     says: str = ""
     file: str = ""
-    shape: Shape = TAIL
+    shape: Workload = TAIL
     data: str = RANDOM_DATA
     build: str = RACE
     lanes: int = 32

@@ -5,7 +5,7 @@ from functools import partial
 from faults import Fault
 
 from hw4cli.emulator.check import EQUAL, LONG
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 SHORT, RING = Shape(1, 131, 64), LONG[0]  # each block converts for itself; tiles come through a ring
 MMA = partial(Fault, kernel="split", file="tensor.cuh", kind="wrong answer", cc=80, shape=SHORT)

@@ -11,10 +11,10 @@ from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients import emulated as gradients_on_cpu
 from hw4cli.arrays.gradients.cut import Cut
 from hw4cli.arrays.gradients.emulated import run_backward
-from hw4cli.arrays.workload import Workload
 from hw4cli.emulator.build import PLAIN
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 
 HOPPER = DEVICES[90]

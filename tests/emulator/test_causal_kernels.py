@@ -17,7 +17,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 # Every kernel, and those on tensor cores in every way that they multiply.
@@ -63,7 +63,7 @@ class Launcher:
         blocks = {launch.symbol: launch.grid // ceil_div(N, BR) * ceil_div(queries, BR) for launch in plan.launches}
         blocks |= {"naive_scores": ceil_div(queries, BR) * ceil_div(keys, BC)}
         if plan.splits > 1:
-            blocks[name] = main_blocks(Oblong(1, keys, d, True, queries), plan.macros, plan.splits)
+            blocks[name] = main_blocks(Shape(1, keys, d, True, queries), plan.macros, plan.splits)
         by_rows = () if name == "paper" else (name, "naive_scores", "float4_kernel")  # paper: a block a batch
         steps = [replace(step, grid=blocks[step.symbol]) if step.symbol in by_rows else step for step in plan.launches]
         lse = np.full(N, np.nan, np.float32)

@@ -11,9 +11,9 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases, uniform
 from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 BATCH = 13  # of t06, where the error is largest

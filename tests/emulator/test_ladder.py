@@ -10,7 +10,7 @@ from hw4cli.emulator.check import LONG, RANDOM_DATA, SHAPES, check_kernel
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.cpu import workers
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 FLOAT32 = [name for name, variant in VARIANTS.items() if variant.least_cc < 80]
 SMALLEST, TAILS, BATCHES = Shape(2, 5, 4), Shape(1, 131, 64), Shape(3, 65, 36)

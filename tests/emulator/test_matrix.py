@@ -18,7 +18,7 @@ from hw4cli.emulator.library import Library
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, kernel_source
 
 PATH = data_path("kernels/hip/matrix.cu")

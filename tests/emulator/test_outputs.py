@@ -12,7 +12,7 @@ from hw4cli.emulator.library import Library
 from hw4cli.plans.launch import ABSMAX_CHUNK, magnitudes
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 WAYS = {

@@ -15,7 +15,7 @@ from hw4cli.emulator.library import Library
 from hw4cli.lab.stepper.ownership import layouts
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
 ADDS, LOSES = 37, 2  # threads

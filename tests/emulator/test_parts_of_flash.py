@@ -13,7 +13,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 Q = 3.0  # all elements of Q; a key's are equal, too

@@ -10,7 +10,7 @@ from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 
@@ -21,7 +21,7 @@ def test_a_range_of_rows_has_the_bits_that_it_has_in_the_whole(name, cc, causal,
     shape, first, rows = Shape(1, 530, 32, causal), 256, 140
     block = random_block(shape.B, shape.N, shape.d)
     variant = replace(VARIANTS[name], splits=lambda *_: splits)
-    whole, some = (variant.plan(one, DEVICES[cc]) for one in (shape, Oblong(1, shape.N, shape.d, causal, rows)))
+    whole, some = (variant.plan(one, DEVICES[cc]) for one in (shape, Shape(1, shape.N, shape.d, causal, rows)))
     assert whole.options == some.options
     assert sum(step.grid for step in some.launches) < sum(step.grid for step in whole.launches)
     library = Library(shared_object(kernel_path(name), whole.macros, DEVICES[cc].cc, 32, PLAIN))

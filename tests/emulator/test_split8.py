@@ -15,8 +15,8 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.terms import QK_FACTOR
+from hw4cli.problem.workload import Shape
 
 H200 = DEVICES[90]
 BY_WARPS = {"8.0": DEVICES[80], "old": replace(H200, warpgroups=False)}  # mma.sync; old: a compiler without warp groups

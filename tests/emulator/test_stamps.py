@@ -12,7 +12,7 @@ from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, row, spans, sta
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 
 COPYING, COPYING_V, SCORING, WEIGHING, ADDING = range(5)

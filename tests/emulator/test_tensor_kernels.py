@@ -17,7 +17,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
 WAYS = {

@@ -8,12 +8,11 @@ from helpers import random_block, read_output, write_case
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.kernels16 import plan16
-from hw4cli.arrays.workload import Workload
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.plans import columns
 from hw4cli.plans.bounds import SAFE
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape, Workload
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.kernels import choice_for
 from hw4cli.stream.timeline import Timeline
@@ -45,8 +44,8 @@ def plans(props):
     for d in SOME:
         yield VARIANTS[kernel_of_file(props, Shape(*LONG, d))].plan(Shape(*LONG, d), props)
         yield VARIANTS["flash"].plan(Shape(6, 67, d), props)
-        yield VARIANTS["flash"].plan(Oblong(2, 90, d, True, 67), props)
-        yield VARIANTS["split"].plan(Oblong(2, 90, d, False, 3 * 67), props)
+        yield VARIANTS["flash"].plan(Shape(2, 90, d, True, 67), props)
+        yield VARIANTS["split"].plan(Shape(2, 90, d, False, 3 * 67), props)
         for dtype in ALLOWED:
             yield choice.plan(heads(d, dtype), props)
             if dtype != "float32":

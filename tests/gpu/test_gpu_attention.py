@@ -18,7 +18,7 @@ from hw4cli.plans.bounds import ON_TENSOR_CORES, PROVEN, bound
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention as on_the_cpu
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 SPLITTING = ("flash", "split", "split8", "exact")  # kernels with several ways, by N, d and the number of batches
 ROWS = (1, 31, 127, 128, 129, 200)  # of one key; of whole tiles, of one row less and one more

@@ -10,7 +10,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, kernel_implementation, measure
 from hw4cli.lab.sampling import Sampling
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]
 CASE = ("2x512x64", Shape(2, 512, 64), 0)

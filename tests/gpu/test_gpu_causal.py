@@ -12,7 +12,7 @@ from hw4cli.emulator.check import DATA, make_data
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape, Workload
 
 SHAPES = [
     *((2, N, 64) for N in (1, 33, 127, 129, 300, 777, 1100)),
@@ -47,7 +47,7 @@ def plans(props):
 
 
 def check(gpu, variant, block, splits=0):
-    shape = Shape.of(block, causal=True)
+    shape = Workload.of_block(block, causal=True)
     if gpu.props.cc < VARIANTS[variant].least_cc:
         pytest.skip(f"{variant} needs compute capability {VARIANTS[variant].least_cc / 10}")
     plan = planned(variant, shape, gpu.props, splits)

@@ -12,7 +12,7 @@ from hw4cli.plans.bounds import SAFE, bound, uniform
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")
 TENSOR = [name for name in ("split", "exact") if name in VARIANTS]

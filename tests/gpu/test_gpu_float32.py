@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hw4cli
-from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 
 SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)
     (2, 3, 3, 300, 300, 64, True),

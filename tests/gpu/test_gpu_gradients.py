@@ -6,7 +6,7 @@ from gpuexact import exact_gradients
 
 from hw4cli import attention_backward
 from hw4cli.arrays.gradients import oracle
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 # Of the largest gradient: rounding of the results, and of O, from which delta is computed.
 ALLOWED = {FLOAT32: 2e-5, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}

@@ -6,7 +6,7 @@ from test_gpu_gradients import ALLOWED, definition, operands
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.gradients import choice, hopper, mma
 from hw4cli.arrays.gradients.once import ATOMIC, ONCE
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 CANCELLED = 1e-5  # for elements around 1
 KERNELS = [ONCE.name, hopper.NAME]

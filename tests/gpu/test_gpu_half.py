@@ -9,7 +9,7 @@ import pytest
 import hw4cli
 from hw4cli.arrays.half import NAME as HALF
 from hw4cli.arrays.kernels16 import KERNELS16
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)
     *((2, 4, 2, 1000, 1000, d, causal) for d in (64, 128) for causal in (False, True)),

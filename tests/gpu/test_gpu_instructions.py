@@ -5,7 +5,7 @@ import pytest
 from instructions import PROBES, SHARED, SOURCE, macros, on_the_cpu, operands, plan_of
 
 from hw4cli.plans.launch import arguments, block_matrices
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, spliced
 
 

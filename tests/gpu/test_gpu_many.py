@@ -11,7 +11,7 @@ import pytest
 from helpers import fails, folder_is_clean, hw4_env, random_block, read_output, run_hw4, start_hw4, write_case
 
 from hw4cli.plans.bounds import SAFE
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream import pipeline
 from hw4cli.stream.gpus import count_here
 from hw4cli.stream.timeline import Timeline

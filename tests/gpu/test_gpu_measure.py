@@ -22,7 +22,7 @@ from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.dispatch import candidates as dispatched
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 pytestmark = pytest.mark.alone
 OF_ARRAYS = ("half", "half_mma", "backward", "backward_mma", "backward_wgmma", "backward_once")

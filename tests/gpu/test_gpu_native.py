@@ -11,7 +11,7 @@ from gpuexact import exact_attention
 from helpers import ROOT, fails, random_block, read_output, write_case
 
 from hw4cli.plans.native import configurations
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 pytestmark = [
     pytest.mark.usefixtures("gpu"),

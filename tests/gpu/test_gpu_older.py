@@ -10,7 +10,7 @@ from helpers import random_block
 
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 
 nvcc = shutil.which("nvcc")

@@ -38,7 +38,7 @@ for name in {}:
 PARTS = {  # those that take longest first
     "gradients": """
 from hw4cli.arrays.gradients.choice import DESIGNS
-from hw4cli.arrays.workload import Workload
+from hw4cli.problem.workload import Workload
 def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     cupy.get_default_memory_pool().free_all_blocks()
     cupy.zeros(1 << 26, np.uint8)  # initcheck misses what the copy engine writes: memory that was written before

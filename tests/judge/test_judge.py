@@ -14,8 +14,8 @@ from hw4cli.judge import runcase
 from hw4cli.judge.runcase import size_problem
 from hw4cli.judge.scoring.record import combine
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison, Verdict
+from hw4cli.problem.workload import Shape
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from helpers import fails
 from slow import slow
 
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
 SHAPE, SEED = Shape(2, 16, 8), 5

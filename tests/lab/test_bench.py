@@ -17,7 +17,7 @@ from hw4cli.lab.record import CACHE
 from hw4cli.lab.sampling import FEWEST, MOST, Measurement, Sampling
 from hw4cli.lab.tables import COLUMNS, cells, read_record
 from hw4cli.lab.times import median_interval
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.text import tables
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}

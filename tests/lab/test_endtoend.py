@@ -29,8 +29,8 @@ from hw4cli.problem import suite
 from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
+from hw4cli.problem.workload import Shape
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 SMALL = Case("t01", Shape(2, 40, 8), 5, 5.0, "")

@@ -19,7 +19,7 @@ from hw4cli.plans.launch import SQUARES_UNIT, magnitudes
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.tiled import tiled_attention
 from hw4cli.text.words import counted
 

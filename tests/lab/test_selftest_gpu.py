@@ -9,7 +9,7 @@ from hw4cli.lab import selftest
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.lab.selftest import GpuBackend, outcomes, run_case
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 ON_GPU = RandomCase("exact", Shape(3, 600, 8), "uniform", 4)
 

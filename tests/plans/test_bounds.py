@@ -22,8 +22,8 @@ from hw4cli.plans.dispatch import candidates
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.tensor import policy
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Magnitudes
 from hw4cli.problem.terms import LARGEST16, half_ulp16
+from hw4cli.problem.workload import Magnitudes
 from hw4cli.stream.tiled import tiled_attention
 
 LN2 = math.log(2)

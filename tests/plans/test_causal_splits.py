@@ -7,7 +7,7 @@ from hw4cli.plans.flash import CAUSAL_SPLITS, LONGEST_SPLIT
 from hw4cli.plans.formulas import MOST_SPLITS, ceil_div
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape
 
 H100 = DEVICES[90]
 SPLITTING = ("flash", "split", "exact")
@@ -41,7 +41,7 @@ def test_many_batches_are_cut_no_more_than_their_sums_need(name):
 @pytest.mark.parametrize(("rows", "N"), [(8192, 8192), (1000, 1000), (1, 5000), (3000, 1500), (700, 3000)])
 def test_there_are_blocks_for_all_parts_whatever_the_offset_and_few_more(rows, N, splits):
     tile = {"BR": 192, "BC": 64}
-    blocks = main_blocks(Oblong(2, N, 64, True, rows), tile, splits)
+    blocks = main_blocks(Shape(2, N, 64, True, rows), tile, splits)
     most = max(0, N - rows)
     needed = [2 * len(parts(rows, N, offset, tile, splits)) for offset in (most, most // 2, 0, -rows // 2)]
     assert max(needed) <= blocks <= needed[0] + 2 * splits * (ceil_div(N, 192) // splits + 2)

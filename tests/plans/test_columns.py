@@ -18,7 +18,7 @@ from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.plans.tensor import PIECES, policy
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape, stored_d
+from hw4cli.problem.workload import Shape, stored_d
 from hw4cli.resources import kernel_path
 
 ALL = range(1, 129)
@@ -37,7 +37,7 @@ def test_the_code_and_the_launches_are_those_of_the_next_multiple(kernel):
     """So nothing is compiled for a head size of its own but where the kernel computes the scale itself."""
     for props in DEVICES.values():
         for d in ALL:
-            for shape in (Shape(3, 700, d), Oblong(1, 700, d, True, 64)):
+            for shape in (Shape(3, 700, d), Shape(1, 700, d, True, 64)):
                 plan, whole = planned(kernel, shape, props), planned(kernel, shape.stored, props)
                 if whole is None:
                     assert plan is None
@@ -48,7 +48,7 @@ def test_the_code_and_the_launches_are_those_of_the_next_multiple(kernel):
                 assert (plan.layout.staged is None) == (d % 4 == 0)
                 if d % 4:
                     assert whole.scratch <= plan.layout.staged < whole.scratch + 256
-                    assert plan.scratch == plan.layout.staged + 4 * 2 * shape.B * (shape.rows + shape.N) * plan.d
+                    assert plan.scratch == plan.layout.staged + 4 * 2 * shape.B * (shape.Nq + shape.N) * plan.d
                 else:
                     assert plan == whole
 

@@ -6,7 +6,7 @@ from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import HEAD_SIZES, Oblong, Shape
+from hw4cli.problem.workload import HEAD_SIZES, Shape
 
 FLASH = VARIANTS["flash"]
 
@@ -34,7 +34,7 @@ def test_where_nothing_is_empty_blocks_have_128_rows_but_where_64_are_no_slower(
 
 def test_few_rows_that_see_many_keys_have_blocks_of_128():
     """More warps copy tiles then."""
-    assert rows(Oblong(4, 8192, 64, Nq=1)) == 128
+    assert rows(Shape(4, 8192, 64, Nq=1)) == 128
 
 
 @pytest.mark.parametrize("cc", DEVICES)

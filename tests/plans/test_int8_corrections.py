@@ -12,8 +12,8 @@ from secondterms import corrections, fp16
 from hw4cli.plans.bounds import SAFE, bound, shares
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.tensor import policy
-from hw4cli.problem.shape import Magnitudes
 from hw4cli.problem.terms import QK_FACTOR, by_integers
+from hw4cli.problem.workload import Magnitudes
 
 FACTOR, N = np.float32(QK_FACTOR), 600
 TYPICAL = Magnitudes(3.0, 3.0, 3.0)

@@ -14,12 +14,12 @@ from slow import quick_of_each, slow, slowly
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import PROVEN
-from hw4cli.plans.common import computed_share, converters_of
+from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import converters
 from hw4cli.plans.plan import DEVICES, DeviceProperties
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Oblong, Shape
 from hw4cli.problem.suite import cases
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source, spliced
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
@@ -124,8 +124,8 @@ def test_the_share_of_pairs_that_causal_tiles_compute_is_that_of_their_tiles():
     N, BR, BC = 777, 128, 32
     rows, keys = np.arange(N) // BR * BR + BR - 1, np.arange(N) // BC * BC
     tiles = keys[None, :] <= np.minimum(rows, N - 1)[:, None]
-    assert computed_share(Shape(3, N, 64, causal=True), BR, BC) == pytest.approx(tiles.mean(), rel=1e-12)
-    assert computed_share(Shape(3, N, 64), BR, BC) == 1
+    assert Shape(3, N, 64, causal=True).computed_share(BR, BC) == pytest.approx(tiles.mean(), rel=1e-12)
+    assert Shape(3, N, 64).computed_share(BR, BC) == 1
 
 
 @pytest.mark.parametrize("name", ["flash", "split", "exact"])
@@ -194,7 +194,7 @@ def test_blocks_convert_where_there_are_batches_enough_and_leave_more_than_a_rou
 
 def test_nobody_converts_for_few_batches_few_rows_or_long_keys():
     def blocks(B, rows, N):
-        shape = Oblong(B, N, 64, Nq=rows)
+        shape = Shape(B, N, 64, Nq=rows)
         plan = VARIANTS["split8"].plan(shape, DEVICES[90])
         return converters_of(shape, plan.macros, plan.splits).blocks
 

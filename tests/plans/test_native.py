@@ -22,7 +22,7 @@ from hw4cli.plans.native import KERNELS, WIDTHS, as_cpp, configurations, native_
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 SOURCE = ROOT / "kernels/host/hw4.cu"
 ARCHITECTURES = [75, 80, 86, 89, 90, 100, 120]  # CUDA 13 no longer knows the GTX 1080's 61

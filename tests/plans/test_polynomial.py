@@ -11,7 +11,7 @@ from hw4cli.plans.bounds import EX2_POLYNOMIAL
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.tensor import policy
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 INTEGER = np.float32(12582912)
 

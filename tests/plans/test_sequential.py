@@ -8,7 +8,7 @@ import pytest
 from helpers import ROOT, definition, folder_is_clean, random_block, read_output, write_case
 from needs import needs
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 NAMES = ("seq-attention", "seq-flashattention")
 pytestmark = needs("cc", "make")

@@ -10,7 +10,7 @@ from hw4cli.errors import InputError
 from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, kernel_source
 
 pytestmark = quick_of_each(2)

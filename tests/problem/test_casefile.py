@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hw4cli.errors import InputError
 from hw4cli.problem import casefile
 from hw4cli.problem.casefile import InputFile, batch_spans, check_finite, magnitudes_of
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 shapes = st.builds(Shape, st.integers(1, 6), st.integers(1, 40), st.integers(1, 32).map(lambda x: 4 * x))
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import Shape
 
 ALL = slice(None)
 

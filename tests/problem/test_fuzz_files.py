@@ -19,8 +19,8 @@ from hw4cli.judge.submission import BrokenError, Submission, build_program, scan
 from hw4cli.lab.arrays.named import read_named, workload
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER, InputFile
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 from hw4cli.sandbox.confine import Confinement
 

@@ -18,7 +18,7 @@ from hw4cli.problem.casefile import InputFile
 from hw4cli.problem.checksums import RECORD, file_sha256
 from hw4cli.problem.generate import GenerationTask, check_space, file_tasks
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 CPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 

@@ -12,8 +12,8 @@ from hw4cli.plans.bounds import SAFE, bound, suffices
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import cases
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.tiled import tiled_attention
 
 SHAPES = [(1, 1, 4), (3, 127, 20), (2, 129, 64), (5, 200, 32), (1, 1100, 36), (700, 16, 8), (2, 600, 128)]

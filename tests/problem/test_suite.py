@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hw4cli.errors import InputError
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 THIRTY = """320,128,32 160,128,64 160,256,32 80,256,64 80,512,32 40,512,64 40,1024,32 20,1024,64 20,2048,32 10,2048,64
 13600,128,32 9600,128,64 6400,256,32 2000,256,64 2000,512,32 800,512,64 800,1024,32 300,1024,64 300,2048,32 100,2048,64

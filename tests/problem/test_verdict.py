@@ -6,8 +6,8 @@ from helpers import definition, random_block
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import Shape
 
 SHAPE = Shape(3, 130, 32)
 BLOCK = random_block(SHAPE.B, SHAPE.N, SHAPE.d, seed=5)

@@ -11,7 +11,7 @@ from mistakes import MISTAKES
 from hw4cli.cli.terminal.errorview import draw
 from hw4cli.judge.diagnosis.size import explain_size
 from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 BLOCK = random_block(3, 200, 32, seed=5)
 ANSWER = definition(BLOCK).astype("<f4")

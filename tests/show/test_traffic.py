@@ -3,7 +3,7 @@
 import pytest
 from helpers import ROOT, fails
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.traffic import COLUMNS, load_profile, traffic
 
 PROFILE = ROOT / "benchmarks/h200-ncu.csv"

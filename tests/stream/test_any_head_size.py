@@ -9,7 +9,7 @@ from helpers import definition, fails, random_block, read_output, write_case
 from needs import COMPILER, needs
 from slow import few
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.timeline import Timeline
 

@@ -10,7 +10,7 @@ from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Oblong, Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.kernels import plans_of_file, plans_of_suite
 from hw4cli.stream.layout import choose_layout
 
@@ -57,4 +57,4 @@ def test_a_batch_that_is_cut_into_ranges_of_rows_is_planned_so():
     rows = {part.rows for part in choose_layout(shape, cores=1).parts(shape)}
     plans = {kernel_of(plan) for plan in plans_of_file(shape, gpu_of(90))}
     assert len(rows) == 1
-    assert kernel_of(VARIANTS["split8"].plan(Oblong(1, 1 << 20, 64, False, *rows), DEVICES[90])) in plans
+    assert kernel_of(VARIANTS["split8"].plan(Shape(1, 1 << 20, 64, False, *rows), DEVICES[90])) in plans

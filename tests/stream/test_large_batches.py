@@ -11,7 +11,7 @@ from helpers import HANGS, definition, fails, folder_is_clean, hw4_env, random_b
 
 from hw4cli.cli.run import OWN_GPUS, _job
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.timeline import Timeline
 

@@ -25,7 +25,7 @@ from helpers import (
 )
 from slow import slow
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 

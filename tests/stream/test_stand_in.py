@@ -15,7 +15,7 @@ from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Magnitudes, Shape
+from hw4cli.problem.workload import Magnitudes, Shape
 from hw4cli.stream.cudadevice import CudaDevice, somebody_watches
 from hw4cli.stream.layout import choose_layout
 from hw4cli.stream.timeline import Timeline

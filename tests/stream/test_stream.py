@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moody import PLUS, Moody, expected, expected_of_rows, run
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.layout import GROUP_BYTES, PIECE_BYTES, Layout, choose_layout
 from hw4cli.stream.timeline import union
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import HANGS, wait_until
 from moody import Moody, interrupted_after, run
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream import scheduler
 from hw4cli.stream.layout import Layout
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from moody import Moody, expected, expected_of_rows, interrupted_after, run_team
 
 from hw4cli.errors import LostGpuError, MachineError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.work import Part, Work, pairs, parts_of, stretches
 

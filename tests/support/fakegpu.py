@@ -13,7 +13,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
-from hw4cli.problem.shape import Magnitudes
+from hw4cli.problem.workload import Magnitudes
 from hw4cli.stream.tiled import tiled_attention
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16
+from hw4cli.problem.workload import BFLOAT16, FLOAT16
 
 ALLOWED = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}  # of O, for V within about 4: roundings of O and P
 SUMS = {FLOAT16: 5e-4, BFLOAT16: 4e-3}  # of the LSE, where the rounded P are summed: their unit

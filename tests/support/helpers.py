@@ -23,8 +23,8 @@ from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER
 from hw4cli.problem.generate import GenerationTask, make
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
+from hw4cli.problem.workload import Shape, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS = 180  # seconds after which a test does not wait any longer: it says nothing about how long something may take
@@ -162,7 +162,7 @@ def definition(block):
     return np.einsum("bij,bjd->bid", p / p.sum(axis=2, keepdims=True), v)
 
 
-def read_output(path, shape: Shape):
+def read_output(path, shape: Workload):
     return np.fromfile(path, "<f4").reshape(shape.B, shape.N, shape.d)
 
 

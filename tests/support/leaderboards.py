@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from helpers import run_hw4
 
+from hw4cli.show.leaderboard.contest import PROGRAM, Contest
 from hw4cli.show.leaderboard.entries import RANKED, Entry, append
-from hw4cli.show.leaderboard.workload import PROGRAM, Workload
 
-T28 = Workload(4, 16384, 64)
+T28 = Contest.of(4, 16384, 64)
 START = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ATTACK = "<script>alert(1)</script>"
 ARABIC = "معاذ"

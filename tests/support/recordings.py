@@ -16,7 +16,7 @@ from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 H200 = DEVICES[90]
 PROFILED = Shape(16, 4096, 64)

@@ -6,12 +6,12 @@ from typing import Any, Never
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from hw4cli.arrays.arguments import check_flags, checked_number
+from hw4cli.arrays.arguments import check_align, check_flags, checked_number, refuse
 from hw4cli.arrays.autograd.operators import attend
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD
 from hw4cli.arrays.operand import check_dense
-from hw4cli.arrays.workload import TOP_LEFT, check_align, refuse
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.problem.workload import TOP_LEFT
 
 NAMES = "query", "key", "value"
 

@@ -14,7 +14,7 @@ from hw4cli.arrays.gradients.backward import attention_backward
 from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.operand import Operand, operand
-from hw4cli.arrays.workload import FLOAT32, Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 
 FLOAT64 = "float64"
 

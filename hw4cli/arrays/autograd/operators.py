@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from hw4cli.arrays.arguments import checked_scale
+from hw4cli.arrays.arguments import checked_scale, checked_workload
 from hw4cli.arrays.attention import DTYPES, attention
 from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
 from hw4cli.arrays.gradients.backward import attention_backward
-from hw4cli.arrays.workload import checked_workload
 
 
 def _forward(

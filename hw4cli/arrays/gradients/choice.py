@@ -8,9 +8,9 @@ from hw4cli.arrays.gradients import plan as cores
 from hw4cli.arrays.gradients.once import ATOMIC, ONCE
 from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.half import Box
-from hw4cli.arrays.workload import Workload
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.problem.workload import Workload
 
 
 class Kernel(Protocol):

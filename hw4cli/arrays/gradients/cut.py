@@ -4,8 +4,8 @@ parts."""
 from typing import NamedTuple
 
 from hw4cli.arrays.gradients import hopper
-from hw4cli.arrays.workload import Workload
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.problem.workload import Workload
 
 KEYS = 2 * hopper.OWNED  # that a block owns
 # Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; the best on an H200.

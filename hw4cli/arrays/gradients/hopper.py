@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.half import ATOM, LARGEST, LOG2E, Box
-from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward_wgmma"
 OWNED = 64  # rows of a group of four warps

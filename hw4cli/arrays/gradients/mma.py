@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.gradients.plan import arguments as common_arguments
-from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward_mma"
 LEAST_CC = 80

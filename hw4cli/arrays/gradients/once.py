@@ -8,9 +8,9 @@ from hw4cli.arrays.gradients import hopper
 from hw4cli.arrays.gradients.cut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
 from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.half import Box
-from hw4cli.arrays.workload import Workload
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import Workload
 
 NAME = "backward_once"
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ

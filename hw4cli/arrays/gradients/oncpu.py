@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arrays.operand import Operand
-from hw4cli.arrays.workload import Workload
 from hw4cli.problem.cpu import on_all_cores
+from hw4cli.problem.workload import Workload
 
 SCORES_BYTES = 8 << 20  # of one task
 TILED_ROWS = 128  # whose products are added up in float32; their sums in float64, as one long chain rounds much more

@@ -8,10 +8,10 @@ import numpy as np
 from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.ongpu import encode
-from hw4cli.arrays.workload import Workload
 from hw4cli.device.gpu import Gpu
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import Plan
+from hw4cli.problem.workload import Workload
 
 REMEMBERED = 256  # plans that are kept
 

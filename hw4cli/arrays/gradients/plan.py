@@ -3,12 +3,12 @@
 import struct
 from typing import NamedTuple
 
-from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta

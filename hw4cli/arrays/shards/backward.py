@@ -8,7 +8,7 @@ from hw4cli.arrays.shards.forward import cast, wide
 from hw4cli.arrays.shards.order import check_shards, seen_of
 from hw4cli.arrays.shards.places import check_alike, on_a_ring
 from hw4cli.arrays.shards.ring import Arrive, Ring, packed
-from hw4cli.arrays.workload import TOP_LEFT
+from hw4cli.problem.workload import TOP_LEFT
 
 Gradients = tuple[Any, Any, Any]
 

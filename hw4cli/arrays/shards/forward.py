@@ -10,7 +10,7 @@ from hw4cli.arrays.operand import CUPY, TORCH
 from hw4cli.arrays.shards.order import check_shards, seen_of
 from hw4cli.arrays.shards.places import check_alike, check_counts, on_a_ring, on_device_of
 from hw4cli.arrays.shards.ring import Ring
-from hw4cli.arrays.workload import TOP_LEFT
+from hw4cli.problem.workload import TOP_LEFT
 
 Part = tuple[Any, Any]  # O, and the log of each row's sum of exp(score)
 

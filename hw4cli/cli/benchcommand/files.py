@@ -15,7 +15,7 @@ from hw4cli.cli.terminal.grammar import What
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.plans.variants import DEFAULT, FALLBACK
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import print_message
 
@@ -86,7 +86,7 @@ def _check_kernels(ctx: click.Context, kernels: tuple[str, ...]) -> None:
             kernel_named(name)
 
 
-def _plans(gpu: "Gpu", names: list[str], tiles: list[dict[str, int]], shapes: list[Shape]) -> "Iterator[Plan]":
+def _plans(gpu: "Gpu", names: list[str], tiles: list[dict[str, int]], shapes: list[Workload]) -> "Iterator[Plan]":
     """What will be run, as far as the GPU starts it."""
     from hw4cli.device.ownkernel import kernel_named
 

@@ -13,7 +13,7 @@ import click
 
 from hw4cli.cli.terminal.params import KernelName, complete_cases, items, kernel_files, suite_cases, workload_names
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 
@@ -33,10 +33,10 @@ class What:
 
     kernels: tuple[str, ...] = ()
     cases: str = ""
-    shapes: tuple[Shape, ...] = ()
+    shapes: tuple[Workload, ...] = ()
     workloads: tuple[str, ...] = ()
 
-    def shape(self, ctx: click.Context, causal: bool = False) -> Shape:
+    def shape(self, ctx: click.Context, causal: bool = False) -> Workload:
         """The one shape, or that of the one case. Raises UsageError unless exactly one is named, InputError for an
         unknown case."""
         found = self.named_shapes(ctx, causal)
@@ -44,7 +44,7 @@ class What:
             raise click.UsageError(f"one case or shape is needed, and these are {len(found)}", ctx)
         return found[0][1]
 
-    def named_shapes(self, ctx: click.Context, causal: bool = False) -> list[tuple[str, Shape, int]]:
+    def named_shapes(self, ctx: click.Context, causal: bool = False) -> list[tuple[str, Workload, int]]:
         """(name, shape, seed) of each case and shape. Raises UsageError if there is none, InputError for an unknown
         case."""
         if not self.cases and not self.shapes:
@@ -145,13 +145,13 @@ def _is_kernel(word: str) -> bool:
     return word in KNOWN
 
 
-def as_shape(word: str) -> Shape:
+def as_shape(word: str) -> Workload:
     """The shape of a text such as 4,200,64. InputError if it is none, or none that hw4 computes."""
     try:
         B, N, d = (int(number) for number in word.split(","))
     except ValueError:
         raise InputError(f"{word!r} is not three integers B,N,d, as in 4,200,64") from None
-    shape = Shape(B, N, d)
+    shape = Workload.one_head(B, N, d)
     shape.check(word)
     return shape
 

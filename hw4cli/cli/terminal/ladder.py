@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.options import write_outputs
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Variant
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, wrapped
 
@@ -95,7 +95,7 @@ def entry(variant: Variant, d: int, props: DeviceProperties, timer: "GpuTimer | 
     """One row of the table: the variant's launch for a head size, and the compiled kernel's resources on the GPU."""
     from hw4cli.plans.dispatch import rounded_up
 
-    shape = Shape(1, 4096, d)
+    shape = Workload.one_head(1, 4096, d)
     runs = props.cc >= variant.least_cc
     plan = variant.plan(shape, props) if runs else None
     found = timer.resources(timer.gpu.plan(variant.name, shape)) if timer and runs else None
@@ -128,7 +128,7 @@ def suite_errors(variant: Variant, props: DeviceProperties) -> tuple[float | Non
     return measured, max(bound(variant.name, TYPICAL, shape.d, shape.N, props) for shape in shapes)
 
 
-def architectures(variant: Variant, shape: Shape) -> str:
+def architectures(variant: Variant, shape: Workload) -> str:
     """The known compute capabilities whose shared memory a block of the variant fits."""
     fitting = []
     for cc, props in DEVICES.items():

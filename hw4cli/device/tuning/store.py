@@ -17,7 +17,7 @@ from typing import Any
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.tuning.measured import TUNED
 from hw4cli.plans.plan import Tile
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.files import locked, write_text
 from hw4cli.system.reading import read_json
 from hw4cli.text.dates import today
@@ -59,10 +59,10 @@ class Finding:
         return f"tuned on {self.where} for this workload on {self.date}"
 
 
-def workload(shape: Shape) -> str:
+def workload(shape: Workload) -> str:
     """The name of a workload: N, d, the mask, and rows of all batches as a power of two.
 
-    >>> workload(Shape(4, 16384, 64))
+    >>> workload(Workload.one_head(4, 16384, 64))
     'N=16384 d=64 rows=2^16'
     """
     rows = (shape.B * shape.N).bit_length() - 1
@@ -76,7 +76,7 @@ def path_of(gpu: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9]+', '-', gpu).strip('-')}.json"
 
 
-def found(machine: Machine, shape: Shape) -> Finding | None:
+def found(machine: Machine, shape: Workload) -> Finding | None:
     """What was found for a workload here, or else on another GPU of this name; None if nothing was."""
     with suppress(KeyError, TypeError, ValueError, AttributeError):
         entry = _entries(machine)[workload(shape)]
@@ -88,7 +88,7 @@ def found(machine: Machine, shape: Shape) -> Finding | None:
     return None
 
 
-def keep(machine: Machine, shape: Shape, finding: Finding) -> Path:
+def keep(machine: Machine, shape: Workload, finding: Finding) -> Path:
     """Add a finding to its GPU's file, and return that. Raises OSError and MachineError if it cannot be written."""
     path = path_of(machine.gpu)
     entry = {

@@ -30,8 +30,8 @@ from hw4cli.judge.diagnosis.sample import MAX_MATRIX, Matrices, Output, Rows, Wr
 from hw4cli.judge.diagnosis.tiles import tile_mistakes
 from hw4cli.problem.casefile import Floats, InputFile
 from hw4cli.problem.errormap import NOT_FINITE, WRONG, ErrorMap
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import Workload
 
 FIRST_ROWS = 2  # compared with every mistake; the other rows only with mistakes that fit these
 ALIKE = 2.0  # mistakes whose misfits differ by less than this factor fit equally well
@@ -68,7 +68,7 @@ class Diagnosis:
         return "; ".join(phrase for phrase in (self.mistake, self.where) if phrase)
 
 
-def explain(output: Path, answer: Path, source: Path | None, shape: Shape, comparison: Comparison) -> Diagnosis:
+def explain(output: Path, answer: Path, source: Path | None, shape: Workload, comparison: Comparison) -> Diagnosis:
     """Diagnose an output of the right size that `comparison`, which must have an error map, found wrong.
 
     `source` is the input; without it only mistakes that keep the answer's numbers are found. Raises InputError if

@@ -12,7 +12,7 @@ from hw4cli.judge.diagnosis.evidence import Doubles
 from hw4cli.judge.diagnosis.sample import Output, Rows, WrongRows
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats, open_regular, read_exactly
 from hw4cli.problem.errormap import ErrorMap
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.text.words import counted
 
 BATCHES = 1 << 16  # in which a row is searched for
@@ -222,7 +222,7 @@ def _other_answers(answer: Output) -> Iterator[Misplacement]:
             )
 
 
-def _at_same_places(path: Path, shape: Shape, rows: Rows) -> Doubles:
+def _at_same_places(path: Path, shape: Workload, rows: Rows) -> Doubles:
     """The elements of a file where the output has these rows; NaN if it is too short."""
     values = np.empty((len(rows), shape.d), FLOAT32)
     try:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from hw4cli.judge.diagnosis.evidence import Doubles
 from hw4cli.problem.casefile import FLOAT32, Floats, InputFile, open_regular, read_exactly
 from hw4cli.problem.errormap import WRONG
-from hw4cli.problem.shape import HEADER_BYTES, Shape
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import HEADER_BYTES, Workload
 
 Rows = NDArray[np.int64]
 
@@ -25,7 +25,7 @@ SCORE_ERROR = 1e-4  # of a score in float32; if it may be larger, float64 is use
 class Output:
     """Rows and batches of an output or an answer, read from its file. A context manager."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
+    def __init__(self, path: Path, shape: Workload) -> None:
         self.path, self.shape = path, shape
         self._file = open_regular(path)
 

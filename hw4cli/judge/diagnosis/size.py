@@ -8,7 +8,7 @@ import numpy as np
 
 from hw4cli.problem.casefile import FLOAT32, HEADER, open_regular, read_exactly
 from hw4cli.problem.errormap import TILES, listed
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.text.words import counted
 
 COMPARED = 512  # elements that are compared with the answer's
@@ -17,7 +17,7 @@ TEXT = 64  # bytes, at least, that identify text
 TYPES = {"<f8": "float64", "<f2": "float16"}
 
 
-def explain_size(output: Path, answer: Path, shape: Shape, tolerance: float) -> str | None:
+def explain_size(output: Path, answer: Path, shape: Workload, tolerance: float) -> str | None:
     """What a file of the wrong size holds, if that is recognised. InputError if a file cannot be read."""
     with open_regular(output) as file, open_regular(answer) as answers:
         found = os.fstat(file.fileno()).st_size
@@ -41,7 +41,7 @@ def explain_size(output: Path, answer: Path, shape: Shape, tolerance: float) -> 
     return _proportion(found, shape)
 
 
-def _proportion(found: int, shape: Shape) -> str | None:
+def _proportion(found: int, shape: Workload) -> str | None:
     """What the number of bytes alone shows."""
     size, batch = shape.output_bytes, shape.output_bytes // shape.B
     if found == 3 * size:
@@ -69,7 +69,7 @@ def _whole(N: int, tile: int) -> tuple[int, int]:
 def _holds(
     output: tuple[BinaryIO, Path],
     answer: tuple[BinaryIO, Path],
-    shape: Shape,
+    shape: Workload,
     dtype: "np.dtype[np.floating]",
     tolerance: float,
 ) -> bool:

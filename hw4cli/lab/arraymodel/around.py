@@ -2,12 +2,12 @@
 
 from hw4cli.arrays.gradients import hopper, once
 from hw4cli.arrays.gradients.cut import Cut, part_bytes, sum_bytes
-from hw4cli.arrays.workload import BFLOAT16, FLOAT32, Workload
 from hw4cli.lab.arraymodel.counts import Sizes
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.wavefronts import SECTOR
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.plan import Launch, Plan
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.plans.formulas import FLOAT
+from hw4cli.problem.workload import FLOAT32, Workload
 
 HALF = 2  # bytes
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from hw4cli.arrays.gradients import cut, hopper, mma
 from hw4cli.arrays.gradients import plan as cores
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.lab.arraymodel.around import ONE_PASS, STATS, delta, part_sums, pieces, round_sums, stats, sums
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
 from hw4cli.lab.measure.model import LaunchModel
@@ -20,6 +19,7 @@ from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import Launch, Plan
+from hw4cli.problem.workload import FLOAT32, Workload
 
 HOPPER = (hopper.NAME, *ONE_PASS)
 BACKWARD = (cores.NAME, mma.NAME, *HOPPER)

@@ -16,8 +16,8 @@ from hw4cli.lab.measure.profile import ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
 from hw4cli.lab.measure.target import arguments
 from hw4cli.plans.plan import Plan
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
 
 
@@ -44,7 +44,7 @@ class Together:
 
 
 def startable(
-    kernels: Sequence[str], shapes: Sequence[Shape], gpu: ProfiledGpu
+    kernels: Sequence[str], shapes: Sequence[Workload], gpu: ProfiledGpu
 ) -> tuple[list[str], list[MachineError]]:
     """Which kernels the GPU can start on all shapes, and why not the others."""
     found, reasons = [], []
@@ -59,7 +59,7 @@ def startable(
 
 
 def of_files(
-    kernels: Sequence[str], programs: Sequence[Job], shapes: Sequence[Shape], case: Case | None, gpu: ProfiledGpu
+    kernels: Sequence[str], programs: Sequence[Job], shapes: Sequence[Workload], case: Case | None, gpu: ProfiledGpu
 ) -> list[Together]:
     """For each shape a table: of all kernels, and of programs, which are run on the case that the one shape is of.
 
@@ -76,7 +76,7 @@ def of_files(
     return found
 
 
-def _kernel_job(kernels: Sequence[str], shape: Shape, seed: int, gpu: ProfiledGpu) -> Job:
+def _kernel_job(kernels: Sequence[str], shape: Workload, seed: int, gpu: ProfiledGpu) -> Job:
     model = model_for(gpu.name, gpu.cc)
     plans = [kernel_named(name).plan(shape, model.props) for name in kernels]
     planned = tuple((plan, launch_models(plan, shape, model.props, model.cache)) for plan in plans)
@@ -125,9 +125,9 @@ def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[
     return launches, "".join(texts)
 
 
-def swept(shape: Shape, lengths: Sequence[int]) -> list[Shape]:
+def swept(shape: Workload, lengths: Sequence[int]) -> list[Workload]:
     """A shape for each of these N, or the shape alone. Raises InputError for one that cannot be computed."""
-    found = [replace(shape, N=N) for N in lengths] or [shape]
+    found = [replace(shape, Nq=N, Nk=N) for N in lengths] or [shape]
     for one in found:
         one.check("--sweep" if lengths else "the shape")
     return found

@@ -13,7 +13,6 @@ import numpy as np
 from hw4cli.arrays import half, halfmma, halfshort
 from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.kernels16 import KERNELS16, plan16
-from hw4cli.arrays.workload import Workload
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times, visited
@@ -24,6 +23,7 @@ from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
+from hw4cli.problem.workload import Workload
 
 TILE, MOST_TILES = 64, 1 << 21
 NAMES = (*KERNELS16, *BACKWARD)

@@ -7,7 +7,6 @@ from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import operand
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.arrays.inputs import DeviceArrays, GradientArrays
@@ -16,6 +15,7 @@ from hw4cli.lab.arrays.ours import Implementation, Work, operands_of
 from hw4cli.lab.arrays.passes import BOTH
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.problem.workload import FLOAT32, Workload
 
 GRADIENT_KERNELS = tuple(choice.DESIGNS)
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.lab.arrays.inputs import GradientArrays, from_words
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.lab.arrays.oracle import Errors, looked_at
 from hw4cli.problem.cpu import workers
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 CHUNK_BYTES, GPU_CHUNK_BYTES = 32 << 20, 256 << 20  # of scores, of one task
 POOL = 4  # threads: BLAS has its own

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.arrays.named import PACKED, UNIFORM, NamedWorkload, workload
 from hw4cli.plans.launch import Matrix
-from hw4cli.problem.shape import is_whole
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, is_whole
 
 PERIOD = (1 << 24) - 3  # numbers, after which they repeat: odd, so that no two heads are alike
 DO = 3  # the part of dO, behind Q, K and V

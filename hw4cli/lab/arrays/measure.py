@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.inputs import EXPONENT
@@ -14,6 +13,7 @@ from hw4cli.lab.arrays.ours import Implementation
 from hw4cli.lab.arrays.passes import BYTES, FLOPS, FORWARD, Forward, subject
 from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
+from hw4cli.problem.workload import FLOAT32
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from hw4cli.arrays.workload import (
+from hw4cli.errors import InputError
+from hw4cli.problem.workload import (
     BFLOAT16,
     BOTTOM_RIGHT,
     FLOAT16,
@@ -16,7 +17,6 @@ from hw4cli.arrays.workload import (
     scale_problem,
     size_problem,
 )
-from hw4cli.errors import InputError
 from hw4cli.resources import data_path
 from hw4cli.system.reading import read_regular
 

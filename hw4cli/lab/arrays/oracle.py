@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.lab.arrays.inputs import from_words
 from hw4cli.lab.arrays.named import NamedWorkload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 BUDGET = 1 << 29  # of products of two numbers, for the scores of the rows that are looked at
 ALL_ROWS, SOME_ROWS = 256, 24  # of a head: all of so few, or so many of more

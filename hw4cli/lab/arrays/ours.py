@@ -13,7 +13,6 @@ from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.staged import Staged
-from hw4cli.arrays.workload import FLOAT32, Workload
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
@@ -21,6 +20,7 @@ from hw4cli.lab.arrays.inputs import DeviceArrays
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.plans.plan import Plan
 from hw4cli.plans.variants import VARIANTS
+from hw4cli.problem.workload import FLOAT32, Workload
 
 KERNELS = (*KERNELS16, *VARIANTS)
 Work = Callable[[], Any]  # computes O once more; returns it as an array of words (batch, heads, N, d)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.arrays.inputs import DeviceArrays, GradientArrays
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.lab.arrays.ours import Implementation, Work
 from hw4cli.lab.arrays.passes import BACKWARD, FORWARD
+from hw4cli.problem.workload import FLOAT32
 
 # The name in tables; torch's name of the backend.
 BACKENDS = {

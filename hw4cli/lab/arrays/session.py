@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any
 
 from hw4cli.arrays.kernels16 import kernel16
-from hw4cli.arrays.workload import FLOAT32
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError, MachineError
@@ -20,7 +19,7 @@ from hw4cli.lab.arrays.tables import KIND
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
-from hw4cli.problem.shape import is_whole
+from hw4cli.problem.workload import FLOAT32, is_whole
 
 Notify = Callable[[Measurement, NamedWorkload], None]
 OF_FLOAT32 = ("split", "flash")  # where no kernel is named

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from hw4cli.arrays.workload import Workload
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.arrays.passes import FORWARD
+from hw4cli.problem.workload import Workload
 
 KIND = "arrays"  # of a record
 COLUMNS = ("kernel", "workload", "(B, H, N, d)", "median ms", "±", "n", "TFLOP/s", "×", "GB/s", "pairs")

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from hw4cli.arrays import half, halfmma
 from hw4cli.arrays.kernels16 import half_tiling, plan16
-from hw4cli.arrays.workload import Workload
 from hw4cli.device.kernelcheck import compiled
 from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
@@ -21,6 +20,7 @@ from hw4cli.lab.sampling import STANDARD, Measurement, Sampling
 from hw4cli.lab.tune import FIRST_SAMPLES, HOPELESS, TunedRow, without_source
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.cpu import workers
+from hw4cli.problem.workload import Workload
 
 # Of each kernel: groups that multiply, keys, stages, and whether tensor cores sum P; or warps, fragments of each, keys,
 # keys that are weighed together, and blocks of a multiprocessor.

@@ -10,7 +10,7 @@ from hw4cli.lab.measure.gpus import DRAM, seconds
 from hw4cli.lab.measure.model import LaunchModel, launch_models
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Plan, Variant
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LaunchFacts:
 
 
 def explain(
-    variant: Variant, shape: Shape, props: DeviceProperties, rates: Mapping[str, float], compiler: Any
+    variant: Variant, shape: Workload, props: DeviceProperties, rates: Mapping[str, float], compiler: Any
 ) -> tuple[Plan, list[LaunchFacts], str]:
     """A kernel's plan for a shape, its launches, and why registers are not known, if they are not.
 

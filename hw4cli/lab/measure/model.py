@@ -23,7 +23,7 @@ from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import FLOAT, Converters, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import HALF
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 WARP = 32
 POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/scores.cuh): FMAs, and additions, each of which takes a lane as long
@@ -66,7 +66,7 @@ class LaunchModel:
         }
 
 
-def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
+def launch_models(plan: Plan, shape: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a kernel that is not known, DRAM and FLOPs alone, as if it were fused.
 
     Rows are those that kernels load, zero columns included; to copy others to such rows is no launch of the plan.
@@ -92,7 +92,7 @@ def launch_models(plan: Plan, shape: Shape, props: DeviceProperties, cache: int 
     return _with_what_blocks_share(models, plan, shape)
 
 
-def _with_what_blocks_share(models: list[LaunchModel], plan: Plan, shape: Shape) -> list[LaunchModel]:
+def _with_what_blocks_share(models: list[LaunchModel], plan: Plan, shape: Workload) -> list[LaunchModel]:
     """The models where blocks share tasks, of which the launch that converts says that nobody has any yet; and where
     some blocks convert K and V of later batches."""
     if not plan.macros.get("BALANCED"):
@@ -113,7 +113,7 @@ def _writing(model: LaunchModel, more: int) -> LaunchModel:
     return replace(model, dram=(read, written + more), l2=l2 and (l2[0], l2[1] + more))
 
 
-def _handing_over(model: LaunchModel, plan: Plan, shape: Shape, late: Converters) -> LaunchModel:
+def _handing_over(model: LaunchModel, plan: Plan, shape: Workload, late: Converters) -> LaunchModel:
     """With what passes through the L2 cache where two blocks share a task, after the rounds in which some convert: Q
     is read twice; O and two numbers of each row are left, and read again."""
     launch, each = plan.launches[plan.main], ceil_div(shape.N, plan.macros["BR"])
@@ -144,7 +144,9 @@ def _share(model: LaunchModel, batches: int, of: int, beside: LaunchModel | None
     return replace(model, dram=dram, l2=moved(model.l2, beside.l2 if beside else None), **scaled)
 
 
-def _main(symbol: str, plan: Plan, shape: Shape, done: Work | None, props: DeviceProperties, cache: int) -> LaunchModel:
+def _main(
+    symbol: str, plan: Plan, shape: Workload, done: Work | None, props: DeviceProperties, cache: int
+) -> LaunchModel:
     blocks, macros, B = blocks_of(plan, shape), plan.macros, shape.B
     BC = macros["BC"]
     sub = macros.get("SUB", BC)  # keys that are computed together
@@ -192,7 +194,7 @@ def _exponentials(plan: Plan) -> float:
     return 1 + of_a_tile.get(plan.variant, 0) / BC
 
 
-def _shared(plan: Plan, blocks: BlockKeys, shape: Shape, props: DeviceProperties) -> int | None:
+def _shared(plan: Plan, blocks: BlockKeys, shape: Workload, props: DeviceProperties) -> int | None:
     """Bytes of shared memory that threads read and write; None where they are not known. On AMD's GPUs, of which only
     flash's are, no two lanes share an access."""
     if props.gfx and plan.variant != "flash":
@@ -201,7 +203,7 @@ def _shared(plan: Plan, blocks: BlockKeys, shape: Shape, props: DeviceProperties
     return None if accesses is None else shape.B * accesses * WAVEFRONT * (2 if props.gfx else 1)
 
 
-def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
+def _operands(plan: Plan, blocks: BlockKeys, shape: Workload) -> int:
     """Bytes of shared memory that the products of warpgroups read: K hi twice, K lo and V, by each group of 64 rows;
     where blocks convert, as often pieces of Q, for each SUB keys. With integers: K hi, V, and both kinds of K's and Q's
     integers, which together are as long as a piece."""
@@ -213,7 +215,7 @@ def _operands(plan: Plan, blocks: BlockKeys, shape: Shape) -> int:
     return shape.B * HALF * m["WIDTH"] * subs * ((3 if m["INT8"] else 4) * m["SUB"] + queries) * m["BR"] // 64
 
 
-def _paper(plan: Plan, shape: Shape, cache: int) -> LaunchModel:
+def _paper(plan: Plan, shape: Workload, cache: int) -> LaunchModel:
     """The loop over K and V is outside: for each tile, all rows that see it come, with O, m and l, which go back. All
     blocks do so side by side: from one tile of keys to the next, they touch that of all batches."""
     BR, BC, N = plan.macros["BR"], plan.macros["BC"], shape.N
@@ -237,7 +239,7 @@ def _paper(plan: Plan, shape: Shape, cache: int) -> LaunchModel:
     )
 
 
-def _unfused(plan: Plan, shape: Shape, done: Work, props: DeviceProperties, cache: int) -> list[LaunchModel]:
+def _unfused(plan: Plan, shape: Workload, done: Work, props: DeviceProperties, cache: int) -> list[LaunchModel]:
     """naive: its three launches, with the scores between them in device memory. A warp passes its row of scores three
     times: meanwhile those of all warps that run at once are touched."""
     blocks, E, S = blocks_of(plan, shape), FLOAT * shape.elements, FLOAT * shape.B * shape.N**2

@@ -15,7 +15,7 @@ from hw4cli.device.ownkernel import kernel_named
 from hw4cli.lab.measure.explanation import LaunchFacts, explain
 from hw4cli.lab.measure.gpus import DRAM, EXP2, FFMA, L2, MODELS, TENSOR, GpuModel, model_named
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 from hw4cli.text.tables import markdown
 
@@ -44,7 +44,7 @@ def _rounded(number: float) -> str:
     return f"{float(f'{number:.2g}'):g}"
 
 
-def predict(kernel: str, shape: Shape, model: GpuModel) -> Prediction:
+def predict(kernel: str, shape: Workload, model: GpuModel) -> Prediction:
     """How long a kernel takes on a GPU. Raises MachineError if it cannot start there."""
     _, facts, _ = explain(kernel_named(kernel), shape, model.props, model.rates, None)
     ranges = [_launch(launch, model) for launch in facts]

@@ -7,11 +7,11 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import Hw4Error
 from hw4cli.lab.bench import compile_side_by_side, upload_case
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 
 
-def arguments(kernels: list[str], shape: Shape, seed: int, tile: dict[str, int] | None = None) -> str:
+def arguments(kernels: list[str], shape: Workload, seed: int, tile: dict[str, int] | None = None) -> str:
     """What `main` takes as its one argument."""
     asked = {"kernels": kernels, "shape": [*shape.sizes, shape.causal], "seed": seed, "tile": tile}
     return json.dumps(asked)
@@ -23,13 +23,13 @@ def main() -> None:
     try:
         with Importing():
             gpu = Gpu()
-        run(gpu, asked["kernels"], Shape(*asked["shape"]), asked["seed"], asked["tile"])
+        run(gpu, asked["kernels"], Workload.one_head(*asked["shape"]), asked["seed"], asked["tile"])
     except Hw4Error as error:
         print(f"hw4: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
 
 
-def run(gpu: Gpu, kernels: list[str], shape: Shape, seed: int, tile: dict[str, int] | None) -> None:
+def run(gpu: Gpu, kernels: list[str], shape: Workload, seed: int, tile: dict[str, int] | None) -> None:
     """Run kernels on a shape's random values, in rows that they can load, the second time with the profiler on."""
     shape = shape.stored
     runtime = gpu.cupy.cuda.runtime

@@ -13,7 +13,7 @@ from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, SCATTERED_WAYS, Vis
 from hw4cli.plans.common import converters_of, split_keys
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 MOST_BLOCKS = 1 << 20  # of a batch, that are counted
 SHORTEST = 4  # tiles of a part
@@ -32,7 +32,7 @@ class BlockKeys:
         return int((-(-self.keys // BC)).sum())
 
 
-def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
+def blocks_of(plan: Plan, shape: Workload) -> BlockKeys:
     """Rows and keys of the blocks of one batch, every split a block: kernels/schedule.cuh. MachineError for more than
     MOST_BLOCKS, which would take minutes to count."""
     BR, BC, splits, N = plan.macros["BR"], plan.macros["BC"], plan.splits, shape.N
@@ -51,7 +51,7 @@ def blocks_of(plan: Plan, shape: Shape) -> BlockKeys:
     return BlockKeys(rows, last - first, first)
 
 
-def tiles_of(plan: Plan, shape: Shape) -> int:
+def tiles_of(plan: Plan, shape: Workload) -> int:
     """Tiles of all keys of a batch."""
     return ceil_div(shape.N, plan.macros["BC"])
 
@@ -107,7 +107,7 @@ def in_turns(parts: list[list[TaskPart]]) -> list[TaskPart | None]:
 # ---- What the L2 cache does not hold
 
 
-def plan_again(plan: Plan, shape: Shape, section: int, key_bytes: int, props: DeviceProperties, cache: int) -> int:
+def plan_again(plan: Plan, shape: Workload, section: int, key_bytes: int, props: DeviceProperties, cache: int) -> int:
     """Bytes that come from DRAM again in a plan's main launch, whose keys have so many bytes each, and with a mask so
     many batches' a turn: kernels/schedule.cuh has the order of the blocks."""
     blocks = blocks_of(plan, shape)

@@ -14,7 +14,7 @@ from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA, TIMELINE
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.arrays import random_input
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 ACTIVITIES = ("copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V")  # in the order of stamps.cuh
 TILES = 24  # from the first on
@@ -61,7 +61,7 @@ def spans(stamps: NDArray[np.int64]) -> list[list[int]]:
     return found
 
 
-def row(plan: Plan, shape: Shape, block: int, stamps: NDArray[np.int64]) -> dict[str, Any]:
+def row(plan: Plan, shape: Workload, block: int, stamps: NDArray[np.int64]) -> dict[str, Any]:
     """A record's row. A tile of stamps is so many keys: where warpgroups multiply, those that are weighed together."""
     macros = plan.macros
     return {
@@ -76,7 +76,7 @@ def row(plan: Plan, shape: Shape, block: int, stamps: NDArray[np.int64]) -> dict
     }
 
 
-def measure(gpu: Gpu, kernel: str, shape: Shape, block: int) -> dict[str, Any]:
+def measure(gpu: Gpu, kernel: str, shape: Workload, block: int) -> dict[str, Any]:
     """Launch a kernel twice, and read the stamps of the second time.
 
     Raises InputError as `stamped` does, and MachineError.

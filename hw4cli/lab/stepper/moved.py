@@ -10,13 +10,13 @@ from hw4cli.lab.stepper.wavefronts import SECTOR, promotions
 from hw4cli.lab.stepper.work import DEVICE, ONE, SPLIT, Move, Part
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import Plan
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 Bytes = tuple[int, int]  # read, written
 BY_ROWS = ("global", "rowthread")  # whose threads write a row each, in numbers that leave alone, as a sector
 
 
-def moved_bytes(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Shape) -> Bytes:
+def moved_bytes(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Workload) -> Bytes:
     """Bytes that all blocks read from the L2 cache, or write there."""
     read = written = 0
     left_out = SPLIT if plan.splits == 1 else ONE
@@ -35,7 +35,7 @@ def moved_bytes(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Sha
     return shape.B * read, shape.B * (written + _promoted(blocks, plan, shape))
 
 
-def _promoted(blocks: BlockKeys, plan: Plan, shape: Shape) -> int:
+def _promoted(blocks: BlockKeys, plan: Plan, shape: Workload) -> int:
     """Bytes of O and two numbers of each row that blocks by mma.sync leave where O goes in the end, at each promotion.
     To read them again, a multiprocessor seldom asks: it has them in its own cache."""
     m = plan.macros
@@ -44,7 +44,7 @@ def _promoted(blocks: BlockKeys, plan: Plan, shape: Shape) -> int:
     return int((promotions(m, blocks) * blocks.rows).sum()) * FLOAT * (shape.d + 2)
 
 
-def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int], shape: Shape) -> Any:
+def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int], shape: Workload) -> Any:
     """Bytes of a move by each block: in a loop over the tiles, of all from `ahead` on, else of that one alone."""
     rows, BC, d = blocks.rows, macros["BC"], shape.d
     keys = np.maximum(0, blocks.keys - move.ahead * BC)

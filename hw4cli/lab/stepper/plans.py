@@ -13,7 +13,7 @@ from hw4cli.plans.common import split_keys
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 FIRST = "shared"  # the kernel to begin with: the first whose block is worth a walk
 
@@ -33,7 +33,7 @@ class Table:
         return self._numbers[key]
 
 
-def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
+def data(shapes: Mapping[str, Workload]) -> dict[str, Any]:
     """Plans of the kernels that steps are known of for named shapes: data that JSON can hold.
 
     plans[kernel][device][case] is a pair, without and with a causal mask, of [geometry, splits, the grid of each
@@ -43,7 +43,7 @@ def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
     geometries, works = Table(), Table()
     kernels = {name: variant for name, variant in VARIANTS.items() if is_known(name)}
 
-    def entry(name: str, props: DeviceProperties, shape: Shape) -> Any:
+    def entry(name: str, props: DeviceProperties, shape: Workload) -> Any:
         try:
             plan = kernels[name].plan(shape, props)
         except MachineError as error:
@@ -54,7 +54,7 @@ def data(shapes: Mapping[str, Shape]) -> dict[str, Any]:
         number = geometries.number(key, lambda: _geometry(plan, works, props))
         return [number, plan.splits, [launch.grid for launch in plan.launches], *_other_bytes(plan, shape)]
 
-    def both(name: str, props: DeviceProperties, shape: Shape) -> list[Any]:
+    def both(name: str, props: DeviceProperties, shape: Workload) -> list[Any]:
         return [entry(name, props, replace(shape, causal=causal)) for causal in (False, True)]
 
     return {
@@ -104,13 +104,13 @@ def _algorithm_1_regions(BR: int, BC: int, d: int) -> dict[str, int]:
     return {"Q": rows, "K": keys, "V": keys, "S": FLOAT * BR * BC, "O": rows, "m, l": 2 * FLOAT * BR}
 
 
-def _other_bytes(plan: Plan, shape: Shape) -> tuple[int, int]:
+def _other_bytes(plan: Plan, shape: Workload) -> tuple[int, int]:
     """Bytes that launches before and after the main one read and write."""
     helpers = [helper_bytes(launch.symbol, plan, shape) for launch in plan.launches]
     return sum(read for read, _ in helpers), sum(written for _, written in helpers)
 
 
-def helper_bytes(symbol: str, plan: Plan, shape: Shape) -> tuple[int, int]:
+def helper_bytes(symbol: str, plan: Plan, shape: Workload) -> tuple[int, int]:
     """Bytes that a launch beside the main one reads and writes: K and V become tiles, parts become O. 0 of others."""
     layout = plan.layout
     if symbol.endswith("_convert"):
@@ -121,7 +121,7 @@ def helper_bytes(symbol: str, plan: Plan, shape: Shape) -> tuple[int, int]:
     return 0, 0
 
 
-def _splits_with_keys(plan: Plan, shape: Shape) -> int:
+def _splits_with_keys(plan: Plan, shape: Workload) -> int:
     """In how many splits a row has keys, all rows of a batch together: kernels/schedule.cuh, splits_of."""
     if not shape.causal:
         return plan.splits * shape.N

@@ -18,7 +18,7 @@ from typing import Any
 from hw4cli.errors import InputError, os_error
 from hw4cli.judge.scoring import journal
 from hw4cli.lab.times import Times
-from hw4cli.show.leaderboard.workload import KERNEL, PROGRAM, WORD, Workload
+from hw4cli.show.leaderboard.contest import KERNEL, PROGRAM, WORD, Contest
 from hw4cli.system.files import make_folder
 from hw4cli.system.reading import read_regular
 from hw4cli.text.dates import parse_timestamp
@@ -53,7 +53,7 @@ class Entry(Outcome):
 
     user: str
     program: str
-    workload: Workload
+    workload: Contest
     date: datetime
     authors: tuple[str, ...] = ()
 
@@ -64,7 +64,8 @@ class Entry(Outcome):
 
     def as_json(self) -> dict[str, Any]:
         """The entry as a line of the file holds it."""
-        return {"schema": SCHEMA, **asdict(self), "date": self.date.isoformat(timespec="seconds")}
+        fields = {**asdict(self), "workload": self.workload.record()}
+        return {"schema": SCHEMA, **fields, "date": self.date.isoformat(timespec="seconds")}
 
 
 def rounded(samples: Sequence[float]) -> tuple[float, ...]:
@@ -188,15 +189,16 @@ def _is_number(value: object) -> bool:
     return type(value) in (int, float)
 
 
-def _workload(fields: Mapping[str, Any]) -> Workload:
-    workload = Workload(**fields)
-    sizes = (workload.batch, workload.heads, workload.N, workload.d)
+def _workload(fields: Mapping[str, Any]) -> Contest:
+    contest = Contest.of(**fields)
+    work = contest.work
+    sizes = (work.batch, work.heads, work.N, work.d)
     sound = (
         all(type(size) is int and 0 < size < 2**31 for size in sizes)
-        and all(WORD.fullmatch(word) for word in (workload.dtype, workload.direction))
-        and workload.timed in (KERNEL, PROGRAM)
-        and type(workload.causal) is bool
+        and all(WORD.fullmatch(word) for word in (work.dtype, contest.direction))
+        and contest.timed in (KERNEL, PROGRAM)
+        and type(work.causal) is bool
     )
     if not sound:
         raise ValueError("an impossible workload")
-    return workload
+    return contest

@@ -9,11 +9,11 @@ from hw4cli import __version__
 from hw4cli.lab.times import Times, milliseconds
 from hw4cli.plans.measured import RUN_SPREAD
 from hw4cli.show.leaderboard.chart import bar, progress
+from hw4cli.show.leaderboard.contest import KERNEL
 from hw4cli.show.leaderboard.entries import RANKED, Entry
 from hw4cli.show.leaderboard.published import Published
 from hw4cli.show.leaderboard.ranking import Board, Place
 from hw4cli.show.leaderboard.tables import published_words
-from hw4cli.show.leaderboard.workload import KERNEL
 from hw4cli.text.page import escaped, filled
 from hw4cli.text.words import counted
 

@@ -3,7 +3,7 @@ hw4 measured none of them."""
 
 from dataclasses import dataclass
 
-from hw4cli.show.leaderboard.workload import BOTH, Workload
+from hw4cli.show.leaderboard.contest import BOTH, Contest
 
 
 @dataclass(frozen=True)
@@ -11,17 +11,17 @@ class Published:
     """A published time in milliseconds: of which program, on which workload and GPU, and where it is stated."""
 
     program: str
-    workload: Workload
+    workload: Contest
     machine: str
     ms: float
     source: str
     error: float | None = None  # as stated
 
 
-FULL = Workload(4, 8192, 128, heads=64, dtype="float16")
-CAUSAL = Workload(1, 16384, 64, heads=16, dtype="bfloat16", causal=True)
-CAUSAL_BOTH = Workload(1, 16384, 64, heads=16, dtype="bfloat16", causal=True, direction=BOTH)
-LANGUAGE_MODEL = Workload(2, 8192, 128, heads=16, dtype="bfloat16", causal=True)
+FULL = Contest.of(4, 8192, 128, heads=64, dtype="float16")
+CAUSAL = Contest.of(1, 16384, 64, heads=16, dtype="bfloat16", causal=True)
+CAUSAL_BOTH = Contest.of(1, 16384, 64, heads=16, dtype="bfloat16", causal=True, direction=BOTH)
+LANGUAGE_MODEL = Contest.of(2, 8192, 128, heads=16, dtype="bfloat16", causal=True)
 H100 = "NVIDIA H100"
 BOARD = "a public GPU leaderboard for this workload"
 TILELANG = "the work log of the TileLang entry that leads a public GPU leaderboard"

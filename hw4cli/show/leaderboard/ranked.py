@@ -8,7 +8,7 @@ from dataclasses import asdict
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.show.leaderboard.entries import FAILED
 from hw4cli.show.leaderboard.stages import Run, timed_kernel
 
@@ -19,7 +19,7 @@ def main() -> None:
     os.dup2(2, 1)  # a kernel's own printf
     job = json.load(sys.stdin)
     try:
-        run = timed_kernel(GpuTimer(Gpu()), job["kernel"], Shape(*job["shape"]), job["seed"], cold=True)
+        run = timed_kernel(GpuTimer(Gpu()), job["kernel"], Workload.one_head(*job["shape"]), job["seed"], cold=True)
     except Hw4Error as error:
         run = Run(FAILED, str(error))
     json.dump(asdict(run), answer)

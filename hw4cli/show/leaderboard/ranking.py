@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from hw4cli.show.leaderboard.contest import KERNEL, Contest
 from hw4cli.show.leaderboard.entries import RANKED, Entry
 from hw4cli.show.leaderboard.published import PUBLISHED, Published
-from hw4cli.show.leaderboard.workload import KERNEL, Workload
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Board:
     """The ranked entries on a workload and a GPU, in the order of submission, and what others published of it, the
     fastest first."""
 
-    workload: Workload
+    workload: Contest
     machine: str
     entries: tuple[Entry, ...] = ()
     published: tuple[Published, ...] = ()
@@ -60,11 +60,11 @@ def boards(entries: Sequence[Entry], published: Sequence[Published] = PUBLISHED)
 
     An entry that was not ranked is on none of them.
     """
-    found: dict[tuple[Workload, str], list[Entry]] = {}
+    found: dict[tuple[Contest, str], list[Entry]] = {}
     for entry in entries:
         if entry.status == RANKED:
             found.setdefault((entry.workload, entry.machine), []).append(entry)
-    others: dict[tuple[Workload, str], list[Published]] = {}
+    others: dict[tuple[Contest, str], list[Published]] = {}
     for one in published:
         others.setdefault((one.workload, one.machine), []).append(one)
     latest = sorted(found, key=lambda key: max(entry.date for entry in found[key]), reverse=True)

@@ -27,8 +27,8 @@ from hw4cli.lab.sampling import Sampling
 from hw4cli.lab.times import Times
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.generate import GenerationTask, check_space, make
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.suite import Case
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path, python_command
 from hw4cli.show.leaderboard.entries import FAILED, RANKED, Outcome, rounded
 from hw4cli.system.exits import describe_exit
@@ -50,7 +50,7 @@ class Run:
     samples: tuple[float, ...] = ()
 
 
-def kernel_stages(kernel: str, shape: Shape, seed: int, say: Say) -> Outcome:
+def kernel_stages(kernel: str, shape: Workload, seed: int, say: Say) -> Outcome:
     """Submit a kernel of the ladder, or in a file of the user's own. Raises Hw4Error if there is no GPU, or the file is
     not one that can be launched; what fails later is the outcome."""
     gpu = Gpu()
@@ -73,7 +73,7 @@ def kernel_stages(kernel: str, shape: Shape, seed: int, say: Say) -> Outcome:
     return _stages(start, seed, test, benchmark, ranked, conditions, say)
 
 
-def timed_kernel(timer: GpuTimer, kernel: str, shape: Shape, seed: int, cold: bool | None) -> Run:
+def timed_kernel(timer: GpuTimer, kernel: str, shape: Workload, seed: int, cold: bool | None) -> Run:
     """Check a kernel on the data of a seed, and time it, with a cold L2 or a warm one; `cold` None: only check it."""
     try:
         prepared = prepare(timer.gpu, [kernel_implementation(timer.gpu, timer, kernel)], (str(shape), shape, seed))
@@ -88,7 +88,7 @@ def timed_kernel(timer: GpuTimer, kernel: str, shape: Shape, seed: int, cold: bo
     return Run(RANKED, "", measurement.max_error, tuple(measurement.times))
 
 
-def _in_a_new_process(kernel: str, shape: Shape, seed: int) -> Run:
+def _in_a_new_process(kernel: str, shape: Workload, seed: int) -> Run:
     """A kernel's ranked run, in a process that has seen nothing before."""
     job = {"kernel": kernel, "shape": [shape.B, shape.N, shape.d], "seed": seed}
     command = python_command("show.leaderboard.ranked", "-P")

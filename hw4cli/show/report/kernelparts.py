@@ -6,7 +6,7 @@ from hw4cli.device.occupancy import Occupancy, occupancy
 from hw4cli.errors import MachineError
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import Launch
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.show.records import Point
 from hw4cli.show.report.document import missing, table
 from hw4cli.show.report.figures import Figures, sweep
@@ -164,18 +164,18 @@ def _swept(points: list[Point]) -> str:
     )
 
 
-def _launched(material: Material) -> dict[str, Shape]:
+def _launched(material: Material) -> dict[str, Workload]:
     """The case, and of each other head size that the kernel was measured at the case with the most work."""
     found = {material.case: material.shape} if material.shape else {}
     sizes = {shape.d for shape in found.values()}
     for p in sorted(material.points, key=lambda p: -p.B * p.N**2 * p.setting.d):
         if p.kernel == material.kernel and p.setting.d not in sizes:
             sizes.add(p.setting.d)
-            found[p.case] = Shape(p.B, p.N, p.setting.d)
+            found[p.case] = Workload.one_head(p.B, p.N, p.setting.d)
     return found
 
 
-def _fitting(material: Material, shape: Shape, tile: Mapping[str, int]) -> list[str]:
+def _fitting(material: Material, shape: Workload, tile: Mapping[str, int]) -> list[str]:
     """Of a tile: its shared memory a block, the share of the limit, and how many such blocks fit a multiprocessor."""
     props, variant = material.props, material.variant
     assert variant is not None
@@ -201,7 +201,7 @@ def _occupancy(material: Material, main: Launch) -> Occupancy | None:
     return occupancy(material.props, int(registers), shared, main.block) if registers else None
 
 
-def _where(material: Material, shape: Shape) -> str:
+def _where(material: Material, shape: Workload) -> str:
     """The case and its shape; the shape alone if the case is named after it."""
     return str(shape) if material.case == f"{shape.B}x{shape.N}x{shape.d}" else f"{escaped(material.case)} {shape}"
 

@@ -17,7 +17,7 @@ from hw4cli.lab.tables import read_record
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Variant
 from hw4cli.plans.variants import FALLBACK
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
 from hw4cli.show.report.profile import Counters, read_profile
@@ -132,17 +132,17 @@ class Material:
         """Why there is no variant of the kernel, as a sentence."""
         return self._entry if isinstance(self._entry, str) else ""
 
-    def plan(self, shape: Shape, tile: dict[str, int] | None = None) -> Plan:
+    def plan(self, shape: Workload, tile: dict[str, int] | None = None) -> Plan:
         """How the kernel computes a shape on the GPU. Raises MachineError if it cannot; there must be a variant."""
         assert self.variant is not None
         return self.variant.plan(shape, self.props, tile)
 
     @cached_property
-    def shape(self) -> Shape | None:
+    def shape(self) -> Workload | None:
         """The shape of the case."""
         found = next((p for p in self.points if p.case == self.case), None)
         if found:
-            return Shape(found.B, found.N, found.setting.d)
+            return Workload.one_head(found.B, found.N, found.setting.d)
         return suite.cases()[self.case].shape if self.case in suite.cases() else None
 
     def story(self, kernel: str) -> Story | None:

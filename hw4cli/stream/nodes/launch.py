@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
 from hw4cli.sandbox.slurm import LEVEL, SRUN_EXIT_CODES, WAITING, error_lines, run_launcher
 from hw4cli.stream.nodes.jointfile import JointFile, key_of
@@ -39,7 +39,7 @@ def compute_by_slurm(
     go_on: bool,
     progress: Progress,
     notify: Notify,
-) -> Shape:
+) -> Workload:
     """Compute a file by `srun SRUN hw4 SOURCE TARGET ARGUMENTS`, a process or several a node; return its shape.
 
     `options` decide about the output's bytes, as they do for the processes. `go_on`: with what an earlier run has left

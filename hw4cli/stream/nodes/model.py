@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.stream.layout import GROUP_BYTES
 from hw4cli.stream.work import pairs, parts_of, rows_of_a_part
 
@@ -36,7 +36,7 @@ class Prediction:
     efficiency: float = 1.0
 
 
-def predicted(shape: Shape, rates: Rates, gpus: int, nodes: int = 1, cached: bool = True) -> Prediction:
+def predicted(shape: Workload, rates: Rates, gpus: int, nodes: int = 1, cached: bool = True) -> Prediction:
     """A file on so many GPUs of each of so many nodes. `cached`: it lies in the page cache of each node.
 
     Stages work at the same time: reading, copying, computing, writing. The slowest decides; before it stands what every
@@ -48,7 +48,7 @@ def predicted(shape: Shape, rates: Rates, gpus: int, nodes: int = 1, cached: boo
     return Prediction(gpus, nodes, seconds, limit, one / seconds / (gpus * nodes))
 
 
-def _seconds(shape: Shape, rates: Rates, gpus: int, nodes: int, cached: bool) -> tuple[float, str]:
+def _seconds(shape: Workload, rates: Rates, gpus: int, nodes: int, cached: bool) -> tuple[float, str]:
     to_gpu, from_gpu = rates.to_gpu or math.inf, rates.from_gpu or math.inf
     batch = 12 * shape.N * shape.d
     rows = rows_of_a_part(shape)

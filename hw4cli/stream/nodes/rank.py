@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.stream.layout import Files
 from hw4cli.stream.nodes.jointfile import JointFile, Range, covers, key_of
 from hw4cli.stream.nodes.place import Place
@@ -60,7 +60,7 @@ def compute_share(
                 joint.complete()
 
 
-def share(parts: Sequence[Part], shape: Shape, joint: JointFile, place: Place) -> list[Part]:
+def share(parts: Sequence[Part], shape: Workload, joint: JointFile, place: Place) -> list[Part]:
     """The parts that a place computes: of those that were not written before, a stretch; less what is written now."""
     before, now = joint.written_before(), joint.left()
     missing = [part for part in parts if not covers(before, *bytes_of(part, shape))]
@@ -68,7 +68,7 @@ def share(parts: Sequence[Part], shape: Shape, joint: JointFile, place: Place) -
     return [part for part in mine if not covers(now, *bytes_of(part, shape))]
 
 
-def bytes_of(part: Part, shape: Shape) -> Range:
+def bytes_of(part: Part, shape: Workload) -> Range:
     """Where a part's output lies in the file."""
     row = 4 * shape.d
     begin = (part.first * shape.N + part.row) * row

@@ -12,12 +12,12 @@ from hw4cli.arrays.gradients import choice, hopper
 from hw4cli.arrays.gradients.cut import section
 from hw4cli.arrays.gradients.once import ATOMIC, ONCE
 from hw4cli.arrays.gradients.oracle import exact_gradients
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.resources import kernel_source
 
 pytestmark = quick_of_each(1)

@@ -9,9 +9,9 @@ from test_gradients import assert_right
 
 from hw4cli.arrays.gradients.cut import Cut, best_cut
 from hw4cli.arrays.gradients.once import ADDED_COLUMNS, ATOMIC, ONCE
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.emulator.library import Schedule
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import data_path
 
 pytestmark = quick_of_each(1)

@@ -20,7 +20,7 @@ from hw4cli.lab.measure.gpus import model_for, model_like
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.stream.cudadevice import CudaDevice
 from hw4cli.stream.layout import Layout
 from hw4cli.stream.timeline import Timeline
@@ -68,7 +68,7 @@ def test_workloads_are_alike_by_length_head_size_mask_and_rows_within_a_power_of
 
 KEEPS_FINDINGS = """
 import sys
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.device.tuning.store import Finding, Machine, keep
 
 for N in range(int(sys.argv[1]), 60, 3):

@@ -14,8 +14,8 @@ from hw4cli.judge.diagnosis.explain import explain
 from hw4cli.judge.diagnosis.sample import Output
 from hw4cli.judge.runcase import compare_files
 from hw4cli.problem.errormap import ErrorMap
-from hw4cli.problem.shape import Shape
 from hw4cli.problem.verdict import Comparison
+from hw4cli.problem.workload import Shape
 
 TOLERANCE = 5e-3
 

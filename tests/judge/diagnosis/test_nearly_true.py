@@ -10,7 +10,7 @@ from mistakes import MISTAKES, attention
 from test_diagnosis import TOLERANCE, diagnose  # noqa: F401 (a fixture)
 
 from hw4cli.problem.errormap import ErrorMap
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 STEP = 1 if "HW4_FUZZ" in os.environ else 3  # of what there is to try, each third in a usual run
 BLOCK = random_block(2, 100, 8, seed=21)

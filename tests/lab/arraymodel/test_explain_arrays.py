@@ -6,13 +6,13 @@ import pytest
 from helpers import HANGS, csv_rows, fails, fits, on_a_terminal
 from slow import quick_of_each, slow
 
-from hw4cli.arrays.workload import Workload
 from hw4cli.cli.terminal.launches import ARRAY_KERNELS
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.launches import NAMES, array_models, plan_of
 from hw4cli.lab.arrays.named import named, workload
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import Workload
 
 H200 = DEVICES[90]
 

@@ -10,10 +10,10 @@ from halves import rounded
 from helpers import ROOT
 
 from hw4cli import generate
-from hw4cli.arrays.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.arrays.inputs import PERIOD, from_words, numbers, on_host, to_words
 from hw4cli.lab.arrays.named import named, read_named, workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 
 def test_words_give_every_part_of_a_workload():

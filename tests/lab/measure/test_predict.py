@@ -9,7 +9,7 @@ from hw4cli.lab.measure.gpus import MODELS, model_named
 from hw4cli.lab.measure.predict import COLUMNS, TABLES, others, predict, table
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.problem import suite
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.records import load
 
 RECORDS = {

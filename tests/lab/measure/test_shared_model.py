@@ -9,7 +9,7 @@ from slow import slow
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 
 # Kernels whose lanes meet in banks, and how many times more accesses were counted: rows of Q that lie whole banks
 # apart; rows of K without padding; numbers that lie 16 bytes apart, one by one; rows that begin within a warp.

@@ -14,7 +14,7 @@ from hw4cli.lab.stepper.plans import data
 from hw4cli.lab.stepper.work import SECTION, UNITS, work
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.variants import VARIANTS
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
 SHAPES = [Shape(2, N, d) for N in (100, 400, 1000, 8192) for d in (4, 32, 36, 64, 96, 128)]

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from leaderboards import START, T28, entry
 
+from hw4cli.show.leaderboard.contest import PROGRAM, Contest
 from hw4cli.show.leaderboard.entries import NAME, append, read
 from hw4cli.show.leaderboard.published import PUBLISHED
 from hw4cli.show.leaderboard.ranking import boards, ranked
-from hw4cli.show.leaderboard.workload import PROGRAM, Workload
 
 
 def texts(entries):
@@ -61,10 +61,10 @@ def test_a_leader_leads_since_they_first_were_ahead_of_all_others():
 def test_each_workload_gpu_and_way_of_timing_has_a_board_and_what_was_not_right_is_on_none():
     others = [
         entry(machine="NVIDIA H100"),
-        entry(workload=Workload(2, 8, 4)),
+        entry(workload=Contest.of(2, 8, 4)),
         entry(workload=replace(T28, timed=PROGRAM)),
     ]
-    found = boards([entry(), *others, entry(status="wrong", workload=Workload(1, 8, 4))], published=())
+    found = boards([entry(), *others, entry(status="wrong", workload=Contest.of(1, 8, 4))], published=())
     assert len(found) == 4
     assert all(len(board.entries) == 1 for board in found)
 

@@ -14,7 +14,7 @@ from student import PROFILE
 
 from hw4cli.errors import Hw4Error
 from hw4cli.lab.measure import roofs
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.draw import render
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.labpage import page as lab_page

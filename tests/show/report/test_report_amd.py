@@ -13,7 +13,7 @@ from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.report.profile import read_profile
 
 HEADER = (

@@ -8,7 +8,7 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.doctor import measure
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Shape
 from hw4cli.show.scaling import LONG, load_scaling
 from hw4cli.stream.nodes.model import Rates, predicted
 
