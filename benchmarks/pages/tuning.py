@@ -8,31 +8,25 @@ from hw4cli.text.words import counted
 
 
 def tuned(record: Record, spread: float = RUN_SPREAD) -> Table:
-    """A line for each workload in which tuning changes what `auto` takes by itself, or another candidate was faster,
-    with their times."""
+    """A line for each workload in which tuning changes what `auto` takes by itself, or another candidate was faster:
+    what it takes by itself, the fastest, and what it takes after tuning."""
     lines, slower = [], 0
     for one in record["workloads"]:
         candidates = _timed(one)
-        before = _before(record, one, candidates)
+        fastest, before = candidates[0], _before(record, one, candidates)
         after = _after(candidates, spread, before.kernel)
-        gain = (before.median or 0.0) / (after.median or 1.0)
-        slower += gain < 1
-        if before == after == candidates[0]:
+        slower += (after.median or 0.0) > (before.median or 0.0)
+        if before == after == fastest:
             continue
-        taken = (text for row in (before, after) for text in (row.name, f"{row.median:.4g}"))
-        fastest = f"{candidates[0].name}, {candidates[0].median:.4g}"
-        number = f"{len(candidates)} of {len(one['rows'])}"
-        lines.append([one["case"], shape_of(one), *taken, f"{gain:.3f}", fastest, number])
-    header = ["case", "(B, N, d)", "before", "ms", "tuned", "ms", "× faster", "fastest of all, ms", "timed"]
+        times = (text for row in (before, fastest) for text in (row.name, f"{row.median:.4g}"))
+        gain = f"{(before.median or 0.0) / (fastest.median or 1.0):.3f}"
+        lines.append([one["case"], shape_of(one), *times, gain, after.name, f"{len(candidates)} of {len(one['rows'])}"])
+    header = ["case", "(B, N, d)", "by itself", "ms", "fastest", "ms", "× faster", "`auto` takes then", "timed"]
     workloads = len(record["workloads"])
     rest = ""
     if len(lines) < workloads:
-        where = (
-            f"the other {workloads - len(lines)} of {workloads}"
-            if lines
-            else f"all of {counted(workloads, 'workload')}"
-        )
-        rest = f"In {where} what `auto` takes by itself is the fastest that was timed. "
+        where = f"the other {workloads - len(lines)}" if lines else f"all {counted(workloads, 'workload')}"
+        rest = f"In {where}, what `auto` takes by itself is the fastest that was timed. "
     stated = f"{rest}Slower than before: {slower}. {_tuned_on(record)}."
     return Table(header, lines, (stated,), otherwise=stated)
 
