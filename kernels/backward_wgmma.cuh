@@ -2,7 +2,7 @@
 // What backward_wgmma's two passes share: what a launch passes, where tiles lie in shared memory, which are a block's, and how
 // sums leave the registers.
 //
-// The macros come from hw4cli/arrays/gradients/hopper.py: COLUMNS of the sums are computed, D rounded up to 64 or 128.
+// The macros come from hw4cli/plans/backwardwgmma.py: COLUMNS of the sums are computed, D rounded up to 64 or 128.
 
 #include "hopper.cuh"
 #include "pairs.cuh"
@@ -11,7 +11,7 @@
 #include "sixteen.cuh"
 #include "swizzled.cuh"
 
-// The bytes that hw4cli/arrays/gradients/hopper.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
+// The bytes that hw4cli/plans/backwardwgmma.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
 struct PassMaps { TensorMap own[2], streamed[2]; };
 struct BackwardMaps {
     PassMaps dq_maps, dkdv_maps;  // own q and dO, streamed k and v; own k and v, streamed q and dO

@@ -3,7 +3,7 @@
 
 #include "elements.cuh"
 
-struct BackwardParams {  // as hw4cli/arrays/gradients/plan.py lays it out
+struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
     Matrix<const Element> q, k, v, o, dO;
     Matrix<Element> dq, dk, dv;
     const float* lse;  // (batches, heads, Nq), natural: of the forward pass

@@ -1,12 +1,12 @@
 #pragma once
 // What half does for its tiles: where their parts lie in shared memory, which are a block's, and its rounds of the softmax.
 //
-// The macros come from hw4cli/arrays/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
+// The macros come from hw4cli/plans/half.py: GROUPS of four warps share a tile of BR = 64 GROUPS rows; K and V pass in tiles of
 // BC keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
 
 #include "halfgroup.cuh"
 
-// The bytes that hw4cli/arrays/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
+// The bytes that hw4cli/plans/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
 struct HalfParams : HalfTensors, HalfWork {
     int* taken;  // DYNAMIC: how many tiles the blocks have taken
 };

@@ -2,7 +2,7 @@
 // What half and half_short do for a group of four warps: where its matrices lie in shared memory, its products (wgmma), and its
 // rounds of the softmax.
 //
-// The macros come from hw4cli/arrays/half.py and halfshort.py: BR rows of Q and BC keys lie together, in rows of 128 bytes;
+// The macros come from hw4cli/plans/half.py and halfshort.py: BR rows of Q and BC keys lie together, in rows of 128 bytes;
 // COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
 
 #include "halfrows.cuh"

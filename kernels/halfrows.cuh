@@ -11,7 +11,7 @@
 
 struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
 
-// What a launch passes beside Q, K and V; hw4cli/arrays/half.py lays out the same bytes.
+// What a launch passes beside Q, K and V; hw4cli/plans/half.py lays out the same bytes.
 struct HalfWork {
     Matrix<unsigned short> o;
     float* lse;                  // (batches, heads, Nq), natural; null where nobody asks for it

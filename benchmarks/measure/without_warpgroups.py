@@ -13,7 +13,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, compile_side_by_side, kernel_implementation, measure
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import Sampling
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem import suite
 
 KERNELS = "split", "split8"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from hw4cli.arrays.gradients.choice import fastest
-from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.gradients import fastest
+from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.text.tables import markdown

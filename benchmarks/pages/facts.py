@@ -15,7 +15,7 @@ from hw4cli.lab.tune import TunedRow, finding
 from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.dispatch import LONG_ROWS, ranking
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import FALLBACK, VARIANTS
+from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.workload import Shape
 
 # What is faster for long rows alone has an order of its own, and one long case must not decide for all.

@@ -1,12 +1,13 @@
 """Tables of gradients: beside peers, over N and d, of each design, and their errors."""
 
 from benchmarks.pages.table import Record, Table, beside, made, timed, times
-from hw4cli.arrays.gradients import choice, hopper
-from hw4cli.arrays.gradients.cut import KEYS
 from hw4cli.lab.arraymodel.counts import HALF
 from hw4cli.lab.arraymodel.gradients import ONE_PASS, tile
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.arrays.tables import workload_of
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.backwardcut import KEYS
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload

@@ -7,7 +7,7 @@ from hw4cli.lab.measure.model import launch_models
 from hw4cli.lab.tables import COLUMNS, cells
 from hw4cli.plans.dispatch import ranking
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.text.words import counted
 

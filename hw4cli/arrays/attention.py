@@ -15,8 +15,6 @@ from hw4cli.arrays.arguments import (
     refuse,
 )
 from hw4cli.arrays.float32 import Float32OnGpu
-from hw4cli.arrays.half import Arrays
-from hw4cli.arrays.kernels16 import KERNELS16, check_on_cpu, kernel_within
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import (
@@ -33,7 +31,9 @@ from hw4cli.arrays.operand import (
 from hw4cli.arrays.staged import Staged
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.half import Arrays
+from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)

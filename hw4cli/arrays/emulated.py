@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.half import NAME as HALF
-from hw4cli.arrays.half import Arrays, Box
-from hw4cli.arrays.halfshort import NAME as SHORT
-from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.half import NAME as HALF
+from hw4cli.plans.half import Arrays, Box
+from hw4cli.plans.halfshort import NAME as SHORT
+from hw4cli.plans.kernels16 import arguments16, plan16
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload

@@ -29,7 +29,7 @@ from hw4cli.plans.bounds import has_bound
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
-from hw4cli.plans.variants import FALLBACK, VARIANTS
+from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 
 WITH_LSE = ("flash", "split", "split8", "exact", FALLBACK)

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.half import MAP_BYTES, Arrays, Box
-from hw4cli.arrays.kernels16 import arguments16, plan16
 from hw4cli.device.driver import driver, enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.half import MAP_BYTES, Arrays, Box
+from hw4cli.plans.kernels16 import arguments16, plan16
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import Workload
 

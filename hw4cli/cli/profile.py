@@ -24,7 +24,7 @@ from hw4cli.cli.terminal.options import (
 from hw4cli.cli.terminal.params import OneOf, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import MachineError
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text

@@ -15,7 +15,7 @@ from hw4cli.cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import Hw4Error, os_error
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck

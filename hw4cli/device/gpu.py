@@ -30,7 +30,7 @@ from hw4cli.plans.launch import (
     block_matrices,
 )
 from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel

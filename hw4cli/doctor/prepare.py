@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hw4cli.arrays.float32 import as_batches, without_needless_mask
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.kernels16 import plan16
 from hw4cli.arrays.operand import Operand
 from hw4cli.device.compilerlog import first_error
 from hw4cli.device.gpu import Gpu, import_cupy, kernel_of
@@ -15,9 +13,11 @@ from hw4cli.device.machinecode import Kernel
 from hw4cli.errors import CompileError, MachineError
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.plans import columns
+from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO, candidates
+from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.stream.gpus import count_here
 from hw4cli.stream.kernels import plans_of_file

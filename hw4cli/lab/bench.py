@@ -18,7 +18,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.sampling import STANDARD, Measurement, Sampling, figures, take_turns, without_rest
 from hw4cli.plans.plan import Plan, Tile
-from hw4cli.plans.variants import FALLBACK
+from hw4cli.plans.registry import FALLBACK
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.suite import uniform

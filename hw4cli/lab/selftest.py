@@ -22,7 +22,7 @@ from hw4cli.plans.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import SQUARES_BELOW, SQUARES_UNIT, magnitudes
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
-from hw4cli.plans.variants import FALLBACK, VARIANTS
+from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention

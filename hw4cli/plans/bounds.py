@@ -14,8 +14,8 @@ from hw4cli.plans.flash import CAUSAL_SPLITS
 from hw4cli.plans.formulas import MOST_SPLITS, ceil_div
 from hw4cli.plans.measured import ERRORS
 from hw4cli.plans.plan import DEVICES, DeviceProperties
+from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.plans.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
-from hw4cli.plans.variants import FALLBACK, VARIANTS
 from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
 from hw4cli.problem.workload import AbsMax, Magnitudes
 

@@ -18,8 +18,8 @@ from hw4cli.plans.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_bound,
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.measured import FASTEST
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
+from hw4cli.plans.registry import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.tensor import integers_from
-from hw4cli.plans.variants import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 from hw4cli.text.words import counted
 

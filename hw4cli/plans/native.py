@@ -22,8 +22,8 @@ from hw4cli.plans.dispatch import auto_by_length
 from hw4cli.plans.flash import FLASH_COST, LONGEST_SPLIT
 from hw4cli.plans.launch import SQUARES_BELOW
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
-from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.terms import LARGEST16
 from hw4cli.problem.workload import HEAD_SIZES, MAX_D, Magnitudes, Workload
 from hw4cli.resources import kernel_source

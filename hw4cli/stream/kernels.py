@@ -9,7 +9,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans import columns
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import HEAD_SIZES, LENGTHS, Workload
 from hw4cli.stream.layout import Layout, choose_layout
 

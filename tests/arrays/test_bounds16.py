@@ -10,8 +10,8 @@ from slow import quick_of_each
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
-from hw4cli.arrays.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
+from hw4cli.plans.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
+from hw4cli.plans.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 

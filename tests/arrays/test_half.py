@@ -9,13 +9,13 @@ from halves import assert_right, definition, numbers, random_words, rounded
 from slow import quick_of_each, slow
 
 from hw4cli.arrays.emulated import run_half
-from hw4cli.arrays.half import Tiling, heads_together, plan, tiling
-from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.build import PLAIN
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.errors import MachineError
+from hw4cli.plans.half import Tiling, heads_together, plan, tiling
+from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source

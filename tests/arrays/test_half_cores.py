@@ -6,9 +6,9 @@ import pytest
 from halves import assert_right, random_words
 from slow import quick_of_each, slow
 
-from hw4cli.arrays.halfmma import CORES, cores_plan
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
+from hw4cli.plans.halfmma import CORES, cores_plan
 from hw4cli.plans.plan import DEVICES, SHARED_DEFAULT
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source

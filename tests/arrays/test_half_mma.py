@@ -8,11 +8,11 @@ import pytest
 from halves import assert_right, numbers, random_words, rounded
 from slow import quick_of_each
 
-from hw4cli.arrays.halfmma import CORES, MMA, MmaTiling, mma_plan, mma_tiling
-from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
+from hw4cli.plans.halfmma import CORES, MMA, MmaTiling, mma_plan, mma_tiling
+from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source

@@ -7,11 +7,11 @@ import pytest
 from halves import assert_right, random_words
 from slow import quick_of_each
 
-from hw4cli.arrays.halfshort import ShortTiling, plan
-from hw4cli.arrays.kernels16 import plan16
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
+from hw4cli.plans.halfshort import ShortTiling, plan
+from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source

@@ -16,7 +16,7 @@ from helpers import wait_until
 from slow import quick_of_each
 
 import hw4cli
-from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.problem.workload import FLOAT16, SCALES, Workload
 
 TOLERANCE = 5e-3

@@ -3,12 +3,12 @@
 import pytest
 from slow import quick_of_each
 
-from hw4cli.arrays.halfmma import CORES, cores_plan
-from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.device.hip.hiprtc import OPTIONS
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.errors import MachineError
+from hw4cli.plans.halfmma import CORES, cores_plan
+from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import AMD_DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source

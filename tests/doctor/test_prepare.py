@@ -8,16 +8,16 @@ import pytest
 
 import hw4cli.doctor.bytecode
 import hw4cli.doctor.prepare
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.kernels16 import plan16
 from hw4cli.cli import run_command
 from hw4cli.device.gpu import kernel_of
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.doctor.prepare import plans_of_arrays, prepare
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import named, workload
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.kernels import plans_of_file
 from hw4cli.text.progress import Progress

@@ -9,10 +9,10 @@ from halves import random_words
 from hw4cli.arrays import emulated as halves_on_cpu
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients import emulated as gradients_on_cpu
-from hw4cli.arrays.gradients.cut import Cut
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.emulator.build import PLAIN
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
+from hw4cli.plans.backwardcut import Cut
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path

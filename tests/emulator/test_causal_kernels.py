@@ -14,7 +14,7 @@ from hw4cli.plans.common import main_blocks
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import FIELDS, arguments
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape

@@ -11,7 +11,7 @@ from tensor_faults import TENSOR_FAULTS
 from hw4cli.emulator.check import check_kernel
 from hw4cli.errors import InputError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path
 

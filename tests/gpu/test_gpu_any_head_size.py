@@ -6,12 +6,12 @@ from gpuexact import exact_attention
 from helpers import random_block, read_output, write_case
 
 from hw4cli import attention, attention_backward
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.kernels16 import plan16
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.plans import columns
+from hw4cli.plans import gradients as choice
 from hw4cli.plans.bounds import SAFE
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.kernels16 import plan16
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape, Workload
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.kernels import choice_for

@@ -9,7 +9,7 @@ from helpers import ROOT
 from hw4cli.device.timing import GpuTimer
 from hw4cli.lab.bench import Implementation, kernel_implementation, measure
 from hw4cli.lab.sampling import Sampling
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]

@@ -4,8 +4,10 @@ import pytest
 from test_gpu_gradients import ALLOWED, definition, operands
 
 from hw4cli import attention, attention_backward
-from hw4cli.arrays.gradients import choice, hopper, mma
-from hw4cli.arrays.gradients.once import ATOMIC, ONCE
+from hw4cli.plans import backwardmma as mma
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.backwardonce import ATOMIC, ONCE
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 CANCELLED = 1e-5  # for elements around 1

@@ -6,7 +6,7 @@ from gpuexact import exact_gradients
 from test_gpu_gradients import ALLOWED, definition, operands, torch  # noqa: F401
 
 from hw4cli import attention_backward
-from hw4cli.arrays.gradients import mma
+from hw4cli.plans import backwardmma as mma
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 # Of the largest gradient. Tensor cores that add up all keys alone would be off by 3e-5 in the last of these workloads.

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import hw4cli
-from hw4cli.arrays.half import NAME as HALF
-from hw4cli.arrays.kernels16 import KERNELS16
+from hw4cli.plans.half import NAME as HALF
+from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)

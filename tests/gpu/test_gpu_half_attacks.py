@@ -4,8 +4,8 @@ import pytest
 from test_gpu_half import definition
 
 import hw4cli
-from hw4cli.arrays.half import NAME as HALF
-from hw4cli.arrays.kernels16 import KERNELS16, plan16
+from hw4cli.plans.half import NAME as HALF
+from hw4cli.plans.kernels16 import KERNELS16, plan16
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 UNIT = {FLOAT16: 2.0**-11, BFLOAT16: 2.0**-8}

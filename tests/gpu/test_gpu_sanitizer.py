@@ -20,7 +20,7 @@ from itertools import product
 import cupy
 import numpy as np
 import hw4cli
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.device.gpu import Gpu
 gpu = Gpu()
 random = np.random.default_rng(0)
@@ -37,7 +37,7 @@ for name in {}:
 """
 PARTS = {  # those that take longest first
     "gradients": """
-from hw4cli.arrays.gradients.choice import DESIGNS
+from hw4cli.plans.gradients import DESIGNS
 from hw4cli.problem.workload import Workload
 def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     cupy.get_default_memory_pool().free_all_blocks()

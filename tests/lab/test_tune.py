@@ -18,7 +18,7 @@ import hw4cli.lab.tune
 from benchmarks.pages.facts import tuned_source
 from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 CASE = ("1x128x64", Shape(1, 128, 64), 0)

@@ -20,8 +20,8 @@ from hw4cli.plans import bounds
 from hw4cli.plans.bounds import MARGIN, SAFE, V_FACTOR, bound, expected, has_bound, shares, suffices
 from hw4cli.plans.dispatch import candidates
 from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import policy
-from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.terms import LARGEST16, half_ulp16
 from hw4cli.problem.workload import Magnitudes
 from hw4cli.stream.tiled import tiled_attention

@@ -16,8 +16,8 @@ from hw4cli.plans import columns
 from hw4cli.plans.columns import Copied
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import PIECES, policy
-from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.workload import Shape, stored_d
 from hw4cli.resources import kernel_path
 

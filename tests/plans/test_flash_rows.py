@@ -5,7 +5,7 @@ import pytest
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import HEAD_SIZES, Shape
 
 FLASH = VARIANTS["flash"]

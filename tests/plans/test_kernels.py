@@ -17,7 +17,7 @@ from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import converters
 from hw4cli.plans.plan import DEVICES, DeviceProperties
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source, spliced

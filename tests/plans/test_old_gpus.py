@@ -15,7 +15,7 @@ from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.launch import ABSMAX_CHUNK
 from hw4cli.plans.native import configurations, write
 from hw4cli.plans.plan import DEVICES, DeviceProperties
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 

@@ -9,8 +9,8 @@ from helpers import ROOT
 
 from hw4cli.plans.bounds import EX2_POLYNOMIAL
 from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import policy
-from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.workload import Shape
 
 INTEGER = np.float32(12582912)

@@ -9,7 +9,7 @@ from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import InputError
 from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, kernel_source
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hw4cli.plans.bounds import SAFE, bound, suffices
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape

@@ -15,7 +15,7 @@ from hw4cli.lab.measure.metrics import MOVED, value_of
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 H200 = DEVICES[90]

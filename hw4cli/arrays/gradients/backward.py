@@ -6,15 +6,15 @@ from typing import Any, Never
 
 from hw4cli.arrays.arguments import check_flags, check_layout, checked_scale, refuse
 from hw4cli.arrays.attention import check_like, check_rows, workload_of
-from hw4cli.arrays.gradients.choice import DESIGNS
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.staged import Staged
 from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.gradients import DESIGNS
 from hw4cli.problem.workload import BOTTOM_RIGHT, FLOAT32, Workload
 
 FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do

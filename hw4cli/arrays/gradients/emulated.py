@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arrays.emulated import ctypes_span, matrix, placed, tensor_map
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.backward import Arrays
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import kernel_path

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.gradients.plan import Arrays
 from hw4cli.arrays.ongpu import encode
 from hw4cli.device.gpu import Gpu
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import Workload

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.cli.benchcommand.compared import compared, older_record
 from hw4cli.cli.benchcommand.shown import announce, publish
 from hw4cli.cli.terminal.bar import LiveTable
 from hw4cli.cli.terminal.grammar import What
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.plans.variants import DEFAULT, FALLBACK
+from hw4cli.plans.kernels16 import KERNELS16
+from hw4cli.plans.registry import DEFAULT, FALLBACK
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import print_message

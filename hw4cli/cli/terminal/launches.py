@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import DeviceProperties
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 
 if TYPE_CHECKING:
     from hw4cli.lab.measure.explanation import LaunchFacts

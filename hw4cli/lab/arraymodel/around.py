@@ -1,10 +1,11 @@
 """What launches before and behind the passes of gradients move: numbers of each row, pieces of matrices, sums of dQ."""
 
-from hw4cli.arrays.gradients import hopper, once
-from hw4cli.arrays.gradients.cut import Cut, part_bytes, sum_bytes
 from hw4cli.lab.arraymodel.counts import Sizes
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.wavefronts import SECTOR
+from hw4cli.plans import backwardonce as once
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans.backwardcut import Cut, part_bytes, sum_bytes
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload

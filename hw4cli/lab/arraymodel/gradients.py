@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays.gradients import cut, hopper, mma
-from hw4cli.arrays.gradients import plan as cores
 from hw4cli.lab.arraymodel.around import ONE_PASS, STATS, delta, part_sums, pieces, round_sums, stats, sums
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
 from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
+from hw4cli.plans import backward as cores
+from hw4cli.plans import backwardcut as cut
+from hw4cli.plans import backwardmma as mma
+from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import Launch, Plan

@@ -10,9 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.arrays import half, halfmma, halfshort
-from hw4cli.arrays.gradients import choice
-from hw4cli.arrays.kernels16 import KERNELS16, plan16
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times, visited
@@ -21,7 +18,10 @@ from hw4cli.lab.arrays.ours import check_type
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
+from hw4cli.plans import gradients as choice
+from hw4cli.plans import half, halfmma, halfshort
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.kernels16 import KERNELS16, plan16
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
 from hw4cli.problem.workload import Workload
 

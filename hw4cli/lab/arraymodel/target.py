@@ -8,8 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.gradients.plan import Arrays as BackwardArrays
-from hw4cli.arrays.half import Arrays
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import Hw4Error, MachineError
@@ -18,6 +16,8 @@ from hw4cli.lab.arraymodel.launches import plan_of
 from hw4cli.lab.arrays.inputs import WORDS, DeviceArrays, matrix, on_device
 from hw4cli.lab.arrays.named import NamedWorkload, workload
 from hw4cli.lab.bench import compile_side_by_side
+from hw4cli.plans.backward import Arrays as BackwardArrays
+from hw4cli.plans.half import Arrays
 from hw4cli.system.importing import Importing
 
 

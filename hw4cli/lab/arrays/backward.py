@@ -3,7 +3,6 @@
 from typing import Any
 
 from hw4cli.arrays.attention import attention_on_gpu
-from hw4cli.arrays.gradients import choice
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, backward_on_gpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import operand
@@ -13,6 +12,7 @@ from hw4cli.lab.arrays.inputs import DeviceArrays, GradientArrays
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.lab.arrays.ours import Implementation, Work, operands_of
 from hw4cli.lab.arrays.passes import BOTH
+from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.workload import FLOAT32, Workload

@@ -7,9 +7,6 @@ from typing import Any
 import numpy as np
 
 from hw4cli.arrays.float32 import Float32OnGpu
-from hw4cli.arrays.half import Arrays
-from hw4cli.arrays.halfmma import SPLIT
-from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import Operand, operand
 from hw4cli.arrays.staged import Staged
@@ -18,8 +15,11 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.inputs import DeviceArrays
 from hw4cli.lab.arrays.named import NamedWorkload
+from hw4cli.plans.half import Arrays
+from hw4cli.plans.halfmma import SPLIT
+from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.plans.plan import Plan
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 
 KERNELS = (*KERNELS16, *VARIANTS)

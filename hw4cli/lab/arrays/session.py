@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hw4cli.arrays.kernels16 import kernel16
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError, MachineError
@@ -19,6 +18,7 @@ from hw4cli.lab.arrays.tables import KIND
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
+from hw4cli.plans.kernels16 import kernel16
 from hw4cli.problem.workload import FLOAT32, is_whole
 
 Notify = Callable[[Measurement, NamedWorkload], None]

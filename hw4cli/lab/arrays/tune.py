@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any, NamedTuple
 
-from hw4cli.arrays import half, halfmma
-from hw4cli.arrays.kernels16 import half_tiling, plan16
 from hw4cli.device.kernelcheck import compiled
 from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
@@ -18,6 +16,8 @@ from hw4cli.lab.arrays.ours import Implementation, check_type, implementation
 from hw4cli.lab.bench import compile_side_by_side
 from hw4cli.lab.sampling import STANDARD, Measurement, Sampling
 from hw4cli.lab.tune import FIRST_SAMPLES, HOPELESS, TunedRow, without_source
+from hw4cli.plans import half, halfmma
+from hw4cli.plans.kernels16 import half_tiling, plan16
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.workload import Workload

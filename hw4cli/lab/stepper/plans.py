@@ -12,7 +12,7 @@ from hw4cli.lab.stepper.work import ALGORITHM_1, UNITS, work
 from hw4cli.plans.common import split_keys
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 
 FIRST = "shared"  # the kernel to begin with: the first whose block is worth a walk

@@ -10,10 +10,10 @@ from slow import quick_of_each
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.arrays.gradients.oracle import exact_gradients
-from hw4cli.arrays.gradients.plan import TILES, plan
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
+from hw4cli.plans.backward import TILES, plan
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.resources import kernel_source

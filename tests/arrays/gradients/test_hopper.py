@@ -8,14 +8,15 @@ import pytest
 from slow import quick_of_each
 from test_gradients import as_numbers, as_words, assert_right, operands
 
-from hw4cli.arrays.gradients import choice, hopper
-from hw4cli.arrays.gradients.cut import section
-from hw4cli.arrays.gradients.once import ATOMIC, ONCE
 from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
 from hw4cli.errors import MachineError
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.backwardcut import section
+from hw4cli.plans.backwardonce import ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.resources import kernel_source

@@ -7,9 +7,9 @@ import pytest
 from slow import quick_of_each, slow
 from test_gradients import assert_right
 
-from hw4cli.arrays.gradients.cut import Cut, best_cut
-from hw4cli.arrays.gradients.once import ADDED_COLUMNS, ATOMIC, ONCE
 from hw4cli.emulator.library import Schedule
+from hw4cli.plans.backwardcut import Cut, best_cut
+from hw4cli.plans.backwardonce import ADDED_COLUMNS, ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import data_path

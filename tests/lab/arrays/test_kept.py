@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from fakecupy import new
 
-from hw4cli.arrays.half import Arrays
 from hw4cli.lab.arraymodel import target
 from hw4cli.lab.arrays import ours
 from hw4cli.lab.arrays.named import workload
+from hw4cli.plans.half import Arrays
 from hw4cli.plans.launch import Matrix
 
 CASE = workload("B=1 H=2 N=64 d=64 dtype=fp16 causal")

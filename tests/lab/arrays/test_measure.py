@@ -15,7 +15,6 @@ from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from records import as_written
 
 from benchmarks.pages.arrays import arrays
-from hw4cli.arrays.kernels16 import KERNELS16
 from hw4cli.cli.bench import PEERS
 from hw4cli.cli.terminal.launches import OF_ARRAYS
 from hw4cli.errors import InputError, MachineError
@@ -29,6 +28,7 @@ from hw4cli.lab.arrays.session import bench
 from hw4cli.lab.arrays.tables import table
 from hw4cli.lab.changes import compare
 from hw4cli.lab.sampling import Sampling
+from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.show.records import load
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -12,12 +12,12 @@ from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
 from test_measure import answering
 
 import hw4cli.lab.arrays.tune as tuning
-from hw4cli.arrays.kernels16 import plan16
 from hw4cli.cli.tune import OF_ARRAYS
 from hw4cli.device.timing import Sample
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.arrays.tune import SPACES, candidates, planned, tune
+from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import DEVICES
 
 CASE = workload("B=1 H=4 N=33 Nk=40 d=64 dtype=fp16")

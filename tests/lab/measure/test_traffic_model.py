@@ -10,7 +10,7 @@ from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.model import launch_models
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 SECTOR, WAVEFRONT = 32, 128

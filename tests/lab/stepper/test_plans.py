@@ -13,7 +13,7 @@ from hw4cli.lab.stepper.ownership import is_known, layouts
 from hw4cli.lab.stepper.plans import data
 from hw4cli.lab.stepper.work import SECTION, UNITS, work
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 

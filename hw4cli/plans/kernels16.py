@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hw4cli.arrays import half, halfmma, halfshort
-from hw4cli.arrays.half import LOG2E, Arrays, Box, bias
 from hw4cli.errors import MachineError
+from hw4cli.plans import half, halfmma, halfshort
 from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
 from hw4cli.plans.dispatch import AUTO, rounded_up
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.half import LOG2E, Arrays, Box, bias
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import truncation
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16

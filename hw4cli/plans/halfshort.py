@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hw4cli.arrays.half import ATOM, REGISTERS, Arrays, Box, boxes, check_runs, columns, tensor_box, work_arguments
-from hw4cli.arrays.half import NAME as HALF
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.half import ATOM, REGISTERS, Arrays, Box, boxes, check_runs, columns, tensor_box, work_arguments
+from hw4cli.plans.half import NAME as HALF
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
 from hw4cli.problem.workload import BFLOAT16, Workload
 

@@ -3,7 +3,7 @@ parts."""
 
 from typing import NamedTuple
 
-from hw4cli.arrays.gradients import hopper
+from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.problem.workload import Workload
 

@@ -4,11 +4,11 @@ that they are passed."""
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hw4cli.arrays.gradients import hopper
-from hw4cli.arrays.gradients.cut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
-from hw4cli.arrays.gradients.plan import Arrays
-from hw4cli.arrays.half import Box
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans.backward import Arrays
+from hw4cli.plans.backwardcut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.half import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import Workload
 

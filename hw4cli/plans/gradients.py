@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from hw4cli.arrays.gradients import hopper, mma
-from hw4cli.arrays.gradients import plan as cores
-from hw4cli.arrays.gradients.once import ATOMIC, ONCE
-from hw4cli.arrays.gradients.plan import Arrays
-from hw4cli.arrays.half import Box
+from hw4cli.plans import backward as cores
+from hw4cli.plans import backwardmma as mma
+from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans.backward import Arrays
+from hw4cli.plans.backwardonce import ATOMIC, ONCE
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.half import Box
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.workload import Workload
 

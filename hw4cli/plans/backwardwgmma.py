@@ -4,10 +4,10 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hw4cli.arrays.gradients.plan import Arrays
-from hw4cli.arrays.half import ATOM, LARGEST, LOG2E, Box
 from hw4cli.errors import MachineError
+from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.half import ATOM, LARGEST, LOG2E, Box
 from hw4cli.plans.launch import Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload

@@ -7,10 +7,10 @@ kernels/half_cores.cu is for GPUs without, or whose tensor cores do not take the
 import struct
 from typing import NamedTuple
 
-from hw4cli.arrays.half import FEW_ROWS, Arrays, columns, work_arguments
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.half import FEW_ROWS, Arrays, columns, work_arguments
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 

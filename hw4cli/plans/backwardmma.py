@@ -3,9 +3,9 @@
 import struct
 from typing import NamedTuple
 
-from hw4cli.arrays.gradients.plan import Arrays
-from hw4cli.arrays.gradients.plan import arguments as common_arguments
 from hw4cli.errors import MachineError
+from hw4cli.plans.backward import Arrays
+from hw4cli.plans.backward import arguments as common_arguments
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import Matrix
