@@ -147,11 +147,12 @@ def rung_limits(record: Record) -> Table:
     return Table([*(COLUMNS[key] for key in RUNG), "at least, ms", "reached", "nearest limit", "then"], lines)
 
 
-def energy(record: Record) -> Table:
+def energy(*records: Record) -> Table:
     """A line for each kernel that ran without rest and whose energy is known."""
     figures = {"sustained_ms": ".4g", "watts": ".0f", "joules": ".3g", "gflop_per_joule": ".3g"}
     lines = [
         [row["kernel"], row["case"], *(format(row[name], form) for name, form in figures.items())]
+        for record in records
         for row in timed(record)
         if row.get("joules")
     ]
