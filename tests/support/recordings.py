@@ -1,7 +1,6 @@
-"""What Nsight Compute counted on an H100 and an H200, launch by launch, beside the models of today's plans."""
+"""What Nsight Compute counted on an H200, launch by launch, beside the models of today's plans."""
 
 import csv
-import json
 from dataclasses import replace
 from functools import cache
 
@@ -9,9 +8,7 @@ from helpers import ROOT
 
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.gpus import model_named
-from hw4cli.lab.measure.metrics import MOVED, value_of
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.plan import DEVICES
@@ -19,7 +16,6 @@ from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 H200 = DEVICES[90]
-PROFILED = Shape(16, 4096, 64)
 TRAFFIC = [*csv.DictReader((ROOT / "benchmarks/h200-traffic.csv").open())]  # benchmarks/measure/traffic.py
 L2_BYTES = model_named("H200").cache
 
@@ -27,13 +23,6 @@ L2_BYTES = model_named("H200").cache
 def models(kernel, shape, props=H200):
     plan = VARIANTS[kernel].plan(shape, props)
     return {model.symbol: model for model in launch_models(plan, shape, props)}
-
-
-def counted(name):
-    """Of each launch of a recording, MB by what moved them, and how many blocks it had."""
-    tool, launches = read_launches((ROOT / f"benchmarks/{name}.csv").read_text())
-    found = {one.kernel: {metric.name: value_of(metric, tool, one.values) for metric in MOVED} for one in launches}
-    return found, {one.kernel: int(one.grid.strip("(").partition(",")[0]) for one in launches}
 
 
 def counted_models(plan, shape):
@@ -67,12 +56,3 @@ def counted_on_an_h200(*kernels):
         cut_otherwise = line["kernel"] == "flash" and line["causal"] == "1" and line["splits"] != "1"
         if size == (line["grid"], line["splits"]) and not cut_otherwise:
             yield line, model
-
-
-def profiled_rungs():
-    """Of each launch of the profile of all rungs on PROFILED, the value of each metric by its name."""
-    record = json.loads((ROOT / "benchmarks/figures/h200-rungs-profile.json").read_text())
-    return {
-        launch["kernel"]: {metric["name"]: metric["value"] for metric in launch["metrics"]}
-        for launch in record["launches"]
-    }

@@ -50,6 +50,18 @@ def test_flops_are_those_of_the_definition_where_tiles_are_whole_and_tensor_core
     assert naive["naive_scores"].ffma_flops + naive["naive_values"].ffma_flops == shape.flops
 
 
+def test_without_a_cache_that_loses_anything_q_k_and_v_come_from_dram_once():
+    shape = Shape(16, 4096, 64)
+    for name in ("shared", "flash", "exact"):
+        assert models(name, shape)[name].dram[0] == 3 * 4 * 16 * 4096 * 64, name
+
+
+def test_tensor_cores_read_shared_memory_themselves_only_where_warpgroups_multiply():
+    shape = Shape(4, 16384, 64)
+    by_warpgroups = {name for name in VARIANTS for model in models(name, shape).values() if model.operands}
+    assert by_warpgroups == {"split", "split8"}
+
+
 def test_two_of_split8s_products_are_of_integers_which_tensor_cores_multiply_in_half_the_time():
     whole = Shape(4, 192 * 64, 64)
     pairs, group_steps = whole.B * whole.N**2, whole.B * whole.N**2 // (64 * 64)

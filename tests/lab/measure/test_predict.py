@@ -12,13 +12,7 @@ from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
 from hw4cli.show.records import load
 
-RECORDS = {
-    "h200-split": "H200",
-    "h200-thirty": "H200",
-    "h200-flash": "H200",
-    "h100-flash": "H100",
-    "h100-thirty": "H100",
-}
+RECORDS = {"h100-thirty": "H100", "h200-thirty": "H200"}
 LONG = {case.name for case in suite.cases().values() if case.shape.N >= 2048}
 
 

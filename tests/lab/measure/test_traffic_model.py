@@ -1,79 +1,11 @@
-"""The bytes of the model at DRAM and at the L2 cache, against what profilers counted."""
-
-import csv
+"""The bytes of the model at DRAM and at the L2 cache, against what a profiler counted of every kernel."""
 
 import pytest
-from helpers import ROOT
-from recordings import H200, PROFILED, counted, counted_on_an_h200, models
+from recordings import H200, counted_on_an_h200
 
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.measure.gpus import model_named
-from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.registry import VARIANTS
-from hw4cli.problem.workload import Shape
-
-SECTOR, WAVEFRONT = 32, 128
-
-
-@pytest.fixture(scope="module")
-def profile():
-    with (ROOT / "benchmarks/h200-ncu.csv").open() as file:
-        return {
-            row["kernel"]: {name: cell for name, cell in row.items() if "__" in name} for row in csv.DictReader(file)
-        }
-
-
-def test_flash_moved_what_the_model_has_when_it_was_profiled(profile):
-    model, counters = models("flash", PROFILED)["flash"], profile["flash"]
-    assert int(counters["dram__bytes_read.sum"]) == pytest.approx(model.dram[0], rel=0.02)
-    assert SECTOR * int(counters["lts__t_sectors_op_read.sum"]) == pytest.approx(model.l2[0], rel=0.02)
-    wavefronts = int(counters["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"])
-    assert WAVEFRONT * wavefronts == pytest.approx(model.shared, rel=0.05)
-
-
-RECORDINGS = {  # of an H100: the shape, and the kernels whose blocks are the same today
-    "h100-ncu": (PROFILED, ("shared", "warp", "float4", "flash", "exact", "float64")),
-    "h100-ncu-t28": (Shape(4, 16384, 64), ("flash", "exact")),
-    "h100-ncu-t12": (Shape(9600, 128, 64), ("split", "flash")),
-}
-
-
-def recorded(name):
-    """Launches of a recording, each with its model; not those of kernels that are launched otherwise today."""
-    (shape, kernels), (found, blocks) = RECORDINGS[name], counted(name)
-    for kernel in kernels:
-        plan = VARIANTS[kernel].plan(shape, H200)
-        if all(blocks[launch.symbol] == launch.grid for launch in plan.launches if launch.symbol in blocks):
-            yield from (
-                (model, found[model.symbol])
-                for model in launch_models(plan, shape, H200, model_named("H100").cache)
-                if model.symbol in found
-            )
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_kernels_move_what_the_model_has_between_the_l2_cache_and_the_multiprocessors(name):
-    seen = set()
-    for model, moved in recorded(name):
-        seen.add(model.symbol)
-        assert moved["l2_to_l1"] * 1e6 == pytest.approx(model.l2[0], rel=0.02), model.symbol
-        assert moved["dram_read"] * 1e6 == pytest.approx(model.dram[0], rel=0.05), model.symbol
-        if model.symbol == "flash":
-            assert moved["shared_traffic"] * 1e6 == pytest.approx(model.shared, rel=0.02)
-    assert "flash" in seen
-
-
-@pytest.mark.parametrize("kernel", ["naive", "smallbr"])
-def test_where_blocks_side_by_side_share_tiles_the_model_is_an_upper_limit(kernel):
-    found, _ = counted("h100-ncu")
-    for symbol, model in models(kernel, PROFILED).items():
-        assert found[symbol]["l2_to_l1"] * 1e6 <= model.l2[0], symbol
-
-
-def test_what_is_written_has_left_the_l2_cache_where_it_does_not_fit():
-    (model, moved), *_ = (one for one in recorded("h100-ncu-t12") if one[0].symbol == "flash")
-    assert moved["dram_written"] * 1e6 == pytest.approx(model.dram[1], rel=0.05)
 
 
 def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():
