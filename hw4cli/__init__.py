@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hw4cli.errors import InputError as InputError
     from hw4cli.errors import MachineError as MachineError
     from hw4cli.lab.arrays.inputs import generate as generate
-    from hw4cli.lab.arrays.session import bench as bench
+    from hw4cli.lab.session import bench as bench
     from hw4cli.problem.arrays import compare as compare
     from hw4cli.problem.arrays import random_input as random_input
     from hw4cli.problem.arrays import read as read
@@ -44,7 +44,7 @@ _MODULES = {
     "attention_backward_of_shards": "arrays.shards.backward",
     "attention_of_each": "arrays.shards.forward",
     "attention_of_shards": "arrays.shards.forward",
-    "bench": "lab.arrays.session",
+    "bench": "lab.session",
     "compare": "problem.arrays",
     "exact_attention": "problem.oracle",
     "generate": "lab.arrays.inputs",

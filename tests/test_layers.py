@@ -27,7 +27,7 @@ PACKAGES = {
     "stream": ("", "nodes"),
     "arrays": ("", "gradients", "autograd", "shards"),
     "judge": ("diagnosis", "scoring", ""),
-    "lab": ("", "arrays", "stepper", "measure", "arraymodel"),
+    "lab": ("arrays", "", "stepper", "measure", "arraymodel"),
     "show": ("", "leaderboard", "report"),
     "doctor": ("",),
     "cli": ("terminal", "benchcommand", ""),

@@ -72,14 +72,15 @@ def main() -> None:
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
     from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.arrays.session import ArraySession
+    from hw4cli.lab.cases import ArrayCase
     from hw4cli.lab.sampling import Sampling
+    from hw4cli.lab.session import ArraySession
 
     session = ArraySession(peers=("cudnn", "fa2"), sampling=Sampling(30))
     cases = [workload(text) for text in WORKLOADS]
-    session.compile(cases)
+    session.compile(map(ArrayCase, cases))
     for case in cases:
-        for row in session.measure(case):
+        for row in session.measure(ArrayCase(case)):
             told = f"{row.median:.4f} ms" if row.median else row.reason
             print(f"{case.name}: {row.kernel} {told}", flush=True)
     found = memory(GpuTimer(session.gpu), [key_bytes(case) for case in cases])

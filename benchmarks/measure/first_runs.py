@@ -31,7 +31,7 @@ from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem import suite
-from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.problem.rules import TOLERANCE
 
 HW4 = [sys.executable, "-P", "-m", "hw4cli"]
 SMALL = [f"t{number:02}" for number in range(1, 11)]

@@ -45,7 +45,7 @@ Job = tuple[list[str], Any, Callable[[], object]]  # the first columns, the plan
 
 def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
     """Kernels of files' cases."""
-    from hw4cli.lab.bench import upload_case
+    from hw4cli.lab.cases import upload_case
     from hw4cli.plans.registry import VARIANTS
     from hw4cli.problem.workload import Shape
 
@@ -73,7 +73,8 @@ def of_rungs(gpu: Any) -> Iterator[Job]:
 
 def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
     """Kernels on shapes, without a mask."""
-    from hw4cli.lab.bench import compile_side_by_side, upload_case
+    from hw4cli.lab.cases import upload_case
+    from hw4cli.lab.contender import compile_side_by_side
     from hw4cli.plans.registry import VARIANTS
     from hw4cli.problem.workload import Shape
 
@@ -88,17 +89,19 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
 
 def of_arrays(gpu: Any, chosen: dict[str, tuple[str, ...]]) -> Iterator[Job]:
     """Kernels of arrays."""
+    from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.arraymodel.launches import plan_of
-    from hw4cli.lab.arraymodel.target import runner
-    from hw4cli.lab.arrays.inputs import on_device
-    from hw4cli.lab.arrays.named import workload
+    from hw4cli.lab.kernels import contender_named
+    from hw4cli.lab.target import case_for
 
     for text, kernels in chosen.items():
-        case = workload(text)
-        arrays = on_device(case, gpu.cupy)
+        case = case_for(kernels, {"workload": text})
+        data = case.opened(gpu)
         for kernel in kernels:
             plan = plan_of(kernel, case.work, gpu.props)
-            yield [kernel, text, str(int(case.work.causal)), str(plan.splits)], plan, runner(gpu, kernel, case, arrays)
+            one = contender_named(GpuTimer(gpu), kernel, case)
+            one.prepare(data)
+            yield [kernel, text, str(int(case.work.causal)), str(plan.splits)], plan, one.run
 
 
 def target(group: str) -> None:

@@ -2,7 +2,7 @@
 
 from benchmarks.pages.table import Record, Table, beside, timed, times
 from hw4cli.lab.arrays.named import described
-from hw4cli.lab.arrays.tables import workload_of
+from hw4cli.lab.tables import workload_of
 from hw4cli.show.leaderboard.contest import Contest
 from hw4cli.show.leaderboard.published import PUBLISHED, Published
 

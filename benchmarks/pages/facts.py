@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from hw4cli.device.tuning.store import Finding, workload
-from hw4cli.lab.tune import TunedRow, finding
+from hw4cli.lab.candidates import TunedRow
+from hw4cli.lab.tune import finding
 from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.dispatch import LONG_ROWS, ranking
 from hw4cli.plans.plan import DEVICES

@@ -4,7 +4,7 @@ from benchmarks.pages.table import Record, Table, beside, made, timed, times
 from hw4cli.lab.arraymodel.counts import HALF
 from hw4cli.lab.arraymodel.gradients import ONE_PASS, tile
 from hw4cli.lab.arrays.named import described
-from hw4cli.lab.arrays.tables import workload_of
+from hw4cli.lab.tables import workload_of
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.backwardcut import KEYS

@@ -2,7 +2,8 @@
 
 from benchmarks.pages.facts import taken_first
 from benchmarks.pages.table import Record, Table, documents, made, read, shape_of
-from hw4cli.lab.tune import AUTOMATIC, TunedRow, finding
+from hw4cli.lab.candidates import AUTOMATIC, TunedRow
+from hw4cli.lab.tune import finding
 from hw4cli.plans.measured import RUN_SPREAD
 from hw4cli.text.words import counted
 

@@ -9,7 +9,7 @@ import click
 from hw4cli.cli.benchcommand.shown import HYPERFINE
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
 from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS
-from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, json_option, output_option, shared
+from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, is_given, json_option, output_option, shared
 from hw4cli.cli.terminal.params import Number, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
@@ -32,7 +32,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
     words = tuple(filter(None, re.split(r"[,\s]+", value or "")))
     if words:
         with Importing():
-            from hw4cli.lab.arrays.peers import check_peers
+            from hw4cli.lab.peers import check_peers
         try:
             check_peers(words)
         except InputError as error:
@@ -149,13 +149,9 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
         "sampling": Sampling(samples, error, not warm, others["pause"], others["sustained"]),
         **{name: others[name] for name in OPTIONS[kind] - {"against", "processes", "pause", "samples", *SAMPLING}},
     }
-    if kind == "arrays":
-        from hw4cli.cli.benchcommand.arrays import bench_arrays
+    from hw4cli.cli.benchcommand.kernels import bench_arrays, bench_files
 
-        return bench_arrays(ctx, what, as_json, outputs, **passed_on)
-    from hw4cli.cli.benchcommand.files import bench_kernels
-
-    return bench_kernels(ctx, what, as_json, outputs, **passed_on)
+    return (bench_arrays if kind == "arrays" else bench_files)(ctx, what, as_json, outputs, **passed_on)
 
 
 MOST_SAMPLES, PROGRAM_RUNS = 100, 5  # of a kernel, of a program
@@ -175,7 +171,7 @@ def _check_workloads(ctx: click.Context, what: What) -> None:
 def _check_options(ctx: click.Context, what: What, kind: str) -> None:
     """Raise UsageError for what goes only with another kind of benchmark."""
     if ROOFS in what.kernels:
-        given = [param.opts[0] for param in ctx.command.params if _given(ctx, param.name or "")]
+        given = [param.opts[0] for param in ctx.command.params if is_given(ctx, param.name or "")]
         others = [
             *(name for name in what.kernels if name != ROOFS),
             *filter(None, [what.cases]),
@@ -187,7 +183,7 @@ def _check_options(ctx: click.Context, what: What, kind: str) -> None:
     for param in ctx.command.params:
         name = param.name or ""
         kinds = [one for one, options in OPTIONS.items() if name in options]
-        if _given(ctx, name) and kinds and kind not in kinds:
+        if is_given(ctx, name) and kinds and kind not in kinds:
             wrong = f"does not go with {ASKS[kind]}" if kind in ASKS else f"goes only with {ASKS[kinds[0]]}"
             raise click.UsageError(f"{param.opts[0]} {wrong}", ctx)
     wrong_words = {
@@ -199,7 +195,3 @@ def _check_options(ctx: click.Context, what: What, kind: str) -> None:
     for words, found in wrong_words.items():
         if found:
             raise click.UsageError(f"{words} does not go with {ASKS[kind]}", ctx)
-
-
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

@@ -14,6 +14,7 @@ from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, compiled_table, lau
 from hw4cli.cli.terminal.options import (
     causal_option,
     folder_option,
+    is_given,
     json_option,
     output_option,
     program_command,
@@ -102,7 +103,7 @@ def profile(
     """
     if TIMELINE in sets:
         return record_timeline(ctx, what, block, as_json, outputs)
-    if _given(ctx, "block"):
+    if is_given(ctx, "block"):
         raise click.UsageError("--block goes only with --set timeline", ctx)
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
@@ -174,16 +175,12 @@ def profile(
     return 0
 
 
-def _given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-
-
 def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, outputs: Sequence[Path]) -> int:
     """Record when one block of kernels copies, multiplies and takes exponentials, by the GPU's clock. The exit status.
 
     The kernels are flash, and split where warpgroups multiply. `hw4 plot` draws the record beside the kernel's steps.
     """
-    given = [param.opts[0] for param in ctx.command.params if _given(ctx, param.name or "")]
+    given = [param.opts[0] for param in ctx.command.params if is_given(ctx, param.name or "")]
     if unfit := [name for name in given if name not in ("what", "--set", "--block", "--json", "-o")]:
         raise click.UsageError(f"{unfit[0]} does not go with --set timeline", ctx)
     if len(ctx.params["sets"]) > 1:

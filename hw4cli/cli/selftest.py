@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.terminal.grammar import KERNELS, What, what_argument
-from hw4cli.cli.terminal.options import json_option, shared
+from hw4cli.cli.terminal.options import is_given, json_option, shared
 from hw4cli.cli.terminal.params import Number, OneOf, Whole
 from hw4cli.errors import MachineError
 from hw4cli.plans.registry import VARIANTS
@@ -63,8 +63,7 @@ def selftest(
         from hw4cli.lab.randomcases import draw
         from hw4cli.lab.selftest import Summary, outcomes, run_case
 
-    given = ctx.get_parameter_source("minutes") is click.core.ParameterSource.COMMANDLINE
-    if number is not None and given:
+    if number is not None and is_given(ctx, "minutes"):
         raise click.UsageError("--minutes does not go with --number", ctx)
     if len(what.kernels) > 1:
         raise click.UsageError(f"one kernel is tested at a time, and these are {len(what.kernels)}", ctx)

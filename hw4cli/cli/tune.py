@@ -2,8 +2,7 @@
 
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +22,15 @@ from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.arrays.named import NamedWorkload
+    from hw4cli.lab.candidates import FileSpace, Space, TunedRow
     from hw4cli.lab.sampling import Measurement
-    from hw4cli.lab.tune import TunedRow
-    from hw4cli.plans.plan import Variant
 
-PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.tune, which completion need not import
+PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.candidates, which completion need not import
 
 
-OF_ARRAYS = ("half", "half_mma")  # hw4cli.lab.arrays.tune.SPACES
+OF_ARRAYS = ("half", "half_mma")  # hw4cli.lab.candidates.SPACES
 
 
 def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -75,7 +74,8 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.lab.arrays.named import described
-        from hw4cli.lab.tune import AUTOMATIC, PRESETS
+        from hw4cli.lab.candidates import AUTOMATIC, PRESETS, FileSpace
+        from hw4cli.lab.cases import FileCase
         from hw4cli.system.files import check_place
 
     if others["tiles"] and others["preset"]:
@@ -94,20 +94,19 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     cases = what.named_shapes(ctx, others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
     variants = [kernel_named(name) for name in dict.fromkeys(names or AUTOMATIC)]
-    if others["quick"]:
-        variants = [replace(variant, space=()) for variant in variants]
+    spaces = [FileSpace(variants, FileCase(*case), tiles, others["quick"]) for case in cases]
     if others["gpu"]:
-        results = [_result(case, _without_gpu(variants, case[1], others["gpu"], tiles)) for case in cases]
+        results = [_result(space, _without_gpu(space, others["gpu"])) for space in spaces]
         return _publish(results, {}, as_json, outputs)
-    results, machine = _timed(variants, cases, tiles, others["quick"], not others["no_keep"], outputs)
+    results, machine = _timed(spaces, others["quick"], not others["no_keep"], outputs)
     return _publish(results, machine, as_json, outputs)
 
 
 Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
 
 
-def _result(case: tuple[str, Workload, int], rows: "list[TunedRow]") -> Result:
-    name, shape, _ = case
+def _result(space: "FileSpace", rows: "list[TunedRow]") -> Result:
+    name, shape = space.case.name, space.case.work
     return name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows
 
 
@@ -138,86 +137,81 @@ def _publish(results: Sequence[Result], machine: dict[str, Any], as_json: bool, 
 def _of_arrays(
     names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool
 ) -> "tuple[list[TunedRow], dict[str, Any]]":
-    """Tune kernels of arrays on the GPU here, and name the machine; or, for one that is not, say what could start."""
-    from hw4cli.lab.arrays.tune import filtered, tune
+    """Tune kernels of arrays, each by itself, on the GPU here, and name the machine; or, for one that is not, say what
+    could start. Those that were refused come last."""
+    from hw4cli.lab.candidates import ArraySpace
+    from hw4cli.lab.cases import ArrayCase
 
+    spaces = [ArraySpace(name, ArrayCase(case), quick) for name in names]
     if gpu:
-        from hw4cli.device.kernelcheck import compiler_for
-
-        _, props, _ = chosen_gpu(gpu)
-        compiler = compiler_for(props)
-        return [row for name in names for row in filtered(name, case.work, props, compiler, quick)], {}
-    from hw4cli.device.gpu import Gpu
-    from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.times import median_interval
-
-    timer, rows = GpuTimer(Gpu()), list["TunedRow"]()
+        found = [sorted(_without_gpu(space, gpu), key=lambda row: row.status == "refused") for space in spaces]
+        return [row for rows in found for row in rows], {}
+    timer, rows = _timer(), list["TunedRow"]()
     with LiveTable(["candidate", "median ms", "n"]) as live:
-
-        def show(one: "Measurement") -> None:
-            live.update(one.name, [one.name, f"{median_interval(one.times)[0]:.4g}", str(len(one.samples))])
-
-        for name in names:
-            rows += tune(timer, name, case, quick, show)
-    refused = [row for row in rows if row.status == "refused"]
-    rows = sorted((row for row in rows if row.status != "refused"), key=lambda row: row.median or 0.0) + refused
-    return rows, timer.machine()
+        for space in spaces:
+            rows += _tuned(timer, space, quick, lambda one, cells: live.update(one, [one, *cells]))
+    return sorted(rows, key=lambda row: (row.status == "refused", row.median or 0.0)), timer.machine()
 
 
-def _without_gpu(
-    variants: "Sequence[Variant]", shape: Workload, gpu: str, tiles: Sequence[tuple[int, int]]
-) -> "list[TunedRow]":
+def _without_gpu(space: "Space", gpu: str) -> "list[TunedRow]":
     """What could start on a GPU that is not here. Raises MachineError where there is no compiler for it."""
     from hw4cli.device.kernelcheck import compiler_for
-    from hw4cli.lab.tune import candidates, filtered
+    from hw4cli.lab.tune import filtered
 
     _, props, _ = chosen_gpu(gpu)
-    return filtered(variants, [*candidates(variants, shape, props, tiles)], shape, props, compiler_for(props))
+    return filtered(space, props, compiler_for(props))
+
+
+def _timer() -> "GpuTimer":
+    from hw4cli.device.gpu import Gpu
+    from hw4cli.device.timing import GpuTimer
+
+    return GpuTimer(Gpu())
+
+
+def _tuned(timer: "GpuTimer", space: "Space", quick: bool, show: Callable[[str, list[str]], None]) -> "list[TunedRow]":
+    """Tune a space; `show` gets a candidate's name, its median and number of samples after each of these."""
+    from hw4cli.lab.times import median_interval
+    from hw4cli.lab.tune import tune
+
+    def notify(one: "Measurement") -> None:
+        show(one.name, [f"{median_interval(one.times)[0]:.4g}", str(len(one.samples))])
+
+    return tune(timer, space, quick, notify)
 
 
 def _timed(
-    variants: "Sequence[Variant]",
-    cases: Sequence[tuple[str, Workload, int]],
-    tiles: Sequence[tuple[int, int]],
-    quick: bool,
-    keeping: bool,
-    outputs: Sequence[Path],
+    spaces: "Sequence[FileSpace]", quick: bool, keeping: bool, outputs: Sequence[Path]
 ) -> tuple[list[Result], dict[str, Any]]:
-    """Tune each workload on the GPU here, and keep what `auto` may go by; and name the machine. Of what is cut off,
-    a .json of `outputs` has the workloads that came to their end."""
-    from hw4cli.device.gpu import Gpu
-    from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.times import median_interval
-    from hw4cli.lab.tune import candidates
-    from hw4cli.lab.tune import tune as tune_one
+    """Tune each case on the GPU here, and keep what `auto` may go by; and name the machine. Of what is cut off, a .json
+    of `outputs` has the cases that came to their end."""
     from hw4cli.system.files import write_text
 
-    gpu = Gpu()
-    timer, results = GpuTimer(gpu), list[Result]()
+    timer, results = _timer(), list[Result]()
     machine = timer.machine()
     with LiveTable(["candidate", "case", "median ms", "n"]) as live:
-        for case in cases:
-            print(f"{printable(case[0])} …", file=sys.stderr, flush=True)
+        for space in spaces:
+            name = space.case.name
+            print(f"{printable(name)} …", file=sys.stderr, flush=True)
 
-            def show(one: "Measurement", name: str = case[0]) -> None:
-                live.update(
-                    (one.name, name), [one.name, name, f"{median_interval(one.times)[0]:.4g}", str(len(one.samples))]
-                )
+            def show(one: str, cells: list[str], name: str = name) -> None:
+                live.update((one, name), [one, name, *cells])
 
-            rows = tune_one(timer, [*candidates(variants, case[1], gpu.props, tiles)], case, quick, show)
-            results.append(_result(case, rows))
+            rows = _tuned(timer, space, quick, show)
+            results.append(_result(space, rows))
             for path in outputs:
                 if path.suffix == ".json":
                     write_text(path, _document(results, machine))
             if keeping:
-                _keep(gpu, case[1], rows)
+                _keep(timer.gpu, space.case.work, rows)
     return results, machine
 
 
 def _keep(gpu: Any, shape: Workload, rows: "Sequence[TunedRow]") -> None:
     """Keep what `auto` may go by: the order of all its kernels, or nothing if one of them was not timed."""
     from hw4cli.device.tuning.store import keep, machine_of
-    from hw4cli.lab.tune import automatic, finding
+    from hw4cli.lab.candidates import automatic
+    from hw4cli.lab.tune import finding
     from hw4cli.plans.dispatch import ranking
 
     own = ranking(gpu.props, gpu.name, shape.d, shape.N, shape.causal)[0][0]

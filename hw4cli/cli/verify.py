@@ -10,9 +10,10 @@ import click
 
 from hw4cli import __version__
 from hw4cli.cli.terminal.grammar import SHAPE, as_shape
-from hw4cli.cli.terminal.options import FILE, TOLERANCE, causal_option, json_option, tolerance_option
+from hw4cli.cli.terminal.options import FILE, causal_option, json_option, tolerance_option
 from hw4cli.cli.terminal.params import FileName
 from hw4cli.errors import InputError
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.workload import CAUSAL, Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, printable, wrapped

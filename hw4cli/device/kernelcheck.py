@@ -90,40 +90,45 @@ def check(
     except MachineError as error:
         words = str(error).removeprefix(f"kernel {variant.name} ").replace("this GPU has", "there are")
         return failed(words, wrong=False)
-    made = compiled(variant.name, plan, props, compiler)
+    return check_plan(variant.name, plan, props, compiler)
+
+
+def check_plan(
+    name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler
+) -> Iterator[CheckedLaunch]:
+    """Each launch of a plan of a kernel on a GPU; or one result with the problem."""
+    capability = props.gfx or f"{props.cc / 10:.1f}"
+    made = compiled(name, plan, props, compiler)
     if made.wrong:
-        return failed(made.wrong)
-
-    def rows() -> Iterator[CheckedLaunch]:
-        for launch in plan.launches:
-            if launch.symbol not in made.used:  # it was compiled to PTX, of which another compiler makes the code
-                too_old = f"compiles, but NVRTC {compiler.version} is too old to report more"
-                yield CheckedLaunch(variant.name, capability, launch.symbol, threads=launch.block, problem=too_old)
-                continue
-            mine = made.used[launch.symbol]
-            shared = mine.shared + launch.shared
-            found = occupancy(props, mine.registers, shared, launch.block)
-            problem = None
-            if not found.blocks:
-                lacking = " and ".join(found.limited_by)
-                problem = f"cannot start {launch.symbol}: one block needs more {lacking} than a multiprocessor has"
-            yield CheckedLaunch(
-                variant.name,
-                capability,
-                launch.symbol,
-                mine.registers,
-                mine.spilled,
-                shared,
-                launch.block,
-                found.blocks,
-                found.share,
-                found.limited_by,
-                problem,
-                mine.accumulation if isinstance(mine, CodeResources) else None,
-                wrong=problem is not None,
-            )
-
-    return rows()
+        yield CheckedLaunch(name, capability, problem=made.wrong, wrong=True)
+        return
+    for launch in plan.launches:
+        if launch.symbol not in made.used:  # it was compiled to PTX, of which another compiler makes the code
+            too_old = f"compiles, but NVRTC {compiler.version} is too old to report more"
+            yield CheckedLaunch(name, capability, launch.symbol, threads=launch.block, problem=too_old)
+            continue
+        mine = made.used[launch.symbol]
+        shared = mine.shared + launch.shared
+        found = occupancy(props, mine.registers, shared, launch.block)
+        problem = None
+        if not found.blocks:
+            lacking = " and ".join(found.limited_by)
+            problem = f"cannot start {launch.symbol}: one block needs more {lacking} than a multiprocessor has"
+        yield CheckedLaunch(
+            name,
+            capability,
+            launch.symbol,
+            mine.registers,
+            mine.spilled,
+            shared,
+            launch.block,
+            found.blocks,
+            found.share,
+            found.limited_by,
+            problem,
+            mine.accumulation if isinstance(mine, CodeResources) else None,
+            wrong=problem is not None,
+        )
 
 
 def compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler) -> Compiled:

@@ -169,8 +169,8 @@ def run_sample(python: Sequence[str], env: Mapping[str, str] | None) -> Target:
     from hw4cli.problem.casefile import FLOAT32, InputFile
     from hw4cli.problem.cpu import workers
     from hw4cli.problem.oracle import exact_attention
+    from hw4cli.problem.rules import TOLERANCE
     from hw4cli.problem.suite import generate_input
-    from hw4cli.problem.verdict import TOLERANCE
 
     with tempfile.TemporaryDirectory(prefix="hw4-doctor-", ignore_cleanup_errors=True) as folder:
         source, target = Path(folder, "in"), Path(folder, "out")

@@ -14,7 +14,8 @@ from hw4cli.judge.scoring.record import Result, Rules, Standing
 from hw4cli.judge.scoring.results import RESULT_COLUMNS, result_cells
 from hw4cli.judge.submission import BOARD, LOG
 from hw4cli.problem import suite
-from hw4cli.problem.verdict import TOLERANCE, Verdict
+from hw4cli.problem.rules import TOLERANCE
+from hw4cli.problem.verdict import Verdict
 from hw4cli.system.files import write_text
 from hw4cli.text import tables
 from hw4cli.text.dates import duration, local, now

@@ -17,8 +17,8 @@ from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.scoring.standings import rules_of, with_changes
 from hw4cli.problem import suite
 from hw4cli.problem.casecheck import check_present
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import Case
-from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.resources import installations, source_tree
 from hw4cli.sandbox.confine import Confinement
 from hw4cli.sandbox.sandbox import can_run_as, privilege_options

@@ -23,8 +23,9 @@ from hw4cli.judge.scoring.record import Attempt
 from hw4cli.problem.casecheck import check_case, size_problem
 from hw4cli.problem.casefile import FLOAT32, open_regular, read_exactly
 from hw4cli.problem.errormap import ErrorMap
+from hw4cli.problem.rules import KILL_AFTER, TOLERANCE
 from hw4cli.problem.suite import Case
-from hw4cli.problem.verdict import KILL_AFTER, TOLERANCE, Comparison
+from hw4cli.problem.verdict import Comparison
 from hw4cli.sandbox import step
 from hw4cli.sandbox.gpu import ABSENT, GpuUsage
 from hw4cli.sandbox.slurm import run_step

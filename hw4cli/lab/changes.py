@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import KernelResult
+from hw4cli.lab.contender import KernelResult
 from hw4cli.lab.record import CACHE
 from hw4cli.plans.measured import RUN_SPREAD
 

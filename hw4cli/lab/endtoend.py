@@ -24,16 +24,15 @@ from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.judge.runcase import UnreadableError, opened_output, output_problem
 from hw4cli.lab.record import provenance
-from hw4cli.lab.tables import SCHEMA
+from hw4cli.lab.tables import PROGRAMS, SCHEMA
 from hw4cli.problem.casecheck import check_case, size_problem
 from hw4cli.problem.casefile import open_regular
+from hw4cli.problem.rules import KILL_AFTER
 from hw4cli.problem.suite import Case
-from hw4cli.problem.verdict import KILL_AFTER
 from hw4cli.system import nvidia
 from hw4cli.system.exits import StartError, exit_problem
 from hw4cli.system.process import Limits, Run, run_program
 
-KIND = "end-to-end"
 SUM = "sum"  # the name of the row that adds up the cases
 READ_CHUNK = 16 << 20
 
@@ -264,7 +263,7 @@ def program_record(programs: Sequence[Program], rows: Sequence[ProgramResult], r
     """The record of a benchmark: machine, software, commit, date, programs, method, results."""
     return {
         "schema": SCHEMA,
-        "kind": KIND,
+        "kind": PROGRAMS,
         **provenance(),
         "hw4": __version__,
         "machine": machine(),

@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -42,10 +42,10 @@ STANDARD = Sampling()
 
 @dataclass
 class Measurement:
-    """The samples of an implementation on a case."""
+    """The samples of a contender on a case; `work` enqueues it once more."""
 
     name: str
-    work: Callable[..., Any]
+    work: Callable[[], object]
     facts: dict[str, Any]
     max_error: float
     samples: list[Sample] = field(default_factory=list)
@@ -64,22 +64,21 @@ class Measurement:
         return at_limit or (high - low) / 2 <= sampling.half_width * median
 
 
-Some = TypeVar("Some", bound=Measurement)
+Notify = Callable[[Measurement], None]
 
 
 def take_turns(
     timer: GpuTimer,
-    measurements: Sequence[Some],
-    run: Callable[[Some], object],
-    notify: Callable[[Some], None],
+    measurements: Sequence[Measurement],
     sampling: Sampling = STANDARD,
+    notify: Notify = lambda _: None,
 ) -> None:
-    """Time `run` of the measurements in turns, until the median of each is certain enough or a limit is reached."""
+    """Time the work of measurements in turns, until the median of each is certain enough or a limit is reached."""
 
-    def sample(measurement: Some) -> Sample:
+    def sample(measurement: Measurement) -> Sample:
         if sampling.pause:
             time.sleep(sampling.pause)
-        return timer.sample(lambda: run(measurement), sampling.cold)
+        return timer.sample(measurement.work, sampling.cold)
 
     for measurement in measurements:
         for _ in range(WARM_UP):

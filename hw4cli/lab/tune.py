@@ -1,153 +1,48 @@
-"""The fastest kernel and tile for a workload: what cannot start is left out, with the reason; what can is checked, then
+"""The fastest kernel and tile for a case: what cannot start is left out, with the reason; what can is checked, then
 timed in turns; what is clearly slower drops out after a few samples."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.kernelcheck import check
-from hw4cli.device.ownkernel import kernel_named
+from hw4cli.device.kernelcheck import CheckedLaunch, check_plan
 from hw4cli.device.timing import GpuTimer
 from hw4cli.device.tuning.store import Finding
-from hw4cli.errors import Hw4Error, MachineError
-from hw4cli.lab.bench import compile_side_by_side, kernel_implementation, named, prepare, take_samples
-from hw4cli.lab.sampling import STANDARD, WARM_UP, Measurement
+from hw4cli.errors import Hw4Error
+from hw4cli.lab.candidates import AUTOMATIC, Candidate, Space, TunedRow
+from hw4cli.lab.contender import compile_side_by_side, prepare
+from hw4cli.lab.sampling import STANDARD, Measurement, Notify, Sampling, take_turns
 from hw4cli.lab.times import median_interval
-from hw4cli.plans.plan import DeviceProperties, Tile, Variant
-from hw4cli.plans.tensor import policy
-from hw4cli.problem.workload import Workload
+from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.problem.cpu import workers
 
-COLD = STANDARD.cold  # the L2 cache is overwritten before each sample
 FIRST_SAMPLES = 5  # of every candidate
 HOPELESS = 1.15  # whose fastest sample is slower than the best median by this factor is not timed further
-AUTOMATIC = ("split", "split8", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
-# Tiles of the documents: of the course's best report; of a tutorial on Triton; of one on TileLang.
-PRESETS = {
-    "report": ((64, 64), (32, 32), (64, 32), (32, 64), (128, 32), (128, 64), (128, 16)),
-    "triton": ((64, 64), (128, 64), (64, 128), (128, 128)),
-    "tilelang": ((128, 128),),
-}
+NO_TILE = (ArithmeticError, LookupError, StopIteration)  # what formulas raise for a tile that they do not know
 
 
-class Tiled:
-    """A kernel with a tile, and macros that have another value than would follow from it."""
-
-    kernel: str
-    tile: tuple[int, int]
-    knobs: tuple[tuple[str, int], ...]
-
-    @property
-    def sizes(self) -> Tile:
-        """The tile as macros."""
-        return {"BR": self.tile[0], "BC": self.tile[1], **dict(self.knobs)}
-
-    @property
-    def name(self) -> str:
-        """As a table has it: "flash 128x32 BLOCKS=4"."""
-        return named(self.kernel, self.sizes)
-
-
-@dataclass(frozen=True)
-class Candidate(Tiled):
-    """What could be taken; `own`: all is as the kernel takes it by itself."""
-
-    kernel: str
-    tile: tuple[int, int]
-    own: bool
-    knobs: tuple[tuple[str, int], ...] = ()
-
-    def row(self, status: str, reason: str = "", **facts: Any) -> "TunedRow":
-        """What became of it."""
-        return TunedRow(self.kernel, self.tile, self.own, status, reason, **facts, knobs=self.knobs)
-
-
-@dataclass(frozen=True)
-class TunedRow(Tiled):
-    """What became of a candidate. Times in milliseconds; low and high bound the median with 95 % confidence. `status`:
-    "ok", "dropped" (timed, and clearly slower), "refused" (it cannot start, or is wrong; `reason`), "fits" (without a
-    GPU: it could start)."""
-
-    kernel: str
-    tile: tuple[int, int]
-    own: bool
-    status: str
-    reason: str = ""
-    median: float | None = None
-    low: float | None = None
-    high: float | None = None
-    samples: int = 0
-    registers: int | None = None
-    shared_bytes: int | None = None
-    occupancy: float | None = None
-    knobs: tuple[tuple[str, int], ...] = ()
-
-    def record(self) -> dict[str, Any]:
-        """As JSON and CSV have it."""
-        knobs = " ".join(f"{name}={value}" for name, value in self.knobs)
-        return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}", "knobs": knobs}
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "TunedRow":
-        """From what `record` made."""
-        rows, keys = map(int, record["tile"].split("x"))
-        knobs = (word.split("=") for word in record["knobs"].split())
-        return cls(**{**record, "tile": (rows, keys), "knobs": tuple((name, int(value)) for name, value in knobs)})
-
-
-def automatic(shape: Workload, props: DeviceProperties) -> list[str]:
-    """What `auto` chooses from: AUTOMATIC, but split8 only where it is not the same as split."""
-    apart = policy("split8", shape.N, shape.d, props).integers
-    return [name for name in AUTOMATIC if apart or name != "split8"]
-
-
-def candidates(
-    variants: Sequence[Variant], shape: Workload, props: DeviceProperties, tiles: Sequence[tuple[int, int]] = ()
-) -> Iterator[Candidate]:
-    """Each kernel's own tile; then with other values of its knobs, and the tiles of its space; or given ones."""
-    for variant in variants:
-        if len(variants) > 1 and variant.name in {*AUTOMATIC} - {*automatic(shape, props)}:
-            continue
-        with suppress(MachineError):
-            chosen = variant.tile(shape, props)
-            own = chosen["BR"], chosen["BC"]
-            yield Candidate(variant.name, own, own=True)
-            if variant.space and not tiles:
-                yield from _turned(variant, own, shape, props)
-            yield from (Candidate(variant.name, tile, own=False) for tile in tiles or variant.space if tile != own)
-
-
-def _turned(variant: Variant, tile: tuple[int, int], shape: Workload, props: DeviceProperties) -> Iterator[Candidate]:
-    """A tile with each other value of each knob."""
-    with suppress(Hw4Error, ArithmeticError, StopIteration):
-        follows = variant.plan(shape, props, {"BR": tile[0], "BC": tile[1]}).macros
-        for name, values in variant.knobs(follows).items():
-            for value in values:
-                if value != follows[name]:
-                    yield Candidate(variant.name, tile, own=False, knobs=((name, value),))
-
-
-def filtered(
-    variants: Sequence[Variant], chosen: Sequence[Candidate], shape: Workload, props: DeviceProperties, compiler: Any
-) -> list[TunedRow]:
-    """Without a GPU: which candidates could start there, and why the others could not."""
-    by_name = {variant.name: variant for variant in variants}
-    rows = []
+def planned(
+    space: Space, chosen: Sequence[Candidate], props: DeviceProperties
+) -> tuple[dict[Candidate, Plan], list[TunedRow]]:
+    """The plans of the candidates that a GPU could start; and the others, with the reason."""
+    plans, refused = {}, []
     for one in chosen:
-        variant = replace(by_name[one.kernel], tile=_always(one.sizes))
-        launches = list(check(variant, props, shape, compiler))
-        problem = next((launch.problem for launch in launches if launch.problem), "")
-        main = next((x for x in launches if x.symbol == (variant.main_symbol or variant.name)), launches[0])
-        facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
-        status, reason = ("refused", without_source(problem)) if problem else ("fits", "")
-        rows.append(one.row(status, reason, **facts))
-    return rows
+        try:
+            plans[one] = space.plan(one, props)
+        except Hw4Error as error:
+            refused.append(one.row("refused", _short(error, one)))
+        except NO_TILE:
+            refused.append(one.row("refused", "no such tile"))
+    return plans, refused
 
 
-def _always(tile: Tile) -> Callable[[Workload, DeviceProperties], Tile]:
-    return lambda shape, props: tile
+def _short(error: Exception, one: Candidate) -> str:
+    """A reason, without what the row says anyway."""
+    words = without_source(str(error)).removeprefix(f"kernel {one.kernel} ")
+    return re.sub(r" for (compute capability [\d.]+|gfx\w+):", ":", words)
 
 
 def without_source(reason: str) -> str:
@@ -155,14 +50,29 @@ def without_source(reason: str) -> str:
     return reason.partition(": `")[0]
 
 
-def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Workload) -> tuple[list[Candidate], list[TunedRow]]:
+def filtered(space: Space, props: DeviceProperties, compiler: Any) -> list[TunedRow]:
+    """Without a GPU: which candidates could start there, and why the others could not."""
+    chosen = [*space.candidates(props)]
+    plans, refused = planned(space, chosen, props)
+    rows = {row.name: row for row in refused}
+    with ThreadPoolExecutor(workers()) as pool:
+        built = list(pool.map(lambda plan: [*check_plan(plan.variant, plan, props, compiler)], plans.values()))
+    for (one, plan), launches in zip(plans.items(), built, strict=True):
+        rows[one.name] = _fits(one, plan, launches)
+    found = [rows[one.name] for one in chosen]
+    return [replace(row, reason=space.elsewhere(row.reason)) for row in found]
+
+
+def _fits(one: Candidate, plan: Plan, launches: Sequence[CheckedLaunch]) -> TunedRow:
+    problem = next((launch.problem for launch in launches if launch.problem), "")
+    main = next((x for x in launches if x.symbol == plan.launches[plan.main].symbol), launches[0])
+    facts = {key: getattr(main, key) for key in ("registers", "shared_bytes", "occupancy")}
+    return one.row("refused" if problem else "fits", without_source(problem), **facts)
+
+
+def startable(space: Space, chosen: Sequence[Candidate], gpu: Gpu) -> tuple[list[Candidate], list[TunedRow]]:
     """The candidates that the GPU can start, compiled side by side; and the others, with the reason."""
-    plans, refused = {}, []
-    for one in chosen:
-        try:
-            plans[one] = kernel_named(one.kernel).plan(shape, gpu.props, one.sizes)
-        except (Hw4Error, ArithmeticError, StopIteration) as error:
-            refused.append(one.row("refused", _short(error, one)))
+    plans, refused = planned(space, chosen, gpu.props)
     compile_side_by_side(gpu, plans.values())
     fitting = []
     for one, plan in plans.items():
@@ -174,41 +84,24 @@ def startable(gpu: Gpu, chosen: Sequence[Candidate], shape: Workload) -> tuple[l
     return fitting, refused
 
 
-def _short(error: Exception, one: Candidate) -> str:
-    """A reason, without what the row says anyway."""
-    words = str(error) or "no such tile"
-    words = without_source(words)
-    return re.sub(r" for (compute capability [\d.]+|gfx\w+):", ":", words.removeprefix(f"kernel {one.kernel} "))
-
-
-def tune(
-    timer: GpuTimer,
-    chosen: Sequence[Candidate],
-    case: tuple[str, Workload, int],
-    quick: bool = False,
-    notify: Callable[[Measurement], None] = lambda _: None,
-) -> list[TunedRow]:
-    """Check and time the candidates on a case (name, shape, seed), the fastest first, those that were refused last.
-    `quick`: the first samples are all.
+def tune(timer: GpuTimer, space: Space, quick: bool = False, notify: Notify = lambda _: None) -> list[TunedRow]:
+    """Check and time the candidates, the fastest first, those that were refused last. `quick`: the first samples are
+    all.
 
     Raises MachineError if the case does not fit the GPU.
     """
-    fitting, refused = startable(timer.gpu, chosen, case[1])
-    implementations = [kernel_implementation(timer.gpu, timer, one.kernel, one.sizes) for one in fitting]
-    prepared = prepare(timer.gpu, implementations, case)
-    everyone, by_name = list(prepared.measurements), {one.name: one for one in fitting}
-    for turn in range(WARM_UP + FIRST_SAMPLES):
-        for one in everyone:
-            sample = timer.sample(lambda one=one: one.work(prepared.inputs, prepared.outputs), COLD)  # type: ignore[misc]
-            if turn >= WARM_UP:
-                one.samples.append(sample)
-                notify(one)
-    best = min((median_interval(one.times)[0] for one in everyone), default=0.0)
-    prepared.measurements = [one for one in everyone if min(one.times) <= HOPELESS * best or by_name[one.name].own]
-    if not quick:
-        take_samples(timer, prepared, notify=notify)
-    kept = {id(one) for one in prepared.measurements}
-    rows = [_row(by_name[one.name], one, "ok" if id(one) in kept else "dropped") for one in everyone]
+    fitting, refused = startable(space, [*space.candidates(timer.gpu.props)], timer.gpu)
+    by_name = {one.name: one for one in fitting}
+    with space.case.guarded(timer.gpu):
+        prepared = prepare(timer, [space.contender(one, timer) for one in fitting], space.case)
+        everyone = prepared.measurements
+        take_turns(timer, everyone, Sampling(FIRST_SAMPLES), notify)
+        best = min((median_interval(one.times)[0] for one in everyone), default=0.0)
+        kept = [one for one in everyone if min(one.times) <= HOPELESS * best or by_name[one.name].own]
+        if not quick:
+            take_turns(timer, kept, STANDARD, notify)
+    names = {one.name for one in kept}
+    rows = [_row(by_name[one.name], one, "ok" if one.name in names else "dropped") for one in everyone]
     rows.sort(key=lambda row: row.median or 0.0)
     refused += [by_name[name].row("refused", row.reason) for name, row in prepared.rows.items()]
     return [*rows, *refused]

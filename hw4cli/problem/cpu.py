@@ -1,4 +1,4 @@
-"""The CPU as hw4 uses it."""
+"""The CPU as hw4 uses it: tasks on all cores."""
 
 import os
 import threading
@@ -11,8 +11,13 @@ def workers() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]], stop: threading.Event) -> None:
-    """Run task(*each) for each of the arguments, so many at a time as there are cores.
+def on_all_cores(
+    task: Callable[..., None],
+    arguments: Iterable[tuple[Any, ...]],
+    stop: threading.Event | None = None,
+    done: Callable[..., None] = lambda *_: None,
+) -> None:
+    """Run task(*each) for each of the arguments, so many at a time as there are cores; done(*each) in their order.
 
     On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
@@ -20,9 +25,11 @@ def on_all_cores(task: Callable[..., None], arguments: Iterable[tuple[Any, ...]]
 
     with ThreadPoolExecutor(workers()) as pool:
         try:
-            for future in [pool.submit(task, *each) for each in arguments]:
+            for each, future in [(each, pool.submit(task, *each)) for each in arguments]:
                 future.result()
+                done(*each)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # first: whoever stops must not begin with another
-            stop.set()
+            if stop:
+                stop.set()
             raise

@@ -1,20 +1,30 @@
-"""The oracle: attention in float64 on the CPU, with whole rows of scores and the softmax in two passes."""
+"""The oracle: attention and its gradients in float64 by the formulas, with whole rows of scores and a softmax in two
+passes.
 
-import threading
+It computes what files (`exact_attention`), arrays (`exact_rows`) and gradients (`exact_gradients`) should be, with
+masks, heads that share keys, another scale, and the LSE. It shares no code with what it judges; tests hold it to the
+definition and to finite differences (tests/problem/test_oracle.py).
+
+The arrays are NumPy's, or CuPy's, which then needs cuBLAS.
+"""
+
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
+from typing import Any
 
 import numpy as np
 
-from hw4cli.problem.casefile import FLOAT32, Floats
+from hw4cli.problem.casefile import Floats
 from hw4cli.problem.cpu import workers
+from hw4cli.problem.rowtasks import in_parallel
 from hw4cli.problem.workload import Workload
-from hw4cli.system.importing import check_memory
 from hw4cli.text.progress import Advance
 
-WORKER_BYTES = 128 << 20  # of address space for a thread: its stack, its heap, a buffer of the BLAS, tiles
 ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
+# Of scores that are held at once where gradients are computed, in the host's memory and in a GPU's; and how many such
+# parts: the BLAS has threads of its own.
+HELD, HELD_ON_GPU, AT_ONCE = 32 << 20, 256 << 20, 4
 
 
 def exact_attention(block: Floats, advance: Advance | None = None, causal: bool = False) -> Floats:
@@ -36,49 +46,120 @@ def exact_attention(block: Floats, advance: Advance | None = None, causal: bool 
         q, k, v = (wide[batches, part] for part in range(3))
         if causal:
             k, v = k[:, : rows.stop], v[:, : rows.stop]
-        s = q[:, rows] @ k.swapaxes(1, 2)
-        s /= np.sqrt(block.shape[3])
-        if causal:
-            s[:, np.arange(rows.stop) > np.arange(rows.start, rows.stop)[:, None]] = -np.inf
-        s -= s.max(axis=2, keepdims=True)
-        p = np.exp(s, out=s)
-        out[:] = (p @ v) / p.sum(axis=2, keepdims=True)
+        p, total, _ = _weights(q[:, rows], k, np.arange(rows.start, rows.stop), 0 if causal else None, None)
+        out[:] = (p @ v) / total
 
     return in_parallel(task, (len(block), *block.shape[2:]), max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
 
 
-def in_parallel(
-    task: Callable[[slice, slice, Floats], None],
-    sizes: tuple[int, ...],
-    rows: int,
-    advance: Advance | None,
-    stop: threading.Event | None = None,
-) -> Floats:
-    """Run task(batches, rows, out) over all rows of all batches on all cores; tasks hold about `rows` rows each.
+def exact_rows(
+    q: Any, k: Any, v: Any, rows: Any = None, *, offset: int | None = None, scale: float | None = None
+) -> tuple[Any, Any]:
+    """O (..., rows, d) and the LSE (..., rows) in float64, of rows q (..., rows, d) that see the keys k and v
+    (..., Nk, d); of other dimensions before, those of k and v are broadcast.
 
-    `sizes` are those of the result: batches, rows, columns.
-
-    On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
+    `rows` are the numbers of the rows, 0, 1, ... if they are not given: row i sees the keys up to i + offset, with
+    offset None all. A row that sees no key is 0, and its LSE -inf. `scale`: 1/sqrt(d) if it is None. All scores are
+    held at once.
     """
-    check_memory(workers() * WORKER_BYTES)
-    n, N, d = sizes
-    out = np.empty((n, N, d), FLOAT32)
-    batch_step = max(1, min(rows // N, -(-n // workers())))
-    spans = list(product(_spans(n, batch_step), _spans(N, rows)))
-    with ThreadPoolExecutor(workers()) as pool:
-        futures = [pool.submit(task, batches, part, out[batches, part]) for batches, part in spans]
-        try:
-            for future, (batches, part) in zip(futures, spans, strict=True):
-                future.result()
-                if advance:
-                    advance((batches.stop - batches.start) * (part.stop - part.start))
-        except BaseException:
-            if stop:
-                stop.set()
-            pool.shutdown(cancel_futures=True)
-            raise
-    return out
+    xp = _module_of(q)
+    q, k, v = (x.astype("float64") for x in (q, k, v))
+    p, total, top = _weights(q, k, xp.arange(q.shape[-2]) if rows is None else rows, offset, scale)
+    unseen = total == 0
+    total[unseen] = 1
+    lse = top + xp.log(total)
+    lse[unseen] = -np.inf
+    return (p @ v) / total, lse[..., 0]
 
 
-def _spans(count: int, step: int) -> list[slice]:
-    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+def exact_gradients(
+    do: Any, q: Any, k: Any, v: Any, *, causal: bool = False, offset: int = 0, scale: float | None = None
+) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV of attention, in float64, where O has the gradient dO.
+
+    The arrays are do and q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d); heads is a multiple of kv_heads.
+    `causal`: row i sees the keys 0 to i + offset. Some rows of the scores of a head are held at once.
+    """
+    xp, (batches, kv_heads), group = _module_of(q), k.shape[:2], q.shape[1] // k.shape[1]
+    rows, keys = np.arange(q.shape[2]), np.arange(k.shape[2])
+    found = []
+    for batch in range(batches):
+        for head in range(kv_heads):
+            share = slice(head * group, (head + 1) * group)
+            parts = do[batch, share], q[batch, share], k[batch, head], v[batch, head]
+            found.append(gradients_of_head(*parts, rows, keys, offset=offset if causal else None, scale=scale))
+    dq, dk, dv = (xp.stack(x) for x in zip(*found, strict=True))
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+
+
+def gradients_of_head(
+    do: Any, q: Any, k: Any, v: Any, rows: Any, keys: Any, *, offset: int | None = None, scale: float | None = None
+) -> tuple[Any, Any, Any]:
+    """dQ of some rows, dK and dV of some keys, in float64, of one head of K and V (Nk, d) and the heads that share it,
+    do and q (group, Nq, d); `rows` and `keys` are NumPy's arrays of numbers that rise.
+
+    By the chain rule: dV = Pᵀ dO; dP = dO Vᵀ; dS = P (dP - the row's sum of P dP); dQ = scale dS K; dK = scale dSᵀ Q
+    (Dao et al., FlashAttention, 2022, appendix B.2). A row of dQ depends on all keys, one of dK or dV on all rows of
+    all heads that share it: so all scores are computed, some rows at a time.
+    """
+    xp, on_cpu = _module_of(q), isinstance(q, np.ndarray)
+    do, q, k, v = (x.astype("float64") for x in (do, q, k, v))
+    group, Nq, d = q.shape
+    factor = d**-0.5 if scale is None else scale
+    step = max(1, (HELD if on_cpu else HELD_ON_GPU) // (8 * len(k)))
+    dq = xp.zeros((group, len(rows), d))
+    dk, dv = xp.zeros((len(keys), d)), xp.zeros((len(keys), d))
+    all_keys, few = len(keys) == len(k), xp.asarray(keys)
+
+    def part(head: int, first: int) -> tuple[Any, ...]:
+        some = slice(first, min(first + step, Nq))
+        p, total, _ = _weights(q[head, some], k, xp.arange(first, some.stop), offset, factor)
+        total[total == 0] = 1
+        p /= total
+        ds = do[head, some] @ v.T
+        ds -= (p * ds).sum(axis=1, keepdims=True)
+        ds *= p
+        own = rows[(rows >= first) & (rows < some.stop)] - first
+        of_keys, weights = (ds, p) if all_keys else (ds[:, few], p[:, few])
+        rows_of_dq = (ds if len(own) == len(ds) else ds[xp.asarray(own)]) @ k * factor
+        return own + first, rows_of_dq, of_keys.T @ q[head, some] * factor, weights.T @ do[head, some]
+
+    for head in range(group):
+        for own, rows_of_dq, more_dk, more_dv in _each(lambda first: part(head, first), range(0, Nq, step), on_cpu):  # noqa: B023
+            if len(own):
+                place = int(np.searchsorted(rows, own[0]))
+                dq[head, place : place + len(own)] = rows_of_dq
+            dk += more_dk
+            dv += more_dv
+    return dq, dk, dv
+
+
+def _each(part: Callable[[int], Any], firsts: range, on_cpu: bool) -> Any:
+    """The parts in order: side by side on the CPU; one by one on a GPU, as a thread has its own current one."""
+    if not on_cpu or len(firsts) == 1:
+        yield from map(part, firsts)
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, workers())) as pool:
+        yield from pool.map(part, firsts)
+
+
+def _weights(q: Any, k: Any, rows: Any, offset: int | None, scale: float | None) -> tuple[Any, Any, Any]:
+    """exp(S - m) of rows of S = scale QKᵀ, their sums, and m: a row's largest score, or 0 where it sees no key."""
+    xp = _module_of(q)
+    s = q @ k.swapaxes(-1, -2)
+    if scale is None:
+        s /= np.sqrt(q.shape[-1])
+    else:
+        s *= scale
+    if offset is not None:
+        s[..., xp.arange(k.shape[-2]) > xp.asarray(rows)[:, None] + offset] = -np.inf
+    top = s.max(axis=-1, keepdims=True)
+    top[top == -np.inf] = 0
+    s -= top
+    p = xp.exp(s, out=s)
+    return p, p.sum(axis=-1, keepdims=True), top
+
+
+def _module_of(array: Any) -> Any:
+    """NumPy, or CuPy: the library of an array."""
+    return sys.modules[type(array).__module__.partition(".")[0]]

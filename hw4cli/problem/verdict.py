@@ -1,4 +1,4 @@
-"""The comparison of an output with its answer, and the assignment's constants and verdicts. No I/O."""
+"""The comparison of an output with its answer, and the verdicts. No I/O."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,12 +7,8 @@ import numpy as np
 
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.errormap import ErrorMap
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.workload import Workload
-
-TOLERANCE = 5e-3
-KILL_AFTER = 10.0  # seconds past the limit
-POINTS, POINTS_PER_CASE = 60, 3
-PENALTY = 60.0  # seconds a case that is not accepted; the course does not publish its own
 
 
 class Verdict(StrEnum):

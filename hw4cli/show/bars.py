@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hw4cli.errors import InputError
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.verdict import TOLERANCE
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.show.curves import INTERVALS, holding
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, by_setting, is_ours, ladder_place, latest

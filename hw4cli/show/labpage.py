@@ -11,8 +11,8 @@ from hw4cli.lab.stepper.plans import data as steps
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import cases
-from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.problem.workload import Workload
 from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.lab.tables import TIMELINE, read_record
+from hw4cli.lab.tables import ARRAYS, PROGRAMS, TIMELINE, read_record
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 
-END_TO_END = "end-to-end"
-READ = (None, "arrays", END_TO_END, TIMELINE)  # kinds of records: of kernels, of kernels of arrays, and these
+READ = (None, ARRAYS, PROGRAMS, TIMELINE)  # kinds of records: of kernels, of kernels of arrays, and these
 TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
 FLOAT32, FORWARD = "float32", "forward"  # of rows that name neither: all that early records hold
 
@@ -123,7 +122,7 @@ def load(path: Path) -> Record:
         raise InputError(f"{path} is a record of {printable(str(raw['kind']))}, not of kernels, programs or timelines")
     machine = raw["machine"]
     try:
-        programs, timelines = raw.get("kind") == END_TO_END, raw.get("kind") == TIMELINE
+        programs, timelines = raw.get("kind") == PROGRAMS, raw.get("kind") == TIMELINE
         timed = [(place, row) for place, row in enumerate(raw["rows"], 1) if row["status"] == "ok"]
         who = "program" if programs else "kernel"
         failures = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in raw["rows"] if r["status"] != "ok"]

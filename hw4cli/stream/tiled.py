@@ -1,6 +1,6 @@
 """Attention on the CPU in float32, tile by tile with the online softmax, as the kernels compute it: `--device cpu`.
 
-It shares with the oracle (hw4cli/problem/oracle.py) only the cutting of the work into tasks.
+It shares with the oracle (hw4cli/problem/oracle.py) only the cutting of the work into tasks (rowtasks.py).
 """
 
 import threading
@@ -12,7 +12,7 @@ import numpy as np
 from hw4cli.plans.common import TILED_KEYS as KEYS
 from hw4cli.plans.common import TILED_QUERIES as QUERIES
 from hw4cli.problem.casefile import Floats
-from hw4cli.problem.oracle import in_parallel
+from hw4cli.problem.rowtasks import in_parallel
 from hw4cli.problem.workload import Workload
 from hw4cli.text.progress import Advance
 

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from halves import definition
+from definitions import definition
 
 import hw4cli
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from halves import definition
+from definitions import definition
 from slow import quick_of_each
 
 from hw4cli.arrays.float32 import as_batches, is_contiguous, is_packed, without_needless_mask

@@ -4,7 +4,8 @@ import re
 
 import numpy as np
 import pytest
-from halves import definition, numbers, rounded
+from definitions import definition
+from halves import numbers, rounded
 from helpers import ROOT
 from slow import quick_of_each
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import faketorch
 import numpy as np
 import pytest
+from definitions import definition
 from faketorch import Tensor
-from halves import definition
 
 import hw4cli
 from hw4cli.arrays.float32 import Float32OnGpu, without_needless_mask

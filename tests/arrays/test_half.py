@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from halves import assert_right, definition, numbers, random_words, rounded
+from definitions import definition
+from halves import assert_right, numbers, random_words, rounded
 from slow import quick_of_each, slow
 
 from hw4cli.arrays.emulated import run_half

@@ -6,8 +6,8 @@ import re
 import faketorch
 import numpy as np
 import pytest
+from definitions import definition
 from faketorch import Tensor
-from halves import definition
 from needs import COMPILER, needs
 from slow import few
 
@@ -16,9 +16,9 @@ from hw4cli.arrays import attention as forward
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.gradients import backward
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
 
 COPY = {"float32": "columns32", "float16": "columns16"}
 ALLOWED = {"float32": 2e-5, "float16": 4e-3}

@@ -11,7 +11,8 @@ import warnings
 import numpy as np
 import psutil
 import pytest
-from halves import assert_right, definition, random_words
+from definitions import definition
+from halves import assert_right, random_words
 from helpers import wait_until
 from slow import quick_of_each
 

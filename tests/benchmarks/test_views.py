@@ -8,8 +8,8 @@ from benchmarks.pages.profiles import assignment, counters, limits
 from benchmarks.pages.table import kernels_measured, read, text
 from benchmarks.pages.tuning import candidates, quickly, schedules, tuned
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.arrays.tune import candidates as candidates_of_arrays
-from hw4cli.lab.tune import TunedRow
+from hw4cli.lab.candidates import ArraySpace, TunedRow
+from hw4cli.lab.cases import ArrayCase
 from hw4cli.plans.plan import DEVICES
 
 
@@ -222,7 +222,7 @@ def test_schedules_of_a_workload_stand_side_by_side():
     ways = {(1, 1): 1.0, (1, 0): 1.1, (0, 0): 1.2}
     case = workload("lm8k")
     rows = []
-    for one in candidates_of_arrays("half", case.work, DEVICES[90], quick=True):
+    for one in ArraySpace("half", ArrayCase(case), quick=True).candidates(DEVICES[90]):
         ms = ways[one.tiling.ahead, one.tiling.turns]
         rows.append(one.row("ok", median=ms).record())
     facts = {"machine": {"gpu": "H", "driver": "5"}, "commit": "c", "date": "d"}

@@ -10,10 +10,13 @@ from helpers import ROOT
 import hw4cli.device.timing
 from hw4cli.device.energy import PowerMeter, mean_watts
 from hw4cli.device.timing import MOST_FLUSHES, GpuTimer
-from hw4cli.lab.bench import finish
+from hw4cli.lab.cases import FileCase
+from hw4cli.lab.contender import finished
+from hw4cli.lab.kernels import FileKernel
 from hw4cli.lab.sampling import Measurement, without_rest
 from hw4cli.problem.workload import Shape
 
+CASE = FileCase("t01", Shape(320, 128, 32), 0)
 FLUSH, KERNEL = 0.2, 0.01  # ms on the GPU
 
 
@@ -94,7 +97,7 @@ def test_a_host_that_is_slower_than_the_longest_flush_is_reported(gpu):
     sample = timer.sample(work, cold=True)
     assert sample.late
     measurement = Measurement("slow", lambda *_: None, {}, 0.0, [timer.sample(work, cold=True) for _ in range(3)])
-    row = finish(measurement, "t01", Shape(320, 128, 32), None)
+    row = finished(measurement, CASE, FileKernel(timer, measurement.name, CASE))
     assert row.reason == "3 samples with time of the host, 51 ms to enqueue the work"
     assert row.host_ms > row.flush_ms
 
@@ -102,7 +105,7 @@ def test_a_host_that_is_slower_than_the_longest_flush_is_reported(gpu):
 def test_a_row_tells_how_long_the_host_took_and_what_hid_it(gpu):
     timer = GpuTimer(gpu)
     measurement = Measurement("flash", lambda *_: None, {}, 0.0, [timer.sample(launches(gpu, 1, 0.03), cold=True)])
-    row = finish(measurement, "t01", Shape(320, 128, 32), None)
+    row = finished(measurement, CASE, FileKernel(timer, measurement.name, CASE))
     assert (row.reason, row.median) == ("", pytest.approx(KERNEL))
     assert row.host_ms == pytest.approx(0.03)
     assert row.flush_ms == pytest.approx(FLUSH, rel=0.1)

@@ -11,8 +11,8 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import cases, uniform
-from hw4cli.problem.verdict import TOLERANCE
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 

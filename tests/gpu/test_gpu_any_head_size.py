@@ -6,7 +6,7 @@ from gpuexact import exact_attention
 from helpers import random_block, read_output, write_case
 
 from hw4cli import attention, attention_backward
-from hw4cli.lab.bench import compile_side_by_side
+from hw4cli.lab.contender import compile_side_by_side
 from hw4cli.plans import columns
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.bounds import SAFE

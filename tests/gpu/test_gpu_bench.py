@@ -7,13 +7,15 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.device.timing import GpuTimer
-from hw4cli.lab.bench import Implementation, kernel_implementation, measure
+from hw4cli.lab.cases import FileCase
+from hw4cli.lab.contender import measure
+from hw4cli.lab.kernels import FileKernel
 from hw4cli.lab.sampling import Sampling
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]
-CASE = ("2x512x64", Shape(2, 512, 64), 0)
+CASE = FileCase("2x512x64", Shape(2, 512, 64), 0)
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +70,14 @@ def test_a_tile_that_does_not_fit_is_told_and_the_others_go_on(hw4):
 def test_a_wrong_kernel_is_told_and_never_timed(gpu, timer):
     runs = []
 
-    def lazy(inputs, outputs):
-        runs.append(1)
-        return outputs  # still NaN
+    class Lazy(FileKernel):
+        """Writes nothing: O is still NaN."""
 
-    wrong = Implementation("lazy", lambda shape: (lazy, {}))
-    right = kernel_implementation(gpu, timer, "flash")
-    rows = measure(timer, [wrong, right], CASE, None)
+        def run(self):
+            runs.append(1)
+
+    wrong = Lazy(timer, "naive", CASE)
+    rows = measure(timer, [wrong, FileKernel(timer, "flash", CASE)], CASE)
     assert [row.status for row in rows] == ["wrong", "ok"]
     assert "NaN" in rows[0].reason
     assert rows[0].median is None
@@ -82,8 +85,8 @@ def test_a_wrong_kernel_is_told_and_never_timed(gpu, timer):
 
 
 def test_warm_is_not_slower_than_cold_by_much(gpu, timer):
-    implementation = kernel_implementation(gpu, timer, "flash")
-    (cold,), (warm,) = (measure(timer, [implementation], CASE, None, Sampling(cold=cold)) for cold in (True, False))
+    flash = FileKernel(timer, "flash", CASE)
+    (cold,), (warm,) = (measure(timer, [flash], CASE, Sampling(cold=cold)) for cold in (True, False))
     assert warm.median < 1.2 * cold.median
 
 
@@ -104,22 +107,17 @@ def test_the_ladder_tells_registers_and_occupancy(hw4):
 
 def test_no_sample_of_a_short_kernel_holds_the_hosts_time(gpu, timer):
     """A millisecond of Python before each of three launches is longer than any single flush."""
-    implementation = kernel_implementation(gpu, timer, "flash")
+    case = FileCase("1x128x64", Shape(1, 128, 64), 0)
 
-    def prepare(shape):
-        work, facts = implementation.prepare(shape)
-
-        def slow(inputs, outputs):
+    class Slow(FileKernel):
+        def run(self):
             for _ in range(3):
                 time.sleep(0.001)
-                work(inputs, outputs)
-            return outputs
+                super().run()
 
-        return slow, facts
-
-    fast, slow = measure(
-        timer, [implementation, Implementation("slow", prepare)], ("1x128x64", Shape(1, 128, 64), 0), None
-    )
+    slow = Slow(timer, "flash", case)
+    slow.name = "slow"
+    fast, slow = measure(timer, [FileKernel(timer, "flash", case), slow], case)
     assert (fast.reason, slow.reason) == ("", "")
     assert slow.host_ms > 3
     assert slow.flush_ms > slow.host_ms

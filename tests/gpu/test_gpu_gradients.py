@@ -5,7 +5,7 @@ import pytest
 from gpuexact import exact_gradients
 
 from hw4cli import attention_backward
-from hw4cli.arrays.gradients import oracle
+from hw4cli.problem import oracle
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 # Of the largest gradient: rounding of the results, and of O, from which delta is computed.

@@ -5,18 +5,17 @@ import shutil
 import statistics
 import subprocess
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers import ROOT, make_cases, random_block, read_output, write_case
 
 from hw4cli.device.timing import GpuTimer
-from hw4cli.lab.bench import upload_case
+from hw4cli.lab.candidates import AUTOMATIC, FileSpace
+from hw4cli.lab.cases import FileCase, upload_case
 from hw4cli.lab.measure.gpus import model_like
 from hw4cli.lab.measure.roofkernels import measured_rates
-from hw4cli.lab.tune import AUTOMATIC, finding, tune
-from hw4cli.lab.tune import candidates as tuned
+from hw4cli.lab.tune import finding, tune
 from hw4cli.plans.bounds import SAFE
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.dispatch import candidates as dispatched
@@ -134,11 +133,9 @@ def test_what_is_tuned_is_checked_timed_and_gone_by(hw4, gpu, tmp_path):
 def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name):
     case = suite.cases()[name]
     shape, timer = case.shape, GpuTimer(gpu)
-    variants = [
-        replace(VARIANTS[kernel], space=()) for kernel in AUTOMATIC if gpu.props.cc >= VARIANTS[kernel].least_cc
-    ]
+    variants = [VARIANTS[kernel] for kernel in AUTOMATIC if gpu.props.cc >= VARIANTS[kernel].least_cc]
     before = dispatched(AUTO, gpu.props, gpu.name, shape.d, shape.N)[0][0]
-    rows = tune(timer, [*tuned(variants, shape, gpu.props)], (name, shape, case.seed), quick=True)
+    rows = tune(timer, FileSpace(variants, FileCase(name, shape, case.seed), quick=True), quick=True)
     found = finding(rows, first=before)
     after = found.kernels[0]
     inputs, outputs = upload_case(gpu, shape, case.seed), gpu.empty((shape.B, shape.N, shape.d))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hw4cli.cli.benchcommand.shown import markdown
 from hw4cli.device.timing import Sample
 from hw4cli.errors import InputError
-from hw4cli.lab.bench import KernelResult
 from hw4cli.lab.changes import check_comparable, compare
+from hw4cli.lab.contender import KernelResult
 from hw4cli.lab.record import CACHE
 from hw4cli.lab.sampling import FEWEST, MOST, Measurement, Sampling
 from hw4cli.lab.tables import COLUMNS, cells, read_record
@@ -37,7 +37,7 @@ def test_the_interval_holds_the_true_median_as_often_as_it_says():
 
 
 def measurement(samples):
-    return Measurement("x", lambda inputs, outputs: outputs, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
+    return Measurement("x", lambda: None, {}, 0.0, [Sample(ms, 0.1, 0.2, False) for ms in samples])
 
 
 def test_a_trial_ends_when_the_median_is_sure_or_a_cap_is_reached():

@@ -16,12 +16,14 @@ from slow import slow
 
 import hw4cli.lab.tune
 from benchmarks.pages.facts import tuned_source
-from hw4cli.lab.tune import PRESETS, TunedRow, candidates, finding, gain, tune
+from hw4cli.lab.candidates import PRESETS, FileSpace, TunedRow
+from hw4cli.lab.cases import FileCase
+from hw4cli.lab.tune import finding, gain, tune
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
-CASE = ("1x128x64", Shape(1, 128, 64), 0)
+CASE = FileCase("1x128x64", Shape(1, 128, 64), 0)
 RUN = (
     "import sys, fakegpu, hw4cli.device.gpu, hw4cli.device.timing\n"
     "fakegpu.install(hw4cli.device.gpu), fakegpu.install(hw4cli.device.timing)\n"
@@ -33,9 +35,9 @@ RUN = (
 NO_MEMORY = (
     "import hw4cli.lab.tune as lab, hw4cli.errors\n"
     "prepare = lab.prepare\n"
-    "def only_small(gpu, some, case):\n"
-    "    if case[1].N > 16: raise hw4cli.errors.MachineError('no memory')\n"
-    "    return prepare(gpu, some, case)\n"
+    "def only_small(timer, some, case):\n"
+    "    if case.work.N > 16: raise hw4cli.errors.MachineError('no memory')\n"
+    "    return prepare(timer, some, case)\n"
     "lab.prepare = only_small\n"
 )
 
@@ -52,10 +54,13 @@ def on_a_fake_gpu(folder, *args, before=""):
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
+def candidates(variants, shape, props, tiles=()):
+    return FileSpace(variants, FileCase("", shape, 0), tiles).candidates(props)
+
+
 def rows_of(kernels, gpu=None, tiles=(), quick=False):
-    gpu = gpu or fakegpu.FakeGpu()
-    chosen = [*candidates([VARIANTS[name] for name in kernels], CASE[1], gpu.props, tiles)]
-    return tune(fakegpu.FakeTimer(gpu), chosen, CASE, quick)
+    space = FileSpace([VARIANTS[name] for name in kernels], CASE, tiles)
+    return tune(fakegpu.FakeTimer(gpu or fakegpu.FakeGpu()), space, quick)
 
 
 def test_every_tile_of_the_space_is_timed_dropped_or_refused_with_a_reason():
@@ -238,7 +243,7 @@ def test_all_tiles_of_the_counter_example_compile(hw4, tmp_path):
 
 
 def test_a_preset_has_the_tiles_of_its_document(hw4):
-    own = [one.tile for one in candidates([VARIANTS["float4"]], CASE[1], DEVICES[90], PRESETS["report"])]
+    own = [one.tile for one in candidates([VARIANTS["float4"]], CASE.work, DEVICES[90], PRESETS["report"])]
     assert sorted(own) == sorted(PRESETS["report"])
     assert {len(PRESETS["report"]), len(PRESETS["triton"]), len(PRESETS["tilelang"])} == {7, 4, 1}
 

@@ -4,6 +4,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from definitions import definition as definition_of_heads
 from helpers import definition, random_block, read_output, write_case
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hw4cli.plans.bounds import SAFE, bound, suffices
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
-from hw4cli.problem.oracle import exact_attention
+from hw4cli.problem.oracle import exact_attention, exact_gradients, exact_rows, gradients_of_head
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.tiled import tiled_attention
@@ -119,3 +120,49 @@ def test_memory_is_bounded_where_n_by_n_scores_would_not_fit(attention):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8192 * 8192 * 4 / 2
+
+
+def operands(batch, heads, kv_heads, Nq, Nk, d):
+    """dO, Q, K and V."""
+    sizes = [(heads, Nq), (heads, Nq), (kv_heads, Nk), (kv_heads, Nk)]
+    return [np.random.default_rng(n).standard_normal((batch, *size, d)) for n, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize("offset", [None, 0, 5, -4])
+def test_rows_of_heads_with_their_lse_are_the_definition(offset):
+    _, q, k, v = operands(2, 2, 2, 9, 14, 6)
+    rows = np.array([0, 3, 4, 8])
+    right, log_sums = definition_of_heads(q, k, v, 0.7, offset)
+    o, lse = exact_rows(q[:, :, rows], k, v, rows, offset=offset, scale=0.7)
+    np.testing.assert_allclose(o, right[:, :, rows], atol=1e-14)
+    np.testing.assert_allclose(lse, log_sums[:, :, rows], atol=1e-14)
+    assert np.isneginf(lse).any() == (offset == -4)
+
+
+@pytest.mark.parametrize("offset", [None, 2, -3])
+@pytest.mark.parametrize("held", [1 << 20, 100])
+def test_gradients_agree_with_finite_differences_however_many_rows_are_held(offset, held, monkeypatch):
+    monkeypatch.setattr("hw4cli.problem.oracle.HELD", held)
+    do, *inputs = operands(2, 4, 2, 5, 7, 8)
+    gradients = exact_gradients(do, *inputs, causal=offset is not None, offset=offset or 0, scale=0.3)
+    for x, gradient in zip(inputs, gradients, strict=True):
+        assert gradient.shape == x.shape
+        for at in np.random.default_rng(1).choice(x.size, 20, replace=False):
+            step = np.zeros(x.size)
+            step[at] = 1e-6
+            around = [[y + sign * step.reshape(y.shape) if y is x else y for y in inputs] for sign in (1, -1)]
+            high, low = ((do * definition_of_heads(*three, 0.3, offset)[0]).sum() for three in around)
+            assert (high - low) / 2e-6 == pytest.approx(gradient.flat[at], abs=1e-7)
+
+
+@pytest.mark.parametrize("held", [1 << 20, 500])
+def test_gradients_of_some_rows_and_keys_are_those_of_all(held, monkeypatch):
+    do, q, k, v = operands(1, 3, 1, 40, 50, 4)
+    whole = exact_gradients(do, q, k, v, causal=True, offset=10)
+    monkeypatch.setattr("hw4cli.problem.oracle.HELD", held)
+    rows, keys = np.array([0, 1, 17, 39]), np.array([0, 30, 49])
+    dq, dk, dv = gradients_of_head(do[0], q[0], k[0, 0], v[0, 0], rows, keys, offset=10)
+    for some, right in zip(
+        (dq, dk, dv), (whole[0][0][:, rows], whole[1][0, 0, keys], whole[2][0, 0, keys]), strict=True
+    ):
+        np.testing.assert_allclose(some, right, atol=1e-13)

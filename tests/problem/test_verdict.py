@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from definitions import of_block
 from helpers import definition, random_block
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,14 +31,7 @@ def no_scale():
 
 
 def one_key_dropped():
-    return definition_with_keys(slice(0, SHAPE.N - 1))
-
-
-def definition_with_keys(keys):
-    q, k, v = (BLOCK[:, part].astype(np.float64) for part in range(3))
-    s = np.einsum("bid,bjd->bij", q, k[:, keys]) / np.sqrt(SHAPE.d)
-    p = np.exp(s - s.max(axis=2, keepdims=True))
-    return np.einsum("bij,bjd->bid", p / p.sum(axis=2, keepdims=True), v[:, keys])
+    return of_block(BLOCK, keys=slice(0, SHAPE.N - 1))
 
 
 def with_(change):

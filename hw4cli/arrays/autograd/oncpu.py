@@ -11,9 +11,9 @@ from torch import Tensor
 from hw4cli.arrays.arguments import checked_scale
 from hw4cli.arrays.attention import attention, workload_of
 from hw4cli.arrays.gradients.backward import attention_backward
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.operand import Operand, operand
+from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import FLOAT32, Workload
 
 FLOAT64 = "float64"

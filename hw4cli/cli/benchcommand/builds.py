@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from hw4cli.cli.benchcommand.shown import publish
+from hw4cli.cli.terminal.options import is_given
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.lab.record import commit, git
 from hw4cli.lab.tables import BUILDS, SCHEMA
@@ -194,7 +195,7 @@ def arguments_of(ctx: click.Context) -> list[str]:
     words += [*filter(None, [what.cases]), *(",".join(map(str, shape.sizes)) for shape in what.shapes)]
     words += what.workloads
     for name, (option, form) in GIVEN.items():
-        if ctx.get_parameter_source(name) is not click.core.ParameterSource.COMMANDLINE:
+        if not is_given(ctx, name):
             continue
         value = ctx.params[name]
         if name == "peers":

@@ -10,7 +10,7 @@ from hw4cli.plans.measured import RUN_SPREAD
 from hw4cli.text.words import print_message
 
 if TYPE_CHECKING:
-    from hw4cli.lab.bench import KernelResult
+    from hw4cli.lab.contender import KernelResult
 
 
 def older_record(path: Path | None, cold: bool) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.lab.tables import BUILDS
+from hw4cli.lab.tables import BUILDS, PROGRAMS
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, printable, wrapped
 
@@ -67,12 +67,18 @@ def markdown(result: dict[str, Any]) -> str:
 
 def _table(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], list[list[str]], list[str]]:
     """The rows that were timed, the table of them, and sentences below it."""
-    from hw4cli.lab.arrays.tables import KIND, notes
-    from hw4cli.lab.arrays.tables import table as array_table
-    from hw4cli.lab.tables import BUILD_COLUMNS, CAUSAL_NOTE, build_cells, table
+    from hw4cli.lab.tables import (
+        ARRAYS,
+        BUILD_COLUMNS,
+        CAUSAL_NOTE,
+        array_notes,
+        array_table,
+        build_cells,
+        table,
+    )
 
     timed = [row for row in result["rows"] if row["status"] == "ok"]
-    arrays, builds = (result.get("kind") == kind for kind in (KIND, BUILDS))
+    arrays, builds = (result.get("kind") == kind for kind in (ARRAYS, BUILDS))
     if builds:
         header, lines = BUILD_COLUMNS, [build_cells(row) for row in timed]
     else:
@@ -81,14 +87,14 @@ def _table(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], lis
     if builds:
         below += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
     elif arrays:
-        below += notes(timed)
+        below += array_notes(timed)
     elif any(row.get("causal") for row in timed):
         below.append(CAUSAL_NOTE)
     return timed, header, lines, below
 
 
 def _of_programs(result: dict[str, Any]) -> bool:
-    return result.get("kind") == "end-to-end"
+    return result.get("kind") == PROGRAMS
 
 
 def _reasons(result: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ import click
 
 from hw4cli.cli.terminal.params import FOLDER, FileName, Number, OneOf, complete_cases
 from hw4cli.errors import InputError
+from hw4cli.problem.rules import TOLERANCE
 from hw4cli.resources import IMPORT_PATH, data_path, has_solution
 from hw4cli.system.exits import program_problem
 from hw4cli.system.importing import Importing
@@ -112,6 +113,11 @@ def causal_option(command: Command) -> Command:
     return shared("causal", is_flag=True)(command)
 
 
+def is_given(ctx: click.Context, name: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def program_command(program: str | None, ctx: click.Context) -> tuple[list[str], dict[str, str] | None]:
     """The command of a --program, hw4 itself if it is None; and its environment, None for that of this process.
 
@@ -189,9 +195,6 @@ def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datet
         raise click.BadParameter(
             f"{value!r} is not a date, such as 2026-05-01 or 2026-05-01T18:00", ctx, param
         ) from None
-
-
-TOLERANCE = 5e-3  # the assignment's
 
 
 def tolerance_option(command: Command) -> Command:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from hw4cli.judge.scoring.record import Result, Standing
 from hw4cli.problem import suite
-from hw4cli.problem.verdict import POINTS, Verdict
+from hw4cli.problem.rules import POINTS
+from hw4cli.problem.verdict import Verdict
 from hw4cli.text.words import counted
 
 NUMBER = re.compile(r"\d+(,\d{3})*")

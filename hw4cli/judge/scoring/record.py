@@ -11,7 +11,8 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from hw4cli.problem.verdict import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE, Verdict
+from hw4cli.problem.rules import KILL_AFTER, PENALTY, POINTS, POINTS_PER_CASE, TOLERANCE
+from hw4cli.problem.verdict import Verdict
 from hw4cli.system.exits import with_message
 
 

@@ -16,7 +16,7 @@ from hw4cli.judge.scoring.reasons import upper_bounds
 from hw4cli.judge.scoring.record import Rules, Standing
 from hw4cli.judge.scoring.standings import in_public
 from hw4cli.problem import suite
-from hw4cli.problem.verdict import KILL_AFTER
+from hw4cli.problem.rules import KILL_AFTER
 from hw4cli.text.page import escaped, filled
 from hw4cli.text.words import counted
 

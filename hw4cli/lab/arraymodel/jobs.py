@@ -6,15 +6,14 @@ from pathlib import Path
 
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import MachineError
+from hw4cli.lab import target
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
-from hw4cli.lab.arraymodel.target import arguments as array_arguments
 from hw4cli.lab.arrays.named import NamedWorkload, described
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.gpus import model_for
 from hw4cli.lab.measure.model import LaunchModel, launch_models
 from hw4cli.lab.measure.profile import ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
-from hw4cli.lab.measure.target import arguments
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.suite import Case
 from hw4cli.problem.workload import Workload
@@ -80,8 +79,13 @@ def _kernel_job(kernels: Sequence[str], shape: Workload, seed: int, gpu: Profile
     model = model_for(gpu.name, gpu.cc)
     plans = [kernel_named(name).plan(shape, model.props) for name in kernels]
     planned = tuple((plan, launch_models(plan, shape, model.props, model.cache)) for plan in plans)
-    own = arguments([str(Path(n).resolve()) if n.endswith(".cu") else n for n in kernels], shape, seed)
-    return Job([*python_command("lab.measure.target", "-P"), own], planned=planned)
+    names = [str(Path(name).resolve()) if name.endswith(".cu") else name for name in kernels]
+    return Job(_command(target.of_files(names, shape, seed)), planned=planned)
+
+
+def _command(asked: str) -> list[str]:
+    """The process that runs kernels, with its argument."""
+    return [*python_command("lab.target", "-P"), asked]
 
 
 def program_jobs(programs: Sequence[Sequence[str]], case: Case, folder: Path, place: Path) -> list[Job]:
@@ -98,9 +102,9 @@ def of_arrays(kernels: Sequence[str], arrays: NamedWorkload, text: str, gpu: Pro
     model = model_for(gpu.name, gpu.cc)
     props = model.props
     plans = [plan_of(name, arrays.work, props) for name in kernels]
-    target = [*python_command("lab.arraymodel.target", "-P"), array_arguments(list(kernels), text)]
     planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
-    return Together(f"{', '.join(kernels)} on (B, H, N, d) = {described(arrays.work)}", (Job(target, planned=planned),))
+    job = Job(_command(target.of_arrays(kernels, text)), planned=planned)
+    return Together(f"{', '.join(kernels)} on (B, H, N, d) = {described(arrays.work)}", (job,))
 
 
 def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[list[ProfiledLaunch], str]:

@@ -14,7 +14,7 @@ from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times, visited
 from hw4cli.lab.arraymodel.gradients import BACKWARD, gradient_models
-from hw4cli.lab.arrays.ours import check_type
+from hw4cli.lab.kernels import check_type
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
 from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT

@@ -21,9 +21,11 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.judge.identity import program_sha256
 from hw4cli.lab import endtoend
-from hw4cli.lab.bench import kernel_implementation, prepare, take_samples
+from hw4cli.lab.cases import FileCase
+from hw4cli.lab.contender import prepare
+from hw4cli.lab.kernels import FileKernel
 from hw4cli.lab.record import commit
-from hw4cli.lab.sampling import Sampling
+from hw4cli.lab.sampling import Sampling, take_turns
 from hw4cli.lab.times import Times
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.problem.generate import GenerationTask, check_space, make
@@ -76,12 +78,13 @@ def kernel_stages(kernel: str, shape: Workload, seed: int, say: Say) -> Outcome:
 def timed_kernel(timer: GpuTimer, kernel: str, shape: Workload, seed: int, cold: bool | None) -> Run:
     """Check a kernel on the data of a seed, and time it, with a cold L2 or a warm one; `cold` None: only check it."""
     try:
-        prepared = prepare(timer.gpu, [kernel_implementation(timer.gpu, timer, kernel)], (str(shape), shape, seed))
+        case = FileCase(str(shape), shape, seed)
+        prepared = prepare(timer, [FileKernel(timer, kernel, case)], case)
         if not prepared.measurements:
             (row,) = prepared.rows.values()
             return Run(row.status, row.reason)
         if cold is not None:
-            take_samples(timer, prepared, Sampling(cold=cold))
+            take_turns(timer, prepared.measurements, Sampling(cold=cold))
     except MachineError as error:
         return Run(FAILED, str(error))
     (measurement,) = prepared.measurements

@@ -6,17 +6,18 @@ from itertools import product
 
 import numpy as np
 import pytest
+from definitions import definition
 from slow import quick_of_each
-from test_gradients import assert_right, forward, operands
+from test_gradients import assert_right, operands
 
 from hw4cli.arrays.gradients.emulated import run_backward
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
 from hw4cli.plans import backwardmma as mma
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.resources import kernel_source
 
@@ -77,7 +78,7 @@ def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
     """Scores of thousands are rounded by 2^-12 in float32."""
     work = Workload(FLOAT32, 1, 1, 1, 64, 64, 32)
     do, q, k, v = (x.astype(np.float32) for x in operands(work, factor=factor))
-    o, lse = forward(q, k, v)
+    o, lse = definition(q, k, v)
     got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
     for one, right in zip(got.gradients, exact_gradients(do, q, k, v), strict=True):
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
@@ -88,7 +89,7 @@ def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_
     work = Workload(FLOAT32, 1, 2, 2, 65, 65, 64, True)
     do, q, k, v = (x.astype(np.float32) for x in operands(work))
     q, k, v = (np.float32(20) * x for x in (q, k, v))
-    o, lse = forward(*(x.astype(np.float64) for x in (q, k, v)), True)
+    o, lse = definition(q, k, v, last=0)
     lse *= 1 + np.random.default_rng(3).uniform(-(2**-23), 2**-23, lse.shape)
     got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
     for allowed, one, right in zip(
@@ -101,7 +102,7 @@ def test_shares_of_some_keys_add_up_to_the_gradients_of_all():
     """There the LSE and O are of all keys, and a row's weights do not add up to 1."""
     work = Workload(FLOAT32, 1, 2, 1, 40, 70, 32)
     do, q, k, v = (x.astype(np.float32) for x in operands(work))
-    o, lse = (x.astype(np.float32) for x in forward(*(x.astype(np.float64) for x in (q, k, v))))
+    o, lse = (x.astype(np.float32) for x in definition(q, k, v))
     shares = []
     for some in (slice(0, 30), slice(30, 70)):
         part = replace(work, Nk=some.stop - some.start)
@@ -121,7 +122,7 @@ def test_batches_heads_and_rows_of_very_different_sizes_keep_their_digits():
     heads = np.array([1e-12, 1, 1e12])[:, None, None]
     do, v = (x * heads * 10 ** draw.uniform(-2, 2, (96, 1)) for x in (do, v))
     do, q, k, v = (x.astype(np.float32) for x in (do, q, k, v))
-    o, lse = forward(*(x.astype(np.float64) for x in (q, k, v)), True)
+    o, lse = definition(q, k, v, last=0)
     got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
     for one, right in zip(got.gradients, exact_gradients(do, q, k, v, causal=True), strict=True):
         for head in range(3):
@@ -148,7 +149,7 @@ def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient():
 def test_an_infinite_element_spoils_no_row_that_it_does_not_reach():
     work = Workload(FLOAT32, 1, 2, 2, 70, 70, 32)
     do, q, k, v = (x.astype(np.float32) for x in operands(work))
-    o, lse = forward(q, k, v)
+    o, lse = definition(q, k, v)
     do[0, 0, 40, 3] = np.inf
     got = run_backward(work, do, q, k, v, o.astype(np.float32), lse.astype(np.float32), kernel=mma.NAME)
     do[0, 0, 40, 3] = 0

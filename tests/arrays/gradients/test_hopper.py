@@ -8,7 +8,6 @@ import pytest
 from slow import quick_of_each
 from test_gradients import as_numbers, as_words, assert_right, operands
 
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.emulator.library import Schedule
@@ -18,6 +17,7 @@ from hw4cli.plans import gradients as choice
 from hw4cli.plans.backwardcut import section
 from hw4cli.plans.backwardonce import ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.resources import kernel_source
 

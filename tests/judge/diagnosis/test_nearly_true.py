@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from definitions import definition as definition_of
 from helpers import definition, random_block
 from mistakes import MISTAKES, attention
 from test_diagnosis import TOLERANCE, diagnose  # noqa: F401 (a fixture)
@@ -258,10 +259,8 @@ def test_any_number_of_keys_that_are_left_out_is_found(diagnose, k, first):  # n
 
 
 def _some_keys(one, keys):
-    q, k, v = one.astype(np.float64)
-    s = q @ k[keys].T / np.sqrt(q.shape[1])
-    p = np.exp(s - s.max(axis=1, keepdims=True))
-    return p @ v[keys] / p.sum(axis=1, keepdims=True)
+    q, k, v = one
+    return definition_of(q, k[keys], v[keys])[0]
 
 
 def test_rows_that_differ_from_batch_to_batch_are_not_those_of_every_batch():

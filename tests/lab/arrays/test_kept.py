@@ -1,20 +1,25 @@
-"""What is launched again and again keeps the memory that it works on: a pointer to freed memory would be another's."""
+"""What is launched again and again keeps the memory that it works on: a pointer to freed memory would be another's. And
+what a profiler sees of it."""
 
 import gc
+import json
 import weakref
 from types import SimpleNamespace
 
+import fakecupy
 import numpy as np
 import pytest
 from fakecupy import new
+from test_measure import Answering
+from test_passes import GradientsOf
 
-from hw4cli.lab.arraymodel import target
-from hw4cli.lab.arrays import ours
+from hw4cli.lab import kernels, target
 from hw4cli.lab.arrays.named import workload
-from hw4cli.plans.half import Arrays
-from hw4cli.plans.launch import Matrix
+from hw4cli.lab.cases import BACKWARD, FORWARD, ArrayCase
+from hw4cli.problem.workload import Shape
 
-CASE = workload("B=1 H=2 N=64 d=64 dtype=fp16 causal")
+CASE = ArrayCase(workload("B=1 H=2 N=64 d=64 dtype=fp16 causal"))
+CASE_OF_A_FILE = Shape(2, 9, 5, causal=True)
 
 
 class Memory:
@@ -23,8 +28,7 @@ class Memory:
     made: list["weakref.ref[Memory]"] = []
 
     def __init__(self, shape, dtype):
-        self.shape, self.nbytes = shape, 512
-        self.data = SimpleNamespace(ptr=id(self), memset=lambda value, count: None)
+        self.data = SimpleNamespace(ptr=id(self))
         Memory.made.append(weakref.ref(self))
 
 
@@ -34,52 +38,83 @@ class Kernels:
     def __init__(self, gpu=None):
         self.launched = []
 
-    def plan(self, *args, **kwargs):
+    def planned(self, *args, **kwargs):
         return SimpleNamespace(scratch=4, launches=())
-
-    planned = plan
 
     def launch(self, work, arrays, *args, **kwargs):
         self.launched.append(arrays.scratch)
-        Kernels.last = arrays
+
+
+def test_what_is_launched_again_keeps_its_memory(monkeypatch):
+    Memory.made.clear()
+    for name in ("HalfOnGpu", "Float32OnGpu"):
+        monkeypatch.setattr(kernels, name, Kernels)
+    monkeypatch.setattr(kernels, "pairs_percent", lambda *args: 100.0)
+    cupy = SimpleNamespace(ndarray=Memory, cuda=SimpleNamespace(Stream=SimpleNamespace(null=None)))
+    facts = SimpleNamespace(registers=1, shared_bytes=1, occupancy=1)
+    gpu = SimpleNamespace(cupy=cupy, functions=lambda plan: ())
+    x = new((1, 2, 64, 64), np.uint16)  # the caller's, who keeps them
+    one = kernels.ArrayKernel(SimpleNamespace(gpu=gpu, resources=lambda plan: facts), "half", CASE)
+    one.prepare(SimpleNamespace(arrays=SimpleNamespace(q=x, k=x, v=x, o=x)))
+    gc.collect()
+    (memory,) = Memory.made
+    one.run()
+    one.run()
+    assert one._half.launched == 2 * [id(memory())]
+    del one
+    gc.collect()
+    assert memory() is None
 
 
 @pytest.fixture
-def gpu(monkeypatch):
-    Memory.made.clear()
-    for module, name in ((ours, "HalfOnGpu"), (ours, "Float32OnGpu"), (target, "HalfOnGpu"), (target, "BackwardOnGpu")):
-        monkeypatch.setattr(module, name, Kernels)
-    monkeypatch.setattr(ours, "pairs_percent", lambda *args: 100.0)
-    monkeypatch.setattr(target, "matrix", lambda array: Matrix(array.data.ptr, 1, 1, 1))
-    cupy = SimpleNamespace(
-        ndarray=Memory, copyto=lambda to, of: None, cuda=SimpleNamespace(Stream=SimpleNamespace(null=None))
-    )
-    return SimpleNamespace(cupy=cupy, functions=lambda plan: ())
+def profiled(monkeypatch):
+    """Runs the process that is profiled, on a GPU that there is not; what happened, in order."""
+    events = []
+
+    class Runtime:
+        def profilerStart(self):  # noqa: N802 - CUDA's name
+            events.append("start")
+
+        def profilerStop(self):  # noqa: N802
+            events.append("stop")
+
+    memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+    cupy = SimpleNamespace(**{**vars(fakecupy.cupy), "cuda": SimpleNamespace(runtime=Runtime(), memory=memory)})
+    code = SimpleNamespace(missing=lambda kernels: [])
+    gpu = SimpleNamespace(cupy=cupy, code=code, wait=lambda: events.append("wait"))
+
+    def contender(timer, name, case):
+        one = GradientsOf(name) if name in kernels.GRADIENT_KERNELS else Answering(name)
+        own, one.case = one.run, case
+        one.run = lambda: (events.append(name), own())
+        one.planned = lambda: SimpleNamespace(variant=name, options=(), launches=())
+        return one
+
+    def run(names, text):
+        monkeypatch.setattr(target, "contender_named", contender)
+        monkeypatch.setattr(target, "compile_side_by_side", lambda gpu, plans: events.append(len(plans)))
+        target.run(gpu, names, json.loads(target.of_arrays(names, text)))
+        return events
+
+    return run
 
 
-def work_on_arrays(gpu, by):
-    x = new((1, 2, 64, 64), np.uint16)  # the caller's, who keeps them
-    arrays = SimpleNamespace(q=x, k=x, v=x, o=x, matrices=Arrays(*4 * [Matrix(0, 1, 1, 1)])[:4])
-    if by == "bench":
-        facts = SimpleNamespace(registers=1, shared_bytes=1, occupancy=1)
-        timer = SimpleNamespace(resources=lambda plan: facts)
-        return ours.implementation(gpu, timer, "half").prepare(CASE, arrays)[0]
-    return target.runner(gpu, by, CASE, arrays)
+def test_of_each_kernel_the_second_run_is_profiled(profiled):
+    events = profiled(["half", "backward"], "H=2 N=9 d=5 dtype=fp16")
+    once = [[name, "wait", "start", name, "wait", "stop"] for name in ("half", "backward")]
+    assert events == [2, *once[0], *once[1]]
 
 
-@pytest.mark.parametrize("by", ["bench", "half", "backward"])
-def test_what_is_launched_again_keeps_its_memory(gpu, by):
-    work = work_on_arrays(gpu, by)
-    gc.collect()
-    assert Memory.made
-    assert all(memory() for memory in Memory.made)
-    work()
-    del work
-    gc.collect()
-    assert not any(memory() for memory in Memory.made)
+@pytest.mark.parametrize(("names", "direction"), [(["half"], FORWARD), (["half", "backward"], BACKWARD)])
+def test_what_is_profiled_has_rows_that_kernels_can_load_and_what_gradients_need(names, direction):
+    case = target.case_for(names, {"workload": "H=2 N=9 d=5 dtype=fp16 scale=0.5"})
+    assert (case.work.d, case.scale, case.direction) == (8, 0.5, direction)
+    files = target.case_for(["flash"], json.loads(target.of_files(["flash"], CASE_OF_A_FILE, 7)))
+    assert (files.work, files.seed) == (CASE_OF_A_FILE.stored, 7)
 
 
-def test_gradients_that_are_profiled_read_no_array_twice_where_training_reads_two(gpu):
-    work_on_arrays(gpu, "backward")()
-    q, _, _, o, do, *made = (matrix.data for matrix in Kernels.last.matrices)
-    assert len({q, o, do, *made}) == 6
+def test_gradients_that_are_profiled_read_no_array_twice_where_training_reads_two():
+    gpu = SimpleNamespace(cupy=fakecupy.cupy)
+    arrays = target.case_for(["backward"], {"workload": "H=2 N=9 d=8 dtype=fp16"}).opened(gpu).gradients
+    addresses = {getattr(arrays, name).data.ptr for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
+    assert len(addresses) == 8

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import fakecupy
 import numpy as np
 import pytest
+from definitions import definition
 from fakegpu import FakeTimer
-from halves import definition
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from records import as_written
 
@@ -18,16 +18,16 @@ from benchmarks.pages.arrays import arrays
 from hw4cli.cli.bench import PEERS
 from hw4cli.cli.terminal.launches import OF_ARRAYS
 from hw4cli.errors import InputError, MachineError
+from hw4cli.lab.arrays.expected import BUDGET, expected_rows
 from hw4cli.lab.arrays.inputs import from_words, to_words
-from hw4cli.lab.arrays.measure import measure
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.arrays.oracle import BUDGET, exact_rows
-from hw4cli.lab.arrays.ours import Implementation
-from hw4cli.lab.arrays.peers import WORDS
-from hw4cli.lab.arrays.session import bench
-from hw4cli.lab.arrays.tables import table
+from hw4cli.lab.cases import ArrayCase
 from hw4cli.lab.changes import compare
+from hw4cli.lab.contender import Contender, measure
+from hw4cli.lab.peers import WORDS
 from hw4cli.lab.sampling import Sampling
+from hw4cli.lab.session import bench
+from hw4cli.lab.tables import array_table
 from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.show.records import load
 
@@ -43,23 +43,28 @@ def timer():
     return timer
 
 
-def answering(name, spoil=lambda o: None, ours=True, error=None):
-    """An implementation that computes the definition, in the arrays' type; then `spoil` changes O."""
+class Answering(Contender):
+    """Computes the definition, in the arrays' type; then `spoil` changes O."""
 
-    def prepare(case, arrays):
-        q, k, v = (from_words(np.array(x), case.work.dtype) for x in (arrays.q, arrays.k, arrays.v))
+    def __init__(self, name, spoil=lambda o: None, ours=True, error=None):
+        super().__init__(name, ours)
+        self.spoil, self.error = spoil, error
+
+    def prepare(self, data):
+        case, self.arrays = data.case, data.arrays
+        q, k, v = (from_words(np.array(x), case.work.dtype) for x in data.operands)
         o, _ = definition(q, k, v, case.scale, case.work.offset if case.work.causal else None)
+        self.words = to_words(o.astype(np.float32), case.work.dtype)
+        return {"registers": 168, "pairs_percent": 60.0}
 
-        def work():
-            if error:
-                raise MachineError(error)
-            arrays.o[...] = to_words(o.astype(np.float32), case.work.dtype)
-            spoil(arrays.o)
-            return arrays.o
+    def run(self):
+        if self.error:
+            raise MachineError(self.error)
+        self.arrays.o[...] = self.words
+        self.spoil(self.arrays.o)
 
-        return work, {"registers": 168, "pairs_percent": 60.0}
-
-    return Implementation(name, prepare, ours)
+    def answer(self):
+        return (self.arrays.o,)
 
 
 def changes_each_time():
@@ -83,7 +88,7 @@ def has_a_nan(o):
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
 def test_what_is_right_is_timed_with_every_figure(timer, dtype, layout):
     case = workload(f"{CASE} dtype={dtype} layout={layout}")
-    (row,) = measure(timer, [answering("half")], case, Sampling(sustained=True))
+    (row,) = measure(timer, [Answering("half")], ArrayCase(case), Sampling(sustained=True))
     assert (row.status, row.reason, row.repeats) == ("ok", "", True)
     assert row.shape == (4, 33, 16)
     assert (row.heads, row.kv_heads, row.Nk, row.causal, row.layout) == (4, 2, 40, True, layout)
@@ -101,8 +106,10 @@ def test_what_is_wrong_is_not_timed_and_gets_its_reason(timer):
         "NaN": (has_a_nan, "1 elements are NaN or Inf"),
         "other bits": (changes_each_time(), "a second run gave other bits"),
     }
-    subjects = [answering(name, spoil) for name, (spoil, _) in wrong.items()]
-    rows = measure(timer, [*subjects, answering("broken", error="no memory"), answering("good")], workload(CASE))
+    subjects = [Answering(name, spoil) for name, (spoil, _) in wrong.items()]
+    rows = measure(
+        timer, [*subjects, Answering("broken", error="no memory"), Answering("good")], ArrayCase(workload(CASE))
+    )
     assert [row.status for row in rows] == ["wrong", "wrong", "wrong", "failed", "ok"]
     for row, (_, reason) in zip(rows, wrong.values(), strict=False):
         assert reason in row.reason
@@ -111,13 +118,13 @@ def test_what_is_wrong_is_not_timed_and_gets_its_reason(timer):
 
 
 def test_a_peer_may_give_other_bits_each_time_and_the_row_says_so(timer):
-    (row,) = measure(timer, [answering("theirs", changes_each_time(), ours=False)], workload(CASE))
+    (row,) = measure(timer, [Answering("theirs", changes_each_time(), ours=False)], ArrayCase(workload(CASE)))
     assert (row.status, row.repeats) == ("ok", False)
 
 
 def test_a_workload_that_does_not_fit_fails_for_all(timer, monkeypatch):
     monkeypatch.setattr(fakecupy.cupy, "ndarray", lambda *_: (_ for _ in ()).throw(MemoryError))
-    rows = measure(timer, [answering("a"), answering("b")], workload(CASE))
+    rows = measure(timer, [Answering("a"), Answering("b")], ArrayCase(workload(CASE)))
     assert {row.reason for row in rows} == {"the GPU has not enough memory for (1, 4/2, 33/40, 16) fp16 causal"}
 
 
@@ -129,7 +136,7 @@ def test_of_a_large_workload_some_rows_of_some_heads_are_checked():
     case = workload("B=3 H=5 N=9000 d=8 causal")
     q = fakecupy.new((3, 5, 9000, 8), np.int16)
     q[...] = to_words(np.random.default_rng(0).standard_normal(q.shape, np.float32), "float16")
-    found = exact_rows(case, q, q, q)
+    found = expected_rows(case, SimpleNamespace(q=q, k=q, v=q))
     assert len(found) >= 4
     assert {(0, 0), (2, 4)} <= {(one.batch, one.head) for one in found}
     assert {0, 63, 64, 8998, 8999} <= set(found[0].rows.tolist())
@@ -144,8 +151,8 @@ def record(timer, tmp_path):
 
     from hw4cli.lab.record import benchmark_record
 
-    subjects = [answering("half"), answering("cuDNN", ours=False), answering("FA2", error="PyTorch: no", ours=False)]
-    rows = [row for text in ("tiny", CASE) for row in measure(timer, subjects, tiny(text))]
+    subjects = [Answering("half"), Answering("cuDNN", ours=False), Answering("FA2", error="PyTorch: no", ours=False)]
+    rows = [row for text in ("tiny", CASE) for row in measure(timer, subjects, ArrayCase(tiny(text)))]
     made = {**benchmark_record(timer, rows, 50.0, True, {}), "kind": "arrays"}
     path = tmp_path / "arrays.json"
     path.write_text(json.dumps(made))
@@ -158,7 +165,7 @@ def tiny(text):
 
 
 def test_a_table_names_the_workload_and_how_the_others_compare(record):
-    header, lines = table([row for row in json.loads(record.read_text())["rows"] if row["status"] == "ok"])
+    header, lines = array_table([row for row in json.loads(record.read_text())["rows"] if row["status"] == "ok"])
     shown = [dict(zip(header, line, strict=True)) for line in lines]
     assert [line["kernel"] for line in shown] == ["half", "cuDNN"] * 2
     assert shown[2]["(B, H, N, d)"] == "(1, 4/2, 33/40, 16) fp16 causal"
@@ -191,9 +198,9 @@ def test_plots_and_the_lab_take_a_record_of_arrays(record, hw4, tmp_path):
 
 def test_rows_are_compared_with_those_of_the_same_workload_alone(timer, record):
     then = json.loads(record.read_text())
-    now = measure(timer, [answering("half")], workload(CASE))
+    now = measure(timer, [Answering("half")], ArrayCase(workload(CASE)))
     assert [change.case for change in compare(now, then)] == [workload(CASE).name]
-    assert compare(measure(timer, [answering("half")], workload(f"{CASE} layout=BNHD")), then) == []
+    assert compare(measure(timer, [Answering("half")], ArrayCase(workload(f"{CASE} layout=BNHD"))), then) == []
 
 
 def test_bad_requests_are_one_sentence(hw4):
@@ -241,18 +248,18 @@ FAKE = f"""
 import sys
 sys.path[:0] = [{str(ROOT / "tests/support")!r}, {str(ROOT / "tests/lab/arrays")!r}, {str(ROOT)!r}]
 from types import SimpleNamespace
-import fakecupy, hw4cli.lab.arrays.session as session
+import fakecupy, hw4cli.lab.session as session
 from fakegpu import FakeTimer
-from test_measure import answering
+from test_measure import Answering
 from hw4cli.plans.plan import DEVICES
-from test_passes import gradients_of
+from test_passes import GradientsOf
 GPU = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, last="half", tile=None, name="no GPU", props=DEVICES[80])
 session.Gpu = lambda: GPU
 session.GpuTimer = FakeTimer
 FakeTimer.sustained = lambda self, work, seconds: {{"sustained_ms": 2.5, "watts": 600.0, "sm_mhz": 1500.0}}
-session.gradient_implementation = lambda gpu, timer, direction, work, name: gradients_of(name, direction)
-session.implementation = lambda gpu, timer, name: answering(name)
-session.peer_implementations = lambda *_: [answering("cuDNN", ours=False, error="PyTorch: none")]
+session.GradientKernel = lambda timer, case, name: GradientsOf(name)
+session.ArrayKernel = lambda timer, name, case: Answering(name)
+session.peers_of_arrays = lambda *_: [Answering("cuDNN", ours=False, error="PyTorch: none")]
 from hw4cli.cli import run_command
 sys.exit(run_command())
 """

@@ -3,29 +3,28 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import fakecupy
 import numpy as np
 import pytest
+from definitions import definition
 from fakegpu import FakeTimer
-from halves import definition
 from helpers import csv_rows, fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks.pages import gradients as tables
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.cli.terminal.launches import OF_GRADIENTS
-from hw4cli.lab.arrays import gradients
-from hw4cli.lab.arrays.backward import GRADIENT_KERNELS, computes_gradients
+from hw4cli.lab.arrays import expected
 from hw4cli.lab.arrays.inputs import from_words, on_device, to_words, with_gradients
-from hw4cli.lab.arrays.measure import measure
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.arrays.ours import Implementation
-from hw4cli.lab.arrays.passes import BACKWARD, BOTH, FORWARD
+from hw4cli.lab.cases import BACKWARD, BOTH, FORWARD, ArrayCase
 from hw4cli.lab.changes import compare
+from hw4cli.lab.contender import Contender, measure
+from hw4cli.lab.kernels import GRADIENT_KERNELS, computes_gradients
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
 
 
 @pytest.fixture
@@ -37,35 +36,37 @@ def numbers(case, *arrays):
     return [from_words(np.array(x), case.work.dtype) for x in arrays]
 
 
-def gradients_of(name, direction=BACKWARD, spoil=lambda dq, dk, dv: None, ours=True):
-    """An implementation that computes the oracle's gradients, in the arrays' type; then `spoil` changes them."""
+class GradientsOf(Contender):
+    """Computes the oracle's gradients, in the arrays' type; then `spoil` changes them."""
 
-    def prepare(case, arrays):
+    def __init__(self, name, spoil=lambda dq, dk, dv: None, ours=True, repeats=True):
+        super().__init__(name, ours, repeats)
+        self.spoil = spoil
+
+    def prepare(self, data):
+        case, arrays = data.case, data.gradients
+        work, both = case.work, case.direction == BOTH
         q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
-        work = case.work
-        made = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+        exact = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
         o, _ = definition(q, k, v, case.scale, work.offset if work.causal else None)
+        self.made = [arrays.o, arrays.dq, arrays.dk, arrays.dv][not both :]
+        self.words = [to_words(x.astype(np.float32), work.dtype) for x in (o, *exact)][not both :]
+        return {"registers": 168}
 
-        def run():
-            found = [arrays.dq, arrays.dk, arrays.dv]
-            for x, exact in zip(found, made, strict=True):
-                x[...] = to_words(exact.astype(np.float32), work.dtype)
-            spoil(*found)
-            if direction == BACKWARD:
-                return tuple(found)
-            arrays.o[...] = to_words(o.astype(np.float32), work.dtype)
-            return arrays.o, *found
+    def run(self):
+        for x, words in zip(self.made, self.words, strict=True):
+            x[...] = words
+        self.spoil(*self.made[-3:])
 
-        return run, {"registers": 168}
-
-    return Implementation(name, prepare, ours)
+    def answer(self):
+        return tuple(self.made)
 
 
 @pytest.mark.parametrize("text", [CASE, f"{CASE} layout=BNHD", "B=2 H=2 N=40 d=8 dtype=fp32", "H=2 N=300 d=8 causal"])
 @pytest.mark.parametrize(("direction", "factor"), [(BACKWARD, 2.5), (BOTH, 3.5)])
 def test_right_gradients_are_timed_and_their_operations_counted(timer, text, direction, factor):
     case = workload(text)
-    (row,) = measure(timer, [gradients_of("backward", direction)], case, direction=direction)
+    (row,) = measure(timer, [GradientsOf("backward")], ArrayCase(case, direction))
     assert (row.status, row.reason, row.repeats, row.direction) == ("ok", "", True, direction)
     assert row.tflops == pytest.approx(factor * case.work.flops / row.median / 1e9)
     assert 0 < row.relative_error < 1e-3 and row.checked_rows > 0
@@ -73,19 +74,17 @@ def test_right_gradients_are_timed_and_their_operations_counted(timer, text, dir
 
 @pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 causal scale=0.5"])
 @pytest.mark.parametrize("by", [np, fakecupy.cupy], ids=["on the CPU", "on the GPU"])
-def test_the_oracle_of_some_rows_agrees_with_that_of_all(text, by, monkeypatch):
-    """Which shares no code with it; rows come in chunks."""
-    monkeypatch.setattr(gradients, "CHUNK_BYTES", 100_000)
-    monkeypatch.setattr(gradients, "GPU_CHUNK_BYTES", 100_000)
+def test_some_rows_are_looked_at_on_the_cpu_and_all_on_the_gpu(text, by):
     case, work = workload(text), workload(text).work
     arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
     q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
     dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
     group = work.heads // work.kv_heads
-    found = gradients.exact_gradients_of_some(case, arrays, by)
+    found = expected.expected_gradients(case, arrays, by)
     assert {(0, 0), (work.batch - 1, work.kv_heads - 1)} <= {(one.batch, one.kv_head) for one in found}
     for one in found:
         heads = slice(one.kv_head * group, (one.kv_head + 1) * group)
+        assert (len(one.rows) == work.Nq) == (by is not np or work.Nq <= expected.ALL_ROWS)
         np.testing.assert_allclose(one.dq, dq[one.batch, heads][:, one.rows], atol=1e-12)
         np.testing.assert_allclose(one.dk, dk[one.batch, one.kv_head][one.keys], atol=1e-12)
         np.testing.assert_allclose(one.dv, dv[one.batch, one.kv_head][one.keys], atol=1e-12)
@@ -122,17 +121,17 @@ def test_wrong_gradients_are_not_timed_and_get_their_reason(timer):
         "NaN": (has_a_nan, "1 elements are NaN or Inf"),
         "other bits": (changes_each_time(), "a second run gave other bits"),
     }
-    subjects = [gradients_of(name, spoil=spoil) for name, (spoil, _) in wrong.items()]
-    theirs = gradients_of("cuDNN", spoil=changes_each_time(), ours=False)
-    rows = measure(timer, [*subjects, theirs], workload(CASE), direction=BACKWARD)
+    subjects = [GradientsOf(name, spoil=spoil) for name, (spoil, _) in wrong.items()]
+    theirs = GradientsOf("cuDNN", spoil=changes_each_time(), ours=False)
+    rows = measure(timer, [*subjects, theirs], ArrayCase(workload(CASE), BACKWARD))
     for row, (_, reason) in zip(rows, wrong.values(), strict=False):
         assert row.status == "wrong" and reason in row.reason and row.direction == BACKWARD
     assert (rows[3].status, rows[3].repeats) == ("ok", False)
 
 
 def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so(timer):
-    ours = replace(gradients_of("backward_atomic", spoil=changes_each_time()), repeats=False)
-    (row,) = measure(timer, [ours], workload(CASE), direction=BACKWARD)
+    ours = GradientsOf("backward_atomic", changes_each_time(), repeats=False)
+    (row,) = measure(timer, [ours], ArrayCase(workload(CASE), BACKWARD))
     assert (row.status, row.repeats, row.ours) == ("ok", False, True)
 
 
@@ -168,7 +167,7 @@ def test_the_command_records_the_pass_and_says_how_operations_are_counted(which,
 
 
 def test_gradients_are_compared_with_gradients_alone(timer):
-    rows = measure(timer, [gradients_of("ours")], workload(CASE), direction=BACKWARD)
+    rows = measure(timer, [GradientsOf("ours")], ArrayCase(workload(CASE), BACKWARD))
     then = {**asdict(rows[0]), "pass": BACKWARD}
     del then["direction"]
     assert [change.kernel for change in compare(rows, {"rows": [then]})] == ["ours"]
@@ -176,8 +175,8 @@ def test_gradients_are_compared_with_gradients_alone(timer):
 
 
 def test_the_pages_table_has_times_and_errors_of_ours_and_of_peers(timer):
-    subjects = [gradients_of("backward"), gradients_of("FA2", spoil=changes_each_time(), ours=False)]
-    rows = [asdict(row) for row in measure(timer, subjects, workload(CASE), direction=BACKWARD)]
+    subjects = [GradientsOf("backward"), GradientsOf("FA2", spoil=changes_each_time(), ours=False)]
+    rows = [asdict(row) for row in measure(timer, subjects, ArrayCase(workload(CASE), BACKWARD))]
     shown = tables.gradients({"rows": rows}, {"rows": [{**row, "median": 3 * row["median"]} for row in rows]})
     (line,) = shown.lines
     header = ["workload", "(B, H, N, d)", "kernel", "backward ms", "TFLOP/s", "error", "FA2 ms", "error"]
@@ -211,11 +210,11 @@ def test_the_pages_table_of_a_sweep_has_times_and_how_many_times_as_fast_ours_ar
 
 def test_the_pages_table_of_designs_has_products_bytes_times_and_what_repeats(timer):
     names = ["backward_once", "backward_atomic", "backward_wgmma", "backward_mma"]
-    subjects = [gradients_of(name) for name in names]
-    subjects[1] = replace(gradients_of(names[1], spoil=changes_each_time()), repeats=False)
-    subjects.append(gradients_of("cuDNN", spoil=changes_each_time(), ours=False))
+    subjects = [GradientsOf(name) for name in names]
+    subjects[1] = GradientsOf(names[1], changes_each_time(), repeats=False)
+    subjects.append(GradientsOf("cuDNN", spoil=changes_each_time(), ours=False))
     case = workload("B=2 H=2 N=256 d=64")
-    rows = [asdict(row) for row in measure(timer, subjects, case, direction=BACKWARD)]
+    rows = [asdict(row) for row in measure(timer, subjects, ArrayCase(case, BACKWARD))]
     lines = as_dictionaries(tables.designs({"rows": rows}))
     assert [line["design"] for line in lines] == [*names, "*cuDNN*"]
     assert [line["products"] for line in lines] == ["5", "5", "7", "7", "5"]

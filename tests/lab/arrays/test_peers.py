@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from hw4cli.errors import MachineError
-from hw4cli.lab.arrays.inputs import on_device
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.arrays.peers import peer_implementations
+from hw4cli.lab.cases import ArrayCase, FileCase, FileData
+from hw4cli.lab.peers import peers_of_arrays, peers_of_files
+from hw4cli.problem.workload import Shape
 
 
 class Tensor:
@@ -77,10 +78,17 @@ def gpu(monkeypatch):
 
 def run(gpu, text, words=("torch",)):
     """Every peer of a workload, run once."""
-    case = workload(text)
-    arrays = on_device(case, gpu.cupy)
-    peers = peer_implementations(gpu, words, case.work.dtype)
-    return {one.name: one.prepare(case, arrays)[0] for one in peers if not one.ours}, arrays
+    case = ArrayCase(workload(text))
+    data = case.opened(gpu)
+    peers = {one.name: one for one in peers_of_arrays(gpu, words, case) if not one.ours}
+    for one in peers.values():
+        one.prepare(data)
+    return peers, data.arrays
+
+
+def answer_of(peer):
+    peer.run()
+    return peer.answer()
 
 
 @pytest.mark.parametrize(
@@ -105,14 +113,14 @@ def test_a_backend_is_asked_for_the_workload_as_it_is(torch, gpu):
         ("H=4 N=8 Nk=20 d=16 causal align=top-left", {"is_causal": True}),
     ):
         peers, arrays = run(gpu, text, ("fa2",))
-        (result,) = peers["FA2"]()
+        (result,) = answer_of(peers["FA2"])
         assert torch.pop() == ("FLASH_ATTENTION", "half", (1, 4, 8, 16), {"scale": 0.25, **options})
         assert np.shares_memory(result, arrays.q)
 
 
 def test_what_a_backend_cannot_do_is_one_sentence(torch, gpu):
     with pytest.raises(MachineError, match=r"^PyTorch: No available kernel\. Aborting execution\.$"):
-        run(gpu, "N=8 d=8", ("math",))[0]["math"]()
+        run(gpu, "N=8 d=8", ("math",))[0]["math"].run()
 
 
 def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
@@ -123,11 +131,11 @@ def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
     third.flash_attn_func = lambda q, k, v, **options: (asked.append((q.array.shape, options)), (q, None))[1]
     monkeypatch.setitem(sys.modules, "flash_attn_interface", third)
     peers, _ = run(gpu, "H=4 N=8 d=16 causal", ("flash-attn",))
-    (o,) = peers["flash-attn 3"]()
+    (o,) = answer_of(peers["flash-attn 3"])
     assert o.shape == (1, 4, 8, 16)
     assert asked == [((1, 8, 4, 16), {"softmax_scale": 0.25, "causal": True})]
     with pytest.raises(MachineError, match="aligns the mask at the bottom right alone"):
-        run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))
+        run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))[0]["flash-attn 3"].run()
 
 
 TUTORIAL = """
@@ -147,9 +155,9 @@ def test_a_function_of_ones_own_is_a_peer(torch, gpu, tmp_path):
     word = f"{tmp_path}/my_attention.py:attention"
     peers, arrays = run(gpu, "H=4 N=8 d=16 layout=BNHD scale=0.5", (word, "fa2"))
     assert list(peers) == ["FA2", word]
-    assert np.shares_memory(peers[word]()[0], arrays.q)
+    assert np.shares_memory(answer_of(peers[word])[0], arrays.q)
     with pytest.raises(MachineError, match=r"my_attention\.py:attention: no mask here$"):
-        run(gpu, "N=8 d=16 causal", (word,))[0][word]()
+        run(gpu, "N=8 d=16 causal", (word,))[0][word].run()
 
 
 def test_what_a_peer_of_ones_own_lacks_is_one_sentence(torch, gpu, tmp_path):
@@ -168,3 +176,14 @@ def test_no_torch_is_one_sentence(gpu, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MachineError, match="--peers needs PyTorch, which is not installed here"):
         run(gpu, "N=8 d=8")
+
+
+def test_torchs_attention_of_a_files_case_is_of_one_head_a_batch_in_float32(torch, gpu):
+    made = SimpleNamespace(inputs=fakecupy.new((3, 3, 8, 4), np.float32))
+    data = SimpleNamespace(word="float32", operands=FileData.operands.fget(made))
+    efficient, math = peers_of_files(gpu, FileCase("x", Shape(3, 8, 4, causal=True), 0))
+    efficient.prepare(data)
+    (result,) = answer_of(efficient)
+    assert torch.pop() == ("EFFICIENT_ATTENTION", "single", (3, 1, 8, 4), {"scale": 0.5, "is_causal": True})
+    assert np.shares_memory(result, made.inputs)
+    assert (efficient.name, math.name) == ("torch efficient", "torch math")

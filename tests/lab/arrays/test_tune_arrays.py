@@ -9,18 +9,19 @@ import fakecupy
 import pytest
 from fakegpu import FakeTimer
 from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
-from test_measure import answering
+from test_measure import Answering
 
-import hw4cli.lab.arrays.tune as tuning
 from hw4cli.cli.tune import OF_ARRAYS
 from hw4cli.device.timing import Sample
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.arrays.tune import SPACES, candidates, planned, tune
+from hw4cli.lab.candidates import SPACES, ArraySpace
+from hw4cli.lab.cases import ArrayCase
+from hw4cli.lab.tune import planned, tune
 from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import DEVICES
 
-CASE = workload("B=1 H=4 N=33 Nk=40 d=64 dtype=fp16")
+CASE = ArrayCase(workload("B=1 H=4 N=33 Nk=40 d=64 dtype=fp16"))
 SLOW, FAST = 2.0, 0.5
 
 
@@ -41,17 +42,17 @@ def timer(monkeypatch):
         factor = SLOW if gpu.tiling.groups == 4 else FAST if (gpu.tiling.groups, gpu.tiling.stages) == (3, 4) else 1
         return Sample(factor * timer.chance.uniform(0.995, 1.005), 0.01, 0.2, False)
 
-    def implementation(gpu, timer, kernel, tiling, title):
-        made = answering(title)
+    class WithTiling(Answering):
+        def __init__(self, timer, kernel, case, tiling, title):
+            super().__init__(title)
+            self.tiling = tiling
 
-        def prepare(case, checks):
-            work, facts = made.prepare(case, checks)
-            return (lambda: (setattr(gpu, "tiling", tiling), work())[1]), facts
-
-        return tuning.Implementation(title, prepare)
+        def run(self):
+            super().run()
+            gpu.tiling = self.tiling
 
     timer.sample = sample
-    monkeypatch.setattr(tuning, "implementation", implementation)
+    monkeypatch.setattr("hw4cli.lab.candidates.ArrayKernel", WithTiling)
     return timer
 
 
@@ -60,7 +61,7 @@ def test_the_command_takes_the_kernels_that_have_a_space():
 
 
 def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
-    rows = tune(timer, "half", CASE)
+    rows = tune(timer, ArraySpace("half", CASE))
     assert len(rows) == len({row.name for row in rows}) == 1 + len({*SPACES["half"]})
     status = {(dict(row.knobs)["groups"], row.tile[1], dict(row.knobs)["stages"]): row.status for row in rows}
     assert status[4, 64, 2] == "dropped"
@@ -70,29 +71,30 @@ def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
     assert first.samples > next(row.samples for row in rows if row.status == "dropped")
     assert sum(row.own for row in rows) == 1
     reasons = {row.reason for row in rows if row.status == "refused"}
-    assert reasons == {"half.cuh:20: too much"}
+    assert reasons == {"does not compile: half.cuh:20: too much"}
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize("N", [64, 128, 129])
 def test_the_tiling_that_is_called_a_kernels_own_is_the_one_that_it_takes_by_itself(N, d):
-    work = workload(f"B=1 H=4 N={N} d={d} dtype=fp16").work
+    case = ArrayCase(workload(f"B=1 H=4 N={N} d={d} dtype=fp16"))
     for kernel in SPACES:
-        [own] = [one for one in candidates(kernel, work, DEVICES[90]) if one.own]
-        assert plan16(work, DEVICES[90], kernel, own.tiling) == plan16(work, DEVICES[90], kernel)
-        assert planned([own], work, DEVICES[90])[1] == []
+        space = ArraySpace(kernel, case)
+        [own] = [one for one in space.candidates(DEVICES[90]) if one.own]
+        assert plan16(case.work, DEVICES[90], kernel, own.tiling) == plan16(case.work, DEVICES[90], kernel)
+        assert planned(space, [own], DEVICES[90])[1] == []
 
 
 def test_quick_takes_five_samples_of_the_kernels_own_tiling_in_each_schedule(timer):
-    rows = tune(timer, "half", workload("B=1 H=1 N=200 d=64 dtype=fp16"), quick=True)
+    rows = tune(timer, ArraySpace("half", ArrayCase(workload("B=1 H=1 N=200 d=64 dtype=fp16")), quick=True), quick=True)
     assert {row.samples for row in rows} == {5}
     schedules = {(dict(row.knobs).get("ahead", 1), dict(row.knobs).get("turns", 1)): row.own for row in rows}
     assert schedules == {(1, 1): True, (1, 0): False, (0, 0): False}
 
 
 def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
-    chosen = [*candidates("half_mma", CASE.work, DEVICES[75])]
-    plans, refused = planned(chosen, CASE.work, DEVICES[75])
+    space = ArraySpace("half_mma", CASE)
+    plans, refused = planned(space, [*space.candidates(DEVICES[75])], DEVICES[75])
     assert plans
     assert refused
     assert all(max(launch.shared for launch in plan.launches) <= 64 << 10 for plan in plans.values())
@@ -101,8 +103,8 @@ def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
 FEW = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-import hw4cli.lab.arrays.tune as tune
-tune.SPACES = {{name: space[:2] for name, space in tune.SPACES.items()}}
+import hw4cli.lab.candidates as lab
+lab.SPACES = {{name: space[:2] for name, space in lab.SPACES.items()}}
 from hw4cli.cli import run_command
 sys.exit(run_command())
 """

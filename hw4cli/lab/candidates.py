@@ -1,0 +1,237 @@
+"""What `hw4 tune` tries: a kernel with each tile that it may have, on files and on arrays; and what became of each."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, Protocol
+
+from hw4cli.device.timing import GpuTimer
+from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.lab.cases import ArrayCase, FileCase
+from hw4cli.lab.contender import Case, Contender
+from hw4cli.lab.kernels import ArrayKernel, FileKernel, check_type, named
+from hw4cli.plans import half, halfmma
+from hw4cli.plans.kernels16 import half_tiling, plan16
+from hw4cli.plans.plan import DeviceProperties, Plan, Tile, Variant
+from hw4cli.plans.tensor import policy
+from hw4cli.problem.workload import Workload
+
+AUTOMATIC = ("split", "split8", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
+# Tiles of the documents: of the course's best report; of a tutorial on Triton; of one on TileLang.
+PRESETS = {
+    "report": ((64, 64), (32, 32), (64, 32), (32, 64), (128, 32), (128, 64), (128, 16)),
+    "triton": ((64, 64), (128, 64), (64, 128), (128, 128)),
+    "tilelang": ((128, 128),),
+}
+# Of each kernel of 16 bits: groups that multiply, keys, stages, and whether tensor cores sum P; or warps, fragments of
+# each, keys, keys that are weighed together, and blocks of a multiprocessor.
+SPACES: dict[str, tuple[Any, ...]] = {
+    half.NAME: tuple(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
+    halfmma.MMA: tuple(
+        halfmma.MmaTiling(warps, fragments, keys, sub, q_registers=True, blocks=blocks)
+        for warps, fragments, keys, sub, blocks in product((4, 8), (1, 2), (64, 128), (32, 64), (1, 2))
+    ),
+}
+
+
+class Tiled:
+    """A kernel with a tile, and macros that have another value than would follow from it."""
+
+    kernel: str
+    tile: tuple[int, int]
+    knobs: tuple[tuple[str, int], ...]
+
+    @property
+    def sizes(self) -> Tile:
+        """The tile as macros."""
+        return {"BR": self.tile[0], "BC": self.tile[1], **dict(self.knobs)}
+
+    @property
+    def name(self) -> str:
+        """As a table has it: "flash 128x32 BLOCKS=4"."""
+        return named(self.kernel, self.sizes)
+
+
+@dataclass(frozen=True)
+class Candidate(Tiled):
+    """What could be taken; `own`: all is as the kernel takes it by itself. `tiling`: of a kernel of 16 bits, as it
+    takes it."""
+
+    kernel: str
+    tile: tuple[int, int]
+    own: bool
+    knobs: tuple[tuple[str, int], ...] = ()
+    tiling: Any = None
+
+    def row(self, status: str, reason: str = "", **facts: Any) -> "TunedRow":
+        """What became of it."""
+        return TunedRow(self.kernel, self.tile, self.own, status, reason, **facts, knobs=self.knobs)
+
+
+@dataclass(frozen=True)
+class TunedRow(Tiled):
+    """What became of a candidate. Times in milliseconds; low and high bound the median with 95 % confidence. `status`:
+    "ok", "dropped" (timed, and clearly slower), "refused" (it cannot start, or is wrong; `reason`), "fits" (without a
+    GPU: it could start)."""
+
+    kernel: str
+    tile: tuple[int, int]
+    own: bool
+    status: str
+    reason: str = ""
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    samples: int = 0
+    registers: int | None = None
+    shared_bytes: int | None = None
+    occupancy: float | None = None
+    knobs: tuple[tuple[str, int], ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """As JSON and CSV have it."""
+        knobs = " ".join(f"{name}={value}" for name, value in self.knobs)
+        return {**asdict(self), "tile": f"{self.tile[0]}x{self.tile[1]}", "knobs": knobs}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "TunedRow":
+        """From what `record` made."""
+        rows, keys = map(int, record["tile"].split("x"))
+        knobs = (word.split("=") for word in record["knobs"].split())
+        return cls(**{**record, "tile": (rows, keys), "knobs": tuple((name, int(value)) for name, value in knobs)})
+
+
+class Space(Protocol):
+    """The candidates for one case."""
+
+    @property
+    def case(self) -> Case:
+        """What they are tried on."""
+
+    def candidates(self, props: DeviceProperties) -> Iterator[Candidate]:
+        """Those of a GPU."""
+
+    def plan(self, one: Candidate, props: DeviceProperties) -> Plan:
+        """A candidate's launches. Raises MachineError where it cannot start, LookupError and the like for no tile."""
+
+    def contender(self, one: Candidate, timer: GpuTimer) -> Contender:
+        """What is checked and timed."""
+
+    def elsewhere(self, reason: str) -> str:
+        """Why a candidate cannot start, as it is said of a GPU that is not here."""
+
+
+# ---- Files
+
+
+@dataclass(frozen=True)
+class FileSpace:
+    """Kernels of the ladder, or in users' files: each one's own tile; then it with other values of its knobs, and the
+    tiles of its space, or given ones. `quick`: without a space."""
+
+    variants: Sequence[Variant]
+    case: FileCase
+    tiles: Sequence[tuple[int, int]] = ()
+    quick: bool = False
+
+    def candidates(self, props: DeviceProperties) -> Iterator[Candidate]:
+        """Each kernel's own tile comes first."""
+        shape, several = self.case.work, len(self.variants) > 1
+        for variant in self.variants:
+            if several and variant.name in {*AUTOMATIC} - {*automatic(shape, props)}:
+                continue
+            space = () if self.quick else variant.space
+            with suppress(MachineError):
+                chosen = variant.tile(shape, props)
+                own = chosen["BR"], chosen["BC"]
+                yield Candidate(variant.name, own, own=True)
+                if space and not self.tiles:
+                    yield from _turned(variant, own, shape, props)
+                yield from (Candidate(variant.name, tile, own=False) for tile in self.tiles or space if tile != own)
+
+    def plan(self, one: Candidate, props: DeviceProperties) -> Plan:
+        """A candidate's launches."""
+        variant = next(variant for variant in self.variants if variant.name == one.kernel)
+        return variant.plan(self.case.work, props, one.sizes)
+
+    def contender(self, one: Candidate, timer: GpuTimer) -> Contender:
+        """What is checked and timed."""
+        return FileKernel(timer, one.kernel, self.case, one.sizes)
+
+    def elsewhere(self, reason: str) -> str:
+        """Without what the GPU here has."""
+        here = r", this GPU (?:has|is) (?:\d+\.\d+|gfx\w+)$"
+        return re.sub(here, "", reason).replace("this GPU has", "there are")
+
+
+def automatic(shape: Workload, props: DeviceProperties) -> list[str]:
+    """What `auto` chooses from: AUTOMATIC, but split8 only where it is not the same as split."""
+    apart = policy("split8", shape.N, shape.d, props).integers
+    return [name for name in AUTOMATIC if apart or name != "split8"]
+
+
+def _turned(variant: Variant, tile: tuple[int, int], shape: Workload, props: DeviceProperties) -> Iterator[Candidate]:
+    """A tile with each other value of each knob."""
+    with suppress(Hw4Error, ArithmeticError, StopIteration):
+        follows = variant.plan(shape, props, {"BR": tile[0], "BC": tile[1]}).macros
+        for name, values in variant.knobs(follows).items():
+            for value in values:
+                if value != follows[name]:
+                    yield Candidate(variant.name, tile, own=False, knobs=((name, value),))
+
+
+# ---- Arrays of 16 bits
+
+
+@dataclass(frozen=True)
+class ArraySpace:
+    """A kernel of 16 bits: its own tiling, the same in half's other schedules; then, unless `quick`, those of
+    SPACES."""
+
+    kernel: str
+    case: ArrayCase
+    quick: bool = False
+
+    def candidates(self, props: DeviceProperties) -> Iterator[Candidate]:
+        """The kernel's own tiling comes first. Raises MachineError for another element type."""
+        kernel, work = self.kernel, self.case.work
+        check_type(kernel, work)
+        own = (half_tiling if kernel == half.NAME else halfmma.mma_tiling)(work, props)
+        for tiling in dict.fromkeys((own, *_other_schedules(own), *(() if self.quick else SPACES[kernel]))):
+            if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: half.cuh
+                continue
+            yield Candidate(kernel, (tiling.rows, tiling.keys), tiling == own, _knobs_of(tiling), tiling)
+
+    def plan(self, one: Candidate, props: DeviceProperties) -> Plan:
+        """A candidate's launches. Raises MachineError where a block needs more memory than there is, too."""
+        plan = plan16(self.case.work, props, one.kernel, one.tiling)
+        needed = max(launch.shared for launch in plan.launches)
+        if needed > props.shared_limit:
+            raise MachineError(f"needs {needed:,} bytes of shared memory a block, there are {props.shared_limit:,}")
+        return plan
+
+    def contender(self, one: Candidate, timer: GpuTimer) -> Contender:
+        """What is checked and timed."""
+        return ArrayKernel(timer, one.kernel, self.case, one.tiling, one.name)
+
+    def elsewhere(self, reason: str) -> str:
+        """As it is."""
+        return reason
+
+
+def _other_schedules(own: Any) -> tuple[Any, ...]:
+    """half's tiling without turns, and without scores ahead."""
+    if not isinstance(own, half.Tiling):
+        return ()
+    return own._replace(turns=False), own._replace(ahead=False, turns=False)
+
+
+def _knobs_of(tiling: Any) -> tuple[tuple[str, int], ...]:
+    """All that a tiling says beside its rows and keys, and the schedule where it is not the fastest."""
+    return tuple(
+        (name, int(value))
+        for name, value in tiling._asdict().items()
+        if name != "keys" and not (name in ("ahead", "turns") and value)
+    )

@@ -1,0 +1,208 @@
+"""Others' attention as contenders: torch's backends, flash-attn, any function."""
+
+import importlib
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from hw4cli.device.gpu import Gpu
+from hw4cli.errors import InputError, MachineError
+from hw4cli.lab.cases import BACKWARD, ArrayCase, FileCase, FileData, ForwardData, GradientData
+from hw4cli.lab.contender import Contender
+from hw4cli.problem.workload import FLOAT32
+
+# The name in tables; torch's name of the backend.
+BACKENDS = {
+    "cuDNN": "CUDNN_ATTENTION",
+    "FA2": "FLASH_ATTENTION",
+    "efficient": "EFFICIENT_ATTENTION",
+    "math": "MATH",
+}
+OF_FLOAT32 = ("efficient", "math")  # torch has no others for it
+TORCH, FLASH_ATTN = "torch", "flash-attn"
+PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "efficient": "efficient", "math": "math"}  # each backend by itself
+WORDS = (TORCH, *PEERS, FLASH_ATTN)
+FUNCTION = re.compile(r"[^:]+:\w+")
+Forward = Callable[..., Any]  # O of torch's Q, K and V (batch, heads, N, d)
+
+
+def check_peers(words: Iterable[str]) -> None:
+    """Raise InputError for a word that names no peer."""
+    for word in words:
+        if word not in WORDS and not FUNCTION.fullmatch(word):
+            raise InputError(f"{word!r} is none of {', '.join(WORDS)}, nor a function of yours as FILE.py:FUNCTION")
+
+
+def peers_of_arrays(gpu: Gpu, words: tuple[str, ...], case: ArrayCase) -> list[Contender]:
+    """The peers of these words for a workload: those of torch that know its element type, flash-attn where installed,
+    and functions MODULE:FUNCTION or FILE.py:FUNCTION.
+
+    MachineError if there is no torch, or if there is not what a word names.
+    """
+    torch, float32 = torch_for("--peers"), case.work.dtype == FLOAT32
+    wanted = [name for word, name in PEERS.items() if word in words or TORCH in words]
+    backends = [name for name in wanted if not float32 or name in OF_FLOAT32]
+    found = [(name, _backend(torch, name, case)) for name in backends]
+    if FLASH_ATTN in words and not float32:
+        found += [(name, _flash_attn(name, function, case)) for name, function in _flash_attn_functions()]
+    found += [(word, _named_function(word, case)) for word in words if ":" in word]
+    return [Peer(gpu, torch, name, forward, case) for name, forward in found]
+
+
+def peers_of_files(gpu: Gpu, case: FileCase) -> list[Contender]:
+    """PyTorch's float32 scaled_dot_product_attention by each backend. MachineError if there is no PyTorch."""
+    torch = torch_for("--peers torch")
+    return [Peer(gpu, torch, f"torch {name}", _backend(torch, name, case), case) for name in OF_FLOAT32]
+
+
+def torch_for(option: str) -> Any:
+    """PyTorch, as peers use it. MachineError if it is not installed."""
+    try:
+        import torch
+    except ImportError:
+        raise MachineError(f"{option} needs PyTorch, which is not installed here") from None
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 is compared with float32
+    return torch
+
+
+class Peer(Contender):
+    """A function of torch's tensors: O, or by torch's autograd dQ, dK and dV, or all four."""
+
+    def __init__(self, gpu: Gpu, torch: Any, name: str, forward: Forward, case: FileCase | ArrayCase) -> None:
+        super().__init__(name, ours=False)
+        self._gpu, self._torch, self._forward, self._case = gpu, torch, forward, case
+        self._compute: Callable[[], tuple[Any, ...]] = lambda: ()
+        self._made: tuple[Any, ...] = ()
+
+    def prepare(self, data: FileData | ForwardData) -> dict[str, Any]:
+        """Take the case's arrays as tensors."""
+        torch = self._torch
+        self._word = getattr(torch, data.word)
+        dtype = getattr(torch, self._case.work.dtype)
+        tensors = [torch.from_dlpack(x).view(dtype) for x in data.operands]
+        if isinstance(data, GradientData):
+            do = torch.from_dlpack(data.gradients.do).view(dtype)
+            self._compute = self._gradients([x.detach().requires_grad_() for x in tensors], do)
+        else:
+            self._compute = lambda: self._output(tensors)
+        return {}
+
+    def run(self) -> None:
+        """Enqueue it. Raises MachineError with torch's words."""
+        torch = self._torch
+        self._made = ()  # the memory of the last run's results is free for the next
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch says in many lines why a backend is not there
+                self._made = self._compute()
+        except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
+            raise MachineError(f"PyTorch: {_first_line(error)}") from None
+
+    def answer(self) -> tuple[Any, ...]:
+        """What it made, as arrays of CuPy's."""
+        return tuple(self._gpu.cupy.from_dlpack(x.view(self._word)) for x in self._made)
+
+    def _output(self, tensors: list[Any]) -> tuple[Any, ...]:
+        with self._torch.no_grad():
+            return (self._forward(*tensors),)
+
+    def _gradients(self, inputs: list[Any], do: Any) -> Callable[[], tuple[Any, ...]]:
+        """dQ, dK and dV, of both passes behind O; the backward pass alone starts from an O that is kept."""
+        torch, kept = self._torch, list[Any]()
+        backward_alone = isinstance(self._case, ArrayCase) and self._case.direction == BACKWARD
+
+        def compute() -> tuple[Any, ...]:
+            if not backward_alone:
+                o = self._forward(*inputs)
+                return o.detach(), *torch.autograd.grad(o, inputs, do)
+            if not kept:
+                kept.append(self._forward(*inputs))
+            return tuple(torch.autograd.grad(kept[0], inputs, do, retain_graph=True))
+
+        return compute
+
+
+def _backend(torch: Any, name: str, case: FileCase | ArrayCase) -> Forward:
+    """scaled_dot_product_attention by one of torch's backends."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    backend, work = getattr(SDPBackend, BACKENDS[name]), case.work
+    options: dict[str, Any] = {"scale": case.scale}
+    if work.heads != work.kv_heads:
+        options["enable_gqa"] = True
+    if work.causal and work.offset == 0:  # torch aligns is_causal at the top left
+        options["is_causal"] = True
+    elif work.causal:
+        from torch.nn.attention.bias import causal_lower_right
+
+        options["attn_mask"] = causal_lower_right(work.Nq, work.Nk)
+
+    def forward(q: Any, k: Any, v: Any) -> Any:
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+    return forward
+
+
+def _flash_attn_functions() -> list[tuple[str, Callable[..., Any]]]:
+    """FlashAttention 2 and 3 as their own packages have them. MachineError if there is neither."""
+    found = []
+    for name, module in (("flash-attn 2", "flash_attn"), ("flash-attn 3", "flash_attn_interface")):
+        try:
+            found.append((name, getattr(__import__(module), "flash_attn_func")))  # noqa: B009 - no type is known
+        except (ImportError, AttributeError):
+            continue
+    if not found:
+        raise MachineError("--peers flash-attn needs the package flash-attn (2 or 3), which is not installed here")
+    return found
+
+
+def _flash_attn(name: str, function: Callable[..., Any], case: ArrayCase) -> Forward:
+    work = case.work
+
+    def forward(*tensors: Any) -> Any:
+        if work.causal and work.offset != work.Nk - work.Nq:
+            raise MachineError(f"{name} aligns the mask at the bottom right alone")
+        q, k, v = (x.transpose(1, 2) for x in tensors)  # (batch, N, heads, d)
+        result = function(q, k, v, softmax_scale=case.scale, causal=work.causal)
+        return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
+
+    return forward
+
+
+def _named_function(word: str, case: ArrayCase) -> Forward:
+    """A function f(q, k, v, causal, scale) of tensors (batch, heads, N, d), such as that of Triton's tutorial."""
+    place, name = word.rsplit(":", 1)
+    function = getattr(_imported(place), name, None)
+    if not callable(function):
+        raise MachineError(f"--peers {word}: {place} has no function {name}")
+
+    def forward(*tensors: Any) -> Any:
+        try:
+            return function(*tensors, case.work.causal, case.scale).contiguous()
+        except Exception as error:
+            raise MachineError(f"{word}: {_first_line(error)}") from None
+
+    return forward
+
+
+def _imported(place: str) -> Any:
+    """A module by its name, or by its file. Raises MachineError with the reason if it cannot be imported."""
+    file = Path(place)
+    if file.suffix == ".py":
+        if not file.is_file():
+            raise MachineError(f"--peers {place}: there is no such file")
+        sys.path.insert(0, str(file.resolve().parent))
+    try:
+        return importlib.import_module(file.stem if file.suffix == ".py" else place)
+    except ModuleNotFoundError as error:
+        raise MachineError(f"--peers {place} needs the package {error.name}, which is not installed here") from None
+    except Exception as error:
+        raise MachineError(f"--peers {place} cannot be imported: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
