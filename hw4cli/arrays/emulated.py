@@ -4,6 +4,7 @@ import ctypes
 import struct
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,16 @@ def run_half(
     adds_as: int = 0,
     lanes: int = 32,
     gap: int = 0,
+    source: Path | None = None,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
     `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront. `gap`: words between O's rows, all bits
-    of which are set before.
+    of which are set before. `source`: a file in place of the kernel's own.
     """
     planned = plan16(work, DEVICES[cc], kernel, tiling)
-    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.variant), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq
     shape = *rows, work.d + gap

@@ -137,7 +137,7 @@ def _execute(
     with Importing():
         from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, check_kernel
 
-    progress = Progress(len(variants) * len(devices))
+    progress = Progress()  # check_kernel says how much there is to do
     found: list[tuple[DeviceProperties, Mistake]] = []
     lacking: dict[str, KernelError] = {}
     with Bar("running", progress, BAR_DELAY, wanted=True):
@@ -149,12 +149,13 @@ def _execute(
                     own = is_own_kernel(variant.name)  # it need not know the mask
                     shapes = ALL_CAUSAL if causal else ALL_FULL if own else (*ALL_FULL, *ALL_CAUSAL)
                     try:
-                        mistakes = check_kernel(variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes])
+                        mistakes = check_kernel(
+                            variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes], progress=progress
+                        )
                     except KernelError as error:  # it lacks a function that will be launched
                         lacking.setdefault(variant.name, error)
                         mistakes = []
                     found += [(props, mistake) for mistake in mistakes]
-                progress.add(1)
     records = [{"compute_capability": _name(props), **mistake.record()} for props, mistake in found]
     lines = [wrapped(line, columns(sys.stdout), "    ", "") for line in dict.fromkeys(str(one) for _, one in found)]
     wrong = {mistake.kernel for _, mistake in found} | {*lacking}

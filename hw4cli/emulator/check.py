@@ -14,35 +14,56 @@ from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, sh
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.plans.bounds import SAFE, bound, has_bound
-from hw4cli.plans.plan import DEVICES, DeviceProperties, Tile, Variant
+from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Tile, Variant
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.system.children import Children
+from hw4cli.text.progress import Progress
+
+
+def some_rows(B: int, N: int, d: int, first: int, count: int, causal: bool = False) -> Workload:
+    """So many rows from the `first` on, against all N keys; causal: row i of them sees the keys up to first + i."""
+    return replace(Workload.one_head(B, N, d, causal, count), offset=first)
+
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
-SHAPES = (
-    Workload.one_head(1, 1, 32),
-    Workload.one_head(1, 131, 64),
-    Workload.one_head(3, 65, 36),
-    Workload.one_head(1, 67, 128),
-)
+TAILS = (Workload.one_head(1, 1, 32), Workload.one_head(1, 131, 64), Workload.one_head(3, 65, 36), Workload.one_head(1, 67, 128))
+# Whole tiles, without a tail; some rows of more keys; batches far apart.
+WHOLE = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
+SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 32),)
+SHAPES = (*TAILS, *WHOLE, *SOME, *FAR)
 # Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, or another tile.
 # Other kernels are spared the time.
 LONG = (Workload.one_head(1, 777, 32), Workload.one_head(1, 531, 64))
+# Some rows against so many keys that sums are promoted twice, after 1024 keys each or after 4096; for kernels that do.
+PROMOTED = (some_rows(1, 2200, 64, 2100, 64), some_rows(1, 8300, 64, 100, 64))
+# Workloads for a GPU of so few multiprocessors that blocks share their last tasks, or convert what others attend to: for
+# kernels whose blocks stay for task after task.
+FEW = ((Workload.one_head(1, 640, 64), 3), (Workload.one_head(1, 530, 20), 2), (Workload.one_head(8, 530, 20), 2))
 # Causal attention: tiles that the diagonal crosses, tails, batches; and the keys in parts, some without keys for a row.
-CAUSAL = (Workload.one_head(3, 67, 36, causal=True), Workload.one_head(1, 131, 64, causal=True))
+CAUSAL = (Workload.one_head(3, 67, 36, causal=True), Workload.one_head(1, 131, 64, causal=True), Workload.one_head(1, 128, 32, causal=True))
+CAUSAL_SOME = (some_rows(1, 200, 64, 65, 70, causal=True),)
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
-ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG), (*CAUSAL, *CAUSAL_LONG)
+ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG, *PROMOTED), (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG)
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
+BELOW, UNEVEN = "scores far below 0", "rows of other scales"
 DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
-DATA_OF_LONG = (RANDOM_DATA, EQUAL)
+# The kinds of data that are enough on some shapes.
+FEWER = {
+    **dict.fromkeys((*LONG, *CAUSAL_LONG, *WHOLE, *PROMOTED), (RANDOM_DATA, EQUAL)),
+    **dict.fromkeys((*SOME, *CAUSAL_SOME), (RANDOM_DATA, BELOW, UNEVEN)),
+    **dict.fromkeys(FAR, (RANDOM_DATA,)),
+}
+FAR_BELOW = 300.0  # what BELOW takes from every score
 SCHEDULES = (FORWARDS, Schedule(REVERSE), Schedule(RANDOM, 1))
 # The causes before their effects.
 KINDS = ("race", "divergence", "out of bounds", "misaligned", "input written", "uninitialised")
 OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where there is no bound
+# Seconds of processor time in which a run must end, whatever it does, and operations that a slow machine does in one.
+LEAST_SECONDS, SLOW_RATE = 60.0, 2e6
 
 
 @dataclass(frozen=True)
@@ -64,14 +85,22 @@ class Mistake:
 
     def __str__(self) -> str:
         width = "" if self.lanes == 32 else f", warps of {self.lanes}"
-        return f"{self.kernel} on {self.shape}, {self.data}{width}: {self.kind}: {self.sentence}"
+        return f"{self.kernel} on {described(self.shape)}, {self.data}{width}: {self.kind}: {self.sentence}"
+
+
+def described(shape: Workload) -> str:
+    """A shape, and what is special about it."""
+    rows = f", rows {shape.offset} to {shape.offset + shape.Nq - 1}" if shape.Nq != shape.N else ""
+    return f"{shape}{rows}{', batches more than 2^31 elements apart' if shape in FAR else ''}"
 
 
 def make_data(kind: str, shape: Workload) -> Floats:
-    """Inputs (B, 3, N, d) of a kind in DATA.
+    """Inputs (B, 3, N, d) of a kind of data.
 
     With Q = 0 and V = 3 every weight is the same and the answer is 3, unless a key is left out or counted that is not
-    there. Rising scores move the running maximum at every tile. Huge ones do not fit exp without it.
+    there. Rising scores move the running maximum at every tile. Huge ones do not fit exp without it. BELOW: exp of
+    every score is 0, and no V is near 0. UNEVEN: each row has a scale of its own, and elements are as far from fp16
+    numbers as they can be, in the direction that makes every score larger.
     """
     B, N, d = shape.B, shape.N, shape.d
     rng = np.random.default_rng(1)
@@ -82,7 +111,71 @@ def make_data(kind: str, shape: Workload) -> Floats:
     if kind == RISING:
         block[:, 0] = 3
         block[:, 1] = 3 * np.linspace(-1, 1, N, dtype=FLOAT32)[:, None]
+    if kind == BELOW:
+        far = math.sqrt(FAR_BELOW * math.sqrt(d))
+        block[:, 0, :, 0], block[:, 1, :, 0], block[:, 2] = far, -far, 2 + block[:, 2] / 3
+    if kind == UNEVEN:
+        block[:, :2] *= np.exp2(-rng.integers(0, 4, (B, 2, N, 1))).astype(FLOAT32)
+        near = block[:, :2].astype(np.float16).astype(FLOAT32)
+        block[:, :2] = near * np.float32(1 + 0.49 * 2.0**-10 / 1.5)
     return block
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A shape on a GPU, with its plan: the kinds of data, and whether it is run in every order and by every build."""
+
+    shape: Workload
+    props: DeviceProperties
+    plan: Plan
+    data: tuple[str, ...]
+    thorough: bool
+
+    def jobs(self, path: Path, width: int, build: str) -> Iterable[tuple[str, Job]]:
+        """All kinds of data in one order; the first kind, where races are looked for, in the others, too.
+
+        What AddressSanitizer looks for depends on the data only where huge scores lead another way.
+        """
+        shape, rows = self.shape, (self.shape.offset, self.shape.Nq) if self.shape.Nq != self.shape.N else None
+        for kind in self.data:
+            if build == ASAN and kind not in (self.data[0], HUGE):
+                continue
+            block, far = make_data(kind, shape), shape in FAR
+            orders = SCHEDULES if build == RACE and self.thorough and kind == self.data[0] else SCHEDULES[:1]
+            pairs = shape.B * shape.Nq * shape.N
+            seconds = LEAST_SECONDS + 4 * pairs * shape.d / SLOW_RATE
+            for schedule in orders:
+                yield kind, Job(path, self.plan, block, width, schedule, rows, far, seconds)
+
+
+def trials_of(
+    variant: Variant,
+    props: DeviceProperties = DEVICES[80],
+    shapes: Iterable[Workload] = ALL_FULL,
+    data: Sequence[str] = DATA,
+    tile: Tile | None = None,
+) -> list[Trial]:
+    """The shapes that are other ways for this kernel, with the kinds of data that show there what they show nowhere else.
+
+    With the long shapes come those for few multiprocessors. Workloads of the caller's own are all taken, with all data."""
+    shapes, found = [*shapes], []
+    for shape in shapes:
+        plan, long = variant.plan(shape, props, tile), shape in (*LONG, *CAUSAL_LONG)
+        promotion = plan.macros.get("PROMOTION", 0)
+        if long and not _differs(variant, shape, props, tile):
+            continue
+        if shape in PROMOTED and not 2 * promotion < shape.N <= 3 * promotion:
+            continue
+        brief = long or shape in (*WHOLE, *PROMOTED, *FAR)
+        kinds = FEWER.get(shape, tuple(data)) if tuple(data) == DATA else tuple(data)
+        found.append(Trial(shape, props, plan, kinds, thorough=not brief))
+    if set(LONG) <= set(shapes):
+        for shape, sms in FEW:
+            few = replace(props, sms=sms)
+            plan = variant.plan(shape, few, tile)
+            if plan.macros.get("MOST_BLOCKS"):
+                found.append(Trial(shape, few, plan, tuple(data)[:1], thorough=False))
+    return found
 
 
 def check_kernel(
@@ -96,39 +189,41 @@ def check_kernel(
     builds: Sequence[str] = (),
     lanes: Sequence[int] = (32,),
     tile: Tile | None = None,
-    seconds: float = 60.0,
+    seconds: float | None = None,
+    progress: Progress | None = None,
 ) -> list[Mistake]:
     """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the variant's own.
 
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
-    mistakes or those of `builds`. Raises InputError if it does not compile, MachineError if there is no C++ compiler,
-    or the props cannot start such a launch.
+    mistakes or those of `builds`. A run may take `seconds` of processor time, or so many as its work needs on a slow
+    machine; `progress` counts the runs. Raises InputError if it does not compile, MachineError if there is no C++
+    compiler, or the props cannot start such a launch.
     """
     source = source or kernel_path(variant.name)
-    planned = [
-        (each, variant.plan(each, props, tile))
-        for each in ([shape] if shape else shapes)
-        if shape or not _is_long(each) or _differs(variant, each, props, tile)
-    ]
+    trials = trials_of(variant, props, [shape] if shape else shapes, data, tile)
     children = Children()
     with ThreadPoolExecutor(workers()) as pool:
 
         def compiled(macros: Mapping[str, int], width: int, build: str) -> Path:
             return shared_object(source, macros, props.cc, width, build, children.run)
 
-        def run(build: str, width: int) -> list[tuple[Workload, str, Job, Outcome]]:
-            objects = {plan.options: plan.macros for _, plan in planned}
+        def run(build: str, width: int) -> list[tuple[Trial, str, Job, Outcome]]:
+            wanted = [trial for trial in trials if build != ASAN or trial.shape not in FAR]
+            objects = {trial.plan.options: trial.plan.macros for trial in wanted}
             made = pool.map(lambda macros: compiled(macros, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
-            for _, plan in planned if is_own_kernel(variant.name) else ():
-                symbols = [launch.symbol for launch in plan.launches]
-                check_kernels(variant.name, source, paths[plan.options], symbols)
+            for trial in wanted if is_own_kernel(variant.name) else ():
+                symbols = [launch.symbol for launch in trial.plan.launches]
+                check_kernels(variant.name, source, paths[trial.plan.options], symbols)
             runs = [
-                (each, kind, Job(paths[plan.options], plan, block, width, schedule))
-                for each, plan in planned
-                for kind, block, schedule in _runs(each, data, build)
+                (trial, kind, replace(job, seconds=seconds or job.seconds))
+                for trial in wanted
+                for kind, job in trial.jobs(paths[trial.plan.options], width, build)
             ]
-            outcomes = run_jobs([job for _, _, job in runs], build, seconds, children.run)
+            if progress:
+                progress.grow(len(runs))
+            advance = progress.add if progress else None
+            outcomes = run_jobs([job for _, _, job in runs], build, children.run, advance)
             return [(*one, outcome) for one, outcome in zip(runs, outcomes, strict=True)]
 
         ways = list(product(builds or checking_builds(), lanes))
@@ -136,15 +231,11 @@ def check_kernel(
             done = list(runners.map(run, *zip(*ways, strict=True)))
     found: dict[tuple[str, ...], Mistake] = {}  # by what makes it the same: its kind and the lines it names
     for (build, width), runs in zip(ways, done, strict=True):
-        for each, kind, what, sentence in _problems(variant, runs, props):
+        for each, kind, what, sentence in _problems(variant, runs):
             mistake = Mistake(variant.name, what, sentence, each, kind, build, width)
             lines = re.findall(r"[\w.-]+:\d+", sentence)
             found.setdefault((what, *lines), mistake)
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
-
-
-def _is_long(shape: Workload) -> bool:
-    return shape in (*LONG, *CAUSAL_LONG)
 
 
 def _differs(variant: Variant, shape: Workload, props: DeviceProperties, tile: Tile | None) -> bool:
@@ -154,51 +245,46 @@ def _differs(variant: Variant, shape: Workload, props: DeviceProperties, tile: T
 
 
 def _problems(
-    variant: Variant, runs: Sequence[tuple[Workload, str, Job, Outcome]], props: DeviceProperties
+    variant: Variant, runs: Sequence[tuple[Trial, str, Job, Outcome]]
 ) -> Iterable[tuple[Workload, str, str, str]]:
     """What was found in the runs of one build: shape, data, the mistake's kind and a sentence."""
-    first: dict[tuple[Workload, str], Outcome] = {}
-    for shape, kind, job, outcome in runs:
-        usual = first.setdefault((shape, kind), outcome)
+    first: dict[tuple[Trial, str], Outcome] = {}
+    for trial, kind, job, outcome in runs:
+        usual = first.setdefault((trial, kind), outcome)
         for finding in outcome.findings:
-            yield shape, kind, finding.kind, finding.sentence
+            yield trial.shape, kind, finding.kind, finding.sentence
         if outcome.finished:
-            for sentence in _wrong(variant, kind, shape, job.inputs, outcome.o, props):
-                yield shape, kind, "wrong answer", sentence
+            for sentence in _wrong(variant, kind, trial.shape, job, outcome.o, trial.props):
+                yield trial.shape, kind, "wrong answer", sentence
             if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
-                yield shape, kind, "order", "the answer depends on the order in which threads take their turns"
+                yield trial.shape, kind, "order", "the answer depends on the order in which threads take their turns"
 
 
-def _runs(shape: Workload, data: Sequence[str], build: str) -> Iterable[tuple[str, Floats, Schedule]]:
-    """All kinds of data in one order; the first kind, where races are looked for, in the others, too.
-
-    What AddressSanitizer looks for depends on the data only where huge scores lead another way.
-    """
-    for kind in data:
-        if (_is_long(shape) and kind not in DATA_OF_LONG) or (build == ASAN and kind not in (data[0], HUGE)):
-            continue
-        block = make_data(kind, shape)
-        yield kind, block, SCHEDULES[0]
-        if build == RACE and kind == data[0] and not _is_long(shape):
-            yield from ((kind, block, schedule) for schedule in SCHEDULES[1:])
+def _allowed(variant: Variant, kind: str, shape: Workload, inputs: Floats, props: DeviceProperties) -> float:
+    """How far an element may be from the exact answer."""
+    if not has_bound(variant.name):  # a kernel of the user's own
+        return math.inf if kind in (HUGE, BELOW) else SAFE
+    allowed = bound(variant.name, magnitudes_of(inputs), shape.d, shape.N, props)
+    return min(allowed, variant.error_bound) if kind in (RANDOM_DATA, UNEVEN) else allowed
 
 
 def _wrong(
-    variant: Variant, kind: str, shape: Workload, inputs: Floats, o: Floats, props: DeviceProperties
+    variant: Variant, kind: str, shape: Workload, job: Job, o: Floats, props: DeviceProperties
 ) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
-    if has_bound(variant.name):
-        allowed = bound(variant.name, magnitudes_of(inputs), shape.d, shape.N, props)
-        if kind == RANDOM_DATA:
-            allowed = min(allowed, variant.error_bound)
-    else:  # a kernel of the user's own
-        allowed = math.inf if kind == HUGE else SAFE
-    exact = exact_attention(inputs, causal=shape.causal)
-    error = np.abs(o - exact)
-    wrong = ~(error <= allowed)
-    v = inputs[:, 2]
+    allowed = _allowed(variant, kind, shape, job.inputs, props)
+    exact = exact_attention(job.inputs, causal=shape.causal)
+    first, count = job.rows or (0, shape.N)
+    wanted = slice(first, first + count)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(o - exact)
+    v = job.inputs[:, 2]
     slack = OUTSIDE * np.abs(v).max()
-    wrong |= ~((o >= v.min(axis=1, keepdims=True) - slack) & (o <= v.max(axis=1, keepdims=True) + slack))
+    within = (o >= v.min(axis=1, keepdims=True) - slack) & (o <= v.max(axis=1, keepdims=True) + slack)
+    wrong = np.ones(o.shape, bool)
+    wrong[:, wanted] = ~(error[:, wanted] <= allowed) | ~within[:, wanted]
+    for beside in (slice(0, first), slice(first + count, None)):
+        wrong[:, beside] = ~np.isnan(o[:, beside])  # what is not a row of this launch is not to be written
     if not wrong.any():
         return []
     index = int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=math.inf), -1)))
@@ -208,4 +294,4 @@ def _wrong(
         if not math.isnan(got)
         else (f"it should be {right:.6g}: nothing was written there, or it comes from what nobody has written")
     )
-    return [f"{int(wrong.sum())} of {o.size} elements are wrong: {shape.place(index)} is {got:.6g}, {why}"]
+    return [f"{int(wrong.sum())} of {o[:, wanted].size} elements are wrong: {shape.place(index)} is {got:.6g}, {why}"]

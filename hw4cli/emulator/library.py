@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.errors import MachineError
 from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
@@ -20,7 +22,9 @@ from hw4cli.problem.workload import Workload
 FORWARD, REVERSE, RANDOM, LOCKSTEP = "forward", "reverse", "random", "lockstep"
 ORDERS = (FORWARD, REVERSE, RANDOM, LOCKSTEP)
 GAP = 64 << 10  # bytes that nobody may touch, behind every matrix that is watched
+FAR_GAP = 9 << 30  # so many that two batches of O lie more than 2^31 elements apart
 ALIGNMENT = 512  # of a GPU's memory
+MAP_NORESERVE = 0x4000  # of Linux; Python 3.11 has no name for it
 MOST_FINDINGS = 100
 WORDS = 256  # of the one argument of a kernel, at most (kernels/emulator/internal.h)
 
@@ -92,14 +96,14 @@ class Outcome:
 class Memory:
     """Arrays as a GPU has them: O, scratch and LSE, and Q, K and V of each batch; watched, with gaps between them."""
 
-    def __init__(self, inputs: Floats, plan: Plan, watched: bool, lse: bool = False) -> None:
+    def __init__(self, inputs: Floats, plan: Plan, watched: bool, lse: bool = False, far: bool = False) -> None:
         self.n, _, self.N, given = inputs.shape
         self.d = plan.d
         inputs = np.pad(inputs, ((0, 0), (0, 0), (0, 0), (0, self.d - given)))  # as kernels/columns.cu does
         gap, matrix = GAP if watched else 0, self.N * self.d * 4
-        step = matrix + gap
+        step = matrix + (FAR_GAP if far else gap)
         sizes = [3 * self.n * step, self.n * step, plan.scratch, 4 * self.n * self.N if lse else 0]
-        self._buffer, starts = space(sizes, gap)
+        self._buffer, starts = space(sizes, gap, sparse=far)
         inputs_at, outputs_at, self.scratch, lse_at = (self._buffer.ctypes.data + start for start in starts[:4])
         for index, array in enumerate(inputs.reshape(3 * self.n, -1)):
             at = starts[0] + index * step
@@ -110,6 +114,9 @@ class Memory:
         self._lse = self._buffer[starts[3] : starts[3] + sizes[3]]
         self._largest = self._buffer[starts[2] : starts[2] + known]
         self._outputs = self._buffer[starts[1] : starts[1] + sizes[1]].reshape(self.n, step)[:, :matrix]
+        if far:  # the rest of it is zeros that take no memory
+            self._outputs[:] = 0xFF
+            self._buffer[starts[2] + known : starts[2] + sizes[2]] = 0xFF
         q, k, v = (Matrix(inputs_at + part * step, 3 * step // 4, 3 * step // 4, self.d) for part in range(3))
         self.matrices = q, k, v, Matrix(outputs_at, step // 4, step // 4, self.d)
         names = [f"{name} of batch {batch}" for batch in range(self.n) for name in "QKV"]
@@ -135,12 +142,23 @@ class Memory:
         return self._lse.copy().view(FLOAT32).reshape(self.n, self.N) if self.lse else None
 
 
-def space(sizes: Sequence[int], gap: int) -> tuple[NDArray[np.uint8], list[int]]:
-    """One piece of memory, full of NaN, and where in it arrays of these bytes begin, with gaps before and behind."""
+def space(sizes: Sequence[int], gap: int, sparse: bool = False) -> tuple[NDArray[np.uint8], list[int]]:
+    """One piece of memory, full of NaN, and where in it arrays of these bytes begin, with gaps before and behind.
+
+    `sparse`: it is full of zeros, which take no memory until they are written. Raises MachineError if this system does
+    not give so many addresses."""
     starts = [gap]
     for size in sizes:
         starts.append(-(-(starts[-1] + size) // ALIGNMENT) * ALIGNMENT + gap)
-    buffer = np.full(starts[-1] + ALIGNMENT, 0xFF, np.uint8)
+    total = starts[-1] + ALIGNMENT
+    if sparse:
+        try:
+            kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+            buffer = np.frombuffer(mmap.mmap(-1, total, kind), np.uint8)
+        except OSError as error:
+            raise MachineError(f"no {total >> 30} GB of addresses: {error.strerror}") from None
+    else:
+        buffer = np.full(total, 0xFF, np.uint8)
     return buffer[-buffer.ctypes.data % ALIGNMENT :], starts
 
 
@@ -170,12 +188,14 @@ class Library:
         watched: bool = True,
         lse: bool = False,
         rows: tuple[int, int] | None = None,
+        far: bool = False,
     ) -> Outcome:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has.
 
         `lse` asks for each row's log of the sum of exp(score), too. `rows`: so many rows from one on are computed.
+        `far`: batches lie more than 2^31 elements apart, at addresses of which most take no memory.
         """
-        memory = Memory(inputs, plan, watched, lse)
+        memory = Memory(inputs, plan, watched, lse, far)
         self._watch(memory.arrays)
         first, count = rows or (0, memory.N)
         shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)

@@ -5,8 +5,9 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -16,10 +17,12 @@ import numpy as np
 from hw4cli.emulator.build import ASAN, Run, find_compiler
 from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
+from hw4cli.errors import MachineError
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.resources import python_command
 from hw4cli.system.exits import describe_exit
+from hw4cli.text.progress import Advance
 
 SANITIZER = "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
 
@@ -35,13 +38,18 @@ class Job:
     inputs: Floats
     lanes: int = 32
     schedule: Schedule = FORWARDS
+    rows: tuple[int, int] | None = None  # the first, and how many, if not all are computed
+    far: bool = False  # batches lie more than 2^31 elements apart
+    seconds: float = 60.0  # of processor time that it may take
 
 
-def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0, run: Run = subprocess.run) -> list[Outcome]:
-    """The outcome of each job, in order; of one that crashes, or takes longer than so many seconds, that as a finding.
+def run_jobs(
+    jobs: Sequence[Job], build: str, run: Run = subprocess.run, advance: Advance | None = None
+) -> list[Outcome]:
+    """The outcome of each job, in order; of one that crashes, or takes longer than its seconds, that as a finding.
 
-    The seconds are the processor's. `run` starts a process and waits for it. Raises MachineError if AddressSanitizer's
-    library is wanted and not there.
+    `run` starts a process and waits for it; `advance` is called when jobs are done. Raises MachineError if
+    AddressSanitizer's library is wanted and not there.
     """
     env = dict(os.environ)
     if build == ASAN:
@@ -49,18 +57,42 @@ def run_jobs(jobs: Sequence[Job], build: str, seconds: float = 60.0, run: Run = 
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
         left = jobs[len(outcomes) :]
-        done = run(
-            python_command("emulator.worker", "-P"),
-            input=pickle.dumps((seconds, left)),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=env,
-        )
+        with _told(advance) as to:
+            done = run(
+                [*python_command("emulator.worker", "-P"), str(to)],
+                input=pickle.dumps(left),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=env,
+                pass_fds=[to],
+            )
         answered = list(_answers(done.stdout))
         outcomes += answered
         if len(outcomes) < len(jobs):
-            outcomes.append(_broken(left[len(answered)], done.returncode, seconds))
+            outcomes.append(_broken(left[len(answered)], done.returncode))
+            if advance:
+                advance(1)
     return outcomes
+
+
+@contextmanager
+def _told(advance: Advance | None) -> Iterator[int]:
+    """A file to which a process writes a byte for each job that is done: `advance` hears of it at once."""
+    read, write = os.pipe()
+
+    def listen() -> None:
+        while count := len(os.read(read, 64)):
+            if advance:
+                advance(count)
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield write
+    finally:
+        os.close(write)
+        listener.join()
+        os.close(read)
 
 
 def _answers(stream: bytes) -> Iterator[Outcome]:
@@ -71,24 +103,36 @@ def _answers(stream: bytes) -> Iterator[Outcome]:
             yield pickle.load(file)
 
 
-def _broken(job: Job, end: int, seconds: float) -> Outcome:
+def _broken(job: Job, end: int) -> Outcome:
     """What became of a job without an answer: `end` is its process's exit status."""
-    n, _, N, d = job.inputs.shape
     what = Finding("crash", f"the kernel's process {describe_exit(end)}: it touches memory that is not there")
     if end == -OUT_OF_TIME:
-        what = Finding("hang", f"the kernel has not ended after {seconds:g} s")
-    return Outcome(np.full((n, N, d), np.nan, FLOAT32), (what,), False)
+        what = Finding("hang", f"the kernel has not ended after {job.seconds:.0f} s")
+    return _unknown(job, (what,))
+
+
+def _unknown(job: Job, findings: tuple[Finding, ...]) -> Outcome:
+    """An outcome without an answer."""
+    n, _, N, d = job.inputs.shape
+    return Outcome(np.full((n, N, d), np.nan, FLOAT32), findings, False)
 
 
 def main() -> None:
-    """Run the jobs that come on stdin; each outcome goes to stdout when it is there."""
-    answers = os.fdopen(os.dup(1), "wb")
+    """Run the jobs that come on stdin; each outcome goes to stdout when it is there, and a byte to the file that is
+    named, an open one's number."""
+    answers, told = os.fdopen(os.dup(1), "wb"), int(sys.argv[1])
     os.dup2(2, 1)  # a kernel's own printf
     libraries: dict[Path, Library] = {}
-    seconds, jobs = pickle.load(sys.stdin.buffer)
-    for job in jobs:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # nothing handles its signal: the process ends
+    for job in pickle.load(sys.stdin.buffer):
+        signal.setitimer(signal.ITIMER_PROF, job.seconds)  # nothing handles its signal: the process ends
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
-        pickle.dump(library.run(job.plan, job.inputs, job.lanes, job.schedule), answers)
+        try:
+            outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
+        except MachineError:
+            if not job.far:
+                raise
+            outcome = _unknown(job, ())  # where addresses are scarce, nothing is said about far batches
+        pickle.dump(outcome, answers)
         answers.flush()
+        os.write(told, b".")
     os._exit(0)

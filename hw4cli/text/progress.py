@@ -13,6 +13,11 @@ class Progress:
         self.total, self.done = total, 0
         self._lock = threading.Lock()
 
+    def grow(self, amount: int) -> None:
+        """There is so much more to do."""
+        with self._lock:
+            self.total += amount
+
     def add(self, amount: int) -> None:
         """Add an amount that was just done."""
         with self._lock:

@@ -121,13 +121,13 @@ def test_undefined_behaviour_is_found():
 def job(name, build=RACE):
     plan = Plan("primitives", MACROS, (Launch("primitive", 1, 64, 0),), splits=NAMES.index(name))
     block = np.stack([X, X, X]).view(np.float32).reshape(1, 3, 16, 4)
-    return Job(library("primitives", build).path, plan, block)
+    return Job(library("primitives", build).path, plan, block, seconds=1)
 
 
 @pytest.mark.parametrize("build", [PLAIN, RACE])
 def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(build):
     jobs = [job("STATIC", build), job("NULL_POINTER", build), job("ENDLESS", build), job("COUNT", build)]
-    outcomes = run_jobs(jobs, build, seconds=1)
+    outcomes = run_jobs(jobs, build)
     assert [outcome.finished for outcome in outcomes] == [True, False, False, True]
     assert outcomes[1].findings[0].kind in ("crash", "out of bounds")
     assert outcomes[2].findings[0].kind == "hang"
@@ -136,7 +136,7 @@ def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(bui
 
 def test_a_kernel_that_never_ends_costs_the_time_of_one_kernel_however_many_follow():
     before = os.times()
-    outcomes = run_jobs([job("ENDLESS", PLAIN), *[job("COUNT", PLAIN)] * 9], PLAIN, seconds=1)
+    outcomes = run_jobs([job("ENDLESS", PLAIN), *[job("COUNT", PLAIN)] * 9], PLAIN)
     after = os.times()
     assert [outcome.finished for outcome in outcomes] == [False] + [True] * 9
     assert after.children_user - before.children_user < 5

@@ -1,6 +1,7 @@
 """The kernels of gradients executed on the CPU, in all its detail: for tests, and for whoever changes the kernel."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,11 +46,13 @@ def run_backward(
     lanes: int = 32,
     blocks: int = 2,
     whole: bool = True,
+    source: Path | None = None,
 ) -> Outcome:
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
-    most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others."""
+    most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others. `source`: a file in
+    place of the kernel's own."""
     planned = choice.plan(work, DEVICES[cc], kernel, tile)
-    library = Library(shared_object(kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.variant), planned.macros, cc, lanes, build))
     scratch = np.zeros(planned.scratch, np.uint8)
     given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
     buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)

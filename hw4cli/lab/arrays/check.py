@@ -1,0 +1,181 @@
+"""The kernels of arrays checked on the CPU, as `hw4 check --run` checks those of files: 16-bit attention and gradients.
+
+Each kernel has a few workloads that take its ways: rows and keys of other numbers, tails, shared heads, the mask with an
+offset; and data that show mistakes, those whose scores all lie far below 0 among them.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.gradients.emulated import run_backward
+from hw4cli.arrays.gradients.oracle import exact_gradients
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.emulator.build import RACE
+from hw4cli.emulator.library import FORWARDS
+from hw4cli.lab.arrays.inputs import from_words, to_words
+
+NORMAL, BELOW, UNEVEN = "normal", "scores far below 0", "rows of other scales"
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A workload for a kernel on a compute capability, and the data it runs on."""
+
+    kernel: str
+    cc: int
+    work: Workload
+    data: str = NORMAL
+    seed: int = 1
+
+    def __str__(self) -> str:
+        work = self.work
+        mask = f", causal with offset {work.offset}" if work.causal else ""
+        sizes = f"heads {work.heads} and {work.kv_heads}, rows {work.Nq}, keys {work.Nk}, d {work.d}"
+        return f"{self.kernel} on {work.dtype}, {sizes}{mask}, {self.data}"
+
+
+def _causal(dtype: str, heads: int, kv_heads: int, Nq: int, Nk: int, d: int, offset: int) -> Workload:
+    return Workload(dtype, 1, heads, kv_heads, Nq, Nk, d, True, offset)
+
+
+def _full(dtype: str, heads: int, kv_heads: int, Nq: int, Nk: int, d: int) -> Workload:
+    return Workload(dtype, 1, heads, kv_heads, Nq, Nk, d)
+
+
+FORWARD = (
+    Trial("half", 90, _causal(FLOAT16, 2, 1, 130, 250, 64, 120)),
+    Trial("half", 90, _full(BFLOAT16, 2, 2, 257, 256, 128), UNEVEN),
+    Trial("half", 90, _causal(FLOAT16, 2, 1, 70, 330, 64, 65), BELOW),
+    Trial("half_short", 90, _causal(BFLOAT16, 4, 2, 97, 128, 64, 31)),
+    Trial("half_short", 90, _full(FLOAT16, 9, 3, 100, 90, 32), BELOW),
+    Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 200, 64, 60)),
+    Trial("half_mma", 80, _full(BFLOAT16, 2, 2, 128, 256, 128), BELOW),
+    Trial("half_mma", 80, _causal(BFLOAT16, 4, 2, 65, 130, 40, 65), UNEVEN),
+    Trial("half_split", 80, _full(FLOAT16, 8, 2, 1, 3000, 64)),
+    Trial("half_split", 80, _causal(BFLOAT16, 4, 1, 11, 700, 128, 689), UNEVEN),
+    Trial("half_split", 80, _full(FLOAT16, 8, 2, 2, 1111, 64), BELOW),
+    Trial("half_cores", 61, _causal(FLOAT16, 4, 2, 70, 100, 64, 30)),
+    Trial("half_cores", 61, _full(BFLOAT16, 2, 2, 64, 128, 128), BELOW),
+)
+BACKWARD = (
+    Trial("backward", 80, _causal(FLOAT32, 2, 1, 130, 100, 32, -40)),
+    Trial("backward", 80, _full(FLOAT32, 2, 2, 128, 64, 64), BELOW),
+    Trial("backward", 80, _causal(BFLOAT16, 4, 2, 70, 150, 128, 80), UNEVEN),
+    Trial("backward_mma", 80, _causal(FLOAT16, 2, 1, 150, 140, 64, 17)),
+    Trial("backward_mma", 80, _full(FLOAT32, 2, 2, 128, 128, 64), BELOW),
+    Trial("backward_mma", 80, _causal(BFLOAT16, 4, 2, 70, 150, 128, 80), UNEVEN),
+    Trial("backward_mma", 80, _causal(FLOAT32, 2, 1, 70, 135, 128, 65), UNEVEN),
+    Trial("backward_wgmma", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
+    Trial("backward_wgmma", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
+    Trial("backward_once", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
+    Trial("backward_once", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
+    Trial("backward_atomic", 90, _causal(BFLOAT16, 4, 2, 140, 260, 64, 130)),
+)
+# Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients,
+# as a part of the largest: rounding of the results, and of O.
+OF_O = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
+OF_LSE = {FLOAT16: 5e-4, BFLOAT16: 4e-3}
+OF_GRADIENTS = {FLOAT32: 5e-6, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
+FAR_BELOW = -300.0  # what the scores have in addition, in BELOW
+
+
+def check_arrays(kernel: str, source: Path | None = None, data: Iterable[str] = (NORMAL, BELOW, UNEVEN)) -> list[str]:
+    """What is wrong with a kernel of 16-bit attention or of gradients, in sentences; `source` is a file in place of its
+    own. Raises InputError if it does not compile."""
+    wanted = set(data)
+    trials = [trial for trial in (*FORWARD, *BACKWARD) if trial.kernel == kernel and trial.data in wanted]
+    found = {sentence: None for trial in trials for sentence in check_trial(trial, source)}
+    return [*found]
+
+
+def check_trial(trial: Trial, source: Path | None = None) -> Iterator[str]:
+    """What is wrong with one run."""
+    check = _forward if trial in FORWARD else _backward
+    for sentence in check(trial, source):
+        yield f"{trial}: {sentence}"
+
+
+def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
+    """Q, K, V and, of four, dO as words of the workload's type, arrays (batch, heads, rows, d).
+
+    BELOW: the first column of Q and K makes each score less by 300. UNEVEN: rows of Q and of K grow from 1/8 to 2."""
+    work, draw = trial.work, np.random.default_rng(trial.seed)
+    rows = [(work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk), (work.heads, work.Nq)]
+    arrays = [draw.standard_normal((work.batch, *sizes, work.d)) for sizes in rows[:count]]
+    if trial.data == BELOW:
+        far = (-FAR_BELOW / work.scale) ** 0.5
+        arrays[0][..., 0], arrays[1][..., 0] = far, -far
+    if trial.data == UNEVEN:
+        for part in (0, 1):
+            arrays[part] *= np.geomspace(1 / 8, 2, rows[part][1])[:, None]
+    return [to_words(x.astype(np.float32), work.dtype) for x in arrays]
+
+
+def definition(q: Numbers, k: Numbers, v: Numbers, work: Workload) -> tuple[Numbers, Numbers]:
+    """O and the LSE in float64."""
+    k, v = (x.repeat(work.heads // work.kv_heads, axis=1) for x in (k, v))
+    s = q @ k.swapaxes(2, 3) * work.scale
+    if work.causal:
+        s[..., np.arange(work.Nk) > np.arange(work.Nq)[:, None] + work.offset] = -np.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lse = np.logaddexp.reduce(s, axis=3)
+        p = np.where(np.isinf(s), 0, np.exp(s - lse[..., None]))
+    return p @ v, lse
+
+
+def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
+    work = trial.work
+    words = operands(trial, 3)
+    name = "half" if trial.kernel == "half_short" else trial.kernel
+    given = [x.view(np.uint16) for x in words]
+    got = run_half(work, *given, kernel=name, cc=trial.cc, build=RACE, schedule=FORWARDS, source=source)
+    yield from map(str, got.findings)
+    if not got.finished:
+        return
+    q, k, v = (from_words(x, work.dtype) for x in words)
+    exact, lse = definition(q, k, v, work)
+    error = np.abs(from_words(got.o.view(np.int16), work.dtype) - exact)
+    yield from _wrong("O", error, OF_O[work.dtype] * max(1, np.abs(v).max() / 4))
+    seen = np.isfinite(lse)
+    with np.errstate(invalid="ignore"):
+        off = np.where(seen, np.abs(got.lse - lse) - 1e-6 * np.abs(lse), 0)
+    off[~seen & ~np.isneginf(got.lse)] = np.inf
+    yield from _wrong("the LSE", off, OF_LSE[work.dtype])
+
+
+def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
+    work = trial.work
+    words = operands(trial, 4)
+    q, k, v, do = (from_words(x, work.dtype) for x in words)
+    o, lse = definition(q, k, v, work)
+    kind = np.float32 if work.dtype == FLOAT32 else np.uint16
+    given = [x.view(kind) for x in (words[3], *words[:3], to_words(o.astype(np.float32), work.dtype))]
+    got = run_backward(
+        work, *given, lse.astype(np.float32), kernel=trial.kernel, build=RACE, cc=trial.cc, source=source
+    )
+    yield from map(str, got.findings)
+    if not got.finished:
+        return
+    expected = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset)
+    # Scores of hundreds are rounded by 2^-16 in float32, and so are the weights; large numbers cancel in column 0.
+    slack, from_column = (20, 1) if trial.data == BELOW else (1, 0)
+    for name, one, right in zip(("dQ", "dK", "dV"), got.gradients, expected, strict=True):
+        error = np.abs(from_words(one.view(words[0].dtype), work.dtype) - right)[..., from_column:]
+        yield from _wrong(name, error, slack * OF_GRADIENTS[work.dtype] * max(float(np.abs(right).max()), 1e-3))
+
+
+def _wrong(name: str, error: Numbers, allowed: float) -> Iterator[str]:
+    wrong = ~(error <= allowed)
+    if wrong.any():
+        place = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error, nan=np.inf), -1))), error.shape)
+        yield (
+            f"wrong answer: {int(wrong.sum())} of {error.size} elements of {name} are off by more than {allowed:.1e}: "
+            f"by {error[place]:.2g} at {tuple(map(int, place))}"
+        )
