@@ -1,5 +1,6 @@
 // mbarriers, and the copies that they count.
 #include "bulk.h"
+#include "publication.h"
 #include "internal.h"
 
 #include <algorithm>
@@ -261,12 +262,15 @@ void wait_for_count(Site site, const int* count, int turn) {
     Turn mine{count, turn};
     wait_until(site, has_come, &mine, whose_turn);
     volatile_read(count, sizeof *count);
+    acquire_now();
 }
 void set_count(int* count, int turn) {
+    fence();
     atomic_touch(count, sizeof *count);
     *count = turn;
 }
 void add_count(int* count, int more) {
+    fence();
     atomic_touch(count, sizeof *count);
     *count += more;
 }

@@ -126,7 +126,7 @@ EMU_ATOMIC(atomicAnd, old & x)
 template <class T> inline T atomicCAS(T* p, emu::Same<T> expected, emu::Same<T> x) {
     return emu::atomic(p, [=](T old) { return old == expected ? x : old; });
 }
-inline void __threadfence() {}  // threads take turns, and blocks run one after the other
+inline void __threadfence() { emu::fence(); }
 inline void __threadfence_block() {}
 
 // ---- Barriers

@@ -1,5 +1,6 @@
 // Threads that meet: at a shuffle or a product of a warp, at barriers, or until something is ready.
 #include "fibers.h"
+#include "publication.h"
 
 #include <algorithm>
 #include <map>
@@ -163,7 +164,10 @@ bool complete_barriers() {
             return false;
         }
         if (n == live && !named.arrived) order_block();
-        else order_threads(at, n, named.clock);
+        else {
+            for (unsigned i = 0; i < n; i++) has_met(at[i]);
+            order_threads(at, n, named.clock);
+        }
         named.arrived = 0, named.clock = {}, events++;
         for (unsigned i = 0; i < n; i++) fibers[at[i]].votes = {yes, (int)n}, fibers[at[i]].state = READY;
         any = true;

@@ -162,7 +162,12 @@ void touch_array(Array& array, const char* at, const Access& access, unsigned wh
         if (!access.write && !array.of.written && (word.written & bytes) != bytes)
             find("uninitialised", access.pc, 0, "thread %d reads %s at {0} where nobody has written: byte %ld of %lu",
                  current, array.of.name, (long)(at - array.of.begin), (unsigned long)array.of.bytes);
-        touch(word, bytes, access, true, array.of.name, who);
+        const bool fresh = !array.of.written && (word.written & bytes) != bytes;
+        if (touch(word, bytes, access, true, array.of.name, who, fresh))
+            find("uninitialised", access.pc, 0,
+                 "thread %d reads %s at {0} where another block of this launch writes, and what it reads if it comes "
+                 "first nobody has written: byte %ld of %lu",
+                 current, array.of.name, (long)(at - array.of.begin), (unsigned long)array.of.bytes);
     });
 }
 void outside_arrays(const char* at, const Access& access) {

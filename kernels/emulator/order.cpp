@@ -1,4 +1,4 @@
-#include "shadow.h"
+#include "publication.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -46,6 +46,7 @@ void release(Clock& clock) {
 void acquire(const Clock& clock) {
     need_clocks();
     if (clock.of) merge(knows(current), clock.of);
+    has_heard(current);
 }
 void join(Clock& to, const Clock& from) {
     if (from.of) merge(row(to), from.of);
@@ -60,6 +61,7 @@ static void next_epoch() {
 }
 void order_block() {
     next_epoch();
+    all_have_met();
     if (!clocks) return;
     uint32_t agents[AGENTS] = {};  // threads are ordered by the epoch; agents that somebody waited for, by this
     for (unsigned t = 0; t < threads_of_block; t++)
@@ -69,7 +71,7 @@ void order_block() {
 void order_threads(const int* who, unsigned n, Clock& arrived) {
     need_clocks();
     for (unsigned i = 0; i < n; i++) release_of(who[i], arrived);
-    for (unsigned i = 0; i < n; i++) merge(knows(who[i]), row(arrived));
+    for (unsigned i = 0; i < n; i++) merge(knows(who[i]), row(arrived)), has_heard(who[i]);
 }
 void order_warp(unsigned first, uint64_t group, bool all) {
     if (!all) need_clocks();
@@ -82,7 +84,9 @@ void order_warp(unsigned first, uint64_t group, bool all) {
         order_threads(who, n, clock);
     }
     for (unsigned i = 0; i < n && all; i++) synced[who[i]] = own[who[i]]++;
+    for (unsigned i = 0; i < n; i++) has_heard(who[i]);
 }
+uint32_t time_of_warp(unsigned thread) { return synced[thread]; }
 bool before(int who, uint32_t time, int t) {
     return who == t || (same_warp(who, t) && time <= synced[who]) || (clocks && knows(t)[who] >= time);
 }
@@ -96,10 +100,12 @@ void launch_begins() {
     next_epoch();
     launch_epoch = epoch;
     blocks.clear();
+    forget_publications(true);
 }
 void block_begins() {
     next_epoch();
     block_epoch = epoch;
+    forget_publications(false);
     blocks.emplace_back(epoch, block_of_grid);
     clocks = false;
     for (uint32_t* clock : made) free(clock);

@@ -14,6 +14,7 @@ extern bool clocks;                         // whether threads have clocks: only
 uint32_t* knows(int t);     // the clock of a thread: a time of each member
 uint32_t* row(Clock&);      // the same of a clock that was made
 void need_clocks();
+uint32_t time_of_warp(unsigned thread);  // its time when its warp last met
 bool same_warp(unsigned a, unsigned b);
 // Whether what thread `who` did at a time, in this epoch, comes before what thread t does now.
 bool before(int who, uint32_t time, int t);

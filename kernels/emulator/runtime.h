@@ -87,6 +87,10 @@ uintptr_t here();  // where it is called, which a report turns into a file and a
 void report(const char* kind, const char* text, uintptr_t pc = 0);
 void report_absent(const Site& site, int lane);  // a shuffle asks a lane that takes no part
 
+// __threadfence(): what this thread knows to be done comes before what it writes for other blocks, and what it has seen
+// of them before what it does (publication.h).
+void fence();
+
 // ---- Copies of a thread's own (cp.async): 16, 8 or 4 bytes, `given` of them read and the rest zeros
 
 void copy_async(unsigned to, const void* from, unsigned bytes, unsigned given);

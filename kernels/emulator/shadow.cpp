@@ -1,7 +1,6 @@
-#include "shadow.h"
+#include "publication.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <unordered_map>
@@ -167,27 +166,28 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
 }
 static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
     find("race", pc, place_of(old.site),
-         "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic, or a "
-         "launch of its own, is needed)",
+         "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic behind a "
+         "__threadfence() and another fence behind who reads it, or a launch of its own, is needed)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
 }
-// Threads of this block, and the blocks before it of which they have read, by a strong access, what was written by one:
-// all that such a block has done comes before.
-static std::set<std::pair<int, unsigned>> heard_of;
-static AtBlockStart forget_blocks([] { heard_of.clear(); });
+bool until_covers(const Touch& touch, const uint32_t* until) {
+    if (!touch.several) return touch.who < threads_of_block && until[touch.who] >= touch.time;
+    const uint32_t* times = row_of(touch);
+    const unsigned first = touch.who / (unsigned)lanes * (unsigned)lanes;
+    for (unsigned i = 0; i < (unsigned)lanes; i++)
+        if (times[i] && until[first + i] < times[i]) return false;
+    return true;
+}
 
-void touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who) {
+bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who, bool fresh) {
     const int t = current;
     const bool agent = who >= MAX_THREADS;
     auto conflict = [&](const Touch& old, bool old_writes) {
         if (!old.epoch || !(old.bytes & bytes)) return;
         const bool other_block = old.epoch < block_epoch;
-        if (old.strength && access.strength) {
-            if (other_block && old.epoch >= launch_epoch && old_writes) heard_of.emplace(t, block_at(old.epoch));
-            return;
-        }
+        if (old.strength && access.strength) return;
         if (other_block) {
-            if (global && old.epoch >= launch_epoch && !heard_of.count({t, block_at(old.epoch)}))
+            if (global && old.epoch >= launch_epoch && !heard_of(old, t))
                 block_race(old, old_writes, access.write, access.pc, where);
             return;
         }
@@ -202,8 +202,10 @@ void touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         if (!global && word.write.epoch < block_epoch) word.written = 0;
         word.write = now;
         word.written |= bytes;
-        return;
+        if (global && access.strength && !agent) hand_over(&word, t, access.strength == ATOMIC, fresh);
+        return false;
     }
+    const bool early = global && access.strength && !agent && look_at(&word, t);
     Touch* place = nullptr;
     for (Touch& old : word.read) {
         const bool past = !old.epoch || (old.epoch < block_epoch && !(global && old.epoch >= launch_epoch)) ||
@@ -212,10 +214,11 @@ void touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
             if (!place) place = &old;
         } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, (unsigned)t)) {
             add_lane(old, t), old.bytes |= bytes;
-            return;
+            return early;
         }
     }
     if (!place && word.read[0].epoch >= block_epoch) place = &word.read[access.pc % 2];  // one of many: any will do
     if (place) *place = now;
+    return early;
 }
 }  // namespace emu

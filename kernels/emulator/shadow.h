@@ -2,8 +2,7 @@
 //
 // Of a word are known the last write, and reads since by up to two warps. Two touches of a word by different threads,
 // one of them a write, are a race unless a barrier, __syncwarp (in a warp), an mbarrier or the end of a launch lies
-// between. Shuffles order nothing. Of two blocks of a launch, what one has written comes before what a thread of a
-// later one does that has read a volatile word of it. A shadow takes eight times the memory that it is of, as far as
+// between. Shuffles order nothing. What comes before what in two blocks of a launch, publication.h says. A shadow takes eight times the memory that it is of, as far as
 // that is touched.
 #pragma once
 #include "order.h"
@@ -45,10 +44,14 @@ struct Access {
     uintptr_t pc;
 };
 
-// A touch of a word by a thread, or by an agent that this thread starts; a race is reported.
-void touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who);
+// A touch of a word by a thread, or by an agent that this thread starts; a race is reported. `fresh`: if it is written, nobody
+// has done that before. Whether it may still be so (look_at in publication.h).
+bool touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who,
+           bool fresh = false);
 // Whether a read by thread t tells nothing new: the last write is past, and its warp has read the word just so.
 bool seen(Word&, uint8_t bytes, int t);
+// Whether a touch of an earlier block lies within these times of its threads.
+bool until_covers(const Touch&, const uint32_t* until);
 uintptr_t place_of(unsigned site);     // an address in the code, as findings have it
 uint16_t copying_at(uint32_t place);   // a number for Word::copy; of offset 0, which is none, 0
 uintptr_t place_of_copy(unsigned);

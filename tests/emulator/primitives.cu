@@ -3,7 +3,7 @@
 
 enum Which {
     COUNT, AND_OR, BALLOT, UP, DOWN, XOR, ATOMICS, STATIC, STATIC_RACE, HALF_WARP, HALF_WARP_RACE, STRONG, WEAK, ENDLESS,
-    NULL_POINTER, DIVISION, STRUCT, STRUCT_RACE, HANDED_OVER, TAKEN
+    NULL_POINTER, DIVISION, STRUCT, STRUCT_RACE
 };
 struct Half { unsigned x[32]; };
 
@@ -62,17 +62,6 @@ extern "C" __global__ void primitive(const Params p) {
         o[t] = halves[t / 32].x[t % 32];
         break;
     }
-    case HANDED_OVER:  // from block 0 to block 1, which waits for it
-    case TAKEN:
-        if (t < 16 && blockIdx.x == 0) o[t] = x + 1;
-        __threadfence();
-        __syncthreads();
-        if (t == 0 && blockIdx.x == 0) ((volatile unsigned*)o)[32] = 1;
-        if (t < 16 && blockIdx.x == 1) {
-            if (which == HANDED_OVER) while (!((volatile unsigned*)o)[32]) {}
-            o[16 + t] = o[t];
-        }
-        break;
     case DIVISION: o[t] = 5 / (int)(x - x); break;
     }
 }

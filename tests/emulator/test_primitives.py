@@ -15,7 +15,6 @@ from hw4cli.plans.plan import Launch, Plan, Scratch
 NAMES = (
     *("COUNT", "AND_OR", "BALLOT", "UP", "DOWN", "XOR", "ATOMICS", "STATIC", "STATIC_RACE", "HALF_WARP"),
     *("HALF_WARP_RACE", "STRONG", "WEAK", "ENDLESS", "NULL_POINTER", "DIVISION", "STRUCT", "STRUCT_RACE"),
-    *("HANDED_OVER", "TAKEN"),
 )
 X = np.arange(64, dtype=np.uint32)
 SEGMENT = X % 16
@@ -80,13 +79,6 @@ def test_a_part_of_a_warp_may_meet_alone():
     assert found == []
     _, found = tried("HALF_WARP_RACE")
     assert any("__syncwarp() is missing" in sentence for sentence in found), found
-
-
-def test_a_block_may_read_what_one_before_it_has_written_when_it_has_seen_a_volatile_word_of_it():
-    o, found = tried("HANDED_OVER", blocks=2)
-    np.testing.assert_array_equal(o[16:32], X[:16] + 1)
-    assert found == []
-    assert any("nothing orders blocks of one launch" in sentence for sentence in tried("TAKEN", blocks=2)[1])
 
 
 def test_volatile_stores_of_one_word_are_no_race_and_plain_ones_are():

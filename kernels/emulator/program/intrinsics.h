@@ -145,7 +145,7 @@ template <class T> inline void __stcg(T* p, T x) { *p = x; }
 template <class T> inline void __stcs(T* p, T x) { *p = x; }
 template <class T> inline void __stwb(T* p, T x) { *p = x; }
 template <class T> inline void __stwt(T* p, T x) { *p = x; }
-inline void __threadfence_system() {}
+inline void __threadfence_system() { emu::fence(); }
 EMU_ATOMIC(atomicXor, old ^ x)
 EMU_ATOMIC(atomicInc, old >= x ? 0 : old + 1)
 EMU_ATOMIC(atomicDec, old == 0 || old > x ? x : old - 1)
