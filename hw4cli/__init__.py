@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from hw4cli.arrays.shards.forward import attention_of_each as attention_of_each
     from hw4cli.arrays.shards.forward import attention_of_shards as attention_of_shards
     from hw4cli.device.gpu import Gpu as Gpu
+    from hw4cli.emulator.program.kernel import Emulation as Emulation
+    from hw4cli.emulator.program.kernel import emulate as emulate
     from hw4cli.errors import Hw4Error as Hw4Error
     from hw4cli.errors import InputError as InputError
     from hw4cli.errors import MachineError as MachineError
@@ -34,6 +36,7 @@ __version__ = "0.3.0"
 
 _MODULES = {
     "Comparison": "problem.verdict",
+    "Emulation": "emulator.program.kernel",
     "Gpu": "device.gpu",
     "Hw4Error": "errors",
     "InputError": "errors",
@@ -46,6 +49,7 @@ _MODULES = {
     "attention_of_shards": "arrays.shards.forward",
     "bench": "lab.session",
     "compare": "problem.arrays",
+    "emulate": "emulator.program.kernel",
     "exact_attention": "problem.oracle",
     "generate": "lab.arrays.inputs",
     "random_input": "problem.arrays",

@@ -14,6 +14,7 @@ from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, sh
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.plans.bounds import SAFE, bound, has_bound
+from hw4cli.plans.launch import magnitudes
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Tile, Variant
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
@@ -30,21 +31,30 @@ def some_rows(B: int, N: int, d: int, first: int, count: int, causal: bool = Fal
 
 
 # Tails of rows and keys, one key, an odd number of batches and rows, d below a power of two.
-TAILS = (Workload.one_head(1, 1, 32), Workload.one_head(1, 131, 64), Workload.one_head(3, 65, 36), Workload.one_head(1, 67, 128))
+TAILS = (
+    Workload.one_head(1, 1, 32),
+    Workload.one_head(1, 131, 64),
+    Workload.one_head(3, 65, 36),
+    Workload.one_head(1, 67, 128),
+)
 # Whole tiles, without a tail; some rows of more keys; batches far apart.
 WHOLE = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
-SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 32),)
+SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 40),)
 SHAPES = (*TAILS, *WHOLE, *SOME, *FAR)
 # Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, or another tile.
 # Other kernels are spared the time.
-LONG = (Workload.one_head(1, 777, 32), Workload.one_head(1, 531, 64))
+LONG = (Workload.one_head(1, 777, 32), Workload.one_head(1, 531, 64), Workload.one_head(1, 290, 128))
 # Some rows against so many keys that sums are promoted twice, after 1024 keys each or after 4096; for kernels that do.
 PROMOTED = (some_rows(1, 2200, 64, 2100, 64), some_rows(1, 8300, 64, 100, 64))
-# Workloads for a GPU of so few multiprocessors that blocks share their last tasks, or convert what others attend to: for
-# kernels whose blocks stay for task after task.
+# For a GPU of so few multiprocessors that blocks share their last tasks, or convert what others attend to: where blocks
+# stay for task after task.
 FEW = ((Workload.one_head(1, 640, 64), 3), (Workload.one_head(1, 530, 20), 2), (Workload.one_head(8, 530, 20), 2))
 # Causal attention: tiles that the diagonal crosses, tails, batches; and the keys in parts, some without keys for a row.
-CAUSAL = (Workload.one_head(3, 67, 36, causal=True), Workload.one_head(1, 131, 64, causal=True), Workload.one_head(1, 128, 32, causal=True))
+CAUSAL = (
+    Workload.one_head(3, 67, 36, causal=True),
+    Workload.one_head(1, 131, 64, causal=True),
+    Workload.one_head(1, 128, 32, causal=True),
+)
 CAUSAL_SOME = (some_rows(1, 200, 64, 65, 70, causal=True),)
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
 ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG, *PROMOTED), (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG)
@@ -59,6 +69,8 @@ FEWER = {
 }
 FAR_BELOW = 300.0  # what BELOW takes from every score
 SCHEDULES = (FORWARDS, Schedule(REVERSE), Schedule(RANDOM, 1))
+# What a kernel notes of Q, K and V.
+MAXIMA = ("the largest |Q|", "the largest |K|", "the largest |V|", "the longest row of Q", "the longest row of K")
 # The causes before their effects.
 KINDS = ("race", "divergence", "out of bounds", "misaligned", "input written", "uninitialised")
 OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where there is no bound
@@ -155,9 +167,9 @@ def trials_of(
     data: Sequence[str] = DATA,
     tile: Tile | None = None,
 ) -> list[Trial]:
-    """The shapes that are other ways for this kernel, with the kinds of data that show there what they show nowhere else.
+    """The shapes that are other ways for this kernel, each with the kinds of data that are enough there.
 
-    With the long shapes come those for few multiprocessors. Workloads of the caller's own are all taken, with all data."""
+    With the long shapes come those for few multiprocessors. Other shapes are all taken, with all data."""
     shapes, found = [*shapes], []
     for shape in shapes:
         plan, long = variant.plan(shape, props, tile), shape in (*LONG, *CAUSAL_LONG)
@@ -256,8 +268,27 @@ def _problems(
         if outcome.finished:
             for sentence in _wrong(variant, kind, trial.shape, job, outcome.o, trial.props):
                 yield trial.shape, kind, "wrong answer", sentence
+            for sentence in _wrong_maxima(trial.shape, job, outcome):
+                yield trial.shape, kind, "wrong maxima", sentence
             if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
                 yield trial.shape, kind, "order", "the answer depends on the order in which threads take their turns"
+
+
+def _wrong_maxima(shape: Workload, job: Job, outcome: Outcome) -> list[str]:
+    """What is wrong with the largest elements and norms of rows that a kernel has noted, by which errors are bounded:
+    none may be less than the true one, nor more than rounding makes it. Where not all rows and keys are used, nothing
+    is said."""
+    if outcome.largest is None or shape.causal or job.rows:
+        return []
+    true = magnitudes_of(job.inputs)
+    noted = magnitudes(outcome.largest.tolist())
+    most = np.hypot(true, math.sqrt(shape.d * 2.0**-7)) * 1.01
+    wrong = [
+        f"{name} is {found:.6g} in the kernel's notes, and {right:.6g} in truth"
+        for name, found, right, upper in zip(MAXIMA, noted, true, most, strict=True)
+        if not right * (1 - 2.0**-15) <= found <= upper
+    ]
+    return wrong[:1]
 
 
 def _allowed(variant: Variant, kind: str, shape: Workload, inputs: Floats, props: DeviceProperties) -> float:
@@ -268,9 +299,7 @@ def _allowed(variant: Variant, kind: str, shape: Workload, inputs: Floats, props
     return min(allowed, variant.error_bound) if kind in (RANDOM_DATA, UNEVEN) else allowed
 
 
-def _wrong(
-    variant: Variant, kind: str, shape: Workload, job: Job, o: Floats, props: DeviceProperties
-) -> list[str]:
+def _wrong(variant: Variant, kind: str, shape: Workload, job: Job, o: Floats, props: DeviceProperties) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
     allowed = _allowed(variant, kind, shape, job.inputs, props)
     exact = exact_attention(job.inputs, causal=shape.causal)

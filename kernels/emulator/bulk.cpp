@@ -188,7 +188,7 @@ void copy_tensor(uint32_t to, const TensorMap& map, const int* first, uint32_t b
 namespace {
 struct Store {
     unsigned group, bytes;
-    Agent agent;
+    Agent reads, writes;  // shared memory, and, later, global memory
     bool read;
     std::vector<char> data;
     std::function<void(const char*)> put;  // from `shared`, or from a copy of it
@@ -200,10 +200,10 @@ static unsigned store_groups[MAX_THREADS];
 
 static void start_store(uint32_t from, unsigned bytes, uintptr_t pc, const std::function<void(Agent)>& watch,
                         std::function<void(const char*)> put) {
-    const Agent agent = agent_start();
-    agent_shared(agent, from, bytes, false, pc);
-    watch(agent);
-    stores[thread()].push_back({store_groups[thread()], bytes, agent, false, {}, std::move(put), from});
+    const Agent reads = agent_start(), writes = agent_start();
+    agent_shared(reads, from, bytes, false, pc);
+    watch(writes);
+    stores[thread()].push_back({store_groups[thread()], bytes, reads, writes, false, {}, std::move(put), from});
 }
 void store_bulk(void* to, uint32_t from, unsigned bytes) {
     const uintptr_t pc = CALLER;
@@ -240,8 +240,8 @@ void store_wait(unsigned left, bool read) {
         if (store.group >= done) continue;
         if (!store.read) store.data.assign(shared + store.from, shared + store.from + store.bytes);
         store.read = true;
-        agent_acquire(store.agent);
-        if (!read) store.put(store.data.data() - store.from);
+        agent_acquire(store.reads);
+        if (!read) agent_acquire(store.writes), store.put(store.data.data() - store.from);
     }
     if (read) return;
     mine.erase(std::remove_if(mine.begin(), mine.end(), [=](auto& store) { return store.group < done; }), mine.end());
@@ -256,22 +256,27 @@ void volatile_read(const void* p, unsigned bytes);  // notes it for the race che
 namespace {
 struct Turn { const int* count; int turn; };
 }
+static std::map<const int*, Clock> counted;  // what this block's threads had done when they raised a count
+static void raise(const int* count) {
+    fence();
+    release(counted[count]);
+    atomic_touch(count, sizeof *count);
+}
 static bool has_come(void* context) { return *((Turn*)context)->count == ((Turn*)context)->turn; }
 static std::string whose_turn(void*) { return "for a count that no thread of this block or of one before raises"; }
 void wait_for_count(Site site, const int* count, int turn) {
     Turn mine{count, turn};
     wait_until(site, has_come, &mine, whose_turn);
     volatile_read(count, sizeof *count);
+    if (const auto at = counted.find(count); at != counted.end()) acquire(at->second);
     acquire_now();
 }
 void set_count(int* count, int turn) {
-    fence();
-    atomic_touch(count, sizeof *count);
+    raise(count);
     *count = turn;
 }
 void add_count(int* count, int more) {
-    fence();
-    atomic_touch(count, sizeof *count);
+    raise(count);
     *count += more;
 }
 
@@ -279,7 +284,7 @@ void add_count(int* count, int more) {
 
 static void begin() {
     for (const Copy& copy : copies) agent_landed(copy.agent, copy.to, copy.bytes);
-    copies.clear(), barriers.clear();
+    copies.clear(), barriers.clear(), counted.clear();
     for (unsigned t = 0; t < MAX_THREADS; t++) stores[t].clear(), store_groups[t] = 0;
 }
 static void end() {

@@ -21,7 +21,8 @@ def handed_over(name, cleared=True, order="forward"):
     library = Library(shared_object(SOURCE, {}, 80, 32, RACE))
     buffer, starts = space([4 * 192, 4 * 64, 4 * 64], GAP)
     at = [buffer.ctypes.data + start for start in starts[:3]]
-    watched = [Watched(place, size, True, what) for place, size, what in zip(at, (768, 256, 256), ("data", "flag", "to"))]
+    arrays = zip(at, (768, 256, 256), ("data", "flag", "to"), strict=True)
+    watched = [Watched(place, size, True, what) for place, size, what in arrays]
     steps = [Launch("handover", 3 if "CHAIN" in name else 2, 64, 0)]
     if cleared:
         steps.insert(0, Launch("clear", 1, 64, 0))

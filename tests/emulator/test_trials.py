@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from faults import Fault
+from hw4cli.plans.variants import VARIANTS
 from test_faults import kernel_with
 
 from hw4cli.emulator.build import RACE
@@ -26,7 +27,6 @@ from hw4cli.emulator.check import (
 )
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.variants import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
 
@@ -50,7 +50,9 @@ ONLY_HERE = {
         (SOME, [RANDOM_DATA]),
     ),
     "batches far apart: a stride is cut to 32 bits": (
-        Fault("", "warp", "m.data + batch * m.batch +", "m.data + int(batch) * int(m.batch) +", "", file="schedule.cuh"),
+        Fault(
+            "", "warp", "m.data + batch * m.batch +", "m.data + int(batch) * int(m.batch) +", "", file="schedule.cuh"
+        ),
         (FAR, [RANDOM_DATA]),
         (TAILS[2:3], [RANDOM_DATA]),
     ),

@@ -1,7 +1,7 @@
 """The kernels of arrays checked on the CPU, as `hw4 check --run` checks those of files: 16-bit attention and gradients.
 
-Each kernel has a few workloads that take its ways: rows and keys of other numbers, tails, shared heads, the mask with an
-offset; and data that show mistakes, those whose scores all lie far below 0 among them.
+Each kernel has a few workloads that take its ways: rows and keys of other numbers, tails, shared heads, the mask with
+an offset; and data that show mistakes, those whose scores all lie far below 0 among them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.arrays.gradients.oracle import exact_gradients
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.library import FORWARDS
 from hw4cli.lab.arrays.inputs import from_words, to_words
+from hw4cli.plans.half import Tiling
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
-NORMAL, BELOW, UNEVEN = "normal", "scores far below 0", "rows of other scales"
+NORMAL, BELOW, UNEVEN, GROWING = "normal", "scores far below 0", "rows of other scales", "scores that grow"
 Numbers = NDArray[np.float64]
 
 
@@ -32,6 +33,7 @@ class Trial:
     cc: int
     work: Workload
     data: str = NORMAL
+    tiling: Any = None  # in place of the one that the plan takes
     seed: int = 1
 
     def __str__(self) -> str:
@@ -53,20 +55,27 @@ FORWARD = (
     Trial("half", 90, _causal(FLOAT16, 2, 1, 130, 250, 64, 120)),
     Trial("half", 90, _full(BFLOAT16, 2, 2, 257, 256, 128), UNEVEN),
     Trial("half", 90, _causal(FLOAT16, 2, 1, 70, 330, 64, 65), BELOW),
+    Trial("half", 90, _full(FLOAT16, 1, 1, 70, 900, 64), GROWING),  # more tiles than there are buffers
+    Trial("half", 90, _full(BFLOAT16, 2, 1, 130, 250, 128), tiling=Tiling(3, 80, 2, ahead=False, turns=False)),
     Trial("half_short", 90, _causal(BFLOAT16, 4, 2, 97, 128, 64, 31)),
     Trial("half_short", 90, _full(FLOAT16, 9, 3, 100, 90, 32), BELOW),
     Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 200, 64, 60)),
     Trial("half_mma", 80, _full(BFLOAT16, 2, 2, 128, 256, 128), BELOW),
     Trial("half_mma", 80, _causal(BFLOAT16, 4, 2, 65, 130, 40, 65), UNEVEN),
+    Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 300, 64, 160), GROWING),
+    Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 200, 100, 64, -90)),  # rows that see no key
     Trial("half_split", 80, _full(FLOAT16, 8, 2, 1, 3000, 64)),
     Trial("half_split", 80, _causal(BFLOAT16, 4, 1, 11, 700, 128, 689), UNEVEN),
     Trial("half_split", 80, _full(FLOAT16, 8, 2, 2, 1111, 64), BELOW),
+    Trial("half_split", 80, _full(FLOAT16, 8, 2, 2, 1111, 64), GROWING),
     Trial("half_cores", 61, _causal(FLOAT16, 4, 2, 70, 100, 64, 30)),
     Trial("half_cores", 61, _full(BFLOAT16, 2, 2, 64, 128, 128), BELOW),
+    Trial("half_cores", 61, _full(FLOAT16, 2, 2, 64, 200, 64), GROWING),
 )
 BACKWARD = (
     Trial("backward", 80, _causal(FLOAT32, 2, 1, 130, 100, 32, -40)),
     Trial("backward", 80, _full(FLOAT32, 2, 2, 128, 64, 64), BELOW),
+    Trial("backward", 80, Workload(FLOAT32, 2, 2, 1, 40, 70, 16)),
     Trial("backward", 80, _causal(BFLOAT16, 4, 2, 70, 150, 128, 80), UNEVEN),
     Trial("backward_mma", 80, _causal(FLOAT16, 2, 1, 150, 140, 64, 17)),
     Trial("backward_mma", 80, _full(FLOAT32, 2, 2, 128, 128, 64), BELOW),
@@ -76,9 +85,10 @@ BACKWARD = (
     Trial("backward_wgmma", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
     Trial("backward_once", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
     Trial("backward_once", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
+    Trial("backward_once", 90, _full(FLOAT16, 1, 1, 60, 319, 128)),  # a tile's next turn is another thread's
     Trial("backward_atomic", 90, _causal(BFLOAT16, 4, 2, 140, 260, 64, 130)),
 )
-# Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients,
+# Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients
 # as a part of the largest: rounding of the results, and of O.
 OF_O = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
 OF_LSE = {FLOAT16: 5e-4, BFLOAT16: 4e-3}
@@ -86,7 +96,9 @@ OF_GRADIENTS = {FLOAT32: 5e-6, FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
 FAR_BELOW = -300.0  # what the scores have in addition, in BELOW
 
 
-def check_arrays(kernel: str, source: Path | None = None, data: Iterable[str] = (NORMAL, BELOW, UNEVEN)) -> list[str]:
+def check_arrays(
+    kernel: str, source: Path | None = None, data: Iterable[str] = (NORMAL, BELOW, UNEVEN, GROWING)
+) -> list[str]:
     """What is wrong with a kernel of 16-bit attention or of gradients, in sentences; `source` is a file in place of its
     own. Raises InputError if it does not compile."""
     wanted = set(data)
@@ -105,7 +117,8 @@ def check_trial(trial: Trial, source: Path | None = None) -> Iterator[str]:
 def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
     """Q, K, V and, of four, dO as words of the workload's type, arrays (batch, heads, rows, d).
 
-    BELOW: the first column of Q and K makes each score less by 300. UNEVEN: rows of Q and of K grow from 1/8 to 2."""
+    BELOW: the first column of Q and K makes each score less by 300. UNEVEN: rows of Q and of K grow from 1/8 to 2.
+    GROWING: each key has larger scores than those before, from a twentieth to five times the usual."""
     work, draw = trial.work, np.random.default_rng(trial.seed)
     rows = [(work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk), (work.heads, work.Nq)]
     arrays = [draw.standard_normal((work.batch, *sizes, work.d)) for sizes in rows[:count]]
@@ -115,6 +128,9 @@ def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
     if trial.data == UNEVEN:
         for part in (0, 1):
             arrays[part] *= np.geomspace(1 / 8, 2, rows[part][1])[:, None]
+    if trial.data == GROWING:
+        arrays[0] = np.abs(4 * arrays[0])
+        arrays[1] = np.abs(arrays[1]) * np.linspace(0.05, 5, work.Nk)[:, None] / work.d**0.5
     return [to_words(x.astype(np.float32), work.dtype) for x in arrays]
 
 
@@ -134,8 +150,10 @@ def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
     work = trial.work
     words = operands(trial, 3)
     name = "half" if trial.kernel == "half_short" else trial.kernel
-    given = [x.view(np.uint16) for x in words]
-    got = run_half(work, *given, kernel=name, cc=trial.cc, build=RACE, schedule=FORWARDS, source=source)
+    given_q, given_k, given_v = (x.view(np.uint16) for x in words)
+    got = run_half(
+        work, given_q, given_k, given_v, kernel=name, cc=trial.cc, build=RACE, schedule=FORWARDS, source=source
+    )
     yield from map(str, got.findings)
     if not got.finished:
         return
@@ -156,10 +174,11 @@ def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
     q, k, v, do = (from_words(x, work.dtype) for x in words)
     o, lse = definition(q, k, v, work)
     kind = np.float32 if work.dtype == FLOAT32 else np.uint16
-    given = [x.view(kind) for x in (words[3], *words[:3], to_words(o.astype(np.float32), work.dtype))]
-    got = run_backward(
-        work, *given, lse.astype(np.float32), kernel=trial.kernel, build=RACE, cc=trial.cc, source=source
+    given_q, given_k, given_v, given_do, given_o = (
+        x.view(kind) for x in (*words, to_words(o.astype(np.float32), work.dtype))
     )
+    how: dict[str, Any] = {"kernel": trial.kernel, "build": RACE, "cc": trial.cc, "source": source}
+    got = run_backward(work, given_do, given_q, given_k, given_v, given_o, lse.astype(np.float32), **how)
     yield from map(str, got.findings)
     if not got.finished:
         return
