@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
-from hw4cli.arrays.gradients.oracle import exact_gradients
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.library import FORWARDS
 from hw4cli.lab.arrays.inputs import from_words, to_words
 from hw4cli.plans.half import Tiling
+from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 NORMAL, BELOW, UNEVEN, GROWING = "normal", "scores far below 0", "rows of other scales", "scores that grow"
@@ -57,6 +57,7 @@ FORWARD = (
     Trial("half", 90, _causal(FLOAT16, 2, 1, 70, 330, 64, 65), BELOW),
     Trial("half", 90, _full(FLOAT16, 1, 1, 70, 900, 64), GROWING),  # more tiles than there are buffers
     Trial("half", 90, _full(BFLOAT16, 2, 1, 130, 250, 128), tiling=Tiling(3, 80, 2, ahead=False, turns=False)),
+    Trial("half", 90, _causal(FLOAT16, 72, 1, 130, 140, 64, 10)),  # more tiles than multiprocessors
     Trial("half_short", 90, _causal(BFLOAT16, 4, 2, 97, 128, 64, 31)),
     Trial("half_short", 90, _full(FLOAT16, 9, 3, 100, 90, 32), BELOW),
     Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 200, 64, 60)),
