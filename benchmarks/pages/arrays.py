@@ -22,28 +22,23 @@ def published(row: Record, gpu: str) -> Published | None:
 
 def arrays(*records: Record) -> Table:
     """A line for each workload: the first kernel's figures, and the peers' times, behind which stands how many times as
-    fast ours is; then the same run after run without rest, with watts; at the end what others published, by their own
-    measurement."""
-    theirs: dict[str, str] = {}  # sources, by who is shown
-    header = ["workload", "(B, H, N, d)", "kernel", "ms", "TFLOP/s", "of a copy", "error"]
-    header += [*(f"{name} ms" for name in PEERS), "without rest, ms", *(f"{name} ms" for name in PEERS), "published"]
-    lines = []
+    fast ours is; then the same run after run without rest; below, what others published, by their own measurement."""
+    header = ["workload", "kernel", "ms", "TFLOP/s", "of a copy", "error", *(f"{name} ms" for name in PEERS)]
+    header += ["without rest, ms", *(f"{name} ms" for name in PEERS)]
+    lines, figures = [], []
     for record in records:
         gpu = record["machine"].get("gpu") or ""
         for own, by_kernel in beside(record):
             peers = [by_kernel.get(name) for name in PEERS]
             name, sizes = own["case"], described(workload_of(own))
-            line = [f"`{name}`" if name != sizes else "-", sizes, own["kernel"]]
-            line += [f"{own['median']:.4g}", f"{own['tflops']:.0f}", _of_a_copy(own, record)]
-            line += [f"{own['relative_error']:.1e}", *(times(peer, own) if peer else "-" for peer in peers)]
-            line.append(_sustained(own, own))
-            line += [_sustained(peer, own) if peer else "-" for peer in peers]
-            one = published(own, gpu)
-            who = one.program.partition(",")[0] if one else ""
-            theirs |= {who: one.source} if one else {}
-            lines.append([*line, f"{one.ms:g} ms, {who}" if one else "-"])
-    sources = "; ".join(f"{who}: {source}" for who, source in sorted(theirs.items()))
-    return Table(header, lines, (f"Published figures were not measured here ({sources}).",) if sources else ())
+            line = [sizes if name == sizes else f"`{name}` {sizes}", own["kernel"], f"{own['median']:.4g}"]
+            line += [f"{own['tflops']:.0f}", _of_a_copy(own, record), f"{own['relative_error']:.1e}"]
+            line += [times(peer, own) if peer else "-" for peer in peers]
+            lines.append([*line, _sustained(own, own), *(_sustained(peer, own) if peer else "-" for peer in peers)])
+            if one := published(own, gpu):
+                figures.append(f"`{name}` {one.ms:g} ms ({one.program.partition(',')[0]}: {one.source})")
+    stated = f"Published, and not measured here: {'; '.join(dict.fromkeys(figures))}."
+    return Table(header, lines, (stated,) if figures else ())
 
 
 def _of_a_copy(own: Record, record: Record) -> str:
@@ -56,11 +51,12 @@ def _of_a_copy(own: Record, record: Record) -> str:
 
 
 def _sustained(row: Record, own: Record) -> str:
-    """A row's time without rest and its watts; of a peer, how many times as fast ours is."""
+    """A row's time without rest: of ours with its watts, of a peer with how many times as fast ours is."""
     if not row["sustained_ms"] or not own["sustained_ms"]:
         return "-"
-    time = f"{row['sustained_ms']:.4g}" if row is own else times(row, own, "sustained_ms")
-    return time if row["watts"] is None else f"{time}, {row['watts']:.0f} W"
+    if row is not own:
+        return times(row, own, "sustained_ms")
+    return f"{row['sustained_ms']:.4g}" + ("" if row["watts"] is None else f", {row['watts']:.0f} W")
 
 
 def decoding(record: Record) -> Table:

@@ -114,7 +114,7 @@ def kernels_measured(*records: Record) -> str:
             f"{methods[0]['timer']}, {methods[0]['cache']}",
             f", {' or '.join(pause.removesuffix(REST) for pause in pauses)}{REST}" if pauses else "",
             f"{late}less than 1 ms may include launches" if late else "",
-            f"; FLOPs = {', or '.join(_distinct(method['flops'] for method in methods))}.",
+            f"; FLOPs = {', or '.join(_distinct(method['flops'].replace('*', '·') for method in methods))}.",
         )
     )
 

@@ -259,13 +259,13 @@ def test_a_case_has_the_time_of_each_kernel_and_the_rate_of_the_one_that_auto_ta
 
 def test_records_of_one_table_state_what_they_have_in_common_once():
     facts = {"machine": {"gpu": "H", "driver": "5", "cuda": "13", "cupy": "14"}, "date": "2026-11-23"}
-    facts |= {"method": {"timer": "events", "cache": "cold", "flops": "4BNNd"}, "copy_gb_per_s": 4000.0}
+    facts |= {"method": {"timer": "events", "cache": "cold", "flops": "4*B*N*N*d"}, "copy_gb_per_s": 4000.0}
     one = {**facts, "commit": "abc", "sgemm_tflops": 51.1, "rows": [{**RUN, "host_ms": 0.1, "samples": 10}]}
     paused = {**facts["method"], "pause": "0.03 s of rest before each sample"}
     other = {**one, "commit": "def", "sgemm_tflops": 51.3, "rows": [{**RUN, "host_ms": 0.1}], "method": paused}
     assert kernels_measured(one, other) == (
         "H, driver 5, CUDA 13, cupy 14, cuBLAS SGEMM 51.1 to 51.3 TFLOP/s, copy 4,000 GB/s; commits abc, def, "
-        "2026-11-23; medians of 10 to 20 samples, events, cold, 0.03 s of rest before each sample; FLOPs = 4BNNd."
+        "2026-11-23; medians of 10 to 20 samples, events, cold, 0.03 s of rest before each sample; FLOPs = 4·B·N·N·d."
     )
     late = {**one, "rows": [{**RUN, "host_ms": None}]}
     assert "; the host's times are not recorded: less than 1 ms may include launches; FLOPs" in kernels_measured(late)
