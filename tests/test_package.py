@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 
 import pytest
-from helpers import ROOT, random_block, write_case
+from helpers import JUDGE_T01, ROOT, random_block, write_case
 from needs import needs
 
 from hw4cli.plans.registry import VARIANTS
@@ -75,7 +75,7 @@ def test_a_wheel_computes_generates_and_judges_from_anywhere(installed, tmp_path
     assert subprocess.check_output(where, cwd=tmp_path, env=env, text=True).startswith(str(installed))
     hw4("--device", "cpu", source, "out")
     hw4("gen", "t01")
-    assert "1 of 1 case AC" in hw4("judge", "t01", "--limit", "t01=120").stdout
+    assert "1 of 1 case AC" in hw4(*JUDGE_T01).stdout
 
 
 def test_a_wheel_carries_every_kernel_and_the_suite(installed):

@@ -1,6 +1,5 @@
 """Attention of NumPy's arrays on the CPU, in float32 or float64: whole rows of scores, some rows at a time."""
 
-import threading
 from itertools import product
 from typing import Any
 
@@ -9,11 +8,11 @@ import numpy as np
 from hw4cli.arrays.arguments import kernel_for
 from hw4cli.arrays.operand import Operand
 from hw4cli.plans.bounds import ON_CPU
-from hw4cli.plans.common import TILED_KEYS
 from hw4cli.plans.dispatch import on_cpu
 from hw4cli.problem.casefile import magnitudes_of_parts
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.workload import FLOAT32, AbsMax, Magnitudes, Workload
+from hw4cli.stream.tiled import weighed_rows
 
 SCORES_BYTES = 16 << 20  # of one task
 
@@ -50,24 +49,17 @@ def attention_on_cpu(
     q, k, v = (x.bhnd for x in operands)
     o, group = out.bhnd, work.heads // work.kv_heads
     rows = max(1, SCORES_BYTES // (np.dtype(wide).itemsize * work.Nk))
+    offset = work.offset if work.causal else None
 
     @np.errstate(all="ignore")
     def task(batch: int, head: int, first: int) -> None:
         part = slice(first, first + rows)
         keys, values = (x[batch, head // group].astype(wide, copy=False) for x in (k, v))
-        s = (q[batch, head, part].astype(wide) * wide(scale)) @ keys.T
-        if work.causal:
-            last = np.arange(first, first + len(s)) + work.offset
-            s[np.arange(work.Nk) > last[:, None]] = -np.inf
-        m = s.max(axis=1, keepdims=True)
-        m[m == -np.inf] = 0  # a row that sees no key
-        p = np.exp(s - m)
-        total = p.sum(axis=1, keepdims=True)
-        tiles = (slice(key, key + TILED_KEYS) for key in range(0, work.Nk, TILED_KEYS))
-        weighed = sum((p[:, tile] @ values[tile] for tile in tiles), np.zeros((len(s), work.d), wide))
+        scaled = q[batch, head, part].astype(wide) * wide(scale)
+        weighed, total, m = weighed_rows(scaled, keys, values, first, offset, work.Nk)
         o[batch, head, part] = weighed / np.where(total == 0, 1, total)
         if lse is not None:
             lse[batch, head, part] = (m + np.log(total))[:, 0]
 
     tasks = product(range(work.batch), range(work.heads), range(0, work.Nq, rows))
-    on_all_cores(task, tasks, threading.Event())
+    on_all_cores(task, tasks)

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,20 +45,7 @@ SECONDS = 60.0  # that a run of a program may take on a shape that is not a case
 @json_option
 @output_option(".html", ".json")
 @click.pass_context
-def leaderboard(
-    ctx: click.Context,
-    /,
-    what: What,
-    program: str | None,
-    user: str | None,
-    authors: tuple[str, ...],
-    folder: Path,
-    gpu: str | None,
-    best_per_user: bool,
-    title: str | None,
-    as_json: bool,
-    outputs: tuple[Path, ...],
-) -> int:
+def leaderboard(ctx: click.Context, /, what: What, program: str | None, authors: tuple[str, ...], **others: Any) -> int:
     """Submit kernels and programs to a leaderboard, and show it.
 
     \b
@@ -76,22 +63,22 @@ def leaderboard(
     Exit status 1 if a submission was wrong or failed, 3 if lines of the leaderboard's file are damaged.
     """
     if what.kernels or program is not None:
-        given = {"--gpu": gpu, "--best-per-user": best_per_user, "--title": title, "--output": outputs}
-        if unfit := [name for name, value in given.items() if value]:
+        options = {"gpu": "--gpu", "best_per_user": "--best-per-user", "title": "--title", "outputs": "--output"}
+        if unfit := [option for name, option in options.items() if others[name]]:
             raise click.UsageError(f"{unfit[0]} goes with showing boards: name no kernel and no program", ctx)
-        return submit(ctx, what, program, user, authors, folder, as_json)
+        return submit(ctx, what, program, authors, others["user"], others["folder"], others["as_json"])
     if authors:
         raise click.UsageError("--author goes with a submission: name a kernel or give --program COMMAND", ctx)
     case = _case(ctx, what) if what.cases or what.shapes else None
-    return show(case, user, folder, gpu, best_per_user, title, as_json, outputs)
+    return show(case, **others)
 
 
 def submit(
     ctx: click.Context,
     what: What,
     program: str | None,
-    user: str | None,
     authors: tuple[str, ...],
+    user: str | None,
     folder: Path,
     as_json: bool,
 ) -> int:

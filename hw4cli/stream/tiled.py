@@ -1,4 +1,5 @@
-"""Attention on the CPU in float32, tile by tile with the online softmax, as the kernels compute it: `--device cpu`.
+"""Attention on the CPU in float32, tile by tile with the online softmax, as the kernels compute it: `--device cpu`, and
+NumPy's arrays (hw4cli/arrays/oncpu.py).
 
 It shares with the oracle (hw4cli/problem/oracle.py) only the cutting of the work into tasks (rowtasks.py).
 """
@@ -52,30 +53,48 @@ def tiled_rows(
     """The same of rows of Q (B, rows, d) with K and V (B, N, d), in three arrays; rows that begin at a multiple of 1024
     have the same bits as in the whole. With `causal_offset`, row i sees the keys up to i + causal_offset alone."""
     stop = stop or threading.Event()
-    causal, first = causal_offset is not None, causal_offset or 0
     wide_q, wide_k, wide_v = (array.astype(dtype, copy=False) for array in (queries, keys, values))
 
     def task(batches: slice, rows: slice, out: Floats) -> None:
-        q, k, v = wide_q[batches, rows] * dtype(queries.shape[2] ** -0.5), wide_k[batches], wide_v[batches]
-        m = np.full((*q.shape[:2], 1), -np.inf, dtype)
-        l = np.zeros_like(m)  # noqa: E741
-        o = np.zeros_like(q)
-        end = min(first + rows.stop, k.shape[1]) if causal else k.shape[1]
-        for start in range(0, end, KEYS):
-            if stop.is_set():
-                raise CancelledError
-            some = slice(start, min(start + KEYS, end))
-            s = q @ k[:, some].swapaxes(1, 2)
-            if causal and some.stop > first + rows.start + 1:  # the tile crosses the diagonal
-                s[:, np.arange(start, some.stop) > np.arange(rows.start, rows.stop)[:, None] + first] = -np.inf
-            m_new = np.maximum(m, s.max(axis=2, keepdims=True))
-            s -= m_new
-            p = np.exp(s, out=s)
-            rescale = np.exp(m - m_new)
-            l = l * rescale + p.sum(axis=2, keepdims=True)  # noqa: E741
-            o *= rescale
-            o += p @ v[:, some]
-            m = m_new
-        out[:] = o / l
+        q = wide_q[batches, rows] * dtype(queries.shape[2] ** -0.5)
+        o, total, _ = weighed_rows(q, wide_k[batches], wide_v[batches], rows.start, causal_offset, KEYS, stop)
+        out[:] = o / total
 
     return in_parallel(task, queries.shape, QUERIES, advance, stop)
+
+
+def weighed_rows(
+    q: Any, k: Any, v: Any, first: int, causal_offset: int | None, at_once: int, stop: threading.Event | None = None
+) -> tuple[Any, Any, Any]:
+    """V's rows (..., Nk, d) weighed by exp(S - m) of rows S of scores, the sums of these weights, and m, for rows q
+    (..., rows, d) that are scaled, the first of which has the number `first`; all in the type of the arrays.
+
+    Scores of `at_once` keys are held at once, with more keys by the online softmax; products are of KEYS of them. Row i
+    sees the keys up to i + causal_offset alone; m of a row that sees no key is 0. Raises CancelledError within a tile's
+    time after `stop` is set.
+    """
+    rows, causal = q.shape[-2], causal_offset is not None
+    last = first + (causal_offset or 0)  # the key that the first of the rows sees last
+    m = np.full((*q.shape[:-1], 1), -np.inf, q.dtype)
+    l = np.zeros_like(m)  # noqa: E741
+    o = np.zeros_like(q)
+    end = min(last + rows, k.shape[-2]) if causal and at_once < k.shape[-2] else k.shape[-2]
+    for start in range(0, end, at_once):
+        if stop and stop.is_set():
+            raise CancelledError
+        some = slice(start, min(start + at_once, end))
+        s = q @ k[..., some, :].swapaxes(-1, -2)
+        if causal and some.stop > last + 1:  # the tile crosses the diagonal
+            s[..., np.arange(start, some.stop) > np.arange(rows)[:, None] + last] = -np.inf
+        m_new = np.maximum(m, s.max(axis=-1, keepdims=True))
+        shift = np.where(m_new == -np.inf, 0, m_new)  # a row that has seen no key yet has no weights
+        s -= shift
+        p = np.exp(s, out=s)
+        rescale = np.exp(m - shift)
+        l = l * rescale + p.sum(axis=-1, keepdims=True)  # noqa: E741
+        o *= rescale
+        for key in range(0, some.stop - start, KEYS):
+            part = slice(key, min(key + KEYS, some.stop - start))
+            o += p[..., part] @ v[..., start + part.start : start + part.stop, :]
+        m = m_new
+    return o, l, np.where(m == -np.inf, 0, m)

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import definition, fails, random_block, run_hw4, write_case
+from helpers import JUDGE_T01, definition, fails, random_block, run_hw4, write_case
 from slow import slow
 
 from hw4cli.errors import InputError
@@ -77,10 +77,8 @@ def test_a_mistake_with_the_mask_is_named(tmp_path, mistake):
 
 @slow
 def test_the_judge_compares_with_causal_answers(folder):
-    assert "AC" in done("judge", "t01", "--limit", "t01=120", "--causal", "--dir", folder)
-    unmasked = run_hw4(
-        "judge", "t01", "--limit", "t01=120", "--causal", "--dir", folder, "--program", f"{sys.executable} -P -m hw4cli"
-    )
+    assert "AC" in done(*JUDGE_T01, "--causal", "--dir", folder)
+    unmasked = run_hw4(*JUDGE_T01, "--causal", "--dir", folder, "--program", f"{sys.executable} -P -m hw4cli")
     assert unmasked.returncode == 1, unmasked.stderr
     assert "NA" in unmasked.stdout
 

@@ -8,7 +8,7 @@ import time
 
 import psutil
 from classes import board, class_args, correct, judge_class, submit
-from helpers import HANGS, OPEN, fails, run_hw4, start_hw4, wait_until
+from helpers import HANGS, JUDGE_T01, OPEN, fails, run_hw4, start_hw4, wait_until
 from needs import needs
 
 from hw4cli.judge.scoring import journal
@@ -221,7 +221,7 @@ def test_a_missing_slurm_is_reported(workdir, folder, tmp_path):
 
 def test_a_launcher_may_be_any_command_that_runs_a_command(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--launcher", "env A=1 nice", "--program")
+    args = (*JUDGE_T01, "--dir", folder, "--launcher", "env A=1 nice", "--program")
     result = run_hw4(*args, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not list(workdir.glob("hw4-judge-*"))

@@ -8,7 +8,18 @@ import time
 import numpy as np
 import psutil
 import pytest
-from helpers import HANGS, ROOT, fails, holds_once, make_cases, run_hw4, set_kill_after, tiny_case, wait_until
+from helpers import (
+    HANGS,
+    JUDGE_T01,
+    ROOT,
+    fails,
+    holds_once,
+    make_cases,
+    run_hw4,
+    set_kill_after,
+    tiny_case,
+    wait_until,
+)
 
 from hw4cli.judge import runcase
 from hw4cli.judge.runcase import size_problem
@@ -156,7 +167,7 @@ def test_a_wrong_size_is_given_in_rows_if_it_is_a_multiple_of_rows():
 
 
 def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
-    result = hw4("judge", "t01", "--limit", "t01=120", "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
+    result = hw4(*JUDGE_T01, "--dir", folder, env={"CUDA_VISIBLE_DEVICES": "-1"})
     assert result.returncode == 0, result.stdout + result.stderr
     row = next(line for line in result.stdout.splitlines() if line.startswith("t01"))
     assert "(320, 128, 32)" in row
@@ -168,7 +179,7 @@ def test_hw4_judges_itself_and_shows_the_table(hw4, folder):
 
 def test_a_program_with_arguments_is_judged_and_wrong_cases_get_the_penalty(hw4, folder, program):
     path = program("sys.exit(len(sys.argv))")
-    result = hw4("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", f"{path} 'one argument' two")
+    result = hw4(*JUDGE_T01, "--dir", folder, "--program", f"{path} 'one argument' two")
     assert result.returncode == 1
     assert "NA" in result.stdout
     assert "exit code 5" in result.stdout

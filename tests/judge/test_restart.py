@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from classes import board, class_args, correct, judge_class, submit
-from helpers import HANGS, fails, run_hw4, start_hw4, wait_until
+from helpers import HANGS, JUDGE_T01, fails, run_hw4, start_hw4, wait_until
 
 from hw4cli.judge.scoring import journal
 
@@ -18,7 +18,7 @@ def content(folder):
 
 def test_without_resume_or_restart_an_older_journal_stops_the_judge_with_both_options(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
+    args = (*JUDGE_T01, "--dir", folder, "--program", program, "--output", "out")
     assert run_hw4(*args).returncode == 0
     before = content(workdir)
     message = "out has a journal: --resume continues it, --restart keeps it and starts a new one"

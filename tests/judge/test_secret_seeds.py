@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from classes import board, submit
-from helpers import OPEN, ROOT, fails, random_block, read_output, run_hw4
+from helpers import JUDGE_T01, OPEN, ROOT, fails, random_block, read_output, run_hw4
 from slow import slow
 
 from hw4cli.problem import suite
@@ -80,7 +80,7 @@ def test_secret_seeds_are_private_and_the_same_for_later_submissions(workdir, fo
 @slow
 def test_the_same_judging_can_be_repeated_from_the_manifest_alone(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n") / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--secret-seeds", "--program", program, "--output")
+    args = (*JUDGE_T01, "--dir", folder, "--secret-seeds", "--program", program, "--output")
     assert run_hw4(*args, "one").returncode == 1
     (workdir / "two").mkdir()
     shutil.copy(workdir / "one" / "cases.json", workdir / "two")
@@ -120,13 +120,13 @@ def test_a_lost_or_damaged_secret_case_is_made_again_unchanged(workdir, folder):
 @pytest.mark.parametrize("first", [(), ("--secret-seeds",)])
 def test_secret_and_public_seeds_are_not_mixed_in_one_folder(workdir, folder, first):
     submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n")
-    args = ("judge", "t01", "--limit", "t01=120", "--class", "submissions", "--output", "out", "--dir", folder, *OPEN)
+    args = (*JUDGE_T01, "--class", "submissions", "--output", "out", "--dir", folder, *OPEN)
     assert run_hw4(*args, *first).returncode == 0
     submit(workdir, "ben", hw4="#!/bin/sh\nexit 1\n")
     second = () if first else ("--secret-seeds",)
     fails(run_hw4(*args, *second, "--resume"), 2, "out is judged with", "--secret-seeds", "or choose another --output")
     fails(
-        run_hw4("judge", "t01", "--limit", "t01=120", "--dir", folder, "--secret-seeds"),
+        run_hw4(*JUDGE_T01, "--dir", folder, "--secret-seeds"),
         2,
         "--secret-seeds needs --output DIR",
     )

@@ -3,7 +3,7 @@
 import json
 import re
 
-from helpers import on_a_terminal, run_hw4
+from helpers import JUDGE_T01, on_a_terminal, run_hw4
 from sessions import contestant, folder, judge_args
 
 __all__ = ["contestant", "folder"]
@@ -49,7 +49,5 @@ def test_no_color_removes_colours_and_a_pipe_gets_no_escape_codes(folder, contes
 
 def test_json_is_one_document_even_with_forced_colours(folder, contestant):
     path, _ = contestant(folder)
-    process = run_hw4(
-        "judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", path, "--json", env={"FORCE_COLOR": "1"}
-    )
+    process = run_hw4(*JUDGE_T01, "--dir", folder, "--program", path, "--json", env={"FORCE_COLOR": "1"})
     assert json.loads(process.stdout)["standings"][0]["passed"] == 1

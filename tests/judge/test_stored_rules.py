@@ -3,7 +3,7 @@
 import json
 
 from classes import class_args, correct, judge_class, submit
-from helpers import fails, run_hw4
+from helpers import JUDGE_T01, fails, run_hw4
 from slow import slow
 
 from hw4cli.judge.scoring import storedrules
@@ -63,7 +63,7 @@ def test_restart_forgets_the_rules_unless_others_are_still_judged_by_them(workdi
 @slow
 def test_a_resumed_folder_of_an_older_version_keeps_the_rules_of_its_journal(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
+    args = (*JUDGE_T01, "--dir", folder, "--program", program, "--output", "out")
     assert run_hw4(*args, "--penalty", "7", "--rank-by", "passed").returncode == 0
     (workdir / "out" / storedrules.NAME).unlink()
     assert run_hw4(*args, "--resume").returncode == 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from attacks import IS_ROOT, JUDGES, NOBODY, needs_bwrap, processes_naming
-from helpers import HANGS, make_cases, wait_until
+from helpers import HANGS, JUDGE_T01, make_cases, wait_until
 
 from hw4cli.cli import run_command
 from hw4cli.resources import IMPORT_PATH
@@ -46,7 +46,7 @@ class Judging:
         program = base / self.name
         program.write_text(f"#!/bin/sh\n{body.format(base=base, name=self.name)}\n")
         program.chmod(0o755)
-        args = ["judge", "t01", "--limit", "t01=120", "--dir", str(base), "--program", str(program), *options]
+        args = [*JUDGE_T01, "--dir", str(base), "--program", str(program), *options]
         self.log = base / f"{self.name}.log"
         self.pid = os.fork()
         if self.pid == 0:

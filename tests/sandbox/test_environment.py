@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from classes import judge_class, submit
-from helpers import fails, run_hw4
+from helpers import JUDGE_T01, fails, run_hw4
 from needs import needs
 
 from hw4cli.sandbox.environment import environment, is_passed
@@ -55,7 +55,7 @@ def test_pass_env_passes_a_variable_by_name(workdir, folder):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every process's files outside the sandbox")
 def test_the_judges_environment_cannot_be_read_through_proc(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\ncat /proc/*/environ | grep -a hush >&2; exit 3\n") / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out")
+    args = (*JUDGE_T01, "--dir", folder, "--program", program, "--output", "out")
     assert run_hw4(*args, env=SECRETS).returncode == 1
     assert "hush" not in (workdir / "out" / "results.csv").read_text()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
-from helpers import fails, make_cases, run_hw4
+from helpers import JUDGE_T01, fails, make_cases, run_hw4
 from needs import needs
 
 from hw4cli.errors import InputError, MachineError
@@ -44,7 +44,7 @@ def workdir(folder, monkeypatch):
 
 
 def judge_class(folder, *options, **env):
-    args = ("judge", "t01", "--limit", "t01=120", "--class", "submissions", "--output", "out", "--dir", folder)
+    args = (*JUDGE_T01, "--class", "submissions", "--output", "out", "--dir", folder)
     return run_hw4(*args, *options, env=env)
 
 
@@ -95,7 +95,7 @@ def test_root_chooses_the_user_that_programs_run_as(workdir, folder):
             expected = f"exit code 1: {uid}" if sandbox == "bwrap" else f"exit code 1: {folder}/t01.out"
             assert reason(workdir) == expected, (user, sandbox)
     program = workdir / "submissions" / "ann" / "hw4"
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program)
+    args = (*JUDGE_T01, "--dir", folder, "--program", program)
     assert "exit code 1: 0" in run_hw4(*args, "--sandbox", "bwrap").stdout
     assert "nobody may not run" in run_hw4(*args, "--run-as", "nobody").stdout
     program.chmod(0o755)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cluster import answering_program, processes_naming, queue, shell_program
-from helpers import HANGS, fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
+from helpers import HANGS, JUDGE_T01, fails, folder_is_clean, make_cases, run_hw4, start_hw4, tiny_case
 from needs import SLURM, needs
 
 from hw4cli.judge import runcase
@@ -76,7 +76,8 @@ def judged_after_waiting(cluster, folder, program, *args):
 def test_in_an_allocation_the_judge_runs_directly(cluster, folder, tmp_path):
     program = answering_program(tmp_path / "hw4", folder)
     result = run_hw4(
-        *("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--output", "out"),
+        *JUDGE_T01,
+        *("--dir", folder, "--program", program, "--output", "out"),
         prefix=SRUN,
         env=cluster.settings,
     )
@@ -97,7 +98,7 @@ def test_srun_takes_one_allocation_for_all_cases_and_does_not_time_the_queue(clu
 
 def test_srun_passes_on_the_judges_output_and_exit_status(cluster, folder, tmp_path):
     program = shell_program(tmp_path / "hw4", "exit 4")
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--program", program, "--srun=-p nvidia")
+    args = (*JUDGE_T01, "--dir", folder, "--program", program, "--srun=-p nvidia")
     result = run_hw4(*args, env=cluster.settings)
     assert result.returncode == 1
     assert "exit code 4" in result.stdout
@@ -105,7 +106,7 @@ def test_srun_passes_on_the_judges_output_and_exit_status(cluster, folder, tmp_p
 
 
 def test_an_allocation_that_slurm_refuses_is_reported_with_slurms_message(cluster, folder):
-    args = ("judge", "t01", "--limit", "t01=120", "--dir", folder, "--srun")
+    args = (*JUDGE_T01, "--dir", folder, "--srun")
     refused = run_hw4(*args, "-p nowhere", env=cluster.settings)
     fails(refused, 3, "Slurm did not run the judge", "invalid partition specified: nowhere")
     refused = run_hw4(*args, "-p nvidia --gres=gpu:9", env=cluster.settings)
