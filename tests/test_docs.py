@@ -86,6 +86,19 @@ def test_every_link_leads_to_a_file_and_to_a_heading_in_it(page):
         assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
 
 
+def test_pages_that_the_program_and_the_kernels_name_are_there():
+    """Error sentences and help lead users to pages, which move and merge."""
+    sources = [path for folder in ("hw4cli", "kernels", "testcases") for path in sorted((ROOT / folder).rglob("*.*"))]
+    named = {
+        name
+        for path in sources
+        if path.suffix in (".py", ".cu", ".cuh", ".h", ".cpp", ".toml")
+        for name in re.findall(r"docs/[\w/-]+\.(?:md|ipynb|py)", path.read_text())
+    }
+    assert "docs/install.md" in named
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+
+
 def test_every_page_is_in_the_list_of_pages():
     text = (ROOT / "docs/README.md").read_text()
     for page in PAGES:
