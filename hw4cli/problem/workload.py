@@ -226,7 +226,7 @@ class Workload:
         return f"batch {batch}, row {rest // self.d}, column {rest % self.d}"
 
 
-Shape = Workload.one_head  # hw4cli.Shape(B, N, d): the name by which users make a file's workload (docs/python.md)
+Shape = Workload.one_head  # hw4cli.Shape(B, N, d): the name by which users make a file's workload (docs/api.md)
 
 
 def size_problem(work: Workload) -> str | None:
