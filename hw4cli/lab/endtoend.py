@@ -23,8 +23,8 @@ import numpy as np
 from hw4cli import __version__
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.judge.runcase import UnreadableError, opened_output, output_problem
-from hw4cli.lab.record import provenance
-from hw4cli.lab.tables import PROGRAMS, SCHEMA
+from hw4cli.lab.record import heading
+from hw4cli.lab.tables import PROGRAMS
 from hw4cli.problem.casecheck import check_case, size_problem
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.rules import KILL_AFTER
@@ -262,9 +262,7 @@ def _warn_if_cached(source: Path, notify: Notify) -> None:
 def program_record(programs: Sequence[Program], rows: Sequence[ProgramResult], runs: int, cold: bool) -> dict[str, Any]:
     """The record of a benchmark: machine, software, commit, date, programs, method, results."""
     return {
-        "schema": SCHEMA,
-        "kind": PROGRAMS,
-        **provenance(),
+        **heading(PROGRAMS),
         "hw4": __version__,
         "machine": machine(),
         "method": {

@@ -29,8 +29,7 @@ def benchmark_record(
 ) -> dict[str, Any]:
     """The record of rows, which are dataclasses; `method`: what differs from the method of kernels on files' cases."""
     return {
-        "schema": SCHEMA,
-        **provenance(),
+        **heading(),
         "hw4": import_module("hw4cli").__version__,  # which names what imports this module
         "machine": timer.machine(),
         "clocks": {"before": before, "after": timer.clocks()},
@@ -49,6 +48,11 @@ def benchmark_record(
         },
         "rows": [asdict(row) for row in rows],
     }
+
+
+def heading(kind: str | None = None) -> dict[str, Any]:
+    """How every record begins: the schema, its kind, when it is made, and of which commit. Kernels' has no kind."""
+    return {"schema": SCHEMA, **({"kind": kind} if kind else {}), **provenance()}
 
 
 def provenance() -> dict[str, str | None]:

@@ -1,9 +1,10 @@
 """The oracle: attention and its gradients in float64 by the formulas, with whole rows of scores and a softmax in two
 passes.
 
-It computes what files (`exact_attention`), arrays (`exact_rows`) and gradients (`exact_gradients`) should be, with
-masks, heads that share keys, another scale, and the LSE. It shares no code with what it judges; tests hold it to the
-definition and to finite differences (tests/problem/test_oracle.py).
+It computes what files (`exact_attention`), arrays (`exact_heads`, some of their rows: `exact_rows`) and gradients
+(`exact_gradients`, `gradients_of_head`) should be, with masks, heads that share keys, another scale, and the LSE. It
+shares no code with what it judges; tests hold it to the definition and to finite differences
+(tests/problem/test_oracle.py).
 
 The arrays are NumPy's, or CuPy's, which then needs cuBLAS.
 """
@@ -70,6 +71,20 @@ def exact_rows(
     lse = top + xp.log(total)
     lse[unseen] = -np.inf
     return (p @ v) / total, lse[..., 0]
+
+
+def exact_heads(
+    q: Any, k: Any, v: Any, *, causal: bool = False, offset: int = 0, scale: float | None = None
+) -> tuple[Any, Any]:
+    """O (batch, heads, Nq, d) and the LSE (batch, heads, Nq) in float64.
+
+    The arrays are q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d); heads is a multiple of kv_heads. `causal`:
+    row i sees the keys 0 to i + offset. All scores are held at once.
+    """
+    kv_heads = k.shape[1]
+    shared = q.reshape(q.shape[0], kv_heads, q.shape[1] // kv_heads, *q.shape[2:])
+    found = exact_rows(shared, k[:, :, None], v[:, :, None], offset=offset if causal else None, scale=scale)
+    return found[0].reshape(q.shape), found[1].reshape(q.shape[:3])
 
 
 def exact_gradients(

@@ -1,18 +1,19 @@
 """Attention on the CPU against the definition, on friendly and on hostile inputs, within bounded memory."""
 
+import re
 import tracemalloc
 
 import numpy as np
 import pytest
 from definitions import definition as definition_of_heads
-from helpers import definition, random_block, read_output, write_case
+from helpers import ROOT, definition, random_block, read_output, write_case
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli.plans.bounds import SAFE, bound, suffices
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
-from hw4cli.problem.oracle import exact_attention, exact_gradients, exact_rows, gradients_of_head
+from hw4cli.problem.oracle import exact_attention, exact_gradients, exact_heads, exact_rows, gradients_of_head
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.tiled import tiled_attention
@@ -137,6 +138,32 @@ def test_rows_of_heads_with_their_lse_are_the_definition(offset):
     np.testing.assert_allclose(o, right[:, :, rows], atol=1e-14)
     np.testing.assert_allclose(lse, log_sums[:, :, rows], atol=1e-14)
     assert np.isneginf(lse).any() == (offset == -4)
+
+
+@pytest.mark.parametrize("offset", [None, 2, -3])
+def test_heads_that_share_keys_are_the_definition(offset):
+    _, q, k, v = operands(2, 6, 2, 9, 7, 4)
+    right = definition_of_heads(q, k, v, last=offset)
+    for got, exact in zip(exact_heads(q, k, v, causal=offset is not None, offset=offset or 0), right, strict=True):
+        np.testing.assert_allclose(got, exact, atol=1e-14)
+
+
+# Where NumPy or CuPy takes exponentials of scores, but for the diagnosis, which knows mistakes by their formulas.
+SOFTMAXES = {
+    "problem/oracle.py": "the oracle",
+    "stream/tiled.py": "the CPU's attention",
+    "arrays/gradients/oncpu.py": "the CPU's gradients, from the LSE",
+    "arrays/shards/forward.py": "O of several shards, from their LSE",
+    "lab/selftest.py": "some rows by the definition: whether the oracle that judges is right itself",
+}
+
+
+def test_attention_is_computed_in_one_place_for_each_purpose():
+    sources = {
+        path.relative_to(ROOT / "hw4cli").as_posix(): path.read_text() for path in (ROOT / "hw4cli").rglob("*.py")
+    }
+    found = {name for name, text in sources.items() if re.search(r"\b(np|xp|cupy)\.exp\(", text)}
+    assert {name for name in found if not name.startswith("judge/diagnosis/")} == {*SOFTMAXES}
 
 
 @pytest.mark.parametrize("offset", [None, 2, -3])

@@ -18,7 +18,7 @@ from hw4cli.emulator.build import RACE
 from hw4cli.emulator.library import FORWARDS
 from hw4cli.lab.arrays.inputs import from_words, to_words
 from hw4cli.plans.half import Tiling
-from hw4cli.problem.oracle import exact_gradients
+from hw4cli.problem.oracle import exact_gradients, exact_heads
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 NORMAL, BELOW, UNEVEN, GROWING = "normal", "scores far below 0", "rows of other scales", "scores that grow"
@@ -135,18 +135,6 @@ def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
     return [to_words(x.astype(np.float32), work.dtype) for x in arrays]
 
 
-def definition(q: Numbers, k: Numbers, v: Numbers, work: Workload) -> tuple[Numbers, Numbers]:
-    """O and the LSE in float64."""
-    k, v = (x.repeat(work.heads // work.kv_heads, axis=1) for x in (k, v))
-    s = q @ k.swapaxes(2, 3) * work.scale
-    if work.causal:
-        s[..., np.arange(work.Nk) > np.arange(work.Nq)[:, None] + work.offset] = -np.inf
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lse = np.logaddexp.reduce(s, axis=3)
-        p = np.where(np.isinf(s), 0, np.exp(s - lse[..., None]))
-    return p @ v, lse
-
-
 def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
     work = trial.work
     words = operands(trial, 3)
@@ -159,7 +147,7 @@ def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
     if not got.finished:
         return
     q, k, v = (from_words(x, work.dtype) for x in words)
-    exact, lse = definition(q, k, v, work)
+    exact, lse = exact_heads(q, k, v, causal=work.causal, offset=work.offset, scale=work.scale)
     error = np.abs(from_words(got.o.view(np.int16), work.dtype) - exact)
     yield from _wrong("O", error, OF_O[work.dtype] * max(1, np.abs(v).max() / 4))
     seen = np.isfinite(lse)
@@ -173,7 +161,7 @@ def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
     work = trial.work
     words = operands(trial, 4)
     q, k, v, do = (from_words(x, work.dtype) for x in words)
-    o, lse = definition(q, k, v, work)
+    o, lse = exact_heads(q, k, v, causal=work.causal, offset=work.offset, scale=work.scale)
     kind = np.float32 if work.dtype == FLOAT32 else np.uint16
     given_q, given_k, given_v, given_do, given_o = (
         x.view(kind) for x in (*words, to_words(o.astype(np.float32), work.dtype))

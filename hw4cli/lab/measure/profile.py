@@ -16,9 +16,8 @@ from hw4cli.lab.measure.metrics import (
     value_of,
 )
 from hw4cli.lab.measure.model import LaunchModel
-from hw4cli.lab.record import provenance
+from hw4cli.lab.record import heading
 
-SCHEMA = 1
 MB = 1e6
 
 
@@ -128,9 +127,7 @@ def sentences(launches: Sequence[ProfiledLaunch], tool: str) -> list[str]:
 def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -> dict[str, Any]:
     """A profile as JSON has it."""
     return {
-        "schema": SCHEMA,
-        "kind": "profile",
-        **provenance(),
+        **heading("profile"),
         "tool": tool,
         "gpu": gpu,
         "of": what,

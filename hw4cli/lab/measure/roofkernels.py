@@ -11,8 +11,8 @@ from hw4cli.device.gpu import Gpu, as_file
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import CompileError, MachineError
 from hw4cli.lab.measure.gpus import DFMA, DRAM, EXP2, FFMA, L2, SCALES, SHARED, TENSOR
-from hw4cli.lab.measure.roofs import SCHEMA, unit_of
-from hw4cli.lab.record import provenance
+from hw4cli.lab.measure.roofs import unit_of
+from hw4cli.lab.record import heading
 from hw4cli.plans.launch import ABSMAX_CHUNK
 from hw4cli.plans.plan import DeviceProperties
 
@@ -125,9 +125,7 @@ def _rate(timer: GpuTimer, kernel: RoofKernel, function: Any, buffer: Any) -> fl
 def roofs_record(timer: GpuTimer, rates: dict[str, float], before: dict[str, Any]) -> dict[str, Any]:
     """The record of roofs: machine, clocks, rates, method."""
     return {
-        "schema": SCHEMA,
-        "kind": "roofs",
-        **provenance(),
+        **heading("roofs"),
         "hw4": __version__,
         "machine": timer.machine(),
         "clocks": {"before": before, "after": timer.clocks()},

@@ -13,7 +13,6 @@ from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
 from hw4cli.text.records import record_text
 
-SCHEMA = 1
 LEAST, MOST = 1e-9, 1e12  # that can be a rate, in any unit
 MEASURED, DATA_SHEET = "measured", "data sheet"
 
