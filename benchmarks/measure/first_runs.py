@@ -28,8 +28,7 @@ import numpy as np
 from benchmarks import ROOT
 from benchmarks.measure.scripts import BEGAN, end_with, new_file, say, write_record
 from hw4cli.lab.endtoend import machine
-from hw4cli.lab.record import provenance
-from hw4cli.lab.tables import SCHEMA
+from hw4cli.lab.record import heading
 from hw4cli.problem import suite
 from hw4cli.problem.rules import TOLERANCE
 
@@ -225,7 +224,7 @@ def main() -> int:
     parser.add_argument("--what", default="runs,slow,judge", help="the parts to measure  [default: all]")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing more after so long")
     given = parser.parse_args()
-    record: dict[str, Any] = {"schema": SCHEMA, "kind": "first runs", **provenance(), "machine": machine()}
+    record: dict[str, Any] = {**heading("first runs"), "machine": machine()}
     record |= {"warm": {}, "first_runs": [], "slow": {"first_runs": []}, "judged": []}
 
     def go_on(what: Callable[[], None], part: str = "") -> None:

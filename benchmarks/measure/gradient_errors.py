@@ -23,8 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import hw4cli.torch
 from benchmarks.measure.scripts import end_with, new_file, write_record
 from hw4cli.lab.endtoend import machine
-from hw4cli.lab.record import provenance
-from hw4cli.lab.tables import SCHEMA
+from hw4cli.lab.record import heading
 
 # What becomes of normally distributed q, k, v and dO.
 INPUTS: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any, Any, Any]]] = {
@@ -100,9 +99,7 @@ def main() -> None:
                     print(f"{short}, {kind}, {name}: {errors}{'' if found['repeats'] else '*'}", flush=True)
     facts = {**machine(), "torch": torch.__version__, "cudnn": _cudnn(torch.backends.cudnn.version() or 0)}
     record = {
-        "schema": SCHEMA,
-        "kind": "gradient-errors",
-        **provenance(),
+        **heading("gradient-errors"),
         "machine": facts,
         "shape": [BATCH, HEADS, given.rows, D],
         "rows": rows,

@@ -25,8 +25,7 @@ from benchmarks.measure.randomfiles import File, Sizes, digest
 from benchmarks.measure.scripts import end_with, new_file, write_record
 from hw4cli.errors import MachineError
 from hw4cli.lab.endtoend import machine
-from hw4cli.lab.record import provenance
-from hw4cli.lab.tables import SCHEMA
+from hw4cli.lab.record import heading
 
 STRONG: Sizes = (64, 2560, 128)  # eight parts
 WEAK: Sizes = (32, 2560, 128)  # four parts a node
@@ -74,8 +73,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="hw4-nodes-") as name, Cluster(Path(name), nodes=2) as cluster:
         load = os.getloadavg()[0]
         rows = measured(Path(name), cluster, options.runs)
-    here = {**provenance(), "machine": machine(), "load": load}
-    write_record(options.output, {"schema": SCHEMA, "kind": "nodes", **here, "rows": rows})
+    write_record(options.output, {**heading("nodes"), "machine": machine(), "load": load, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from faults import Fault
-from hw4cli.plans.variants import VARIANTS
 from test_faults import kernel_with
 
 from hw4cli.emulator.build import RACE
@@ -27,6 +26,7 @@ from hw4cli.emulator.check import (
 )
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
 
