@@ -16,7 +16,7 @@ from benchmarks.pages.rungs import MEASURED, PAGE, RECORD, SECTION, with_measure
 from hw4cli.cli import cli
 from hw4cli.commands import COMMANDS
 from hw4cli.lab.newkernel import text_of
-from hw4cli.plans.registry import FALLBACK, VARIANTS
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 
 PAGES = [
     ROOT / "README.md",

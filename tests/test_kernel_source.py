@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 from needs import needs
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import kernel_source, spliced
 
 

@@ -11,7 +11,7 @@ import pytest
 from helpers import JUDGE_T01, ROOT, random_block, write_case
 from needs import needs
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import data_path, kernel_source
 
 

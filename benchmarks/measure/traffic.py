@@ -46,7 +46,7 @@ Job = tuple[list[str], Any, Callable[[], object]]  # the first columns, the plan
 def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
     """Kernels of files' cases."""
     from hw4cli.lab.cases import upload_case
-    from hw4cli.plans.registry import VARIANTS
+    from hw4cli.plans.ladder import VARIANTS
     from hw4cli.problem.workload import Shape
 
     for text in SHAPES:
@@ -65,7 +65,7 @@ def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
 
 def of_rungs(gpu: Any) -> Iterator[Job]:
     """All other kernels of files, compiled side by side."""
-    from hw4cli.plans.registry import VARIANTS
+    from hw4cli.plans.ladder import VARIANTS
 
     names = [name for name in VARIANTS if name not in ("flash", "split", "paper")]
     yield from of_plain(gpu, [(name, text) for name in names for text in OTHER_SHAPES.get(name, RUNG_SHAPES)])
@@ -75,7 +75,7 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
     """Kernels on shapes, without a mask."""
     from hw4cli.lab.cases import upload_case
     from hw4cli.lab.contender import compile_side_by_side
-    from hw4cli.plans.registry import VARIANTS
+    from hw4cli.plans.ladder import VARIANTS
     from hw4cli.problem.workload import Shape
 
     shapes = {text: Shape(*map(int, text.split(","))) for _, text in chosen}

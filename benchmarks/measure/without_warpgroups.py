@@ -15,7 +15,7 @@ from hw4cli.lab.contender import Contender, compile_side_by_side, measure
 from hw4cli.lab.kernels import FileKernel
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import Sampling
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem import suite
 
 KERNELS = "split", "split8"

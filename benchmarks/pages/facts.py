@@ -15,8 +15,8 @@ from hw4cli.lab.candidates import TunedRow
 from hw4cli.lab.tune import finding
 from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.dispatch import LONG_ROWS, ranking
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.workload import Shape
 
 # What is faster for long rows alone has an order of its own, and one long case must not decide for all.

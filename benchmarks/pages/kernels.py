@@ -6,8 +6,8 @@ from hw4cli.lab.measure.gpus import model_for
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.lab.tables import COLUMNS, cells
 from hw4cli.plans.dispatch import ranking
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.text.words import counted
 

@@ -2,6 +2,7 @@
 
 import functools
 import threading
+from dataclasses import replace
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import (
@@ -33,7 +34,7 @@ from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays
 from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
@@ -95,7 +96,7 @@ def attention(
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
         if work.dtype != FLOAT32 and allowed is not None:
-            check_on_cpu(allowed, work, reach or absmax(operands), factor)
+            check_on_cpu(allowed, replace(work, scale=factor), reach or absmax(operands))
         attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, allowed, reach))
     else:
         attention_on_gpu(work, (*operands, o), lse, factor, kernel, allowed, reach)
@@ -169,7 +170,7 @@ def attention_on_gpu(
                 check_rows(x)
             if max_error is not None:
                 found = bounds or absmax((q, k, v))
-                kernel = kernel_within(max_error, work, found, scale, half.gpu.props, kernel)
+                kernel = kernel_within(max_error, replace(work, scale=scale), found, half.gpu.props, kernel)
             planned = half.planned(work, kernel)
             check_capture(q, half.gpu.is_compiled(planned))
             scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None

@@ -13,11 +13,9 @@ from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.half import NAME as HALF
-from hw4cli.plans.half import Arrays, Box
-from hw4cli.plans.halfshort import NAME as SHORT
-from hw4cli.plans.kernels16 import arguments16, plan16
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.half import Arrays
+from hw4cli.plans.kernels16 import ENTRIES16, arguments16, plan16
+from hw4cli.plans.launch import Box, Matrix
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import kernel_path
@@ -78,11 +76,11 @@ def run_half(
     lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
     arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
-    passed = arguments16(work, planned, arrays, scale or work.scale, tensor_map)
+    passed = arguments16(replace(work, scale=scale or work.scale), planned, arrays, tensor_map)
     named = zip(("Q", "K", "V", "O", "LSE", "scratch"), parts, strict=True)
     watched = [Watched(part.ctypes.data, part.nbytes, name not in "QKV", name) for name, part in named if part.size]
     steps = planned.launches
-    if planned.variant in (HALF, SHORT):  # whose blocks take tile after tile
+    if ENTRIES16[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return HalfOutcome(o, beside, lse, findings, finished)

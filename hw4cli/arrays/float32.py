@@ -27,12 +27,11 @@ from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.plans.bounds import has_bound
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 
-WITH_LSE = ("flash", "split", "split8", "exact", FALLBACK)
 FLOAT_BYTES = 4
 REMEMBERED = 256  # plans that are kept
 Operands = tuple[Operand, Operand, Operand, Operand]
@@ -78,8 +77,7 @@ class Float32OnGpu:
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
         if not own_scale:
-            # One computes 1/sqrt(d) itself; to the other it matters how large Q is, not how large its scores are.
-            kernels = tuple(name for name in kernels if name not in (FALLBACK, "split8"))
+            kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]
@@ -93,8 +91,9 @@ class Float32OnGpu:
 
     def check(self, kernel: str, work: Workload, scale: float, lse: bool) -> None:
         """Raise ValueError where a kernel does not give what is asked for."""
-        if lse and kernel not in WITH_LSE:
-            raise ValueError(f"kernel {kernel} gives no LSE: {', '.join(WITH_LSE)} do")
+        if lse and not VARIANTS[kernel].lse:
+            with_lse = (name for name, entry in VARIANTS.items() if entry.lse)
+            raise ValueError(f"kernel {kernel} gives no LSE: {', '.join(with_lse)} do")
         if kernel == FALLBACK and not math.isclose(scale, work.scale, rel_tol=1e-6):
             raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {scale:g}")
 
@@ -108,7 +107,7 @@ class Float32OnGpu:
         work = without_needless_mask(work)
         q, k, v = (x if is_packed(x) else contiguous(x) for x in (q, k, v))
         # Where O is Q's own array: some rungs of the ladder write O before they have read all of Q.
-        in_place = is_packed(o) and (o.address != q.address or kernel in WITH_LSE)
+        in_place = is_packed(o) and (o.address != q.address or VARIANTS[kernel].lse)
         to = o if in_place else operand("out", empty_like(o, o.shape), "BHND")
         calls = as_batches(work, (q, k, v, to))
         group = len(calls.each)

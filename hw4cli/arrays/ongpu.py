@@ -1,6 +1,7 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,8 +11,9 @@ from hw4cli.device.driver import driver, enqueue
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.half import MAP_BYTES, Arrays, Box
+from hw4cli.plans.half import MAP_BYTES, Arrays
 from hw4cli.plans.kernels16 import arguments16, plan16
+from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import Workload
 
@@ -67,6 +69,6 @@ class HalfOnGpu:
 
     def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
         planned = self.plan(work, tiling, kernel)
-        passed = arguments16(work, planned, arrays, scale, encode)
+        passed = arguments16(replace(work, scale=scale), planned, arrays, encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         return (params,), tuple(zip(self.gpu.functions(planned), planned.launches, strict=True))

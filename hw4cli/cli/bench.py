@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, is_g
 from hw4cli.cli.terminal.params import Number, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 

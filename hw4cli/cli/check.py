@@ -15,8 +15,8 @@ from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import KernelError, MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing

@@ -12,8 +12,8 @@ from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What,
 from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.errors import MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, print_message, wrapped

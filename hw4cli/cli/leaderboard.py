@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.options import json_option, output_option, program_comm
 from hw4cli.cli.terminal.params import FOLDER, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError, MachineError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.text.dates import now
 from hw4cli.text.words import columns, print_message, printable, wrapped

@@ -9,7 +9,7 @@ import click
 from hw4cli.cli.terminal.options import FILE
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import InputError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import data_path
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, wrapped

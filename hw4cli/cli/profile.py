@@ -25,7 +25,7 @@ from hw4cli.cli.terminal.options import (
 from hw4cli.cli.terminal.params import OneOf, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import MachineError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from hw4cli.lab.measure.profilers import ProfiledGpu
 
 SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.lab.measure.metrics, which completion need not import
-TIMELINE, OF_TIMELINE = "timeline", ("flash", "split")
+TIMELINE, OF_TIMELINE = "timeline", tuple(name for name, entry in VARIANTS.items() if entry.stamps)
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 

@@ -10,7 +10,7 @@ import click
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
 from hw4cli.cli.terminal.options import output_option, shared
 from hw4cli.cli.terminal.params import FOLDER, OneOf
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, counted, printable, wrapped
 

@@ -16,7 +16,7 @@ from hw4cli.cli.terminal.params import Gpus, KernelName, Number, OneOf
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.commands import WITHOUT_GPU, first_gpu
 from hw4cli.errors import Hw4Error, LostGpuError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import is_own_kernel, python_command
 from hw4cli.stream.timeline import Timeline
 from hw4cli.system.importing import Importing

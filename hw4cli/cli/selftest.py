@@ -15,7 +15,7 @@ from hw4cli.cli.terminal.grammar import KERNELS, What, what_argument
 from hw4cli.cli.terminal.options import is_given, json_option, shared
 from hw4cli.cli.terminal.params import Number, OneOf, Whole
 from hw4cli.errors import MachineError
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.words import columns, counted

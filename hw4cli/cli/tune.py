@@ -14,7 +14,8 @@ from hw4cli.cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import Hw4Error, os_error
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.candidates, which completion need not import
 
 
-OF_ARRAYS = ("half", "half_mma")  # hw4cli.lab.candidates.SPACES
+OF_ARRAYS = tuple(name for name, entry in ENTRIES16.items() if entry.space)
 
 
 def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import MachineError
-from hw4cli.plans.registry import FALLBACK
+from hw4cli.plans.ladder import FALLBACK
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.generate import Oracle, cpu_oracle
 from hw4cli.text.progress import Advance

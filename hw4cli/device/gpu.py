@@ -20,17 +20,17 @@ from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
 from hw4cli.plans import columns
 from hw4cli.plans.columns import staged
 from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import (
+    ABSMAX,
     ABSMAX_BYTES,
     ABSMAX_CHUNK,
-    ABSMAX_THREADS,
     Matrices,
-    absmax_blocks,
+    absmax_launch,
     arguments,
     block_matrices,
 )
 from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Tile, Variant
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
@@ -38,7 +38,6 @@ from hw4cli.system.amd import amd_gpu_is_here
 from hw4cli.text.words import counted
 
 ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts of arrays and scratch are aligned, too
-ABSMAX = "absmax"  # the symbol of the range check, which is compiled behind every kernel
 
 # The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
 DEVICE_FILES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
@@ -178,7 +177,8 @@ class Gpu:
     def absmax_of_parts(self, address: int, parts: int, N: int, d: int, first: int, largest: int) -> None:
         """The same of matrices (N, d) at an address, Q, K and V in turn from the first (0: Q) on; adds to `largest`."""
         passed = (np.uint64(address), np.uint64(largest), np.int32(N), np.int32(d), np.int32(first))
-        self._absmax((absmax_blocks(parts, N, d),), (ABSMAX_THREADS,), passed)
+        step = absmax_launch(parts, N, d)
+        self._absmax((step.grid,), (step.block,), passed)
 
     def is_compiled(self, plan: Plan) -> bool:
         """Whether a plan's functions are loaded already."""
@@ -239,11 +239,11 @@ class Gpu:
                 from hw4cli.device.compilerlog import entry_points
                 from hw4cli.device.ownkernel import check_symbols
 
-                check_symbols(variant, entry_points(code), [name for name, _ in symbols], [ABSMAX])
+                check_symbols(variant, entry_points(code), [name for name, _ in symbols], [ABSMAX.name])
             with as_file(code) as path:
                 module = self._modules[variant, options] = self.cupy.RawModule(path=path)
                 functions = tuple(module.get_function(symbol) for symbol, _ in symbols)
-                self._absmax = module.get_function(ABSMAX)
+                self._absmax = module.get_function(ABSMAX.name)
             for function, (_, shared) in zip(functions, symbols, strict=True):
                 if shared > SHARED_DEFAULT and not self.props.gfx:  # AMD's GPUs need not be asked, nor can be
                     function.max_dynamic_shared_size_bytes = shared

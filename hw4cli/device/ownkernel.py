@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hw4cli.errors import InputError, KernelError, os_error
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES, Variant
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_source
 from hw4cli.system.reading import read_regular

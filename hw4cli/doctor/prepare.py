@@ -16,8 +16,8 @@ from hw4cli.plans import columns
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.kernels16 import plan16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.stream.gpus import count_here
 from hw4cli.stream.kernels import plans_of_file

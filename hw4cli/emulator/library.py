@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.errors import MachineError
-from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_THREADS, Matrix, absmax_blocks, arguments
+from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, absmax_launch, arguments
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.workload import Workload
@@ -223,7 +223,7 @@ class Library:
         largest[:] = 0
         elements = _Array(elements_at, inputs.nbytes, False, True, b"the elements")
         self._watch([elements, _Array(largest_at, ABSMAX_BYTES, True, True, b"the maxima")])
-        step = Launch("absmax", absmax_blocks(math.prod(parts), N, d), ABSMAX_THREADS, 0)
+        step = absmax_launch(math.prod(parts), N, d)
         self._launch(
             step, _words(struct.pack("QQqqq", elements_at, largest_at, N, d, first)), lanes, schedule, absmax=True
         )

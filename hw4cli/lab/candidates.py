@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import product
 from typing import Any, Protocol
 
 from hw4cli.device.timing import GpuTimer
@@ -12,28 +11,22 @@ from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.lab.cases import ArrayCase, FileCase
 from hw4cli.lab.contender import Case, Contender
 from hw4cli.lab.kernels import ArrayKernel, FileKernel, check_type, named
-from hw4cli.plans import half, halfmma
-from hw4cli.plans.kernels16 import half_tiling, plan16
-from hw4cli.plans.plan import DeviceProperties, Plan, Tile, Variant
+from hw4cli.plans import half
+from hw4cli.plans.kernels16 import ENTRIES16, plan16
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import DeviceProperties, Pieces, Plan, Tile, Variant
 from hw4cli.plans.tensor import policy
 from hw4cli.problem.workload import Workload
 
-AUTOMATIC = ("split", "split8", "exact", "flash")  # what `auto` chooses from: their bounds hold for every tile
+# What `auto` chooses from, those on tensor cores first: their bounds hold for every tile.
+AUTOMATIC = sorted((one for one in VARIANTS if VARIANTS[one].automatic), key=lambda one: VARIANTS[one].pieces is None)
 # Tiles of the documents: of the course's best report; of a tutorial on Triton; of one on TileLang.
 PRESETS = {
     "report": ((64, 64), (32, 32), (64, 32), (32, 64), (128, 32), (128, 64), (128, 16)),
     "triton": ((64, 64), (128, 64), (64, 128), (128, 128)),
     "tilelang": ((128, 128),),
 }
-# Of each kernel of 16 bits: groups that multiply, keys, stages, and whether tensor cores sum P; or warps, fragments of
-# each, keys, keys that are weighed together, and blocks of a multiprocessor.
-SPACES: dict[str, tuple[Any, ...]] = {
-    half.NAME: tuple(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
-    halfmma.MMA: tuple(
-        halfmma.MmaTiling(warps, fragments, keys, sub, q_registers=True, blocks=blocks)
-        for warps, fragments, keys, sub, blocks in product((4, 8), (1, 2), (64, 128), (32, 64), (1, 2))
-    ),
-}
+SPACES = {name: entry.space for name, entry in ENTRIES16.items() if entry.space}  # of kernels of 16 bits
 
 
 class Tiled:
@@ -168,8 +161,11 @@ class FileSpace:
 
 def automatic(shape: Workload, props: DeviceProperties) -> list[str]:
     """What `auto` chooses from: AUTOMATIC, but split8 only where it is not the same as split."""
-    apart = policy("split8", shape.N, shape.d, props).integers
-    return [name for name in AUTOMATIC if apart or name != "split8"]
+
+    def apart(held: Pieces | None) -> bool:
+        return held is None or not held.integers or policy(held, shape.N, shape.d, props).integers
+
+    return [name for name in AUTOMATIC if apart(VARIANTS[name].pieces)]
 
 
 def _turned(variant: Variant, tile: tuple[int, int], shape: Workload, props: DeviceProperties) -> Iterator[Candidate]:
@@ -198,7 +194,9 @@ class ArraySpace:
         """The kernel's own tiling comes first. Raises MachineError for another element type."""
         kernel, work = self.kernel, self.case.work
         check_type(kernel, work)
-        own = (half_tiling if kernel == half.NAME else halfmma.mma_tiling)(work, props)
+        tile = ENTRIES16[kernel].tile
+        assert tile is not None  # every kernel with a space has one of its own
+        own = tile(work, props)
         for tiling in dict.fromkeys((own, *_other_schedules(own), *(() if self.quick else SPACES[kernel]))):
             if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: half.cuh
                 continue

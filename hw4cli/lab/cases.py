@@ -12,8 +12,8 @@ from hw4cli.lab.arrays.expected import Errors
 from hw4cli.lab.arrays.inputs import EXPONENT, on_device, with_gradients
 from hw4cli.lab.arrays.named import NamedWorkload, described
 from hw4cli.lab.contender import Contender, KernelResult, WrongAnswerError
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.plan import Plan
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.verdict import Comparison

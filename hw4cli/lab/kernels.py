@@ -25,12 +25,12 @@ from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays
 from hw4cli.plans.halfmma import SPLIT
 from hw4cli.plans.kernels16 import KERNELS16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan, Tile
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 
 KERNELS = (*KERNELS16, *VARIANTS)  # of arrays
-GRADIENT_KERNELS = tuple(choice.DESIGNS)
+GRADIENT_KERNELS = tuple(choice.GRADIENTS)
 
 
 def named(kernel: str, tile: Tile) -> str:
@@ -120,7 +120,7 @@ class GradientKernel(Contender):
 
     def __init__(self, timer: GpuTimer, case: ArrayCase, kernel: str | None = None) -> None:
         name = kernel or choice.fastest(case.work, timer.gpu.props)
-        super().__init__(name, repeats=name in choice.FASTEST_FIRST)
+        super().__init__(name, repeats=choice.GRADIENTS[name].repeatable)
         self._timer, self._case = timer, case
 
     def planned(self) -> Plan:

@@ -3,8 +3,8 @@
 import re
 
 from hw4cli.errors import InputError
+from hw4cli.plans.ladder import FAMILIES, VARIANTS
 from hw4cli.plans.plan import DEVICES, Variant
-from hw4cli.plans.registry import FAMILIES, VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hw4cli.errors import InputError
 from hw4cli.plans.bounds import LN2, ON_CPU, PROVEN
-from hw4cli.plans.registry import FALLBACK, VARIANTS
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.suite import uniform
 from hw4cli.problem.workload import MAX_D, Workload

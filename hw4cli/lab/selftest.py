@@ -20,9 +20,9 @@ from hw4cli.errors import MachineError, ShortageError
 from hw4cli.lab.randomcases import RandomCase
 from hw4cli.plans.bounds import ON_TENSOR_CORES, PROPORTION, PROVEN, bound
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.launch import SQUARES_BELOW, SQUARES_UNIT, magnitudes
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention

@@ -26,11 +26,13 @@ from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
 from hw4cli.lab.tables import ARRAYS
 from hw4cli.plans.kernels16 import kernel16
+from hw4cli.plans.ladder import DEFAULT
 from hw4cli.plans.plan import Tile
+from hw4cli.plans.tensor import SPLIT
 from hw4cli.problem.workload import FLOAT32, is_whole
 
 Notify = Callable[[Measurement, Case], None]
-OF_FLOAT32 = ("split", "flash")  # where no kernel is named
+OF_FLOAT32 = (SPLIT.name, DEFAULT)  # where no kernel is named
 
 
 class Session(ABC):

@@ -1,7 +1,7 @@
 """The launches of kernels/backward.cu for a workload, and the bytes that they are passed."""
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
@@ -86,8 +86,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
     return Plan(NAME, macros, launches, Scratch(FLOAT * rows))
 
 
-def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
-    """The one argument of each launch."""
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
+    """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
-    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, scale)
+    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, work.scale)

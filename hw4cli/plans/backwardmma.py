@@ -1,7 +1,7 @@
 """The launches of kernels/backward_mma.cu, gradients by tensor cores, and the bytes that they are passed."""
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
@@ -132,8 +132,8 @@ def _scratch(work: Workload) -> list[int]:
     return starts
 
 
-def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
-    """The one argument of each launch."""
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
+    """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     query_scales, key_scales, rows, *pieces, _ = (arrays.scratch + start for start in _scratch(work))
     q, k, v, _, do = arrays.matrices[:5]
     taken = [q, k, v, do]
@@ -146,6 +146,6 @@ def arguments(work: Workload, arrays: Arrays, scale: float) -> bytes:
         ]
     members = [number for m in taken for number in (m.data, m.batch, m.head, m.row)]
     tiles = (_tiles(work.Nq), _tiles(work.Nk))
-    return common_arguments(work, arrays, scale) + _LAYOUT.pack(
+    return common_arguments(work, planned, arrays) + _LAYOUT.pack(
         *members, query_scales, key_scales, rows, *tiles, arrays.whole
     )

@@ -2,17 +2,17 @@
 that they are passed."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.backwardcut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import Box
+from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import Workload
 
 NAME = "backward_once"
+ATOMIC = "backward_atomic"  # its twin, which adds to dQ in any order
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 # Blocks of 8 queries whose weights are summed up early, by columns and without or with a mask: the fastest on an H200.
 EARLY = {64: (4, 6), 128: (8, 2)}
@@ -20,47 +20,34 @@ ROUND_THREADS = 256
 ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
 
 
-@dataclass(frozen=True)
-class OnePass:
-    """A kernel of one pass, which adds to dQ in the order of the keys or not."""
-
-    name: str
-
-    def takes(self, work: Workload, props: DeviceProperties) -> bool:
-        """Whether the kernel runs there, and takes such elements and rows."""
-        return hopper.takes(work, props)
-
-    def plan(self, work: Workload, props: DeviceProperties, tile: Cut | None = None) -> Plan:
-        """The three launches for a workload. Raises MachineError where the kernels do not run."""
-        hopper.check(self.name, work, props)
-        cut = tile or best_cut(work, props.sms)
-        width, rows = hopper.columns(work), tile_rows(work)
-        macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
-        macros |= {"ONCE_EARLY": EARLY[width][work.causal], "MISSING": int(work.Nk % KEYS > 0)}
-        streams = hopper.Pass(2, rows, STAGES)
-        # Behind the tiles: barriers of dQ and of dS, and numbers of tasks.
-        before = streams.shared(width, stats=True) + 16 * (SUMS + 2) + 16
-        shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
-        tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
-        own = (cut.first + split * cut.parts) * tiles
-        added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
-        launches = (
-            hopper.stats_launch(work, rows),
-            Launch(self.name, min(props.sms, own), streams.threads, shared),
-            Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
-        )
-        return Plan(self.name, macros, launches, scratch(work, cut), cut=cut)
-
-    def arguments(
-        self, work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]
-    ) -> bytes:
-        """The one argument of each launch; `encode` makes tensor maps."""
-        layout, tiles = planned.layout, (hopper.OWNED, tile_rows(work))
-        sums = [arrays.scratch + start for start in (layout.partial_o, layout.tiles, layout.row_stats)]
-        return hopper.tiled_arguments(work, arrays, scale, encode, tiles, section(work), Cut(*planned.cut), sums)
+def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name: str = NAME) -> Plan:
+    """The three launches for a workload, of the kernel that adds to dQ in the order of the keys, or of ATOMIC. Raises
+    MachineError where the kernels do not run."""
+    hopper.check(name, work, props)
+    cut = tile or best_cut(work, props.sms)
+    width, rows = hopper.columns(work), tile_rows(work)
+    macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
+    macros |= {"ONCE_EARLY": EARLY[width][work.causal], "MISSING": int(work.Nk % KEYS > 0)}
+    streams = hopper.Pass(2, rows, STAGES)
+    # Behind the tiles: barriers of dQ and of dS, and numbers of tasks.
+    before = streams.shared(width, stats=True) + 16 * (SUMS + 2) + 16
+    shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
+    tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
+    own = (cut.first + split * cut.parts) * tiles
+    added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
+    launches = (
+        hopper.stats_launch(work, rows),
+        Launch(name, min(props.sms, own), streams.threads, shared),
+        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
+    )
+    return Plan(name, macros, launches, scratch(work, cut), cut=cut)
 
 
-ONCE, ATOMIC = OnePass(NAME), OnePass("backward_atomic")
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
+    """The one argument of each launch; `encode` makes tensor maps."""
+    layout, tiles = planned.layout, (hopper.OWNED, tile_rows(work))
+    sums = [arrays.scratch + start for start in (layout.partial_o, layout.tiles, layout.row_stats)]
+    return hopper.tiled_arguments(work, arrays, encode, tiles, section(work), Cut(*planned.cut), sums)
 
 
 def scratch(work: Workload, cut: Cut) -> Scratch:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, LARGEST, LOG2E, Box
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.half import ATOM, LARGEST, LOG2E
+from hw4cli.plans.launch import Box, Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
@@ -84,10 +84,10 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
     return Plan(NAME, macros, launches, scratch, main_symbol="backward_dkdv")
 
 
-def arguments(work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]) -> bytes:
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each launch; `encode` makes tensor maps."""
     tiles = planned.macros["DQ_TILE"], planned.macros["DKDV_TILE"]
-    return tiled_arguments(work, arrays, scale, encode, tiles, section(work))
+    return tiled_arguments(work, arrays, encode, tiles, section(work))
 
 
 def section(work: Workload) -> int:
@@ -135,7 +135,6 @@ def stats_launch(work: Workload, tile: int) -> Launch:
 def tiled_arguments(
     work: Workload,
     arrays: Arrays,
-    scale: float,
     encode: Callable[[Box], bytes],
     tiles: tuple[int, int],
     section: int,
@@ -161,7 +160,7 @@ def tiled_arguments(
     cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
-    return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, scale, min(scale * LOG2E, LARGEST))
+    return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST))
 
 
 def _stats_box(work: Workload, stats: int, tile: int) -> Box:

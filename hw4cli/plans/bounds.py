@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from hw4cli.plans.common import TILED_KEYS, power_below
 from hw4cli.plans.flash import CAUSAL_SPLITS
 from hw4cli.plans.formulas import MOST_SPLITS, ceil_div
+from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.measured import ERRORS
-from hw4cli.plans.plan import DEVICES, DeviceProperties
-from hw4cli.plans.registry import FALLBACK, VARIANTS
-from hw4cli.plans.tensor import BIAS, PIECES, V_FACTOR, policy, truncation
+from hw4cli.plans.plan import DEVICES, DeviceProperties, Pieces
+from hw4cli.plans.tensor import BIAS, V_FACTOR, policy, truncation
 from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
 from hw4cli.problem.workload import AbsMax, Magnitudes
 
@@ -28,9 +28,9 @@ NEAR = 24  # keys whose log2-score is further below a row's largest have next to
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
-ON_TENSOR_CORES = {*PIECES, "fp16qk"}
+ON_TENSOR_CORES = {name for name, entry in VARIANTS.items() if entry.on_tensor_cores}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
-PROVEN = {*PIECES, "flash", "float64", ON_CPU}  # the other rungs' sums are estimated
+PROVEN = {*(name for name, entry in VARIANTS.items() if entry.proven), ON_CPU}  # the other rungs' sums are estimated
 TYPICAL = Magnitudes(3.0, 3.0, 3.0)  # the assignment's range
 LARGEST_N = 32768  # of the assignment
 SMALLEST = 1e-30  # results below it, float32's subnormal numbers among them, may become 0
@@ -99,7 +99,8 @@ def expected(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Dev
     That is `measured` and a margin, in proportion to the scores, to V and to longer sums.
     """
     proven = bound(kernel, found, d, N, props)
-    if kernel in ("split", "split8", "float64"):
+    entry = VARIANTS.get(kernel)
+    if entry and (entry.doubles or (entry.pieces and entry.pieces.terms == 1)):
         return proven
     here, usual = Scores.of(Magnitudes(*found), d), Scores.of(uniform(d), d)
     scores = max(1.0, min(here.by_elements / usual.by_elements, here.largest / usual.largest))
@@ -112,7 +113,7 @@ def measured(kernel: str, d: int) -> float:
     Where no record has one so large, that of the largest, in proportion to the bound; inf where there is no record.
     The CPU, which has none, is taken for as exact as flash.
     """
-    errors = ERRORS.get("flash" if kernel == ON_CPU else kernel, {})
+    errors = ERRORS.get(DEFAULT if kernel == ON_CPU else kernel, {})
     if not errors:
         return math.inf
     size = min((size for size in errors if size >= d), default=max(errors))
@@ -136,10 +137,11 @@ def suffices(kernel: str, found: Magnitudes | AbsMax, d: int, N: int, props: Dev
 def shares(kernel: str, values: Magnitudes | AbsMax, d: int, N: int, props: DeviceProperties = DEVICES[90]) -> Shares:
     """Every rounding of a kernel, and its size."""
     found = Magnitudes(*values)
-    if kernel == "float64":
+    entry = VARIANTS.get(kernel)
+    if entry and entry.doubles:
         return _float64(found, d, N)
-    if kernel in ON_TENSOR_CORES & PROVEN:
-        return _split(kernel, found, d, N, props)
+    if entry and entry.pieces and entry.proven:
+        return _split(entry.pieces, found, d, N, props)
     return _float32(kernel, found, d, N)
 
 
@@ -186,6 +188,7 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
     if not (scores.by_elements < 1e30 and v * N * 2.0**8 < 1e38):  # P is 2^8 at most
         return Shares(math.inf, weights={"overflow": math.inf})
     n = TILED_KEYS + ceil_div(N, TILED_KEYS) if kernel == ON_CPU else VARIANTS[kernel].longest_sum(N)
+    entry = VARIANTS.get(kernel)
     proven = kernel in PROVEN
     power = EXP if kernel == ON_CPU else EX2
     shares = Shares(
@@ -194,11 +197,11 @@ def _float32(kernel: str, found: Magnitudes, d: int, N: int) -> Shares:
         weights={
             "Q scaled": 4 * U32 * top * LN2,
             "sum of a score": U32 * sum(map(scores.after, range(1, d + 1))) * LN2,
-            **({"Q and K rounded to fp16": _rounded16(found, d)} if kernel == "fp16qk" else {}),
+            **({"Q and K rounded to fp16": _rounded16(found, d)} if entry and entry.rounded else {}),
             "exponent": 2 * U32 * top * LN2 + power,
             "rescaling": (2 * U32 * top * LN2 + power * ceil_div(n, 16)) if proven else 0.0,
             # flash adds the exponent of l to m, where |m| <= top; then the splits' m are subtracted.
-            "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if kernel == "flash" else 0.0,
+            "combining": (U32 * (top + FAR + min(2 * top, FAR)) * LN2 + power) if entry and entry.splits_keys else 0.0,
         },
         fixed={"combining, division": (2 * CAUSAL_SPLITS + 8) * U32 * v},  # O and l of each split; the rest of a row
     )
@@ -220,13 +223,13 @@ def _rounded16(found: Magnitudes, d: int) -> float:
     return (q_error * k.norm + q.norm * k_error + q_error * k_error) / math.sqrt(d)
 
 
-def _split(kernel: str, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
+def _split(held: Pieces, found: Magnitudes, d: int, N: int, props: DeviceProperties) -> Shares:
     """Tensor cores: Q and K split in hi and lo fp16, three products; P and V in one fp16, or (exact) split, too."""
-    v, rounded_v = found.v, PIECES[kernel] == 1
+    v, rounded_v = found.v, held.terms == 1
     scaled_v = v * V_FACTOR * (1 + U32) if rounded_v else v
     scores = Scores.of(found, d)
     top = scores.largest
-    adds, lost = policy(kernel, N, d, props), truncation(props.cc)
+    adds, lost = policy(held, N, d, props), truncation(props.cc)
     terms = (by_integers if adds.integers else by_halves)(found, d)
     if terms is None or not scaled_v <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import Matrices, Matrix
-from hw4cli.plans.plan import Launch, Plan
+from hw4cli.plans.plan import Kernel, Launch, Plan
 from hw4cli.problem.workload import Workload, stored_d
 
-NAME = "columns"  # of the kernel's file
+COLUMNS = Kernel("columns", "copies of rows, with zero columns behind them or without")
 # kernels/columns.cu: matrices of a launch, threads of a block, and how many elements a block copies at most.
 MOST, THREADS, PASS = 5, 256, 4096
 _MATRIX = struct.Struct("<10q q 5i 4x")  # CopiedMatrix
 SYMBOLS = ("columns32", "widen16", "narrow16")
-CODE = Plan(NAME, {}, tuple(Launch(symbol, 0, THREADS, 0) for symbol in SYMBOLS))  # whatever is copied
+CODE = Plan(COLUMNS.name, {}, tuple(Launch(symbol, 0, THREADS, 0) for symbol in SYMBOLS))  # whatever is copied
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ RESCALE_THRESHOLD = 8  # a row's m moves when P could pass 2 to this power
 COMBINE_THREADS = 256
 # A tile's conversion by a block, in percent of attention to it by so many rows; a little more than measured (H200), as
 # late converters cost more than early ones. Longer keys would gain less than 2 %.
-CONVERTING = {"split32": (41, 256), "split64": (74, 192), "split8": (84, 192)}
+CONVERTING = {(32, False): (41, 256), (64, False): (74, 192), (64, True): (84, 192)}  # by width, and by 8-bit integers
 CONVERTING_LONGEST = 8192
 LONG_TASKS = 1024  # keys: of fewer, at d = 64, a task is done before Q of the next one is brought (H200)
 LONG = 8192  # keys, of which more than MOST_SPLITS are short enough to lose less than few long ones
@@ -177,7 +177,7 @@ def turns_of(shape: Workload, tile: Tile, props: DeviceProperties) -> Tile:
 
 def converting(shape: Workload, tile: Tile, integers: bool) -> int:
     """CONVERTING of kernels/converters.cuh: what it costs a block to convert a tile; 0: no block does."""
-    cost, rows = CONVERTING["split8" if integers else f"split{padded_d(shape.d)}"]
+    cost, rows = CONVERTING[padded_d(shape.d), integers]
     return ceil_div(cost * rows, tile["BR"]) if shape.N <= CONVERTING_LONGEST else 0
 
 

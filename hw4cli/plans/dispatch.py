@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, Union
 from hw4cli.errors import InputError
 from hw4cli.plans.bounds import ON_CPU, ON_TENSOR_CORES, SAFE, bound, has_bound, suffices, uniform
 from hw4cli.plans.common import padded_d
+from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.measured import FASTEST
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
-from hw4cli.plans.registry import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.tensor import integers_from
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 from hw4cli.text.words import counted
@@ -101,10 +101,16 @@ def candidates(
         if kernels[0] in known:  # else what was timed then says nothing of the kernel that is known to be faster
             kernels, why = (*known, *kernels), tuned[1]
     if kernel != AUTO:
-        less_exact = {"split8"} if kernel == "split8" else {"split8", "split"}
-        more_exact = [name for name in kernels if name not in less_exact] if kernel in ON_TENSOR_CORES else []
+        more_exact = [name for name in kernels if not _rounds_more(name, kernel)] if kernel in ON_TENSOR_CORES else []
         kernels, why = (kernel, *more_exact), ASKED
     return tuple(dict.fromkeys((*kernels, FALLBACK))), why
+
+
+def _rounds_more(one: str, than: str) -> bool:
+    """Whether a kernel rounds P to one fp16 number; beside one that multiplies integers: whether it does that, too."""
+    held, other = VARIANTS[one].pieces, VARIANTS[than].pieces
+    by_integers = other is not None and other.integers
+    return held is not None and held.terms == 1 and (held.integers or not by_integers)
 
 
 def auto_by_length(props: DeviceProperties, gpu: str, d: int) -> list[tuple[int, tuple[str, ...], str]]:

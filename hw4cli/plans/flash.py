@@ -11,7 +11,7 @@ from hw4cli.plans.common import (
     tiles_of,
 )
 from hw4cli.plans.formulas import FLOAT, MOST_SPLITS, ceil_div
-from hw4cli.plans.plan import DeviceProperties, Launch, Tile, Variant, total
+from hw4cli.plans.plan import Block, DeviceProperties, Launch, Tile, Variant, total
 from hw4cli.problem.workload import Workload
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
@@ -98,4 +98,12 @@ FLASH = Variant(
     splits=splits_for(LONGEST_SPLIT, FLASH_COST, FLASH_COST, CAUSAL_SPLITS),
     space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
     knobs=lambda tile: {"BLOCKS": (2, 3, 4)},
+    block=Block(walk="register tiles", owns="register tiles", reads="register tiles", known_on_amd=True),
+    stamps=True,
+    colour=("#1c66c9", "#78b0ff"),
+    emulated=8e8,
+    lse=True,
+    proven=True,
+    automatic=True,
+    native=True,
 )

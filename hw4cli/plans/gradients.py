@@ -1,60 +1,76 @@
-"""Which kernel computes the gradients of a workload on a GPU: the fastest that runs there."""
+"""The kernels of gradients: their entries, and which computes a workload on a GPU: the fastest that runs there."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from hw4cli.plans import backward as cores
-from hw4cli.plans import backwardmma as mma
-from hw4cli.plans import backwardwgmma as hopper
+from hw4cli.plans import backward, backwardmma, backwardonce, backwardwgmma
+from hw4cli.plans.arraykernel import ArrayKernel, Encode
 from hw4cli.plans.backward import Arrays
-from hw4cli.plans.backwardonce import ATOMIC, ONCE
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.half import Box
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
+# From the fastest on; the last repeatable one runs everywhere.
+ONCE = ArrayKernel(
+    backwardonce.NAME,
+    "Hopper, 16 bits: one pass over the scores, which adds to dQ in the order of the keys",
+    types=(FLOAT16, BFLOAT16),
+    takes=backwardwgmma.takes,
+    planned=backwardonce.plan,
+    packed=backwardonce.arguments,
+    persistent=True,
+)
 
-class Kernel(Protocol):
-    """A module of this package: a kernel's file, where it runs, its launches."""
+WGMMA = ArrayKernel(
+    backwardwgmma.NAME,
+    "Hopper, 16 bits: a pass that owns queries, and one that owns keys",
+    types=(FLOAT16, BFLOAT16),
+    takes=backwardwgmma.takes,
+    planned=backwardwgmma.plan,
+    packed=backwardwgmma.arguments,
+    persistent=True,
+)
 
-    def takes(self, work: Workload, props: DeviceProperties) -> bool:
-        """Whether the kernel computes the workload on such a GPU."""
+MMA = ArrayKernel(
+    backwardmma.NAME,
+    "tensor cores from compute capability 8.0 on: two passes, float32 in two pieces",
+    types=(FLOAT16, BFLOAT16, FLOAT32),
+    takes=backwardmma.takes,
+    planned=backwardmma.plan,
+    packed=backwardmma.arguments,
+)
 
-    def plan(self, work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
-        """The launches, by the kernel's best tile or another one. Raises MachineError where it does not run."""
+CORES = ArrayKernel(
+    backward.NAME,
+    "CUDA cores, on any GPU: two passes in float32",
+    types=(FLOAT16, BFLOAT16, FLOAT32),
+    takes=backward.takes,
+    planned=backward.plan,
+    packed=backward.arguments,
+)
 
+ATOMIC = ArrayKernel(
+    backwardonce.ATOMIC,
+    "backward_once with atomic additions to dQ, whose order differs from run to run",
+    types=(FLOAT16, BFLOAT16),
+    takes=backwardwgmma.takes,
+    planned=partial(backwardonce.plan, name=backwardonce.ATOMIC),
+    packed=backwardonce.arguments,
+    persistent=True,
+    repeatable=False,
+)
 
-class Design(Kernel, Protocol):
-    """One whose threads load what they need."""
-
-    def arguments(self, work: Workload, arrays: Arrays, scale: float) -> bytes:
-        """The one argument of each launch."""
-
-
-class Copying(Kernel, Protocol):
-    """One for which the copy engine brings tiles, and whose blocks take task after task."""
-
-    def arguments(
-        self, work: Workload, arrays: Arrays, scale: float, planned: Plan, encode: Callable[[Box], bytes]
-    ) -> bytes:
-        """The one argument of each launch; `encode` makes tensor maps."""
-
-
-COPYING: dict[str, Copying] = {ONCE.name: ONCE, hopper.NAME: hopper, ATOMIC.name: ATOMIC}
-LOADING: dict[str, Design] = {mma.NAME: mma, cores.NAME: cores}
-# From the fastest on; the last one runs everywhere. What has other bits in each run is not among them.
-FASTEST_FIRST = (ONCE.name, hopper.NAME, mma.NAME, cores.NAME)
-DESIGNS: dict[str, Kernel] = {name: {**COPYING, **LOADING}[name] for name in (*FASTEST_FIRST, ATOMIC.name)}
+GRADIENTS = {entry.name: entry for entry in tuple(vars().values()) if isinstance(entry, ArrayKernel)}
 
 
 def fastest(work: Workload, props: DeviceProperties) -> str:
     """The name of the fastest kernel for a workload that gives the same bits in every run."""
-    return next(name for name in FASTEST_FIRST if takes(name, work, props))
+    return next(name for name, entry in GRADIENTS.items() if entry.is_automatic(work, props))
 
 
 def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel computes a workload, in rows that kernels can load, on such a GPU."""
-    return DESIGNS[kernel].takes(work.stored, props)
+    return GRADIENTS[kernel].takes(work.stored, props)
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:
@@ -63,13 +79,9 @@ def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any 
 
     Raises MachineError where it does not run.
     """
-    named = fastest(work, props) if kernel == AUTO else kernel
-    return DESIGNS[named].plan(work.stored, props, tile)
+    return GRADIENTS[fastest(work, props) if kernel == AUTO else kernel].plan(work, props, tile)
 
 
-def arguments(planned: Plan, work: Workload, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
+def arguments(planned: Plan, work: Workload, arrays: Arrays, encode: Encode) -> bytes:
     """The one argument of each of a plan's launches. `encode` makes a tensor map's 128 bytes."""
-    work = work.stored
-    if planned.variant in COPYING:
-        return COPYING[planned.variant].arguments(work, arrays, scale, planned, encode)
-    return LOADING[planned.variant].arguments(work, arrays, scale)
+    return GRADIENTS[planned.variant].arguments(work, planned, arrays, encode)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.launch import Box, Matrix
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, Workload
 
@@ -128,20 +128,6 @@ class Arrays(NamedTuple):
     scratch: int = 0
 
 
-class Box(NamedTuple):
-    """A tensor of 16-bit numbers, and the box of it that a copy brings, swizzled over 128 bytes or as it is.
-
-    Sizes of columns, rows, heads, batches; strides, in bytes, of the last three.
-    """
-
-    address: int
-    bfloat: bool
-    sizes: tuple[int, int, int, int]
-    strides: tuple[int, int, int]
-    box: tuple[int, int, int, int]
-    swizzled: bool = True
-
-
 def boxes(work: Workload, tile: Mapping[str, int], arrays: Arrays) -> tuple[Box, Box, Box]:
     """The tensor maps of Q, K and V, for a plan's macros."""
     q, k, v = arrays[:3]
@@ -163,9 +149,9 @@ def heads_together(work: Workload) -> int:
     return min(max(LEAST_SECTION, L2_BYTES // size), MOST_SECTION)
 
 
-def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, scale: float, splits: int = 1) -> bytes:
+def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, splits: int = 1) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
-    factor = min(scale * LOG2E, LARGEST)
+    factor = min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     o = arrays.o
     return _LAYOUT.pack(
@@ -176,10 +162,10 @@ def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, s
     )
 
 
-def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
     maps = b"".join(encode(box) for box in boxes(work, planned.macros, arrays))
     rows = planned.macros["BR"]
-    rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
+    rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     taken = struct.pack("<Q", arrays.scratch)
     return (maps + rest + taken).ljust(PARAMS_BYTES, b"\0")

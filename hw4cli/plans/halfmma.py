@@ -5,7 +5,7 @@ kernels/half_cores.cu is for GPUs without, or whose tensor cores do not take the
 """
 
 import struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
@@ -14,7 +14,9 @@ from hw4cli.plans.half import FEW_ROWS, Arrays, columns, work_arguments
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
-MMA, SPLIT, CORES = "half_mma", "half_split", "half_cores"
+MMA = "half_mma"
+SPLIT = "half_split"
+CORES = "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
 COMBINED = 8  # splits of a row that a warp of half_split_combine takes
@@ -120,10 +122,10 @@ def mma_plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None =
     return Plan(MMA, macros, (Launch(MMA, work.row_tiles(how.rows), threads, shared),))
 
 
-def mma_arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
-    """The launch's one argument: HalfMmaParams."""
+def mma_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
+    """The launch's one argument: HalfMmaParams. It has no tensor maps, which `encode` would make."""
     rows = planned.macros["BR"]
-    return matrices(arrays) + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
+    return matrices(arrays) + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
 
 
 class SplitTiling(NamedTuple):
@@ -196,14 +198,14 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     return Plan(SPLIT, macros, (first, combine), scratch, splits)
 
 
-def split_arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float) -> bytes:
-    """The launches' one argument: HalfSplitParams."""
+def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
+    """The launches' one argument: HalfSplitParams. It has no tensor maps, which `encode` would make."""
     row_tiles = ceil_div(packed_rows(work), planned.macros["BR"])
     tiles = work.batch * work.kv_heads * row_tiles
     at = arrays.scratch
     return (
         matrices(arrays)
-        + work_arguments(work, row_tiles, tiles, arrays, scale, planned.splits)
+        + work_arguments(work, row_tiles, tiles, arrays, planned.splits)
         + struct.pack("<QQ", at + planned.layout.partial_o, at + planned.layout.row_stats)
     )
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, REGISTERS, Arrays, Box, boxes, check_runs, columns, tensor_box, work_arguments
+from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, columns, tensor_box, work_arguments
 from hw4cli.plans.half import NAME as HALF
+from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
 from hw4cli.problem.workload import BFLOAT16, Workload
 
@@ -74,10 +75,10 @@ def plan(work: Workload, props: DeviceProperties, chosen: ShortTiling | None = N
     return Plan(NAME, macros, (Launch(NAME, blocks, threads, shared),))
 
 
-def arguments(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
+def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument: HalfShortParams. `encode` makes a tensor map's 128 bytes."""
     rows = planned.macros["BR"]
     o = tensor_box(work, arrays.o, work.heads, work.Nq, GROUP_ROWS)
     maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), o))
-    passed = maps + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays, scale)
+    passed = maps + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     return passed.ljust(64 * ceil_div(len(passed), 64), b"\0")

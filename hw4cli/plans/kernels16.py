@@ -4,22 +4,23 @@ The bounds are those that docs/accuracy.md derives.
 """
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 from hw4cli.errors import MachineError
 from hw4cli.plans import half, halfmma, halfshort
+from hw4cli.plans.arraykernel import ArrayKernel, Encode, Sums
 from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
 from hw4cli.plans.dispatch import AUTO, rounded_up
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import LOG2E, Arrays, Box, bias
+from hw4cli.plans.half import LOG2E, Arrays, bias
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import truncation
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
-from hw4cli.problem.workload import BFLOAT16, AbsMax, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, AbsMax, Workload
 
-KERNELS16 = (half.NAME, halfmma.MMA, halfmma.SPLIT, halfmma.CORES)
+TYPES = (FLOAT16, BFLOAT16)
 ROWS = 128  # of a tile, about, where the keys are not split
 FEW_ROWS, MANY_KEYS = 64, 1024
 DIGITS = {BFLOAT16: 8}  # of a number; else 11
@@ -38,35 +39,7 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     return halfmma.packed_rows(work) <= FEW_ROWS or (4 * tiles <= props.sms and work.Nk >= MANY_KEYS)
 
 
-def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
-    """The kernel that is named, or else the fastest that runs."""
-    if name != AUTO:
-        return name
-    if not halfmma.runs(work, props):
-        return halfmma.CORES
-    if splits_keys(work, props):
-        return halfmma.SPLIT
-    # A multiprocessor holds four blocks of half_mma, one of half.
-    small = work.d <= 32 and work.Nq <= half.FEW_ROWS and not halfshort.fits(work)
-    return half.NAME if props.warpgroups and not small else halfmma.MMA
-
-
-def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:
-    """The launches for a workload, with a tiling of the kernel's own if one is given; for rows that kernels can load.
-
-    Raises MachineError where the kernel does not run.
-    """
-    work = work.stored
-    plans: dict[str, Callable[..., Plan]] = {
-        half.NAME: _half_plan,
-        halfmma.MMA: halfmma.mma_plan,
-        halfmma.SPLIT: halfmma.split_plan,
-        halfmma.CORES: halfmma.cores_plan,
-    }
-    return plans[kernel16(work, props, name)](work, props, tiling)
-
-
-def _half_plan(work: Workload, props: DeviceProperties, tiling: Any) -> Plan:
+def _half_plan(work: Workload, props: DeviceProperties, tiling: Any = None) -> Plan:
     """half's launches, or for short rows half_short's."""
     how = tiling or half_tiling(work, props)
     if isinstance(how, halfshort.ShortTiling):
@@ -79,54 +52,144 @@ def half_tiling(work: Workload, props: DeviceProperties) -> half.Tiling | halfsh
     return halfshort.tiling(work) if halfshort.fits(work) else half.tiling(work, props)
 
 
-def arguments16(work: Workload, planned: Plan, arrays: Arrays, scale: float, encode: Callable[[Box], bytes]) -> bytes:
+def _takes_half(work: Workload, props: DeviceProperties) -> bool:
+    """Hopper has what half needs."""
+    return props.warpgroups
+
+
+def _prefers_half(work: Workload, props: DeviceProperties) -> bool:
+    """A multiprocessor holds four blocks of half_mma, one of half: few narrow rows are for half_mma."""
+    small = work.d <= 32 and work.Nq <= half.FEW_ROWS and not halfshort.fits(work)
+    return props.warpgroups and not small and not splits_keys(work, props)
+
+
+def _sums_of_tiles(work: Workload, planned: Plan) -> Sums:
+    """Tile after tile, in one accumulator."""
+    return Sums(work.Nk, ceil_div(work.Nk, planned.macros["BC"]), bool(planned.macros["ONES"]))
+
+
+def _sums_of_parts(work: Workload, planned: Plan) -> Sums:
+    """Splits, of which each warp has some tiles."""
+    sub, warps = planned.macros["SUB"], planned.macros["THREADS"] // 32
+    moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
+    return Sums(moves * sub, moves, bool(planned.macros["ONES"]), (planned.splits, warps))
+
+
+# In the order in which auto asks them, and messages name them.
+HALF = ArrayKernel(
+    half.NAME,
+    "Hopper: producer and consumer warps, tiles by the copy engine",
+    takes=_takes_half,
+    preferred=_prefers_half,
+    tile=half_tiling,
+    planned=_half_plan,
+    packed=half.arguments,
+    sums=_sums_of_tiles,
+    types=TYPES,
+    lse=True,
+    persistent=True,
+    # groups that multiply, keys, stages, whether tensor cores sum P
+    space=tuple(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
+)
+
+SHORT = ArrayKernel(
+    halfshort.NAME,
+    "half for few rows and as few keys: a head or more a block",
+    takes=lambda work, props: _takes_half(work, props) and halfshort.fits(work),
+    tile=lambda work, props: halfshort.tiling(work),
+    planned=halfshort.plan,
+    packed=halfshort.arguments,
+    sums=_sums_of_tiles,
+    types=TYPES,
+    lse=True,
+    persistent=True,
+    launched_by=half.NAME,  # where rows are short
+)
+
+MMA = ArrayKernel(
+    halfmma.MMA,
+    "tensor cores of any GPU that take the numbers, many rows",
+    takes=halfmma.runs,
+    preferred=lambda work, props: halfmma.runs(work, props) and not splits_keys(work, props),
+    tile=halfmma.mma_tiling,
+    planned=halfmma.mma_plan,
+    packed=halfmma.mma_arguments,
+    sums=lambda work, planned: Sums(work.Nk, ceil_div(work.Nk, planned.macros["SUB"]), bool(planned.macros["ONES"])),
+    types=TYPES,
+    lse=True,
+    # warps, fragments of each, keys, keys that are weighed together, blocks of a multiprocessor
+    space=tuple(
+        halfmma.MmaTiling(warps, fragments, keys, sub, q_registers=True, blocks=blocks)
+        for warps, fragments, keys, sub, blocks in product((4, 8), (1, 2), (64, 128), (32, 64), (1, 2))
+    ),
+)
+
+SPLIT = ArrayKernel(
+    halfmma.SPLIT,
+    "tensor cores, few rows and many keys, which it splits",
+    takes=halfmma.runs,
+    tile=halfmma.split_tiling,
+    planned=halfmma.split_plan,
+    packed=halfmma.split_arguments,
+    sums=_sums_of_parts,
+    types=TYPES,
+    lse=True,
+)
+
+CORES = ArrayKernel(
+    halfmma.CORES,
+    "CUDA cores, on any GPU: products and sums in float32",
+    takes=lambda work, props: True,
+    planned=halfmma.cores_plan,
+    packed=halfmma.mma_arguments,
+    sums=lambda work, planned: _sums_of_tiles(work, planned)._replace(cores=True),
+    types=TYPES,
+    lse=True,
+)
+
+ENTRIES16 = {entry.name: entry for entry in tuple(vars().values()) if isinstance(entry, ArrayKernel)}
+KERNELS16 = tuple(name for name, entry in ENTRIES16.items() if not entry.launched_by)  # those that users name
+
+
+def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
+    """The kernel that is named, or else the fastest that runs."""
+    if name != AUTO:
+        return name
+    return next(one for one in KERNELS16 if ENTRIES16[one].is_automatic(work, props))
+
+
+def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:
+    """The launches for a workload, with a tiling of the kernel's own if one is given; for rows that kernels can load.
+
+    Raises MachineError where the kernel does not run.
+    """
+    return ENTRIES16[kernel16(work, props, name)].plan(work, props, tiling)
+
+
+def arguments16(work: Workload, planned: Plan, arrays: Arrays, encode: Encode) -> bytes:
     """The launches' one argument. `encode` makes a tensor map's 128 bytes."""
-    work = work.stored
-    if planned.variant in (halfmma.MMA, halfmma.CORES):
-        return halfmma.mma_arguments(work, planned, arrays, scale)
-    if planned.variant == halfmma.SPLIT:
-        return halfmma.split_arguments(work, planned, arrays, scale)
-    if planned.variant == halfshort.NAME:
-        return halfshort.arguments(work, planned, arrays, scale, encode)
-    return half.arguments(work, planned, arrays, scale, encode)
+    return ENTRIES16[planned.variant].arguments(work, planned, arrays, encode)
 
 
 # ---- How exact
 
 
-class Sums(NamedTuple):
-    """How a kernel adds: keys that one accumulator takes, how often m can move meanwhile, whether tensor cores sum P,
-    into how many parts the keys go, one after the other: of splits, of warps; whether all is float32, on CUDA cores."""
-
-    keys: int
-    moves: int
-    ones: bool
-    parts: tuple[int, ...] = ()
-    cores: bool = False
-
-
 def sums(work: Workload, planned: Plan) -> Sums:
-    """How a plan's kernel adds."""
-    macros, ones = planned.macros, bool(planned.macros["ONES"])
-    if planned.variant in (half.NAME, halfshort.NAME, halfmma.CORES):
-        return Sums(work.Nk, ceil_div(work.Nk, macros["BC"]), ones, cores=planned.variant == halfmma.CORES)
-    sub = macros["SUB"]
-    if planned.variant == halfmma.MMA:
-        return Sums(work.Nk, ceil_div(work.Nk, sub), ones)
-    warps = macros["THREADS"] // 32
-    moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
-    return Sums(moves * sub, moves, ones, (planned.splits, warps))
+    """How a plan's kernel adds. Every entry of this family says it."""
+    found = ENTRIES16[planned.variant].sums
+    assert found is not None
+    return found(work, planned)
 
 
-def bound16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> float:
+def bound16(work: Workload, found: AbsMax, planned: Plan, cc: int) -> float:
     """The bound for |O - exact|, for |Q|, |K|, |V| up to `found`, on a GPU of a compute capability."""
-    return shares16(work, found, scale, planned, cc).total()
+    return shares16(work, found, planned, cc).total()
 
 
-def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int) -> Shares:
+def shares16(work: Workload, found: AbsMax, planned: Plan, cc: int) -> Shares:
     """Every rounding of a GPU's kernel, and its size."""
     q, k, v = found
-    top, unit, adds = scale * LOG2E * work.d * q * k, _unit(work), sums(work, planned)
+    top, unit, adds = work.scale * LOG2E * work.d * q * k, _unit(work), sums(work, planned)
     lost = U32 if adds.cores else truncation(cc)
     score = (work.d + 1) / 2 * U32 * work.d * q * k if adds.cores else _score_sum(work, q, k, lost)
     if not _in_range(work, found, top):
@@ -139,7 +202,7 @@ def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int
         in_pieces=levels > 0,
         weights={
             "scale": 2 * U32 * top * LN2,
-            "sum of a score": scale * LOG2E * score * LN2,
+            "sum of a score": work.scale * LOG2E * score * LN2,
             "exponent": U32 * (2 * top + 16) * LN2 + EX2,
             "rescaling": 2 * U32 * top * LN2 + EX2 * (adds.moves + 1),
             "combining": levels * (U32 * exponents * LN2 + EX2),
@@ -163,10 +226,10 @@ def shares16(work: Workload, found: AbsMax, scale: float, planned: Plan, cc: int
     return shares
 
 
-def bound_on_cpu(work: Workload, found: AbsMax, scale: float) -> float:
+def bound_on_cpu(work: Workload, found: AbsMax) -> float:
     """The bound of the CPU's computation in float32, whose sums a BLAS adds in any order."""
     q, k, v = found
-    top = scale * LOG2E * work.d * q * k
+    top = work.scale * LOG2E * work.d * q * k
     if not _in_range(work, found, top):
         return math.inf
     shares = Shares(
@@ -180,25 +243,23 @@ def bound_on_cpu(work: Workload, found: AbsMax, scale: float) -> float:
     return shares.total()
 
 
-def kernel_within(
-    allowed: float, work: Workload, found: AbsMax, scale: float, props: DeviceProperties, name: str = AUTO
-) -> str:
+def kernel_within(allowed: float, work: Workload, found: AbsMax, props: DeviceProperties, name: str = AUTO) -> str:
     """The kernel that is named, or the first, whose bound is at most what is allowed.
 
     Raises ValueError, with the least bound, if none keeps it; MachineError if none runs.
     """
     first = kernel16(work, props, name)
     candidates = [first, *(other for other in KERNELS16 if name == AUTO and other != first)]
-    bounds = {kernel: _bound_of(kernel, work, found, scale, props) for kernel in candidates}
+    bounds = {kernel: _bound_of(kernel, work, found, props) for kernel in candidates}
     for kernel, bound in bounds.items():
         if bound <= allowed:
             return kernel
     raise _too_exact(allowed, min(bounds.values()), min(bounds, key=bounds.__getitem__))
 
 
-def check_on_cpu(allowed: float, work: Workload, found: AbsMax, scale: float) -> None:
+def check_on_cpu(allowed: float, work: Workload, found: AbsMax) -> None:
     """Raise ValueError unless the CPU's error stays within what is allowed."""
-    bound = bound_on_cpu(work, found, scale)
+    bound = bound_on_cpu(work, found)
     if not bound <= allowed:
         raise _too_exact(allowed, bound, "the CPU")
 
@@ -208,9 +269,9 @@ def _too_exact(allowed: float, bound: float, kernel: str) -> ValueError:
     return ValueError(f"max_error is {allowed:g}, and the error of {kernel} {can}: give float32, or allow more")
 
 
-def _bound_of(kernel: str, work: Workload, found: AbsMax, scale: float, props: DeviceProperties) -> float:
+def _bound_of(kernel: str, work: Workload, found: AbsMax, props: DeviceProperties) -> float:
     try:
-        return bound16(work, found, scale, plan16(work, props, kernel), props.cc)
+        return bound16(work, found, plan16(work, props, kernel), props.cc)
     except MachineError:
         return math.inf
 

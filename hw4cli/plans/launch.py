@@ -4,11 +4,13 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.plan import Plan
+from hw4cli.plans.plan import Kernel, Launch, Plan
 from hw4cli.problem.workload import Magnitudes, Workload
 
+ABSMAX = Kernel("absmax", "the range check: how large Q, K and V are; it is compiled behind every kernel")
 ABSMAX_CHUNK, ABSMAX_THREADS = 16384, 256  # kernels/absmax.cu: elements and threads of a block
 # What kernels leave (kernels/absmax.cuh), and must be 0 before: of Q and K the largest |element| and the largest sum of
 # a row's squares, each rounded up to a multiple of SQUARES_UNIT, which is right below SQUARES_BELOW; of V the former.
@@ -42,6 +44,20 @@ class Matrix:
 Matrices = tuple[Matrix, Matrix, Matrix, Matrix]
 
 
+class Box(NamedTuple):
+    """A tensor of 16-bit numbers, and the box of it that a copy brings, swizzled over 128 bytes or as it is.
+
+    Sizes of columns, rows, heads, batches; strides, in bytes, of the last three.
+    """
+
+    address: int
+    bfloat: bool
+    sizes: tuple[int, int, int, int]
+    strides: tuple[int, int, int]
+    box: tuple[int, int, int, int]
+    swizzled: bool = True
+
+
 def block_matrices(shape: Workload, inputs: int, outputs: int) -> Matrices:
     """Q, K, V and O of batches as a case's file has them: (B, 3, N, d) at one address, (B, N, d) at the other."""
     one = shape.N * shape.d
@@ -49,9 +65,9 @@ def block_matrices(shape: Workload, inputs: int, outputs: int) -> Matrices:
     return q, k, v, Matrix(outputs, one, one, shape.d)
 
 
-def absmax_blocks(parts: int, N: int, d: int) -> int:
-    """The blocks of a launch of kernels/absmax.cu for so many matrices of N rows."""
-    return parts * ceil_div(N, ABSMAX_CHUNK // d)
+def absmax_launch(parts: int, N: int, d: int) -> Launch:
+    """The launch of the range check for so many matrices of N rows."""
+    return Launch(ABSMAX.name, parts * ceil_div(N, ABSMAX_CHUNK // d), ABSMAX_THREADS, 0)
 
 
 def magnitudes(found: Sequence[float]) -> Magnitudes:

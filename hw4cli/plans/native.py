@@ -20,10 +20,10 @@ from hw4cli.plans.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.plans.common import NO_LIMIT
 from hw4cli.plans.dispatch import auto_by_length
 from hw4cli.plans.flash import FLASH_COST, LONGEST_SPLIT
+from hw4cli.plans.ladder import DEFAULT, VARIANTS
 from hw4cli.plans.launch import SQUARES_BELOW
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties, Plan
-from hw4cli.plans.registry import VARIANTS
-from hw4cli.plans.tensor import ABSMAX_BYTES, SPLIT_COST, tile_bytes
+from hw4cli.plans.tensor import ABSMAX_BYTES, ONE_PIECE, SPLIT_COST, tile_bytes
 from hw4cli.problem.terms import LARGEST16
 from hw4cli.problem.workload import HEAD_SIZES, MAX_D, Magnitudes, Workload
 from hw4cli.resources import kernel_source
@@ -40,7 +40,7 @@ TARGETS = {
 }
 OLDEST = min(DEVICES)
 AMD = "gfx90a"  # whose plans all of AMD's architectures take: a block has as much shared memory on each
-KERNELS = ("flash", "split", "split8")  # by their numbers in the program
+KERNELS = tuple(name for name, entry in VARIANTS.items() if entry.native)  # by their numbers in the program
 # Head sizes that there are kernels for; rows of any other get zero columns up to the next one, with which the kernels
 # compute anyway.
 WIDTHS = (*HEAD_SIZES, MAX_D)
@@ -71,7 +71,7 @@ class Configuration:
     @property
     def numbers(self) -> dict[str, int]:
         """The members of `struct Configuration`."""
-        macros, tensor = self.plan.macros, self.kernel != "flash"
+        macros, tensor = self.plan.macros, VARIANTS[self.kernel].pieces is not None
         converts = tensor and not macros["INBLOCK"]
         return {
             "kernel": KERNELS.index(self.kernel),
@@ -105,7 +105,7 @@ def configurations(cc: int | str, known: bool = True) -> list[Configuration]:
     props = native_properties(cc)
 
     def configuration(kernel: str, d: int, least: int, last: int) -> Configuration:
-        squares = proven_squares(d, last, props) if kernel == "split" else 0
+        squares = proven_squares(d, last, props) if VARIANTS[kernel].pieces == ONE_PIECE else 0
         return Configuration(
             kernel, d, least, last, VARIANTS[kernel].plan(Workload.one_head(1, least, d), props), squares
         )
@@ -124,9 +124,11 @@ def _kernels(d: int, props: DeviceProperties, known: bool) -> Iterator[tuple[str
     lengths = auto_by_length(props, "", d)
     for kernel in lengths[-1][1]:
         least = next(least for least, kernels, _ in lengths if kernel in kernels)
-        if kernel == "flash":
+        if kernel not in KERNELS:
+            continue
+        if not VARIANTS[kernel].pieces:
             yield kernel, least, NO_LIMIT
-        elif kernel in KERNELS and known and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
+        elif known and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
             yield kernel, least, LARGEST_N
 
 
@@ -292,7 +294,7 @@ def write(folder: Path, hip: bool = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plans.h").write_text(plans_h(hip), encoding="utf-8")
     (folder / "kernels.cuh").write_text(kernels_cuh(hip), encoding="utf-8")
-    for kernel in ("flash",) if hip else KERNELS:
+    for kernel in (DEFAULT,) if hip else KERNELS:
         (folder / f"{kernel}.cuh").write_text(kernel_source(kernel, hip), encoding="utf-8")
 
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
@@ -138,6 +138,11 @@ class Plan:
         return next((i for i, launch in enumerate(self.launches) if launch.symbol == symbol), 0)
 
 
+def one_split(shape: Workload, tile: "Tile", props: DeviceProperties) -> int:
+    """The keys are not split."""
+    return 1
+
+
 Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
 Regions = Callable[[int, Tile], Mapping[str, int]]  # of d and a tile: the parts of shared memory in order, in bytes
 
@@ -147,12 +152,50 @@ def total(regions: Regions) -> Callable[[int, Tile], int]:
     return lambda d, tile: sum(regions(d, tile).values())
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A kernel as data. The callables are its formulas; `launches` gets shape, tile, splits and shared bytes."""
+# An entry is there once: it equals itself alone, and needs no text. So it is made in a third of the time.
+@dataclass(frozen=True, eq=False, repr=False)
+class Kernel:
+    """What an entry of the registry (registry.py) says of a kernel, of whatever family."""
 
-    name: str
+    name: str  # its file kernels/NAME.cu, what its symbols' names begin with, and the value of --kernel
     idea: str
+    _: KW_ONLY
+    # In pictures, on light paper and on dark, with a contrast of 4.5 to 1 as text; None: the next that is free.
+    colour: tuple[str, str] | None = None
+    types: tuple[str, ...] = (FLOAT32,)  # of the elements that it takes
+    lse: bool = False  # gives each row's log of the sum of exp(score), where that is wanted
+    persistent: bool = False  # its blocks stay, and take task after task: any number of them computes the same
+
+
+class Pieces(NamedTuple):
+    """How a kernel holds P and V for the tensor cores."""
+
+    terms: int  # fp16 numbers for an element: 1 (hi), or 2 (hi and lo)
+    integers: bool = False  # the products of a score with a second term may be of 8-bit integers
+
+
+class Block(NamedTuple):
+    """How a rung's blocks work, by the words with which the laboratory finds its formulas: "" where it has none."""
+
+    walk: str = ""  # what they do, step by step: lab/stepper/work.py
+    moves_as: str = ""  # the walk that brings the same to a multiprocessor, if they have none of their own
+    owns: str = ""  # which thread holds which scores and elements of O: lab/stepper/ownership.py
+    reads: str = ""  # how warps read shared memory: lab/stepper/wavefronts.py
+    exponentials: tuple[int, int] = (1, 0)  # of a score; of a row and a tile, for the factor of what was added up
+    scattered: bool = False  # rows of O are written number by number, each of which leaves as a sector
+    known_on_amd: bool = False  # shared memory is read in the same way there
+
+
+NOTHING_KNOWN = Block()
+ONE_CORE = 6e7  # operations that a kernel executed on one core of a CPU does a second, at least
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Variant(Kernel):
+    """A kernel of the ladder, in float32. The callables are its formulas; `launches` gets shape, tile, splits and
+    shared bytes."""
+
+    _: KW_ONLY
     error_bound: float  # what its tests allow, on any shape, for elements in [-3, 3)
     tile: Callable[[Workload, DeviceProperties], Tile]  # the best BR and BC for a shape on a GPU
     derived: Callable[[Workload, Tile, DeviceProperties], Tile]  # the macros that follow: THREADS and more
@@ -160,7 +203,7 @@ class Variant:
     launches: Callable[[Workload, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
     scratch: Callable[[Workload, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
-    splits: Callable[[Workload, Tile, DeviceProperties], int] = lambda shape, tile, props: 1
+    splits: Callable[[Workload, Tile, DeviceProperties], int] = one_split
     finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
     own_scale: bool = False  # it computes the scale itself, and must know of how many columns: macro SCALED
     least_cc: int = 0  # the least compute capability that it needs
@@ -168,6 +211,18 @@ class Variant:
     space: tuple[tuple[int, int], ...] = ()  # tiles, (BR, BC), that `hw4 tune` tries
     # Of its own tile with all that follows: macros of which `hw4 tune` tries other values, one at a time.
     knobs: Callable[[Tile], Mapping[str, tuple[int, ...]]] = lambda tile: {}
+    # What is known of its error (bounds.py): the bound is proven, and not an estimate; how tensor cores multiply; Q and
+    # K are rounded to fp16; all is in float64; and its bound holds for scores of any scale, not of 1/sqrt(d) alone.
+    proven: bool = False
+    pieces: Pieces | None = None
+    rounded: bool = False
+    doubles: bool = False
+    any_scale: bool = True
+    automatic: bool = False  # `auto` may choose it, and `hw4 tune` times it: its bound holds for every tile
+    native: bool = False  # the native program has it (native.py)
+    block: Block = NOTHING_KNOWN
+    stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
+    emulated: float = ONE_CORE  # operations, 4·B·N²·d in all, that one core of a CPU executes a second
 
     def shared(self, d: int, tile: Tile) -> int:
         """Bytes of a block's shared memory."""
@@ -185,7 +240,19 @@ class Variant:
             return tuple(replace(step, symbol=renamed(step.symbol)) for step in steps)
 
         main = renamed(self.main_symbol or self.name)
-        return replace(self, **{"name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes})
+        own = {field.name: field.default for field in fields(self) if field.name in OF_ONE_KERNEL}
+        made = {**own, "name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes}
+        return replace(self, **made)
+
+    @property
+    def on_tensor_cores(self) -> bool:
+        """Whether fp16 numbers are multiplied, which have no small ones."""
+        return self.pieces is not None or self.rounded
+
+    @property
+    def splits_keys(self) -> bool:
+        """Whether it can split the keys."""
+        return self.splits is not one_split
 
     def plan(self, shape: Workload, props: DeviceProperties, tile: Tile | None = None, copies: bool = True) -> Plan:
         """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones, and what else it
@@ -224,3 +291,7 @@ class Variant:
         if self.own_scale and shape.d != true_d:
             macros["SCALED"] = true_d
         return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol)
+
+
+# What is known of one kernel, and not of another that is launched in the same way.
+OF_ONE_KERNEL = {"colour", "lse", "proven", "automatic", "native", "stamps", "emulated"}

@@ -1,15 +1,21 @@
-"""The kernels: every entry of the families' modules, in the order in which they stand there.
+"""The registry: an entry for each kernel, which says all that is known of it.
 
-An entry's name is its file kernels/NAME.cu, the prefix of its symbols, and the value of --kernel. Its formulas (tiles,
-threads, shared memory, launches, splits) stand beside it.
+An entry's name is its file kernels/NAME.cu and the prefix of its symbols. Its formulas (tiles, threads, shared memory,
+launches, splits) stand beside it, in its family's module:
+
+- the ladder, in float32 (ladder.py: scalar.py, flash.py, tensor.py): `Variant`s;
+- of 16-bit numbers (kernels16.py) and of gradients (gradients.py): `ArrayKernel`s, which are asked from the fastest on;
+- what is launched beside them (launch.py, columns.py): the range check, and the copies of rows. What puts the splits of
+  the keys together is a launch of the kernel that has splits.
+
+All take a mask.
 """
 
-from hw4cli.plans import flash, scalar, tensor
-from hw4cli.plans.plan import Variant
+from hw4cli.plans import columns, launch
+from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import Kernel
 
-DEFAULT = "flash"
-FALLBACK = "float64"
-FAMILIES = (scalar, flash, tensor)  # each rung's file says what it changes against the one before
-ENTRIES = [entry for family in FAMILIES for entry in vars(family).values() if isinstance(entry, Variant)]
-# FALLBACK, which is not a rung but the way out, comes last.
-VARIANTS = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name == FALLBACK)}
+HELPERS = {entry.name: entry for entry in (launch.ABSMAX, columns.COLUMNS)}
+KERNELS: dict[str, Kernel] = {**VARIANTS, **ENTRIES16, **GRADIENTS, **HELPERS}

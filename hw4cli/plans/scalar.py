@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from hw4cli.plans.common import row_blocks, tiles_of
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.plan import SHARED_DEFAULT, Launch, Scratch, Tile, Variant, total
+from hw4cli.plans.plan import SHARED_DEFAULT, Block, Launch, Scratch, Tile, Variant, total
 from hw4cli.problem.workload import Workload
 
 
@@ -98,6 +98,9 @@ NAIVE = Variant(
     longest_sum=lambda N: N,
     scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.Nq * shape.N),
     space=((16, 16), (8, 32), (32, 8)),
+    block=Block(walk="three launches", owns="linear", reads="none"),
+    colour=("#69707b", "#a3acb8"),
+    emulated=5e8,
 )
 
 PAPER = Variant(
@@ -111,6 +114,8 @@ PAPER = Variant(
     longest_sum=lambda N: N // 4 + 32,
     scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.Nq),
     space=tiles_of((16, 32, 48), (16, 32, 48)),
+    block=Block(moves_as="keys outside"),
+    colour=("#5b4a8a", "#b6a6e3"),
 )
 
 GLOBAL = Variant(
@@ -123,6 +128,8 @@ GLOBAL = Variant(
     launches=row_blocks("global"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (4, 8, 16)),
+    block=Block(moves_as="some scores a thread", reads="none", exponentials=(1, 1), scattered=True),
+    colour=("#6a5a3a", "#c9b58a"),
 )
 
 ROWTHREAD = GLOBAL.like(
@@ -130,6 +137,8 @@ ROWTHREAD = GLOBAL.like(
     "a thread a row, from tiles in shared memory: many a first kernel",
     regions=_of_a_tile,
     space=tiles_of((32, 64, 128), (4, 8, 16, 32)),
+    block=Block(moves_as="some scores a thread", reads="row a thread", exponentials=(1, 1), scattered=True),
+    colour=("#45683f", "#9fcb96"),
 )
 
 SMALLBR = Variant(
@@ -142,6 +151,9 @@ SMALLBR = Variant(
     launches=row_blocks("smallbr"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((1, 2, 4, 8, 16, 32), (32,)),
+    block=Block(walk="a score a thread", owns="linear", reads="elements", exponentials=(1, 1)),
+    colour=("#99601f", "#d9a566"),
+    emulated=4e8,
 )
 
 SHARED = Variant(
@@ -154,6 +166,9 @@ SHARED = Variant(
     launches=row_blocks("shared"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((16, 32, 64, 128), (16, 32, 64)),
+    block=Block(walk="some scores a thread", owns="linear", reads="elements", exponentials=(1, 1)),
+    colour=("#7d6500", "#d3b33c"),
+    emulated=1e9,
 )
 
 FP16QK = SHARED.like(
@@ -164,6 +179,9 @@ FP16QK = SHARED.like(
     regions=_half_precision_scores,
     least_cc=80,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
+    block=Block(moves_as="some scores a thread", reads="elements, fragments of scores", exponentials=(1, 1)),
+    colour=("#b03060", "#f2a0bd"),
+    rounded=True,
 )
 
 WARP = Variant(
@@ -176,6 +194,8 @@ WARP = Variant(
     launches=row_blocks("warp"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((16, 32, 64, 128), (32,)),
+    block=Block(walk="a key a lane", owns="rows a warp", reads="a key a lane", exponentials=(1, 32)),
+    colour=("#2c7a33", "#79c97f"),
 )
 
 HALFWARP = Variant(
@@ -189,18 +209,36 @@ HALFWARP = Variant(
     launches=row_blocks("halfwarp"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
+    block=Block(moves_as="some scores a thread", reads="slices", exponentials=(32, 0)),
+    colour=("#0b6aa0", "#7cc4ee"),
 )
 
-HALFWARP_STRIDED = HALFWARP.like("halfwarp_strided", "halfwarp, but Q is loaded uncoalesced")
+HALFWARP_STRIDED = HALFWARP.like(
+    "halfwarp_strided",
+    "halfwarp, but Q is loaded uncoalesced",
+    colour=("#4f5f8f", "#aab8e6"),
+)
 
-HALFWARP_LOCAL = HALFWARP.like("halfwarp_local", "halfwarp, but its arrays lie in local memory, not in registers")
+HALFWARP_LOCAL = HALFWARP.like(
+    "halfwarp_local",
+    "halfwarp, but its arrays lie in local memory, not in registers",
+    block=Block(moves_as="some scores a thread", reads="slices, number by number", exponentials=(32, 0)),
+    colour=("#7a4a1f", "#dba87a"),
+)
 
 HALFWARP_KEYS = HALFWARP.like(
-    "halfwarp_keys", "halfwarp, but the keys of a tile in parallel: a lane computes whole scores", regions=_padded_keys
+    "halfwarp_keys",
+    "halfwarp, but the keys of a tile in parallel: a lane computes whole scores",
+    regions=_padded_keys,
+    block=Block(moves_as="some scores a thread", reads="keys, then slices", exponentials=(1, 16)),
+    colour=("#1f6f5f", "#86d3c1"),
 )
 
 HALFWARP_UNPADDED = HALFWARP_KEYS.like(
-    "halfwarp_unpadded", "halfwarp_keys without padding: lanes meet in the same banks", regions=_keys_alone
+    "halfwarp_unpadded",
+    "halfwarp_keys without padding: lanes meet in the same banks",
+    regions=_keys_alone,
+    colour=("#8f3f3f", "#eaa3a3"),
 )
 
 FLOAT4 = Variant(
@@ -216,6 +254,8 @@ FLOAT4 = Variant(
     launches=row_blocks("float4_kernel"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
+    block=Block(walk="rows a half-warp", owns="rows a half-warp", reads="vectors", exponentials=(1, 16)),
+    colour=("#08776f", "#4bc4bb"),
 )
 
 FLOAT64 = Variant(
@@ -228,4 +268,10 @@ FLOAT64 = Variant(
     launches=row_blocks("float64"),
     own_scale=True,
     space=tiles_of((8, 16, 32, 64), (8, 16, 32)),
+    block=Block(walk="two passes", owns="four lanes a row", reads="doubles"),
+    colour=("#30363d", "#d7dde3"),
+    lse=True,
+    proven=True,
+    doubles=True,
+    any_scale=False,  # it computes 1/sqrt(d) itself
 )

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import (
@@ -21,12 +21,12 @@ from hw4cli.plans.common import (
     turns_of,
 )
 from hw4cli.plans.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
-from hw4cli.plans.plan import DeviceProperties, Launch, Regions, Scratch, Tile, Variant
+from hw4cli.plans.plan import Block, DeviceProperties, Launch, Pieces, Regions, Scratch, Tile, Variant
 from hw4cli.problem.workload import Workload
 
 HALF = 2  # bytes
 POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
-PIECES = {"split": 1, "split8": 1, "exact": 2}  # fp16 numbers for an element of P and of V: hi, or hi and lo
+ONE_PIECE, BY_INTEGERS, TWO_PIECES = Pieces(1), Pieces(1, integers=True), Pieces(2)
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
 # where fp16 is as fine as at 2.
 V_FACTOR = 1365 / 1024
@@ -55,8 +55,8 @@ def _longest_inblock(d: int, props: DeviceProperties, pieces: int) -> int:
 
 def integers_from(d: int, props: DeviceProperties) -> int | None:
     """From how many keys on split8 multiplies integers; None where it always is split."""
-    least = _longest_inblock(d, props, PIECES["split8"]) + 1
-    return least if policy("split8", least, d, props).integers else None
+    least = _longest_inblock(d, props, BY_INTEGERS.terms) + 1
+    return least if policy(BY_INTEGERS, least, d, props).integers else None
 
 
 def truncation(cc: int) -> float:
@@ -82,29 +82,28 @@ class Policy(NamedTuple):
     shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
 
 
-def policy(kernel: str, N: int, d: int, props: DeviceProperties) -> Policy:
-    """How "split" or "exact" adds up.
+def policy(held: Pieces, N: int, d: int, props: DeviceProperties) -> Policy:
+    """How a kernel on tensor cores adds up that holds P and V so.
 
     With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
     warpgroups, no registers are left for it."""
-    pieces, width = PIECES[kernel], padded_d(d)
+    pieces, width = held.terms, padded_d(d)
     inblock = _inblock(N, d, props, pieces)
     if _warpgroups(d, props, pieces):
         sub = 32 if inblock and width == 32 else 64
-        integers = kernel == "split8" and not inblock and width == 64
+        integers = held.integers and not inblock and width == 64
         adds = Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
         return adds._replace(polynomial=not inblock and width == 32)
     sub = 16 if inblock or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
-    if kernel == "split8" and not inblock and width <= 64:
+    if held.integers and not inblock and width <= 64:
         return Policy(1024, 16, small_first=True, rounded_sum=True, integers=True)
     return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
 
 
-def _tile(name: str) -> Callable[[Workload, DeviceProperties], Tile]:
+def _tile(pieces: int) -> Callable[[Workload, DeviceProperties], Tile]:
     """Measured on an H200: without warpgroups, 256 rows and one large block for long sequences at d = 64."""
-    pieces = PIECES[name]
 
     def tile(shape: Workload, props: DeviceProperties) -> Tile:
         width, short = padded_d(shape.d), _inblock(shape.N, shape.d, props, pieces)
@@ -125,13 +124,13 @@ def _tile(name: str) -> Callable[[Workload, DeviceProperties], Tile]:
     return tile
 
 
-def _derived(name: str) -> Callable[[Workload, Tile, DeviceProperties], Tile]:
+def _derived(name: str, held: Pieces) -> Callable[[Workload, Tile, DeviceProperties], Tile]:
     """What follows from a tile: threads and blocks, how tiles come, and the numeric policy."""
-    pieces = PIECES[name]
+    pieces = held.terms
 
     def derived(shape: Workload, tile: Tile, props: DeviceProperties) -> Tile:
         inblock, warpgroups = _inblock(shape.N, shape.d, props, pieces), _warpgroups(shape.d, props, pieces)
-        adds, factor = policy(name, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
+        adds, factor = policy(held, shape.N, shape.d, props), V_FACTOR if pieces == 1 else 1
         threads, blocks, stages = (_with_warpgroups if warpgroups else _by_warps(pieces))(shape.d, tile, props, inblock)
         room, one_each = _room(blocks, props), max(shape.N, shape.Nq) <= tile["BR"]
         fitting = (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1)
@@ -221,15 +220,15 @@ def _stage_bytes(d: int, tile: Tile, pieces: int) -> int:
     return tile_bytes(d, tile, pieces) + 16
 
 
-def _regions(name: str) -> Regions:
+def _regions(pieces: int) -> Regions:
     """The stages, each a tile, and their barriers; for warpgroups also five numbers of each of 8 warps, 16 rows of ones
     and Q's pieces. Where groups take turns, barriers come first, and what a block keeps; then the stages, 16 rows of
     ones, O of the keys before, and of Q the integers of two tasks, or lo, and hi; without Q_AHEAD integers alone."""
 
     def regions(d: int, tile: Tile) -> dict[str, int]:
-        stages, whole, row = tile["STAGES"], tile_bytes(d, tile, PIECES[name]), HALF * padded_d(d)
+        stages, whole, row = tile["STAGES"], tile_bytes(d, tile, pieces), HALF * padded_d(d)
         ring = {f"stage {n}": whole for n in range(stages)}
-        barriers = stages * (_stage_bytes(d, tile, PIECES[name]) - whole)
+        barriers = stages * (_stage_bytes(d, tile, pieces) - whole)
         if tile.get("GROUPS"):
             head = {"barriers": barriers + 16, "kept": 160, "padding": 1024 - 160 - 16 - barriers}
             queries = (tile["INT8"] + 2 * tile["Q_AHEAD"]) * tile["BR"] * row
@@ -264,39 +263,69 @@ def _launches(name: str) -> Callable[[Workload, Tile, int, int], tuple[Launch, .
     return launches
 
 
-def _scratch(name: str) -> Callable[[Workload, Tile, int], Scratch]:
+def _scratch(pieces: int) -> Callable[[Workload, Tile, int], Scratch]:
     """absmax; K and V converted; m and l of each row and split, by which sums are promoted, too, and a count for
     each batch that is converted; each split's O."""
 
     def scratch(shape: Workload, tile: Tile, splits: int) -> Scratch:
         tiles = 0 if tile["INBLOCK"] else key_tiles(shape.B, shape.N, tile["BC"])
-        converted, counts = tiles * tile_bytes(shape.d, tile, PIECES[name]), shape.B if tile["CONVERTING"] else 0
+        converted, counts = tiles * tile_bytes(shape.d, tile, pieces), shape.B if tile["CONVERTING"] else 0
         return scratch_of(shape, splits, ABSMAX_BYTES, converted, stats=True, counts=counts)
 
     return scratch
 
 
-def _variant(name: str, idea: str, error_bound: float) -> Variant:
-    """A kernel on tensor cores."""
+def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: Any) -> Variant:
+    """A kernel on tensor cores; `known`: other fields of the entry."""
     return Variant(
         name,
         idea,
         error_bound=error_bound,
-        tile=_tile(name),
-        derived=_derived(name),
-        regions=_regions(name),
+        tile=_tile(held.terms),
+        derived=_derived(name, held),
+        regions=_regions(held.terms),
         launches=_launches(name),
-        scratch=_scratch(name),
-        splits=splits_for(NO_LIMIT, SPLIT_COST, CAUSAL_COST[PIECES[name]]),
+        scratch=_scratch(held.terms),
+        splits=splits_for(NO_LIMIT, SPLIT_COST, CAUSAL_COST[held.terms]),
         finds_absmax=True,
         least_cc=80,
         space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
         knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
+        pieces=held,
+        block=Block(walk="tensor cores", owns="fragments", reads="fragments"),
+        proven=True,
+        automatic=True,
+        lse=True,
+        **known,
     )
 
 
-SPLIT = _variant("split", "tensor cores: Q and K in two fp16 terms each, P and V in one", error_bound=2.8e-3)
-SPLIT8 = _variant(
-    "split8", "split, but by int8 what has second terms, to d = 64, for N > 512 (256)", error_bound=3.6e-3
+SPLIT = _variant(
+    "split",
+    "tensor cores: Q and K in two fp16 terms each, P and V in one",
+    ONE_PIECE,
+    error_bound=2.8e-3,
+    stamps=True,
+    native=True,
+    emulated=1.5e8,
+    colour=("#c4372a", "#ff8672"),
 )
-EXACT = _variant("exact", "tensor cores with the error of float32: six products", error_bound=2.1e-5)
+
+SPLIT8 = _variant(
+    "split8",
+    "split, but by int8 what has second terms, to d = 64, for N > 512 (256)",
+    BY_INTEGERS,
+    error_bound=3.6e-3,
+    any_scale=False,  # the second terms' error follows from how large Q is, not from how large the scores are
+    native=True,
+    colour=("#9a5b00", "#f0b45c"),
+)
+
+EXACT = _variant(
+    "exact",
+    "tensor cores with the error of float32: six products",
+    TWO_PIECES,
+    error_bound=2.1e-5,
+    emulated=1e8,
+    colour=("#8446bd", "#c598f5"),
+)

@@ -9,8 +9,8 @@ from typing import Any
 from hw4cli import __version__
 from hw4cli.lab.stepper.plans import data as steps
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Workload

@@ -12,7 +12,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.lab.tables import ARRAYS, PROGRAMS, TIMELINE, read_record
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable

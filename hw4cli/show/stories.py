@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import data_path
 
 LABELS = ("Idea", "Geometry", "Shared", "Limits", "Source", "Before")

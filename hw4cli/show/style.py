@@ -2,29 +2,10 @@
 
 from collections.abc import Iterable
 
+from hw4cli.plans.ladder import VARIANTS
+
 INK, SOFT, LINE, PAPER = "#1c2024", "#5c646c", "#dcdeda", "#ffffff"
-# On light paper and on dark; as text, too, each has a contrast of 4.5 to 1.
-COLOURS = {
-    "naive": ("#69707b", "#a3acb8"),
-    "paper": ("#5b4a8a", "#b6a6e3"),
-    "global": ("#6a5a3a", "#c9b58a"),
-    "rowthread": ("#45683f", "#9fcb96"),
-    "smallbr": ("#99601f", "#d9a566"),
-    "shared": ("#7d6500", "#d3b33c"),
-    "fp16qk": ("#b03060", "#f2a0bd"),
-    "warp": ("#2c7a33", "#79c97f"),
-    "halfwarp": ("#0b6aa0", "#7cc4ee"),
-    "halfwarp_strided": ("#4f5f8f", "#aab8e6"),
-    "halfwarp_local": ("#7a4a1f", "#dba87a"),
-    "halfwarp_keys": ("#1f6f5f", "#86d3c1"),
-    "halfwarp_unpadded": ("#8f3f3f", "#eaa3a3"),
-    "float4": ("#08776f", "#4bc4bb"),
-    "flash": ("#1c66c9", "#78b0ff"),
-    "split": ("#c4372a", "#ff8672"),
-    "split8": ("#9a5b00", "#f0b45c"),
-    "exact": ("#8446bd", "#c598f5"),
-    "float64": ("#30363d", "#d7dde3"),
-}
+# Of what has no colour in the registry, on light paper and on dark; as text, too, each has a contrast of 4.5 to 1.
 OTHERS = (
     *(("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8")),
     *(("#8a4a2f", "#e0a184"), ("#3f6d7a", "#8fc3d1"), ("#6b5b00", "#d4c45a"), ("#7a4560", "#d19ab4")),
@@ -55,7 +36,7 @@ def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     others, peers = 0, 0
     found: dict[str, tuple[str, str]] = {}
     for name in dict.fromkeys(names):
-        own = COLOURS.get(name)
+        own = VARIANTS[name].colour if name in VARIANTS else None
         if own and own not in found.values():
             found[name] = own
         elif is_peer(name):

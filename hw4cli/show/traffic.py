@@ -9,8 +9,8 @@ from pathlib import Path
 from hw4cli.errors import InputError
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.metrics import NCU
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES, Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.show.picture import Mark, Panel, Picture, Series
 from hw4cli.system.reading import read_regular

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.plans.dispatch import Choice
-from hw4cli.plans.registry import FALLBACK
+from hw4cli.plans.ladder import FALLBACK
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of, magnitudes_of_parts
 from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.stream.layout import Bytes, Layout

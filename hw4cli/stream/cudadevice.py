@@ -11,9 +11,9 @@ import numpy as np
 from hw4cli.device.gpu import Gpu, cuda_message, import_cupy, kernel_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO, may_stand_in
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, magnitudes
 from hw4cli.plans.plan import Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import FLOAT32
 from hw4cli.problem.workload import Magnitudes, Workload
 from hw4cli.resources import is_own_kernel

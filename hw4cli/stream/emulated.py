@@ -10,7 +10,8 @@ from hw4cli.emulator.build import PLAIN, check_kernels, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.errors import InputError
 from hw4cli.plans.dispatch import Choice, candidates
-from hw4cli.plans.plan import DEVICES, Plan
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import DEVICES, ONE_CORE, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path
@@ -20,9 +21,6 @@ from hw4cli.stream.timeline import Timeline
 from hw4cli.text.progress import Advance
 
 EMULATED = DEVICES[80]  # the GPU that is emulated
-# Floating-point operations a second of one core, 4·B·N²·d in all, by kernel: what shuffles much is slow.
-RATES = {"naive": 5e8, "smallbr": 4e8, "shared": 1e9, "flash": 8e8, "split": 1.5e8, "exact": 1e8}
-OTHERS = 6e7
 LONGEST = 600.0  # seconds of work that are begun
 
 
@@ -77,7 +75,7 @@ class EmulatedDevice(CpuDevice):
 
 def check_size(shape: Workload, kernel: str) -> None:
     """Raise InputError, with an estimate, if a shape is too large to be emulated."""
-    seconds = shape.flops / RATES.get(kernel, OTHERS)
+    seconds = shape.flops / (VARIANTS[kernel].emulated if kernel in VARIANTS else ONE_CORE)
     if seconds > LONGEST:
         long = f"{seconds / 3600:,.0f} hours" if seconds > 2 * 3600 else f"{seconds / 60:.0f} minutes"
         raise InputError(

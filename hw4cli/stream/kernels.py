@@ -8,8 +8,8 @@ from hw4cli.device.tuning.store import Finding, found, machine_of
 from hw4cli.errors import MachineError
 from hw4cli.plans import columns
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import HEAD_SIZES, LENGTHS, Workload
 from hw4cli.stream.layout import Layout, choose_layout
 

@@ -13,9 +13,9 @@ from hw4cli.arrays.float32 import as_batches, is_contiguous, is_packed, without_
 from hw4cli.arrays.operand import operand
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, arguments
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.resources import kernel_path
 

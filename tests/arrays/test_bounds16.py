@@ -90,7 +90,7 @@ def error_and_bound(work, make, kernel, cc, tiling=None):
     found = tuple(np.abs(x).max() for x in exact)
     planned = plan16(work, DEVICES[cc], kernel, tiling)
     error = np.abs(numbers(outcome.o, work.dtype) - definition(*exact, scale)[0]).max()
-    return error, bound16(work, found, scale, planned, cc)
+    return error, bound16(work, found, planned, cc)
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
@@ -110,7 +110,7 @@ def test_a_long_sum_of_small_products_loses_what_the_bound_says():
     work = Workload(FLOAT16, 1, 1, 1, 1, 20000, 16)
     tiling = mma_tiling(work, DEVICES[80])._replace(ones=False)  # else the sum of P loses as much, and all cancels
     error, bound = error_and_bound(work, cut_off, MMA, 80, tiling)
-    lost = shares16(work, THREES, work.scale, plan16(work, DEVICES[80], MMA, tiling), 80).parts()["sum of P V"]
+    lost = shares16(work, THREES, plan16(work, DEVICES[80], MMA, tiling), 80).parts()["sum of P V"]
     assert 0.2 * lost < error <= bound
 
 
@@ -123,34 +123,34 @@ def test_a_mean_of_equal_values_is_that_value_however_the_weights_are_rounded(ke
 
 def test_the_bound_of_splits_grows_less_with_the_keys():
     work = Workload(FLOAT16, 1, 32, 8, 1, 131072, 64)
-    bounds = {kernel: bound16(work, THREES, work.scale, plan16(work, DEVICES[90], kernel), 90) for kernel in KERNELS16}
+    bounds = {kernel: bound16(work, THREES, plan16(work, DEVICES[90], kernel), 90) for kernel in KERNELS16}
     assert bounds[SPLIT] < 4e-3 < 1e-2 < bounds["half"]
 
 
 def test_elements_beyond_what_16_bits_can_add_have_no_bound():
     work = Workload.square(FLOAT16, 1, 1, 128, 64)
     for found in ((3.0, 3.0, 65504.0), (1e30, 3.0, 3.0), (np.nan, 3.0, 3.0)):
-        assert bound16(work, found, work.scale, plan16(work, DEVICES[90]), 90) == np.inf
+        assert bound16(work, found, plan16(work, DEVICES[90]), 90) == np.inf
 
 
 def test_max_error_takes_the_first_kernel_that_keeps_it():
     work = Workload(FLOAT16, 1, 64, 64, 32768, 32768, 64)
     props = DEVICES[90]
-    assert kernel_within(1e-2, work, THREES, work.scale, props) == "half"
-    assert kernel_within(1e-2, Workload(FLOAT16, 1, 64, 8, 256, 131072, 64), THREES, work.scale, props) == SPLIT
+    assert kernel_within(1e-2, work, THREES, props) == "half"
+    assert kernel_within(1e-2, Workload(FLOAT16, 1, 64, 8, 256, 131072, 64), THREES, props) == SPLIT
     with pytest.raises(
         ValueError, match=r"max_error is 0\.001, and the error of \w+ can be as large as .*: give float32"
     ):
-        kernel_within(1e-3, work, THREES, work.scale, props)
+        kernel_within(1e-3, work, THREES, props)
     with pytest.raises(ValueError, match="is not bounded for such elements"):
-        kernel_within(1e-2, work, (3.0, 3.0, 65504.0), work.scale, props)
+        kernel_within(1e-2, work, (3.0, 3.0, 65504.0), props)
 
 
 def test_the_cpu_keeps_max_error_too_or_refuses():
     rng = np.random.default_rng(0)
     q, k, v = rng.uniform(-3, 3, (3, 1, 2, 100, 16)).astype(np.float16)
     work = Workload.square(FLOAT16, 1, 2, 100, 16)
-    bound = bound_on_cpu(work, THREES, work.scale)
+    bound = bound_on_cpu(work, THREES)
     o = hw4cli.attention(q, k, v, max_error=1.01 * bound, bounds=THREES)
     exact, _ = definition(*(x.astype(np.float64) for x in (q, k, v)), work.scale)
     assert np.abs(o - exact).max() <= bound
@@ -166,5 +166,5 @@ def test_the_page_shows_the_bounds_that_the_program_uses():
         shown = [(d, N) for d in (64, 128) for N in (1024, 8192, 32768)]
         for (d, N), cell in zip(shown, cells, strict=True):
             work = Workload.square(FLOAT16 if dtype == "fp16" else BFLOAT16, 1, 32, N, d)
-            bound = bound16(work, THREES, work.scale, plan16(work, DEVICES[90], kernel), 90)
+            bound = bound16(work, THREES, plan16(work, DEVICES[90], kernel), 90)
             assert float(cell) == pytest.approx(bound, rel=0.01), (kernel, dtype, d, N)

@@ -20,7 +20,7 @@ from hw4cli.cli.gen import gen
 from hw4cli.cli.profile import profile
 from hw4cli.cli.tune import tune
 from hw4cli.lab.arrays.named import workload
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
 

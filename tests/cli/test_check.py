@@ -13,8 +13,8 @@ from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
 from hw4cli.device.hip.hiprtc import HipCompiler
 from hw4cli.errors import MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 

@@ -14,7 +14,7 @@ from helpers import commands, fails, hw4_env
 from needs import needs
 
 from hw4cli.cli import cli
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 
 
 def offered(*words, type="plain"):

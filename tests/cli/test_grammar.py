@@ -10,7 +10,7 @@ from helpers import commands, fails
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, Words, what_argument
 from hw4cli.cli.terminal.launches import ARRAY_KERNELS
 from hw4cli.commands import INSTEAD
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 
 COMMANDS = commands()
 # What is a plain argument, distinguished by its form, is no option; and there is one name for each thing.

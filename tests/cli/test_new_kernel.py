@@ -5,7 +5,7 @@ import re
 import pytest
 from helpers import ROOT, fails, random_block, write_case
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import kernel_source
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}

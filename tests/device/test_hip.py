@@ -12,8 +12,8 @@ from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.device.hip.hiprtc import OPTIONS, HipCompiler
 from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.errors import CompileError, MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, HIP_VOTES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 

@@ -19,8 +19,8 @@ from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.nvrtc import find
 from hw4cli.errors import CompileError, MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem import cpu
 from hw4cli.problem.workload import Shape
 

@@ -6,8 +6,8 @@ import pytest
 from helpers import ROOT
 
 from hw4cli.device.occupancy import LIMITS, occupancy
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 

@@ -10,8 +10,8 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import InputError, KernelError, MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 SHAPE = Shape(2, 4096, 64)

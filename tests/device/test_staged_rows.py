@@ -14,9 +14,9 @@ from slow import few
 from hw4cli.device.gpu import Gpu
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, ABSMAX_CHUNK, Matrix, magnitudes
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape

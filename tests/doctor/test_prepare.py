@@ -16,8 +16,8 @@ from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import named, workload
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.kernels16 import plan16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.kernels import plans_of_file
 from hw4cli.text.progress import Progress

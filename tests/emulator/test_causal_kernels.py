@@ -13,9 +13,9 @@ from hw4cli.emulator.check import HUGE, RANDOM_DATA, RISING, make_data
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.common import main_blocks
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import FIELDS, arguments
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape

@@ -8,8 +8,8 @@ from helpers import random_block, write_case
 
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path

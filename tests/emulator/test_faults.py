@@ -10,8 +10,8 @@ from tensor_faults import TENSOR_FAULTS
 
 from hw4cli.emulator.check import check_kernel
 from hw4cli.errors import InputError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path
 

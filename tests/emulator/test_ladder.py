@@ -7,8 +7,8 @@ import pytest
 
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import LONG, RANDOM_DATA, SHAPES, check_kernel
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.cpu import workers
 from hw4cli.problem.workload import Shape
 

@@ -10,9 +10,9 @@ from emulation import largest_numbers
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, SCHEDULES, make_data
 from hw4cli.emulator.library import Library
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX_CHUNK, magnitudes
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 

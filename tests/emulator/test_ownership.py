@@ -13,8 +13,8 @@ from ownership import held
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.lab.stepper.ownership import layouts
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 

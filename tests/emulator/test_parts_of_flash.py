@@ -9,8 +9,8 @@ import pytest
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.plans.bounds import bound
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape

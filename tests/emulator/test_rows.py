@@ -8,8 +8,8 @@ from helpers import random_block
 
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 

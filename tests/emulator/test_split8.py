@@ -11,8 +11,8 @@ from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import bound
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.terms import QK_FACTOR

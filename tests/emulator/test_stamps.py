@@ -9,8 +9,8 @@ from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.library import Library
 from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, row, spans, stamped, stamps_shape
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path

@@ -13,8 +13,8 @@ from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.common import converters_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape

@@ -25,8 +25,8 @@ from hw4cli.emulator.check import (
     trials_of,
 )
 from hw4cli.plans.common import converters_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
 

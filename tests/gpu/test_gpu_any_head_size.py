@@ -11,7 +11,7 @@ from hw4cli.plans import columns
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.bounds import SAFE
 from hw4cli.plans.kernels16 import plan16
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape, Workload
 from hw4cli.stream import pipeline, work
 from hw4cli.stream.kernels import choice_for

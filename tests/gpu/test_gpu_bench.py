@@ -11,7 +11,7 @@ from hw4cli.lab.cases import FileCase
 from hw4cli.lab.contender import measure
 from hw4cli.lab.kernels import FileKernel
 from hw4cli.lab.sampling import Sampling
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = [pytest.mark.usefixtures("gpu"), pytest.mark.alone]

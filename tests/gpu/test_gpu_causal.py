@@ -10,7 +10,7 @@ from test_gpu_attention import SPLITTING, on_gpu
 
 from hw4cli.emulator.check import DATA, make_data
 from hw4cli.plans.bounds import bound
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.workload import Shape, Workload
 

@@ -10,7 +10,7 @@ from helpers import fails, random_block, read_output, write_case
 
 from hw4cli.plans.bounds import SAFE, bound, uniform
 from hw4cli.plans.dispatch import AUTO, candidates
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.workload import Shape
 

@@ -13,7 +13,7 @@ from helpers import ROOT, random_block, read_output, write_case
 
 from hw4cli.plans.bounds import SAFE
 from hw4cli.plans.common import converters_of
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")

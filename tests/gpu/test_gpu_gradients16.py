@@ -7,7 +7,7 @@ from hw4cli import attention, attention_backward
 from hw4cli.plans import backwardmma as mma
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans import gradients as choice
-from hw4cli.plans.backwardonce import ATOMIC, ONCE
+from hw4cli.plans.gradients import ATOMIC, ONCE
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 CANCELLED = 1e-5  # for elements around 1

@@ -19,7 +19,7 @@ from hw4cli.lab.tune import finding, tune
 from hw4cli.plans.bounds import SAFE
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.dispatch import candidates as dispatched
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
 

@@ -8,8 +8,8 @@ import pytest
 from gpuexact import exact_attention
 from helpers import random_block
 
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 

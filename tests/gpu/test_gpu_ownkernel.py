@@ -9,7 +9,7 @@ from helpers import fails, random_block, read_output, write_case
 
 from hw4cli.device.occupancy import occupancy
 from hw4cli.device.timing import GpuTimer
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")

@@ -8,7 +8,7 @@ from helpers import read_output, write_case
 
 from hw4cli.lab.randomcases import RandomCase, draw
 from hw4cli.lab.selftest import LEAST, GpuBackend, run_case
-from hw4cli.plans.registry import FALLBACK, VARIANTS
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.problem.workload import Shape
 
 SEED, CASES, CHAINS = 0, 500, 3

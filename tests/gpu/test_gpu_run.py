@@ -11,7 +11,7 @@ from gpuexact import exact_attention
 from helpers import ROOT, random_block, read_output, write_case
 
 from hw4cli.plans.bounds import SAFE
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape
 
 pytestmark = pytest.mark.usefixtures("gpu")

@@ -20,7 +20,7 @@ from itertools import product
 import cupy
 import numpy as np
 import hw4cli
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.device.gpu import Gpu
 gpu = Gpu()
 random = np.random.default_rng(0)
@@ -37,7 +37,7 @@ for name in {}:
 """
 PARTS = {  # those that take longest first
     "gradients": """
-from hw4cli.plans.gradients import DESIGNS
+from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.problem.workload import Workload
 def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     cupy.get_default_memory_pool().free_all_blocks()
@@ -47,8 +47,8 @@ def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
     right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
 cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]
-for name, dtype, (rows, keys, d, causal) in product(DESIGNS, ("float32", "float16"), cases):
-    if DESIGNS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
+for name, dtype, (rows, keys, d, causal) in product(GRADIENTS, ("float32", "float16"), cases):
+    if GRADIENTS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
         gradients(name, 4, 2, rows, keys, d, causal, dtype)
 for name, d in product(["backward_once", "backward_wgmma"] * gpu.props.warpgroups, (64, 128)):
     gradients(name, 140, 140, 130, 130, d, True)  # more tasks than multiprocessors: blocks take several

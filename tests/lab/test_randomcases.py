@@ -12,8 +12,8 @@ from helpers import ROOT
 from hw4cli.errors import InputError
 from hw4cli.lab.randomcases import KINDS, PROFILES, WORK, RandomCase, draw
 from hw4cli.plans.bounds import LN2
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 DRAWN = [draw(0, number) for number in range(3000)]

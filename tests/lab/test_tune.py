@@ -19,8 +19,8 @@ from benchmarks.pages.facts import tuned_source
 from hw4cli.lab.candidates import PRESETS, FileSpace, TunedRow
 from hw4cli.lab.cases import FileCase
 from hw4cli.lab.tune import finding, gain, tune
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 CASE = FileCase("1x128x64", Shape(1, 128, 64), 0)

@@ -20,8 +20,8 @@ from slow import quick_of_each, slow
 from hw4cli.plans import bounds
 from hw4cli.plans.bounds import MARGIN, SAFE, V_FACTOR, bound, expected, has_bound, shares, suffices
 from hw4cli.plans.dispatch import candidates
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import policy
 from hw4cli.problem.terms import LARGEST16, half_ulp16
 from hw4cli.problem.workload import Magnitudes
@@ -45,7 +45,7 @@ def split_error(kernel, q, k, v, props=DEVICES[90]):
     """The emulated error and the bound."""
     N, d = k.shape
     with np.errstate(over="ignore", invalid="ignore"):
-        got = split_attention(q, k, v, policy(kernel, N, d, props), props.cc, exact=kernel == "exact")
+        got = split_attention(q, k, v, policy(VARIANTS[kernel].pieces, N, d, props), props.cc, exact=kernel == "exact")
     return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, props)
 
 

@@ -5,8 +5,8 @@ import pytest
 from hw4cli.plans.common import main_blocks, split_keys
 from hw4cli.plans.flash import CAUSAL_SPLITS, LONGEST_SPLIT
 from hw4cli.plans.formulas import MOST_SPLITS, ceil_div
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 H100 = DEVICES[90]

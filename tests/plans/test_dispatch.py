@@ -11,8 +11,8 @@ from benchmarks.pages.chosen import GPUS, HEAD_SIZES, MARKED, TABLES, answering,
 from hw4cli.errors import InputError
 from hw4cli.plans.bounds import SAFE, TYPICAL, bound, suffices, uniform
 from hw4cli.plans.dispatch import AUTO, Choice, auto_by_length, candidates, on_cpu
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 
 pytestmark = pytest.mark.skipif("split" not in VARIANTS, reason="the ladder has no kernel split")
 H200 = (DEVICES[90], "NVIDIA H200")

@@ -4,8 +4,8 @@ import pytest
 
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import HEAD_SIZES, Shape
 
 FLASH = VARIANTS["flash"]

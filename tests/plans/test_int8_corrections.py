@@ -11,6 +11,7 @@ from helpers import ROOT
 from secondterms import corrections, fp16
 
 from hw4cli.plans.bounds import SAFE, bound, shares
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.tensor import policy
 from hw4cli.problem.terms import QK_FACTOR, by_integers
@@ -68,7 +69,7 @@ def test_no_adversary_gets_past_the_bound(d, cc):
     largest = np.float32(1 / QK_FACTOR / (1 + 2.0**-22))
     cases["as large as it may be"] = tuple(largest * np.sign(uniform(np.random.default_rng(6), (N, d))) for _ in "QKV")
     assert len(cases) > 12
-    adds = policy("split8", N, d, props)
+    adds = policy(VARIANTS["split8"].pieces, N, d, props)
     assert adds.integers
     for name, (q, k, v) in cases.items():
         q, found = q[:4], magnitudes(q[:4], k, v)
@@ -94,7 +95,7 @@ def test_elements_that_pass_what_integers_hold_have_no_bound():
 )
 def test_where_it_does_as_split_does_it_is_as_exact(d, keys, cc):
     props = DEVICES[cc]
-    assert policy("split8", keys, d, props) == policy("split", keys, d, props)
+    assert policy(VARIANTS["split8"].pieces, keys, d, props) == policy(VARIANTS["split"].pieces, keys, d, props)
     assert bound("split8", (4, 4, 2), d, keys, props) == bound("split", (4, 4, 2), d, keys, props)
 
 

@@ -16,8 +16,8 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import PROVEN
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import converters
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES, DeviceProperties
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source, spliced
@@ -241,15 +241,6 @@ def test_a_kernel_that_the_gpu_is_too_old_for_says_so():
 
 
 LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
-
-
-# Whose plans take a workload.
-OF_ARRAYS = {"half", "half_short", "half_mma", "half_split", "half_cores"}
-OF_ARRAYS |= {"backward", "backward_atomic", "backward_mma", "backward_once", "backward_wgmma"}
-
-
-def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
-    assert {path.stem for path in (ROOT / "kernels").glob("*.cu")} == {*VARIANTS, *OF_ARRAYS, "absmax", "columns"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)

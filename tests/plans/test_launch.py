@@ -9,9 +9,9 @@ import pytest
 from helpers import ROOT
 from needs import needs
 
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import FIELDS, SIZE, arguments, block_matrices
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 HOST = """

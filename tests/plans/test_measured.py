@@ -10,9 +10,9 @@ from helpers import ROOT
 from benchmarks.pages import facts
 from hw4cli.cli.terminal.ladder import entry
 from hw4cli.plans.bounds import PROVEN, bound
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.measured import FASTEST, RUN_SPREAD
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem import suite
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}

@@ -18,9 +18,9 @@ from hw4cli.plans.bounds import SAFE, bound
 from hw4cli.plans.columns import SYMBOLS
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.dispatch import candidates
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.native import KERNELS, WIDTHS, as_cpp, configurations, native_properties, plans_h
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
 

@@ -12,10 +12,10 @@ from slow import quick_of_each, slow
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.plans.bounds import PROVEN
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX_CHUNK
 from hw4cli.plans.native import configurations, write
 from hw4cli.plans.plan import DEVICES, DeviceProperties
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 

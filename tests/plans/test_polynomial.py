@@ -8,8 +8,8 @@ from emulation import fma
 from helpers import ROOT
 
 from hw4cli.plans.bounds import EX2_POLYNOMIAL
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.tensor import policy
 from hw4cli.problem.workload import Shape
 
@@ -41,4 +41,4 @@ def test_the_polynomial_is_as_exact_as_the_bound_says():
 def test_it_is_taken_where_four_groups_take_turns_and_counted_in_the_bound(shape, cc, taken):
     shape, props = Shape(*shape), DEVICES[cc]
     assert VARIANTS["split"].plan(shape, props).macros["POLYNOMIAL"] == taken
-    assert policy("split", shape.N, shape.d, props).polynomial == bool(taken)
+    assert policy(VARIANTS["split"].pieces, shape.N, shape.d, props).polynomial == bool(taken)

@@ -8,8 +8,8 @@ from slow import quick_of_each
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import InputError
 from hw4cli.lab.stepper.blocktimeline import ACTIVITIES, SYMBOL, stamped, stamps_shape
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, kernel_source
 

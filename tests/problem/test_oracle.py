@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw4cli.plans.bounds import SAFE, bound, suffices
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.oracle import exact_attention, exact_gradients, exact_heads, exact_rows, gradients_of_head
 from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape

@@ -6,7 +6,7 @@ import re
 from helpers import ROOT, fails, folder_is_clean
 from records import COMMITTED, row, written
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.show.labpage import page
 from hw4cli.show.records import load
 from hw4cli.show.stories import LABELS, stories, texts

@@ -8,12 +8,13 @@ from records import COMMITTED, kept, row, written
 
 from hw4cli.cli.plot import KINDS as OFFERED
 from hw4cli.errors import InputError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.show.bars import error, ladder, programs, tiles
 from hw4cli.show.curves import energy, latency, rate, roofline, speedup
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.records import load
 from hw4cli.show.scaling import IDEAL, load_scaling, scaling
-from hw4cli.show.style import COLOURS, OTHERS, PEERS, colours
+from hw4cli.show.style import OTHERS, PEERS, colours
 
 
 def marks(picture, name, panel=0, limit=False):
@@ -169,7 +170,7 @@ def test_a_record_of_something_else_shows_no_scaling(tmp_path):
 
 def test_a_name_keeps_its_colour_and_no_two_share_one():
     names = [p.kernel for path in COMMITTED for p in load(path).points]
-    found = colours([*COLOURS, *names, "mine.cu", "./hw4"])
+    found = colours([*VARIANTS, *names, "mine.cu", "./hw4"])
     assert len(set(found.values())) == len(found)
     assert found["flash"] == colours(["flash"])["flash"]
     assert found["torch math"] in PEERS

@@ -7,8 +7,8 @@ import pytest
 
 from hw4cli.device.gpu import kernel_of
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.kernels import plans_of_file, plans_of_suite

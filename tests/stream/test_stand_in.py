@@ -12,8 +12,8 @@ import hw4cli.stream.cudadevice
 from hw4cli.device.gpu import kernel_of
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import FALLBACK, VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Magnitudes, Shape
 from hw4cli.stream.cudadevice import CudaDevice, somebody_watches

@@ -10,8 +10,8 @@ import numpy as np
 
 from hw4cli.device.timing import Resources, Sample
 from hw4cli.errors import MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.workload import Magnitudes
 from hw4cli.stream.tiled import tiled_attention

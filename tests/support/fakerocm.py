@@ -15,10 +15,10 @@ import numpy as np
 from hw4cli.device.hip.codeobject import kernels_of
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import FORWARDS, Library, _words
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import _LAYOUT as LAYOUT
 from hw4cli.plans.launch import ABSMAX_CHUNK, FIELDS
 from hw4cli.plans.plan import AMD_DEVICES, Launch
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_path
 

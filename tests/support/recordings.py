@@ -11,8 +11,8 @@ from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.common import converters_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 H200 = DEVICES[90]

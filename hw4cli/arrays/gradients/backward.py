@@ -14,7 +14,7 @@ from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.formulas import FLOAT
-from hw4cli.plans.gradients import DESIGNS
+from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.problem.workload import BOTTOM_RIGHT, FLOAT32, Workload
 
 FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
@@ -75,8 +75,8 @@ def _gradients(
     do, q, k, v, o, lse = arrays
     check_layout(layout)
     check_flags(causal=causal)
-    if kernel not in (AUTO, *DESIGNS):
-        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *DESIGNS)))}")
+    if kernel not in (AUTO, *GRADIENTS):
+        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *GRADIENTS)))}")
     given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
     work = workload_of(given[:3], causal, align)
     factor = checked_scale(scale, work)

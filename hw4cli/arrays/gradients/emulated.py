@@ -65,9 +65,9 @@ def run_backward(
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
     arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data, whole)
     watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
-    passed = choice.arguments(planned, work, arrays, scale or work.scale, tensor_map)
+    passed = choice.arguments(planned, replace(work, scale=scale or work.scale), arrays, tensor_map)
     steps = planned.launches
-    if planned.variant in choice.COPYING:  # whose blocks take tile after tile
+    if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return Outcome((made[0], made[1], made[2]), findings, finished)

@@ -1,5 +1,6 @@
 """Gradients of arrays on a GPU: launches on the caller's stream."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -32,7 +33,7 @@ class BackwardOnGpu:
 
     def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, planned: Plan) -> None:
         """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
-        passed = choice.arguments(planned, work, arrays, scale, encode)
+        passed = choice.arguments(planned, replace(work, scale=scale), arrays, encode)
         params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         with stream:
             for function, step in zip(self.gpu.functions(planned), planned.launches, strict=True):

@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.grammar import What
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.errors import MachineError
 from hw4cli.plans.kernels16 import KERNELS16
-from hw4cli.plans.registry import DEFAULT
+from hw4cli.plans.ladder import DEFAULT
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import print_message

@@ -11,8 +11,8 @@ import click
 
 from hw4cli.cli.terminal.options import write_outputs
 from hw4cli.errors import MachineError
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Variant
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, wrapped

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hw4cli.errors import MachineError
+from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.kernels16 import KERNELS16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties
-from hw4cli.plans.registry import VARIANTS
 
 if TYPE_CHECKING:
     from hw4cli.lab.measure.explanation import LaunchFacts
 
-OF_ARRAYS = ("half", "half_mma", "half_split", "half_cores")
-OF_GRADIENTS = ("backward_once", "backward_wgmma", "backward_mma", "backward", "backward_atomic")
-ARRAY_KERNELS = (*OF_ARRAYS, *OF_GRADIENTS)  # those of hw4cli.lab.arraymodel.launches.NAMES
+ARRAY_KERNELS = (*KERNELS16, *GRADIENTS)
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 ALL = "all"  # the whole ladder
 KNOWN = frozenset((*VARIANTS, *ARRAY_KERNELS, ALL))

@@ -10,7 +10,7 @@ from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
-ONE_PASS = (once.ONCE.name, once.ATOMIC.name)
+ONE_PASS = (once.NAME, once.ATOMIC)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta
 COUNT = 4  # bytes
 
@@ -32,7 +32,7 @@ def stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
     streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
     rows = hopper.stats_rows(work, streamed)
     counts = COUNT * (Cut(*plan.cut).chains * rows // streamed + 1) if plan.variant in ONE_PASS else 0
-    if plan.variant == once.ATOMIC.name:
+    if plan.variant == once.ATOMIC:
         counts += sums(plan, work)
     read = 2 * sizes.q + FLOAT * sizes.rows
     return LaunchModel(

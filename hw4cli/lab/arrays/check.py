@@ -18,6 +18,7 @@ from hw4cli.emulator.build import RACE
 from hw4cli.emulator.library import FORWARDS
 from hw4cli.lab.arrays.inputs import from_words, to_words
 from hw4cli.plans.half import Tiling
+from hw4cli.plans.kernels16 import ENTRIES16
 from hw4cli.problem.oracle import exact_gradients, exact_heads
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
@@ -138,7 +139,7 @@ def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
 def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
     work = trial.work
     words = operands(trial, 3)
-    name = "half" if trial.kernel == "half_short" else trial.kernel
+    name = ENTRIES16[trial.kernel].launched_by or trial.kernel
     given_q, given_k, given_v = (x.view(np.uint16) for x in words)
     got = run_half(
         work, given_q, given_k, given_v, kernel=name, cc=trial.cc, build=RACE, schedule=FORWARDS, source=source

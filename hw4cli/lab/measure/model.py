@@ -21,16 +21,12 @@ from hw4cli.lab.stepper.wavefronts import WAVEFRONT, paper_wavefronts, wavefront
 from hw4cli.lab.stepper.work import Work, work
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import FLOAT, Converters, ceil_div
+from hw4cli.plans.ladder import VARIANTS, block_of
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import HALF
 from hw4cli.problem.workload import Workload
 
-WARP = 32
 POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/scores.cuh): FMAs, and additions, each of which takes a lane as long
-KEY_BY_KEY = ("halfwarp", "halfwarp_strided", "halfwarp_local")
-# Rungs whose blocks bring the same to the multiprocessor as another's: their rows of Q once, all tiles of K and V; of
-# global, which has no shared memory, if its own cache keeps a tile while the warps pass it.
-MOVES_AS = dict.fromkeys(("global", "rowthread", "fp16qk", *KEY_BY_KEY, "halfwarp_keys", "halfwarp_unpadded"), "shared")
 
 
 @dataclass(frozen=True)
@@ -72,14 +68,15 @@ def launch_models(plan: Plan, shape: Workload, props: DeviceProperties, cache: i
     Rows are those that kernels load, zero columns included; to copy others to such rows is no launch of the plan.
     `cache`: bytes of the L2 cache; 0 for one that holds all.
     """
-    shape = shape.stored
+    shape, block = shape.stored, block_of(plan.variant)
     try:
-        done = work(MOVES_AS.get(plan.variant, plan.variant), plan.macros, props.cc)
+        # global, which has no shared memory, brings what shared does, if its own cache keeps a tile while warps pass it
+        done = work(block.walk or block.moves_as, plan.macros, props.cc)
     except KeyError:
         done = None
     if done and not done.fused:
         return _unfused(plan, shape, done, props, cache)
-    if plan.variant == "paper":
+    if block.moves_as == "keys outside":
         return [_paper(plan, shape, cache)]
     models = []
     for index, launch in enumerate(plan.launches):
@@ -155,13 +152,14 @@ def _main(
     keys_read = converted if any(x.symbol.endswith("_convert") for x in plan.launches) else 2 * FLOAT * shape.elements
     written = FLOAT * shape.elements if plan.splits == 1 else plan.layout.size - plan.layout.row_stats
     width = macros.get("WIDTH", shape.d)
-    tensor, doubles = "PV_PIECES" in macros, plan.variant == "float64"
+    tensor, entry = "PV_PIECES" in macros, VARIANTS.get(plan.variant)
+    doubles = entry is not None and entry.doubles
     again = plan_again(plan, shape, done.section, keys_read // (B * shape.N), props, cache) if cache and done else 0
     columns = _tensor_columns(macros, width) if tensor else 0 if doubles else 2 * width  # of all products
     integers = 2 * width * macros.get("INT8", 0)
     flops = 2 * columns * pairs
     by_polynomial = pairs // macros["POLYNOMIAL"] if macros.get("POLYNOMIAL") else 0
-    by_tensor_cores = flops if tensor else flops // 2 if plan.variant == "fp16qk" else 0
+    by_tensor_cores = flops if tensor else flops // 2 if entry and entry.rounded else 0
     return LaunchModel(
         symbol,
         (FLOAT * shape.elements + keys_read + again, written),
@@ -186,18 +184,14 @@ def _tensor_columns(macros: Mapping[str, int], width: int) -> int:
 
 def _exponentials(plan: Plan) -> float:
     """Exponentials of a score, those by which O is scaled included: lanes that share a row each compute its factor."""
-    BC = plan.macros["BC"]
-    if plan.variant in KEY_BY_KEY:
-        return WARP  # of each score P and a factor, in all 16 lanes
-    one = dict.fromkeys(("global", "rowthread", "smallbr", "shared", "fp16qk"), 1)
-    of_a_tile = {**one, "warp": WARP, **dict.fromkeys(("float4", "halfwarp_keys", "halfwarp_unpadded"), WARP // 2)}
-    return 1 + of_a_tile.get(plan.variant, 0) / BC
+    of_a_score, of_a_row = block_of(plan.variant).exponentials
+    return of_a_score + of_a_row / plan.macros["BC"]
 
 
 def _shared(plan: Plan, blocks: BlockKeys, shape: Workload, props: DeviceProperties) -> int | None:
     """Bytes of shared memory that threads read and write; None where they are not known. On AMD's GPUs, of which only
     flash's are, no two lanes share an access."""
-    if props.gfx and plan.variant != "flash":
+    if props.gfx and not block_of(plan.variant).known_on_amd:
         return None
     accesses = wavefronts(plan, blocks)
     return None if accesses is None else shape.B * accesses * WAVEFRONT * (2 if props.gfx else 1)

@@ -12,6 +12,7 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA, TIMELINE
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.workload import Workload
@@ -39,8 +40,9 @@ def stamped(plan: Plan, block: int) -> Plan:
 
 def leaves_stamps(plan: Plan) -> bool:
     """Whether the code of a plan says what it does when: its copies run beside its work, and each is a statement."""
+    entry = VARIANTS.get(plan.variant)
     warpgroups = plan.macros.get("WARPGROUPS") and not plan.macros["INBLOCK"]
-    return plan.variant == "flash" or bool(plan.variant == "split" and warpgroups)
+    return entry is not None and entry.stamps and bool(warpgroups or not entry.pieces)
 
 
 def stamps_shape(plan: Plan) -> tuple[int, ...]:

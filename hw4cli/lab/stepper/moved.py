@@ -9,11 +9,11 @@ from hw4cli.lab.stepper.blocks import BlockKeys
 from hw4cli.lab.stepper.wavefronts import SECTOR, promotions
 from hw4cli.lab.stepper.work import DEVICE, ONE, SPLIT, Move, Part
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.ladder import block_of
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import Workload
 
 Bytes = tuple[int, int]  # read, written
-BY_ROWS = ("global", "rowthread")  # whose threads write a row each, in numbers that leave alone, as a sector
 
 
 def moved_bytes(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Workload) -> Bytes:
@@ -28,9 +28,9 @@ def moved_bytes(parts: Iterable[Part], blocks: BlockKeys, plan: Plan, shape: Wor
                     written += moved
                 else:
                     read += moved
-    if plan.variant == "flash" and plan.splits > 1:  # m and l of a row leave alone, as a sector
+    if plan.splits > 1 and not plan.finds_absmax:  # m and l of a row leave alone, as a sector
         written += int(blocks.rows.sum()) * (SECTOR - 2 * FLOAT)
-    if plan.variant in BY_ROWS:
+    if block_of(plan.variant).scattered:
         written *= SECTOR // FLOAT
     return shape.B * read, shape.B * (written + _promoted(blocks, plan, shape))
 

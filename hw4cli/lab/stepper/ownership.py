@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.ladder import block_of
 
 Digits = tuple[tuple[int, int], ...]
 OWN = 0  # a stride: these neighbours are one thread's
@@ -33,12 +34,12 @@ Layout = Digitwise | Linear
 
 def is_known(kernel: str) -> bool:
     """Whether it is known what the kernel's threads hold: not of one that somebody has just added."""
-    return kernel in _FIND
+    return block_of(kernel).owns in _FIND
 
 
 def layouts(kernel: str, macros: Mapping[str, int]) -> tuple[Layout, Layout]:
     """Who holds S and who holds O. Raises KeyError for a kernel that is not known."""
-    return _FIND[kernel](macros)
+    return _FIND[block_of(kernel).owns](macros)
 
 
 def _linear(macros: Mapping[str, int]) -> tuple[Layout, Layout]:
@@ -81,15 +82,12 @@ def _four_lanes(macros: Mapping[str, int]) -> tuple[Layout, Layout]:
     return scores, Digitwise(rows, ((4, 1), (macros["D"] // 4, OWN)))
 
 
+# By `Block.owns` of the kernel's entry.
 _FIND: dict[str, Callable[[Mapping[str, int]], tuple[Layout, Layout]]] = {
-    "naive": _linear,
-    "smallbr": _linear,
-    "shared": _linear,
-    "warp": _warp,
-    "float4": _float4,
-    "flash": _flash,
-    "split": _fragments,
-    "split8": _fragments,
-    "exact": _fragments,
-    "float64": _four_lanes,
+    "linear": _linear,
+    "rows a warp": _warp,
+    "rows a half-warp": _float4,
+    "register tiles": _flash,
+    "fragments": _fragments,
+    "four lanes a row": _four_lanes,
 }

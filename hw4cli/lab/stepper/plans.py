@@ -11,8 +11,8 @@ from hw4cli.lab.stepper.ownership import is_known, layouts
 from hw4cli.lab.stepper.work import ALGORITHM_1, UNITS, work
 from hw4cli.plans.common import split_keys
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.ladder import VARIANTS, block_of
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Workload
 
 FIRST = "shared"  # the kernel to begin with: the first whose block is worth a walk
@@ -75,7 +75,7 @@ def data(shapes: Mapping[str, Workload]) -> dict[str, Any]:
 def _geometry(plan: Plan, works: Table, props: DeviceProperties) -> dict[str, Any]:
     """What a plan says of each of its blocks."""
     macros, variant = plan.macros, VARIANTS[plan.variant]
-    held, done = layouts(plan.variant, macros), work(plan.variant, macros, props.cc)
+    held, done = layouts(plan.variant, macros), work(block_of(plan.variant).walk, macros, props.cc)
     BR, BC, d, threads = (macros[name] for name in ("BR", "BC", "D", "THREADS"))
     return {
         "work": works.number(repr(done), lambda: asdict(done)),

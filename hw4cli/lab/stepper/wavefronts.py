@@ -12,6 +12,7 @@ import numpy as np
 
 from hw4cli.lab.stepper.blocks import BlockKeys
 from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.ladder import block_of
 from hw4cli.plans.plan import Plan
 
 WAVEFRONT, SECTOR = 128, 32  # bytes: of shared memory; of the L2 cache
@@ -24,7 +25,7 @@ Counts = tuple[int, int]  # of a block once, and for each tile of keys
 def wavefronts(plan: Plan, blocks: BlockKeys) -> int | None:
     """Accesses of all blocks of a batch, of a plan's main launch; None where they were not counted: of a kernel in a
     user's file, and of blocks that convert their keys themselves on GPUs without warpgroups."""
-    m, count = plan.macros, _COUNTS.get(plan.variant)
+    m, count = plan.macros, _COUNTS.get(block_of(plan.variant).reads)
     if m.get("INBLOCK"):
         count = _in_block if m["WARPGROUPS"] else None
     if count is None:
@@ -168,23 +169,18 @@ def paper_wavefronts(m: Macros) -> Counts:
     return _floats(2 * m["BC"], m), _floats(m["BR"], m) + _scores(m) + softmax + values
 
 
+# By `Block.reads` of the kernel's entry.
 _COUNTS: dict[str, Callable[[Macros], Counts]] = {
-    "naive": _none,
-    "global": _none,
-    "rowthread": _rowthread,
-    "smallbr": _by_elements,
-    "shared": _by_elements,
-    "fp16qk": _fp16qk,
-    "warp": _warp,
-    "float4": _float4,
-    "halfwarp": _halfwarp,
-    "halfwarp_strided": _halfwarp,
-    "halfwarp_local": _halfwarp_local,
-    "halfwarp_keys": _halfwarp_keys,
-    "halfwarp_unpadded": _halfwarp_keys,
-    "float64": _float64,
-    "flash": _flash,
-    "split": _by_warps,
-    "split8": _by_warps,
-    "exact": _by_warps,
+    "none": _none,
+    "row a thread": _rowthread,
+    "elements": _by_elements,
+    "elements, fragments of scores": _fp16qk,
+    "a key a lane": _warp,
+    "vectors": _float4,
+    "slices": _halfwarp,
+    "slices, number by number": _halfwarp_local,
+    "keys, then slices": _halfwarp_keys,
+    "doubles": _float64,
+    "register tiles": _flash,
+    "fragments": _by_warps,
 }

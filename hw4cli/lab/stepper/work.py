@@ -115,11 +115,16 @@ def _plain(scores: str, softmax: str, values: str, s_at: str = REGISTERS) -> Wor
 
 BY_ROWS = "A thread a row: its maximum m, P = 2^(S − m) in place of S, and l, while the others wait."
 SHUFFLES = "The maximum m of a row is found by shuffles among {}; P = 2^(S − m) and l stay in registers."
+SOME_SCORES = "several scores a thread, into shared memory."
 PLAIN = {
-    "smallbr": _plain("a score a thread, into shared memory.", BY_ROWS, "in registers.", "S"),
-    "shared": _plain("several scores a thread, into shared memory.", BY_ROWS, "in registers.", "S"),
-    "warp": _plain("a lane has one key, and its warp's four rows.", SHUFFLES.format("a warp"), "P by shuffles."),
-    "float4": _plain("four floats a load, two rows a half-warp.", SHUFFLES.format("a half-warp"), "P by shuffles."),
+    "a score a thread": _plain("a score a thread, into shared memory.", BY_ROWS, "in registers.", "S"),
+    "some scores a thread": _plain(SOME_SCORES, BY_ROWS, "in registers.", "S"),
+    "a key a lane": _plain(
+        "a lane has one key, and its warp's four rows.", SHUFFLES.format("a warp"), "P by shuffles."
+    ),
+    "rows a half-warp": _plain(
+        "four floats a load, two rows a half-warp.", SHUFFLES.format("a half-warp"), "P by shuffles."
+    ),
 }
 
 ASK_K = Phase(
@@ -229,7 +234,7 @@ FLOAT64 = Work(
     "Two passes over the keys: nothing is ever rescaled, and K is read twice.",
     section=1,
 )
-OTHERS = {"naive": NAIVE, "flash": FLASH, "float64": FLOAT64}
+OTHERS = {"three launches": NAIVE, "register tiles": FLASH, "two passes": FLOAT64}
 
 # The other order of the loops: a batch has one block, which takes its rows again and again.
 INNER_LOOP = (
@@ -257,11 +262,12 @@ ALGORITHM_1 = Work(
 )
 
 
-def work(kernel: str, macros: Mapping[str, int], cc: int) -> Work:
-    """What a block of a kernel does, compiled with these macros. Raises KeyError for a kernel that is not known."""
-    if kernel in ("split", "split8", "exact"):
+def work(walk: str, macros: Mapping[str, int], cc: int) -> Work:
+    """What a block does, compiled with these macros, by `Block.walk` of its kernel's entry. Raises KeyError for a walk
+    that is not known."""
+    if walk == "tensor cores":
         return _by_tensor_cores(macros, cc)
-    return {**PLAIN, **OTHERS}[kernel]
+    return {**PLAIN, **OTHERS}[walk]
 
 
 def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:

@@ -14,8 +14,8 @@ from hw4cli.judge.scoring import standings, storedrules
 from hw4cli.judge.scoring.record import Rules, Standing
 from hw4cli.judge.scoring.standings import UserJournal
 from hw4cli.lab.tables import read_record
+from hw4cli.plans.ladder import FALLBACK
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Variant
-from hw4cli.plans.registry import FALLBACK
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from hw4cli.plans.registry import FALLBACK
+from hw4cli.plans.ladder import FALLBACK
 from hw4cli.resources import is_own_kernel
 from hw4cli.show.bars import SUM
 from hw4cli.show.picture import Mark, Panel, Picture, Series, measured, short_gpu

@@ -15,7 +15,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.backwardcut import section
-from hw4cli.plans.backwardonce import ATOMIC, ONCE
+from hw4cli.plans.gradients import ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload

@@ -9,7 +9,8 @@ from test_gradients import assert_right
 
 from hw4cli.emulator.library import Schedule
 from hw4cli.plans.backwardcut import Cut, best_cut
-from hw4cli.plans.backwardonce import ADDED_COLUMNS, ATOMIC, ONCE
+from hw4cli.plans.backwardonce import ADDED_COLUMNS
+from hw4cli.plans.gradients import ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import data_path

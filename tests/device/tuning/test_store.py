@@ -18,8 +18,8 @@ from hw4cli.device.tuning.measured import TUNED
 from hw4cli.device.tuning.store import Finding, Machine, found, keep, path_of, workload
 from hw4cli.lab.measure.gpus import model_for, model_like
 from hw4cli.plans.dispatch import AUTO, candidates
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.cudadevice import CudaDevice
 from hw4cli.stream.layout import Layout

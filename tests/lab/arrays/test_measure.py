@@ -16,7 +16,6 @@ from records import as_written
 
 from benchmarks.pages.arrays import arrays
 from hw4cli.cli.bench import PEERS
-from hw4cli.cli.terminal.launches import OF_ARRAYS
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.arrays.expected import BUDGET, expected_rows
 from hw4cli.lab.arrays.inputs import from_words, to_words
@@ -28,7 +27,6 @@ from hw4cli.lab.peers import WORDS
 from hw4cli.lab.sampling import Sampling
 from hw4cli.lab.session import bench
 from hw4cli.lab.tables import array_table
-from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.show.records import load
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -126,10 +124,6 @@ def test_a_workload_that_does_not_fit_fails_for_all(timer, monkeypatch):
     monkeypatch.setattr(fakecupy.cupy, "ndarray", lambda *_: (_ for _ in ()).throw(MemoryError))
     rows = measure(timer, [Answering("a"), Answering("b")], ArrayCase(workload(CASE)))
     assert {row.reason for row in rows} == {"the GPU has not enough memory for (1, 4/2, 33/40, 16) fp16 causal"}
-
-
-def test_the_command_takes_every_kernel_for_arrays():
-    assert OF_ARRAYS == KERNELS16
 
 
 def test_of_a_large_workload_some_rows_of_some_heads_are_checked():

@@ -15,14 +15,13 @@ from helpers import csv_rows, fails, hw4_env
 from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks.pages import gradients as tables
-from hw4cli.cli.terminal.launches import OF_GRADIENTS
 from hw4cli.lab.arrays import expected
 from hw4cli.lab.arrays.inputs import from_words, on_device, to_words, with_gradients
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.cases import BACKWARD, BOTH, FORWARD, ArrayCase
 from hw4cli.lab.changes import compare
 from hw4cli.lab.contender import Contender, measure
-from hw4cli.lab.kernels import GRADIENT_KERNELS, computes_gradients
+from hw4cli.lab.kernels import computes_gradients
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 
@@ -249,10 +248,6 @@ def test_the_pages_table_of_errors_has_a_line_for_each_kind_of_numbers():
         {"type": "fp32", "numbers": "normal", "hw4": "1.0e-04, 2.0e-04, 3.0e-04", "cuDNN": "-"},
     ]
     assert "(1, 4, 4096, 64) causal; G, driver 1.2, torch 2.11, cuDNN 9.19.0; commit abc, 2026-01-01." in table.below[0]
-
-
-def test_the_command_takes_every_kernel_for_gradients():
-    assert OF_GRADIENTS == GRADIENT_KERNELS
 
 
 def test_a_kernel_of_gradients_computes_what_the_gpu_and_the_element_type_allow():

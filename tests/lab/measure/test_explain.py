@@ -11,8 +11,8 @@ from slow import slow
 from hw4cli.lab.measure.explanation import formula_tile
 from hw4cli.lab.measure.gpus import MODELS, model_like, model_named
 from hw4cli.lab.measure.roofs import path_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 

@@ -9,8 +9,8 @@ from recordings import H200, models
 from hw4cli.lab.measure.gpus import EXP2, TENSOR
 from hw4cli.lab.measure.model import POLYNOMIAL_FLOPS, launch_models
 from hw4cli.lab.stepper.blocks import blocks_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 

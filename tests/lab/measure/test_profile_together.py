@@ -6,7 +6,7 @@ import re
 import pytest
 from helpers import ROOT, fits, on_a_terminal
 
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 
 RECORDED = (ROOT / "benchmarks/h100-ncu-t28.csv").read_text()
 SYMBOL = "void attention<64>(const float *, const float *, const float *, float *, int)"

@@ -7,8 +7,8 @@ from recordings import counted_on_an_h200, models
 from slow import slow
 
 from hw4cli.lab.measure.model import launch_models
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 
 # Kernels whose lanes meet in banks, and how many times more accesses were counted: rows of Q that lie whole banks

@@ -5,7 +5,7 @@ from recordings import H200, counted_on_an_h200
 
 from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 
 
 def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():

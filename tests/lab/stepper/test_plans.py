@@ -12,8 +12,8 @@ from hw4cli.errors import MachineError
 from hw4cli.lab.stepper.ownership import is_known, layouts
 from hw4cli.lab.stepper.plans import data
 from hw4cli.lab.stepper.work import SECTION, UNITS, work
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.plans.registry import VARIANTS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
@@ -64,7 +64,7 @@ def test_every_element_has_a_thread_and_every_thread_as_many_elements():
 def test_every_move_goes_to_a_part_that_there_is_and_every_phase_reads_one():
     for variant, props, shape, plan in plans():
         parts = {*variant.regions(shape.d, plan.macros), "registers", "device", "stage"}
-        for part in work(variant.name, plan.macros, props.cc).parts:
+        for part in work(variant.block.walk, plan.macros, props.cc).parts:
             for phase in (*part.phases, *part.inner):
                 assert {move.to for move in phase.moves} | {*phase.reads, *phase.come} <= parts, (variant.name, phase)
                 assert all(unit in UNITS for move in phase.moves for unit in move.amount)
@@ -77,7 +77,7 @@ def test_so_many_tiles_are_asked_for_ahead_as_the_ring_does():
     for variant, props, _, plan in plans():
         m = plan.macros
         if variant.name in ("split", "split8", "exact") and not m["INBLOCK"]:
-            begin, loop, _ = work(variant.name, m, props.cc).parts
+            begin, loop, _ = work(variant.block.walk, m, props.cc).parts
             lead = m["STAGES"] - (several if m["BC"] > m["SUB"] or m.get("GROUPS") else one)
             assert [move.ahead for move in begin.phases[1].moves] == list(range(lead))
             assert loop.phases[0].moves[0].ahead == lead

@@ -1,0 +1,54 @@
+"""An entry of the registry for a kernel of arrays: of 16-bit numbers (kernels16.py), or of gradients (gradients.py)."""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple
+
+from hw4cli.plans.launch import Box
+from hw4cli.plans.plan import DeviceProperties, Kernel, Plan
+from hw4cli.problem.workload import Workload
+
+Encode = Callable[[Box], bytes]  # makes a tensor map's 128 bytes
+
+
+class Sums(NamedTuple):
+    """How a kernel adds: keys that one accumulator takes, how often m can move meanwhile, whether tensor cores sum P,
+    into how many parts the keys go, one after the other: of splits, of warps; whether all is float32, on CUDA cores."""
+
+    keys: int
+    moves: int
+    ones: bool
+    parts: tuple[int, ...] = ()
+    cores: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ArrayKernel(Kernel):
+    """A kernel of arrays as data. Its formulas get workloads in rows that kernels can load (`Workload.stored`).
+
+    Entries stand from the fastest on: auto takes the first that is `preferred`.
+    """
+
+    _: KW_ONLY
+    takes: Callable[[Workload, DeviceProperties], bool]  # whether it computes a workload on a GPU
+    planned: Callable[[Workload, DeviceProperties, Any], Plan]  # by a tile of its own if one is given; MachineError
+    packed: Callable[[Workload, Plan, Any, Encode], bytes]  # the launches' one argument, for arrays at their places
+    preferred: Callable[[Workload, DeviceProperties], bool] | None = None  # where auto takes it; None: where it runs
+    tile: Callable[[Workload, DeviceProperties], Any] | None = None  # the best of its tiles, where it has several
+    launched_by: str = ""  # the kernel that users name, which is launched as this one for some workloads
+    repeatable: bool = True  # the same arrays give the same bits in every run: auto takes no other
+    sums: Callable[[Workload, Plan], Sums] | None = None  # how it adds, for the bound of its error
+    space: tuple[Any, ...] = ()  # tiles that `hw4 tune` tries
+
+    def plan(self, work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
+        """The launches for a workload, with another tile of its own if one is given. Raises MachineError where it does
+        not run."""
+        return self.planned(work.stored, props, tile)
+
+    def arguments(self, work: Workload, planned: Plan, arrays: Any, encode: Encode) -> bytes:
+        """The one argument of each of a plan's launches."""
+        return self.packed(work.stored, planned, arrays, encode)
+
+    def is_automatic(self, work: Workload, props: DeviceProperties) -> bool:
+        """Whether auto takes it, where it takes none that stands before it."""
+        return self.repeatable and (self.preferred or self.takes)(work.stored, props)
