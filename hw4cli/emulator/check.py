@@ -171,8 +171,10 @@ def trials_of(
 
     With the long shapes come those for few multiprocessors. Other shapes are all taken, with all data."""
     shapes, found = [*shapes], []
+    one = replace(props, sms=1)  # which has no use for keys in parts, that would be too short for a promotion
     for shape in shapes:
-        plan, long = variant.plan(shape, props, tile), shape in (*LONG, *CAUSAL_LONG)
+        on = one if shape in PROMOTED else props
+        plan, long = variant.plan(shape, on, tile), shape in (*LONG, *CAUSAL_LONG)
         promotion = plan.macros.get("PROMOTION", 0)
         if long and not _differs(variant, shape, props, tile):
             continue
@@ -180,7 +182,7 @@ def trials_of(
             continue
         brief = long or shape in (*WHOLE, *PROMOTED, *FAR)
         kinds = FEWER.get(shape, tuple(data)) if tuple(data) == DATA else tuple(data)
-        found.append(Trial(shape, props, plan, kinds, thorough=not brief))
+        found.append(Trial(shape, on, plan, kinds, thorough=not brief))
     if set(LONG) <= set(shapes):
         for shape, sms in FEW:
             few = replace(props, sms=sms)

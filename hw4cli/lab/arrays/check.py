@@ -58,7 +58,7 @@ FORWARD = (
     Trial("half", 90, _causal(FLOAT16, 2, 1, 70, 330, 64, 65), BELOW),
     Trial("half", 90, _full(FLOAT16, 1, 1, 70, 900, 64), GROWING),  # more tiles than there are buffers
     Trial("half", 90, _full(BFLOAT16, 2, 1, 130, 250, 128), tiling=Tiling(3, 80, 2, ahead=False, turns=False)),
-    Trial("half", 90, _causal(FLOAT16, 72, 1, 130, 140, 64, 10)),  # more tiles than multiprocessors
+    Trial("half", 90, _causal(FLOAT16, 72, 1, 200, 140, 64, -60)),  # more tiles than multiprocessors
     Trial("half_short", 90, _causal(BFLOAT16, 4, 2, 97, 128, 64, 31)),
     Trial("half_short", 90, _full(FLOAT16, 9, 3, 100, 90, 32), BELOW),
     Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 200, 64, 60)),
