@@ -57,14 +57,17 @@ def run_half(
     lanes: int = 32,
     gap: int = 0,
     source: Path | None = None,
+    sms: int = 0,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
     `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront. `gap`: words between O's rows, all bits
-    of which are set before. `source`: a file in place of the kernel's own.
+    of which are set before. `source`: a file in place of the kernel's own. `sms`: so
+    many multiprocessors, if not as many as usual.
     """
-    planned = plan16(work, DEVICES[cc], kernel, tiling)
+    props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
+    planned = plan16(work, props, kernel, tiling)
     library = Library(shared_object(source or kernel_path(planned.variant), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq

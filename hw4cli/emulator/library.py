@@ -174,6 +174,10 @@ class Library:
         self.path = path
         self._library = ctypes.CDLL(str(path))
         self._stop = ctypes.c_int.in_dll(self._library, "hw4_stop")
+        # Variables of the runtime's namespace `emu`, by the names that C++ compilers give them.
+        self._events = ctypes.c_uint64.in_dll(self._library, "_ZN3emu6eventsE")
+        self._block = ctypes.c_uint.in_dll(self._library, "_ZN3emu13block_of_gridE")
+        self._thread = ctypes.c_int.in_dll(self._library, "_ZN3emu7currentE")
 
     def add_as(self, cc: int) -> None:
         """Let tensor cores add as those of a compute capability do, cutting off (docs/accuracy.md); 0, exactly."""
@@ -270,6 +274,17 @@ class Library:
         self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
         finished = all(self._launch(step, _words(params), lanes, schedule) for step in steps)
         return finished, self._findings()
+
+    @property
+    def events(self) -> int:
+        """How often threads have ended, or have met others, in all launches: the progress of the one that runs in
+        another thread of this process."""
+        return self._events.value
+
+    @property
+    def running(self) -> tuple[int, int]:
+        """The block and the thread that run there now."""
+        return self._block.value, self._thread.value
 
     def stop(self) -> None:
         """End a launch that runs in another thread before its next block."""

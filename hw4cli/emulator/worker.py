@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -25,6 +27,9 @@ from hw4cli.system.exits import describe_exit
 from hw4cli.text.progress import Advance
 
 SANITIZER = "detect_leaks=0:halt_on_error=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
+
+STALL = 5.0  # seconds of processor time in which no thread of a kernel ends or meets others, as in an endless loop
+STALLED = 70  # how a process ends then
 
 OUT_OF_TIME = signal.SIGPROF  # what ends a process that has had its processor time
 
@@ -68,7 +73,7 @@ def run_jobs(
             )
         answered = list(_answers(done.stdout))
         outcomes += answered
-        if len(outcomes) < len(jobs):
+        if len(outcomes) < len(jobs) and done.returncode != STALLED:
             outcomes.append(_broken(left[len(answered)], done.returncode))
             if advance:
                 advance(1)
@@ -126,13 +131,47 @@ def main() -> None:
     for job in pickle.load(sys.stdin.buffer):
         signal.setitimer(signal.ITIMER_PROF, job.seconds)  # nothing handles its signal: the process ends
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
-        try:
-            outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
-        except MachineError:
-            if not job.far:
-                raise
-            outcome = _unknown(job, ())  # where addresses are scarce, nothing is said about far batches
-        pickle.dump(outcome, answers)
-        answers.flush()
-        os.write(told, b".")
+        with _unless_stalled(library, job, answers, told):
+            try:
+                outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
+            except MachineError:
+                if not job.far:
+                    raise
+                outcome = _unknown(job, ())  # where addresses are scarce, nothing is said about far batches
+        _answer(outcome, answers, told)
     os._exit(0)
+
+
+def _answer(outcome: Outcome, answers: BinaryIO, told: int) -> None:
+    pickle.dump(outcome, answers)
+    answers.flush()
+    os.write(told, b".")
+
+
+@contextmanager
+def _unless_stalled(library: Library, job: Job, answers: BinaryIO, told: int) -> Iterator[None]:
+    """A with-block in which a kernel runs. If a thread of it neither ends nor meets others for long, that is the
+    outcome, and this process ends: nothing else stops an endless loop."""
+    over = threading.Event()
+
+    def watch() -> None:
+        seen, since = library.events, time.process_time()
+        while not over.wait(STALL / 40):
+            if library.events != seen:
+                seen, since = library.events, time.process_time()
+            elif time.process_time() - since > STALL:
+                block, thread = library.running
+                sentence = (
+                    f"block {block}, thread {thread} has been in a loop for {STALL:.0f} s in which it meets no other "
+                    "thread: it does not end"
+                )
+                _answer(_unknown(job, (Finding("hang", sentence),)), answers, told)
+                os._exit(STALLED)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()

@@ -29,6 +29,7 @@ from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
+from hw4cli.resources import data_path
 
 Shape = Workload.one_head
 
@@ -78,11 +79,11 @@ def test_a_kernel_is_tried_on_every_way_that_it_has_and_on_no_other():
     assert set(tried("warp", 80)) == {*TAILS, *WHOLE, *SOME, *FAR}
     assert PROMOTED[0] in tried("exact", 80) and PROMOTED[1] not in tried("exact", 80)
     assert PROMOTED[1] in tried("split", 80) and PROMOTED[0] not in tried("split", 80)
-    few = [trial for trial in trials_of(VARIANTS["split8"], DEVICES[90]) if trial.props.sms < 10]
+    few = [trial for trial in trials_of(VARIANTS["split8"], DEVICES[90]) if 1 < trial.props.sms < 10]
     assert [(trial.shape, trial.props.sms) for trial in few] == [*FEW]
     converters = [converters_of(trial.shape, trial.plan.macros, trial.plan.splits).blocks for trial in few]
     assert 0 in converters and max(converters) > 0
-    assert not [trial for trial in trials_of(VARIANTS["split8"], DEVICES[80]) if trial.props.sms < 10]
+    assert not [trial for trial in trials_of(VARIANTS["split8"], DEVICES[80]) if 1 < trial.props.sms < 10]
 
 
 def test_the_shapes_have_whole_tiles_some_rows_and_sums_that_are_promoted_twice():
@@ -115,3 +116,15 @@ def test_some_rows_are_compared_with_the_whole_answer_and_the_others_stay_as_the
     assert check_kernel(VARIANTS["naive"], shapes=[*SOME, *CAUSAL_SOME], data=[RANDOM_DATA], builds=[RACE]) == []
     block = make_data(RANDOM_DATA, SOME[0])
     assert not np.allclose(exact_attention(block), exact_attention(block, causal=True))
+
+
+def test_an_endless_loop_is_told_long_before_the_time_is_up(tmp_path, monkeypatch):
+    text = data_path("kernels/naive.cu").read_text()
+    old = "const int lane = threadIdx.x % 32;"
+    assert old in text
+    loop = "float x = p.scale; while (x == p.scale) x = p.scale * (1 + 0 * x);"
+    (tmp_path / "naive.cu").write_text(text.replace(old, f"{loop} {old} if (x == 0) return;"))
+    [first, *_] = check_kernel(
+        VARIANTS["naive"], tmp_path / "naive.cu", shapes=TAILS[1:2], data=[RANDOM_DATA], builds=[RACE]
+    )
+    assert first.kind == "hang" and "thread 0 has been in a loop for 5 s in which it meets no other" in first.sentence

@@ -35,6 +35,7 @@ class Trial:
     work: Workload
     data: str = NORMAL
     tiling: Any = None  # in place of the one that the plan takes
+    sms: int = 0  # so many multiprocessors, if not as many as usual
     seed: int = 1
 
     def __str__(self) -> str:
@@ -58,7 +59,7 @@ FORWARD = (
     Trial("half", 90, _causal(FLOAT16, 2, 1, 70, 330, 64, 65), BELOW),
     Trial("half", 90, _full(FLOAT16, 1, 1, 70, 900, 64), GROWING),  # more tiles than there are buffers
     Trial("half", 90, _full(BFLOAT16, 2, 1, 130, 250, 128), tiling=Tiling(3, 80, 2, ahead=False, turns=False)),
-    Trial("half", 90, _causal(FLOAT16, 72, 1, 200, 140, 64, -60)),  # more tiles than multiprocessors
+    Trial("half", 90, _causal(BFLOAT16, 3, 3, 260, 150, 64, 30), sms=2),  # more tiles than multiprocessors
     Trial("half_short", 90, _causal(BFLOAT16, 4, 2, 97, 128, 64, 31)),
     Trial("half_short", 90, _full(FLOAT16, 9, 3, 100, 90, 32), BELOW),
     Trial("half_mma", 80, _causal(FLOAT16, 2, 1, 140, 200, 64, 60)),
@@ -86,8 +87,8 @@ BACKWARD = (
     Trial("backward_wgmma", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
     Trial("backward_wgmma", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
     Trial("backward_once", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
-    Trial("backward_once", 90, _full(BFLOAT16, 2, 2, 256, 300, 64), BELOW),
-    Trial("backward_once", 90, _full(FLOAT16, 1, 1, 60, 319, 128)),  # a tile's next turn is another thread's
+    Trial("backward_once", 90, _full(BFLOAT16, 2, 2, 256, 319, 64), BELOW),
+    Trial("backward_once", 90, _full(FLOAT16, 1, 1, 60, 319, 128), sms=1),  # a tile's next turn is another thread's
     Trial("backward_atomic", 90, _causal(BFLOAT16, 4, 2, 140, 260, 64, 130)),
 )
 # Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients
@@ -119,14 +120,15 @@ def check_trial(trial: Trial, source: Path | None = None) -> Iterator[str]:
 def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
     """Q, K, V and, of four, dO as words of the workload's type, arrays (batch, heads, rows, d).
 
-    BELOW: the first column of Q and K makes each score less by 300. UNEVEN: rows of Q and of K grow from 1/8 to 2.
+    BELOW: the first column of Q and K makes each score less by 360, of later keys by up to 60 less. UNEVEN: rows of Q
+    and of K grow from 1/8 to 2.
     GROWING: each key has larger scores than those before, from a twentieth to five times the usual."""
     work, draw = trial.work, np.random.default_rng(trial.seed)
     rows = [(work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk), (work.heads, work.Nq)]
     arrays = [draw.standard_normal((work.batch, *sizes, work.d)) for sizes in rows[:count]]
     if trial.data == BELOW:
         far = (-FAR_BELOW / work.scale) ** 0.5
-        arrays[0][..., 0], arrays[1][..., 0] = far, -far
+        arrays[0][..., 0], arrays[1][..., 0] = far, -far * np.linspace(1.2, 1, work.Nk)
     if trial.data == UNEVEN:
         for part in (0, 1):
             arrays[part] *= np.geomspace(1 / 8, 2, rows[part][1])[:, None]
@@ -142,7 +144,16 @@ def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
     name = ENTRIES16[trial.kernel].launched_by or trial.kernel
     given_q, given_k, given_v = (x.view(np.uint16) for x in words)
     got = run_half(
-        work, given_q, given_k, given_v, kernel=name, cc=trial.cc, build=RACE, schedule=FORWARDS, source=source
+        work,
+        given_q,
+        given_k,
+        given_v,
+        kernel=name,
+        cc=trial.cc,
+        build=RACE,
+        schedule=FORWARDS,
+        source=source,
+        sms=trial.sms,
     )
     yield from map(str, got.findings)
     if not got.finished:
@@ -167,14 +178,14 @@ def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
     given_q, given_k, given_v, given_do, given_o = (
         x.view(kind) for x in (*words, to_words(o.astype(np.float32), work.dtype))
     )
-    how: dict[str, Any] = {"kernel": trial.kernel, "build": RACE, "cc": trial.cc, "source": source}
+    how: dict[str, Any] = {"kernel": trial.kernel, "build": RACE, "cc": trial.cc, "source": source, "sms": trial.sms}
     got = run_backward(work, given_do, given_q, given_k, given_v, given_o, lse.astype(np.float32), **how)
     yield from map(str, got.findings)
     if not got.finished:
         return
     expected = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset)
     # Scores of hundreds are rounded by 2^-16 in float32, and so are the weights; large numbers cancel in column 0.
-    slack, from_column = (20, 1) if trial.data == BELOW else (1, 0)
+    slack, from_column = (60, 1) if trial.data == BELOW else (1, 0)
     for name, one, right in zip(("dQ", "dK", "dV"), got.gradients, expected, strict=True):
         error = np.abs(from_words(one.view(words[0].dtype), work.dtype) - right)[..., from_column:]
         yield from _wrong(name, error, slack * OF_GRADIENTS[work.dtype] * max(float(np.abs(right).max()), 1e-3))
