@@ -13,7 +13,7 @@ from hw4cli.device.hip import hiprtc
 from hw4cli.device.kernelcheck import check, compiler_for
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
-from hw4cli.emulator.check import DATA_OF_LONG, HUGE, RANDOM_DATA, check_kernel, make_data
+from hw4cli.emulator.check import EQUAL, HUGE, RANDOM_DATA, check_kernel, make_data
 from hw4cli.emulator.library import Library
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES
@@ -32,7 +32,7 @@ def mistakes_of(path, **how):
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: f"{shape}{' causal' * shape.causal}")
 def test_it_is_right_and_free_of_mistakes(shape):
-    data = [RANDOM_DATA] if shape.d == 64 else [RANDOM_DATA, HUGE] if shape.B == 3 else DATA_OF_LONG
+    data = [RANDOM_DATA] if shape.d == 64 else [RANDOM_DATA, HUGE] if shape.B == 3 else [RANDOM_DATA, EQUAL]
     assert [str(mistake) for mistake in mistakes_of(PATH, shapes=[shape], data=data, builds=[RACE])] == []
 
 
