@@ -1,7 +1,7 @@
 """An entry of the registry for a kernel of arrays: of 16-bit numbers (kernels16.py), or of gradients (gradients.py)."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 from hw4cli.plans.launch import Box
@@ -39,6 +39,21 @@ class ArrayKernel(Kernel):
     repeatable: bool = True  # the same arrays give the same bits in every run: auto takes no other
     sums: Callable[[Workload, Plan], Sums] | None = None  # how it adds, for the bound of its error
     space: tuple[Any, ...] = ()  # tiles that `hw4 tune` tries
+
+    def like(self, name: str, idea: str, **changes: Any) -> "ArrayKernel":
+        """Another kernel that is launched as this one is, but for `changes`, which replace fields of the entry: in its
+        symbols its name stands where this one's stood."""
+
+        def planned(work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
+            made = self.planned(work, props, tile)
+            launches = tuple(replace(step, symbol=renamed(step.symbol)) for step in made.launches)
+            main = renamed(made.main_symbol) if made.main_symbol else ""
+            return replace(made, variant=name, launches=launches, main_symbol=main)
+
+        def renamed(symbol: str) -> str:
+            return name + symbol.removeprefix(self.name)
+
+        return replace(self, **{"name": name, "idea": idea, "planned": planned, "colour": None, **changes})
 
     def plan(self, work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
         """The launches for a workload, with another tile of its own if one is given. Raises MachineError where it does

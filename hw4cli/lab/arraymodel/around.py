@@ -3,16 +3,20 @@
 from hw4cli.lab.arraymodel.counts import Sizes
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.wavefronts import SECTOR
-from hw4cli.plans import backwardonce as once
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backwardcut import Cut, part_bytes, sum_bytes
 from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
-ONE_PASS = (once.NAME, once.ATOMIC)
 STATS = 2 * FLOAT  # bytes of a row's LSE and delta
 COUNT = 4  # bytes
+
+
+def is_one_pass(plan: Plan) -> bool:
+    """Whether scores are computed once, for all three gradients."""
+    return "ONCE_TILE" in plan.macros
 
 
 def delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
@@ -29,10 +33,10 @@ def delta(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
 def stats(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
     """From O, dO and the LSE two numbers a row, also of rows that fill a tile; one pass also clears its
     counts, and backward_atomic its sums."""
-    streamed = plan.macros["ONCE_TILE"] if plan.variant in ONE_PASS else plan.macros["DKDV_TILE"]
+    streamed = plan.macros["ONCE_TILE"] if is_one_pass(plan) else plan.macros["DKDV_TILE"]
     rows = hopper.stats_rows(work, streamed)
-    counts = COUNT * (Cut(*plan.cut).chains * rows // streamed + 1) if plan.variant in ONE_PASS else 0
-    if plan.variant == once.ATOMIC:
+    counts = COUNT * (Cut(*plan.cut).chains * rows // streamed + 1) if is_one_pass(plan) else 0
+    if not GRADIENTS[plan.variant].repeatable:
         counts += sums(plan, work)
     read = 2 * sizes.q + FLOAT * sizes.rows
     return LaunchModel(

@@ -9,22 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.lab.arraymodel.around import ONE_PASS, STATS, delta, part_sums, pieces, round_sums, stats, sums
+from hw4cli.lab.arraymodel.around import STATS, delta, is_one_pass, part_sums, pieces, round_sums, stats, sums
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, COPIES, IN_ROUNDS, Visit, read_again
 from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, WAVEFRONT
-from hw4cli.plans import backward as cores
 from hw4cli.plans import backwardcut as cut
-from hw4cli.plans import backwardmma as mma
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.workload import FLOAT32, Workload
 
-HOPPER = (hopper.NAME, *ONE_PASS)
-BACKWARD = (cores.NAME, mma.NAME, *HOPPER)
 WARPS = 4  # of a warpgroup
 
 
@@ -35,8 +32,8 @@ def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchMo
     such a one for one pass where queries of heads that share keys pass: how far blocks are apart is not followed.
     """
     sizes = Sizes.of(work)
-    models = [_MODELS.get(launch.symbol, _unknown)(plan, launch, work, sizes) for launch in plan.launches]
-    if not cache or plan.variant not in HOPPER:
+    models = [_model_of(plan, launch)(plan, launch, work, sizes) for launch in plan.launches]
+    if not cache or not stays(plan):
         return models
     return [_with_again(model, plan, launch, work, cache) for model, launch in zip(models, plan.launches, strict=True)]
 
@@ -44,26 +41,31 @@ def gradient_models(plan: Plan, work: Workload, cache: int = 0) -> list[LaunchMo
 # ---- The passes
 
 
+def stays(plan: Plan) -> bool:
+    """Whether blocks take task after task, as those for warpgroups do."""
+    return GRADIENTS[plan.variant].persistent
+
+
 def tile(plan: Plan, which: str) -> tuple[int, int]:
     """Rows that a block of a pass owns, and rows that pass at a time."""
     m = plan.macros
-    if plan.variant == mma.NAME:
+    if "DQ_WARPS" in m:  # by fragments
         return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"], m[f"{which}_BC"]
-    if plan.variant == hopper.NAME:
+    if "DQ_GROUPS" in m:  # by warpgroups
         return hopper.OWNED * m[f"{which}_GROUPS"], m[f"{which}_TILE"]
-    return (cut.KEYS, m["ONCE_TILE"]) if plan.variant in ONE_PASS else (m["BR"], m["BC"])
+    return (cut.KEYS, m["ONCE_TILE"]) if is_one_pass(plan) else (m["BR"], m["BC"])
 
 
 def _keys_end(plan: Plan, work: Workload, last_row: Any, streamed: int) -> Any:
     """Up to which tile of keys rows pass; on Hopper at least one passes."""
-    return np.maximum(int(plan.variant in HOPPER), times(keys_of(work, last_row), streamed))
+    return np.maximum(int(stays(plan)), times(keys_of(work, last_row), streamed))
 
 
 def _queries_begin(plan: Plan, work: Workload, first_key: Any, streamed: int) -> Any:
     """From which tile of queries on keys are seen; on Hopper at least the last one passes."""
     first = np.maximum(0, first_key - work.offset) // streamed if work.causal else np.zeros_like(first_key)
     last = ceil_div(work.Nq, streamed)
-    return np.minimum(first, last - 1 if plan.variant in HOPPER else last)
+    return np.minimum(first, last - 1 if stays(plan) else last)
 
 
 def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
@@ -80,7 +82,7 @@ def _dq(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel
         launch.symbol,
         (2 * sizes.q + 2 * sizes.k + stats, sizes.q),
         (2 * sizes.q + head_bytes(work, keys) + stats, sizes.q),
-        **(_by_groups(plan, 3, own, streamed) if plan.variant in HOPPER else _products(plan, launch, work, 3, count)),
+        **(_by_groups(plan, 3, own, streamed) if stays(plan) else _products(plan, launch, work, 3, count)),
         tiles=count,
     )
 
@@ -93,7 +95,7 @@ def _dkdv(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
     begin = _queries_begin(plan, work, key0, streamed)
     queries = heads * int((work.Nq - begin * streamed).clip(0).sum())
     count = heads * int((all_tiles - begin).sum())
-    if plan.variant in HOPPER:  # the stats of whole tiles are copied
+    if stays(plan):  # the stats of whole tiles are copied
         groups = np.arange(0, len(key0) * rows, hopper.OWNED, dtype=np.int64)
         own = heads * int((all_tiles - _queries_begin(plan, work, groups, streamed)).sum())
         computed, passed = _by_groups(plan, 4, own, streamed), count * streamed
@@ -131,7 +133,7 @@ def _products(plan: Plan, launch: Launch, work: Workload, count: int, tiles: int
     rows, streamed = tile(plan, "DQ" if count == 3 else "DKDV")
     pairs = tiles * rows * streamed
     flops = count * 2 * padded_d(work.d) * pairs
-    if plan.variant != mma.NAME:
+    if "DQ_WARPS" not in plan.macros:  # by CUDA cores
         own = 2 * FLOAT * launch.grid * rows * plan.macros["WIDTH"]
         shared = WAVEFRONT * tiles * _accesses_of_cores(plan, count) + own
         return {"shared": shared, "ffma_flops": flops, "exponentials": pairs}
@@ -184,7 +186,17 @@ def _unknown(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> Launch
     return LaunchModel(launch.symbol, (0, 0))
 
 
-_MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
+Model = Callable[[Plan, Launch, Workload, Sizes], LaunchModel]
+
+
+def _model_of(plan: Plan, launch: Launch) -> Model:
+    if is_one_pass(plan) and launch is plan.launches[plan.main]:
+        return _once
+    return _MODELS.get(launch.symbol, _unknown)
+
+
+# By the symbol of a launch.
+_MODELS: dict[str, Model] = {
     "backward_delta": delta,
     "backward_stats": stats,
     "backward_pieces": pieces,
@@ -192,7 +204,6 @@ _MODELS: dict[str, Callable[[Plan, Launch, Workload, Sizes], LaunchModel]] = {
     "backward_dkdv": _dkdv,
     "backward_mma_dq": _dq,
     "backward_mma_dkdv": _dkdv,
-    **dict.fromkeys(ONE_PASS, _once),
     "backward_round": round_sums,
 }
 
@@ -205,14 +216,12 @@ def _with_again(model: LaunchModel, plan: Plan, launch: Launch, work: Workload, 
     added where they lie, in one half of the cache."""
     if launch.symbol == "backward_dq":
         visits, passing, order = [*_dq_visits(plan, work)], head_bytes(work, 1), IN_ROUNDS
-    elif launch.symbol == "backward_dkdv" or (
-        plan.variant in ONE_PASS and work.heads == work.kv_heads and _is_whole(plan)
-    ):
+    elif launch.symbol == "backward_dkdv" or (is_one_pass(plan) and work.heads == work.kv_heads and _is_whole(plan)):
         visits, passing, order = [*_dkdv_visits(plan, work)], head_bytes(work, 1) + STATS, IN_ROUNDS
     else:
         return model
     sums = 0
-    if plan.variant in ONE_PASS:
+    if is_one_pass(plan):
         sums, order = FLOAT * plan.macros["COLUMNS"], AS_THEY_END
     visits = [visits[n] for n in _task_order(len(visits), work, launch)]
     if launch.symbol == "backward_dkdv":
@@ -231,9 +240,8 @@ def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
     """The numbers of tasks, head by head in rows from the longest to the shortest, in the order in which blocks take
     them: kernels/backward_wgmma.cuh, task_of and each_task."""
     heads = work.batch * (work.heads if launch.symbol == "backward_dq" else work.kv_heads)
-    section = hopper.section(work)
-    if launch.symbol in ONE_PASS:
-        section = cut.section(work)
+    in_two = launch.symbol in ("backward_dq", "backward_dkdv")  # passes
+    section = hopper.section(work) if in_two else cut.section(work)
     tiles = tasks // heads
     order = [
         head * tiles + tile
@@ -243,7 +251,7 @@ def _task_order(tasks: int, work: Workload, launch: Launch) -> Iterator[int]:
     ]
     for start in range(0, tasks, launch.grid):
         some = order[start : start + launch.grid]
-        back = work.causal and launch.symbol not in ONE_PASS and start // launch.grid % 2
+        back = work.causal and in_two and start // launch.grid % 2
         yield from reversed(some) if back else some
 
 
@@ -264,7 +272,7 @@ def _dkdv_visits(plan: Plan, work: Workload) -> Iterator[Visit]:
     for head in range(work.batch * work.kv_heads):
         for n, first in enumerate(begin.tolist()):
             own = 2 * HALF * work.d * min(rows, work.Nk - n * rows)
-            there = (0, work.Nq - first) if plan.variant in ONE_PASS else (first, work.Nq)
+            there = (0, work.Nq - first) if is_one_pass(plan) else (first, work.Nq)
             yield Visit(head, there[0], there[1], own, own)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times, visited
-from hw4cli.lab.arraymodel.gradients import BACKWARD, gradient_models
+from hw4cli.lab.arraymodel.gradients import gradient_models
 from hw4cli.lab.kernels import check_type
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
@@ -21,17 +21,18 @@ from hw4cli.lab.stepper.wavefronts import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
 from hw4cli.plans import gradients as choice
 from hw4cli.plans import half, halfmma, halfshort
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.kernels16 import KERNELS16, plan16
+from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, plan16
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan
 from hw4cli.problem.workload import Workload
 
 TILE, MOST_TILES = 64, 1 << 21
-NAMES = (*KERNELS16, *BACKWARD)
+NAMES = (*KERNELS16, *GRADIENTS)
 
 
 def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
     """The launches of a kernel of NAMES for a workload. Raises MachineError where it does not run."""
-    if name in BACKWARD:
+    if name in GRADIENTS:
         return choice.plan(work, props, name)
     check_type(name, work)
     return plan16(work, props, name)
@@ -49,7 +50,7 @@ def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int
             f"{plan.variant} has more than {MOST_TILES:,} tiles of {TILE} rows or keys in all heads, which would take "
             "minutes to count: give fewer heads, or a shorter sequence"
         )
-    if plan.variant in BACKWARD:
+    if plan.variant in GRADIENTS:
         return gradient_models(plan, work, cache)
     sizes, found = Sizes.of(work), []
     for launch in plan.launches:
@@ -68,7 +69,7 @@ def _again(plan: Plan, launch: Launch, work: Workload, props: DeviceProperties, 
     own = (np.minimum(rows, work.Nq - first) * HALF * work.d).tolist()
     keys = np.maximum(1, times(keys_of(work, first + rows - 1), plan.macros["BC"])) * plan.macros["BC"]
     last, heads, group = np.minimum(work.Nk, keys).tolist(), work.batch * work.heads, work.heads // work.kv_heads
-    if launch.symbol in (half.NAME, halfshort.NAME):  # whose blocks take tile after tile
+    if ENTRIES16[plan.variant].persistent:  # blocks take tile after tile
         slots, order = launch.grid, AS_THEY_END if plan.macros.get("DYNAMIC") else IN_ROUNDS
     else:
         resident = plan.macros.get("BLOCKS") or occupancy(props, 1, launch.shared, launch.block).blocks
@@ -97,7 +98,7 @@ def _half(plan: Plan, launch: Launch, work: Workload, sizes: Sizes) -> LaunchMod
         launch.symbol,
         (sizes.q + 2 * sizes.k, sizes.q),
         (sizes.q + head_bytes(work, keys), sizes.q),
-        0 if plan.variant == half.NAME else None,  # half_short's threads leave O there
+        None if "TEAMS" in m else 0,  # half_short's threads leave O there
         own * operands,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
         exponentials=own * 64 * m["BC"],
