@@ -59,6 +59,8 @@ def names_in(path: str | Path, table: str) -> list[str]:
     """The names in a table of a TOML file; none where it cannot be read or is damaged, which its own reader reports."""
     import tomllib  # not for every run
 
+    if os.path.isdir(path):  # noqa: PTH112
+        return sorted(name for name in os.listdir(path) if not name.endswith((".out", ".ans")) and name[0] != ".")  # noqa: PTH208
     with suppress(OSError, ValueError, LookupError, AttributeError, RecursionError):
         return [*tomllib.loads(Path(path).read_text(encoding="utf-8"))[table].keys()]
     return []

@@ -57,6 +57,8 @@ def gen(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
         from hw4cli.problem import suite
+        from hw4cli.problem.checksums import sha256
+        from hw4cli.problem.foreign import settled
         from hw4cli.problem.generate import GenerationTask
         from hw4cli.system.files import make_folder
 
@@ -70,13 +72,18 @@ def gen(
         shape = replace(what.shapes[0], causal=causal)
         answer = None if no_answers else output.with_name(output.name + shape.answer_suffix)
         tasks = [GenerationTask(output, answer, shape, seed)]
-    elif what.cases and not what.shapes and not output:
-        chosen = [case.as_causal(causal) for case in suite.select([what.cases])]
+    elif (what.cases or os.environ.get(suite.SUITE)) and not what.shapes and not output:
+        chosen = [case.as_causal(causal) for case in suite.select([what.cases] if what.cases else [])]
+        chosen = [settled(case, folder) if case.foreign else case for case in chosen]
         tasks = [GenerationTask.of(case, folder, not no_answers) for case in chosen]
-        make_folder(folder)
+        for place in {folder, *(task.answer.parent for task in tasks if task.answer)}:
+            make_folder(place)
     else:
         raise click.UsageError("give either names of cases (t01-t10), or a shape B,N,d with -o FILE", ctx)
     _make_all(tasks if force else [task.missing() for task in tasks], causal)
+    for task in tasks:
+        if task.kept:  # a suite's file may say it, so that everyone has the same input
+            click.echo(f'{printable(task.source)}  sha256 = "{sha256(task.source)}"', err=True)
 
 
 def _make_all(tasks: "list[GenerationTask]", causal: bool) -> None:

@@ -273,6 +273,8 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         command = [*command, "run", "--causal"] if options["causal"] else command
     judged = Program(user or login(), command, () if program else own_files())
     with CaseTable(plan.rules, plan.repeat > 1, as_json, computed_by) as table:
+        for note in plan.notes:
+            table.say(note)
         prepared = None
         if plan.secret_seeds:
             make_folder(options["output"])
@@ -307,7 +309,7 @@ def _judge_class(
     make_folder(options["output"])
     with ClassRows(quiet=as_json) as rows:
         classroom = ClassArray(plan, rows)
-        rows.first_message = isolation_warning(plan)
+        rows.first_messages = [*filter(None, [isolation_warning(plan)]), *plan.notes]
         try:
             if array is None:
                 all_judged = classroom.judge()

@@ -87,7 +87,9 @@ class CaseManifest:
         for case in cases:
             self.entries.setdefault(case.name, CaseEntry(secrets.randbits(SEED_BITS)))
         self.save()
-        return [replace(case, seed=self.entries[case.name].seed, sha256="") for case in cases]
+        return [
+            replace(case, seed=self.entries[case.name].seed, sha256="", foreign=False, answer=None) for case in cases
+        ]
 
 
 def _entry(facts: Any) -> CaseEntry:

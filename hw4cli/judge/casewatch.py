@@ -105,6 +105,11 @@ class CaseWatch:
     def restore(self) -> None:
         """Generate the damaged cases again. ChangedCasesError if that fails."""
         for case in self.damaged_cases:
+            if case.foreign:
+                raise ChangedCasesError(
+                    f"{case.name} was changed in {self.folder}, and hw4 has not made it: restore it, and continue with "
+                    "--resume"
+                )
             for path in self._paths(case):
                 if path.is_symlink() and path.resolve() != self._files[path].target:
                     path.unlink()  # a new link: its target must not be overwritten
@@ -141,6 +146,11 @@ class PreparedCases:
     watch: CaseWatch
     public: Path | None = None
 
+    @property
+    def answers(self) -> list[Path]:
+        """The folders of the answers."""
+        return list(dict.fromkeys(case.answer_path(self.folder).parent for case in self.cases))
+
 
 def make_in_subprocess(case: Case, folder: Path) -> None:
     """Generate a case's input and answer, replacing older ones, in a process of its own: so the judge itself never
@@ -154,6 +164,11 @@ def make_in_subprocess(case: Case, folder: Path) -> None:
         arguments = [shape, "--seed", str(case.seed), "-o", str(case.input_path(folder))]
     if case.shape.causal:
         arguments.append("--causal")
+    gen_in_subprocess(arguments)
+
+
+def gen_in_subprocess(arguments: Sequence[str]) -> None:
+    """Run `hw4 gen --force` with these arguments. MachineError, with its message, if it fails."""
     command = [*python_command("entry", "-P"), "gen", "--force", *arguments]
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

@@ -205,7 +205,7 @@ class Classroom:
         listener = self.listener.started(member.user)
         handed_in = member.handed_in and member.handed_in.isoformat()
         facts = {**self._submission_settings(member), "handed_in": handed_in}
-        confinement, pass_env = plan.settings.confinement(cases), plan.settings.pass_env
+        confinement, pass_env = plan.settings.confinement(cases, *self.prepared.answers), plan.settings.pass_env
         try:
             program = build_program(member, folder, plan.build_seconds, confinement, cases, pass_env)
         except BrokenError as error:

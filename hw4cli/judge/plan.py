@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError, MachineError
+from hw4cli.judge.casewatch import gen_in_subprocess
 from hw4cli.judge.scoring import storedrules
 from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.scoring.standings import rules_of, with_changes
 from hw4cli.problem import suite
 from hw4cli.problem.casecheck import check_present
+from hw4cli.problem.foreign import LIMIT, cache, is_computed, not_cases, settled
 from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import Case
 from hw4cli.resources import installations, source_tree
@@ -51,11 +53,13 @@ class RunSettings:
     parent: Path | None = None
     pass_env: tuple[str, ...] = ()
 
-    def confinement(self, cases: Path) -> Confinement:
-        """How a program or a build is isolated; the folder of the cases is hidden, too."""
+    def confinement(self, *cases: Path) -> Confinement:
+        """How a program or a build is isolated; the folders of the cases are hidden, too."""
         kind = "processes" if self.contained and self.sandbox == "none" else self.sandbox
         own = () if self.own else map(str, installations())
-        return Confinement(kind, self.run_as, (*self.hidden, *own, str(cases.absolute())), self.mounts)
+        return Confinement(
+            kind, self.run_as, (*self.hidden, *own, *dict.fromkeys(str(path.absolute()) for path in cases)), self.mounts
+        )
 
 
 PLAIN = RunSettings()
@@ -83,6 +87,8 @@ class Plan:
     Of a class: `submissions` holds them, `only` names the students to judge, `build_seconds` limits a build, `each`
     student's programs run as a user of their own; `is_task`: this is a task of an array, and the judge that waits for
     the array has the class's lock.
+
+    `suite` has the names of all its cases if it is not the assignment's; `notes` are sentences for whoever judges.
     """
 
     cases: Sequence[Case]
@@ -102,6 +108,8 @@ class Plan:
     build_seconds: float = BUILD_SECONDS
     each: bool = False
     is_task: bool = False
+    suite: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def of_student(self, number: int, results: Path) -> "Plan":
         """The plan for one student of the class, the one of this number, into a folder of results."""
@@ -166,6 +174,7 @@ def plan_of(options: JudgeOptions) -> Plan:
     launcher = options.launcher
     if launcher and not options.elsewhere and (problem := program_problem(launcher[0])):
         raise InputError(f"the launcher {problem}")
+    chosen, notes = _described(chosen, options, rules)
     check_present(chosen, options.folder)
     isolation, each = _isolation(options)
     return Plan(
@@ -196,6 +205,8 @@ def plan_of(options: JudgeOptions) -> Plan:
         build_seconds=options.build_limit,
         each=each,
         is_task=options.is_task,
+        suite=() if suite.cases() == suite.assignment() else tuple(suite.cases()),
+        notes=notes,
     )
 
 
@@ -203,6 +214,33 @@ def selected(names: Sequence[str], limits: Mapping[str, float]) -> list[Case]:
     """The cases with these names (all if there are none), with these limits instead of the suite's. InputError for an
     unknown name."""
     return [replace(case, limit=limits.get(case.name, case.limit)) for case in suite.select(names)]
+
+
+def _described(chosen: Sequence[Case], options: JudgeOptions, rules: Rules) -> tuple[list[Case], list[str]]:
+    """Cases with the hashes and answers of those that nobody has described, and sentences about them. Answers that are
+    missing are computed by processes of their own."""
+    folder = options.folder
+    known = [settled(case, folder) if case.input_path(folder).is_file() else case for case in chosen]
+    made = [case for case in known if case.foreign]
+    if not made:
+        return known, []
+    missing = [case for case in made if is_computed(case) and not case.answer_path(folder).is_file()]
+    notes = [not_cases(folder, list(suite.cases()))]
+    if missing:
+        causal = ["--causal"] if options.causal else []
+        gen_in_subprocess(["--dir", str(folder), *causal, *(case.name for case in missing)])
+        notes.append(f"no answer in {folder} for {_names(missing)}: computed in float64, and kept in {cache()}")
+    table = {case.shape.sizes for case in suite.assignment().values()}
+    if without := [case for case in made if case.name not in rules.limits and case.shape.sizes not in table]:
+        notes.append(
+            f"limit of {LIMIT:g} s for {_names(without)}, whose shape the assignment does not have: "
+            "--limit CASE=SECONDS sets another"
+        )
+    return known, [note for note in notes if note]
+
+
+def _names(cases: Sequence[Case]) -> str:
+    return ", ".join(case.name for case in cases)
 
 
 def _hidden(options: JudgeOptions) -> tuple[str, ...]:

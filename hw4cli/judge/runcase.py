@@ -96,12 +96,12 @@ def _attempt(
     say: Callable[[str], None],
 ) -> Attempt:
     check_case(case, folder)
-    source, answer = case.input_path(folder), case.answer_path(folder)
+    source = case.input_path(folder)
     parent = settings.parent or (Path.cwd() if settings.launcher else None)
     mounted = settings.sandbox == "bwrap" and not settings.launcher
     bounds = (_max_bytes(case), step.MAX_FILES, TOTAL_SLACK)
     with staged(source, case.shape.output_bytes, parent, account(settings.run_as), mounted, bounds) as stage:
-        run, usage = _run(case, stage, command, answer, settings, say)
+        run, usage = _run(case, stage, command, folder, settings, say)
         attempt = _measured(replace(attempt, staged=stage.kind), run, usage)
         judged = attempt if run.killed else _check_output(attempt, run, case, stage, folder)
         if usage.absent and (run.killed or judged.problem or judged.wrong):
@@ -138,12 +138,12 @@ def _run(
     case: Case,
     stage: Stage,
     command: Sequence[str],
-    answer: Path,
+    folder: Path,
     settings: RunSettings,
     say: Callable[[str], None],
 ) -> tuple[Run, GpuUsage]:
     """Run the program on the staged input with the GPU locked; the run, and its use of the GPU."""
-    env = os.environ if settings.env is None else settings.env
+    env, answer = os.environ if settings.env is None else settings.env, case.answer_path(folder)
     request = RunRequest(
         command=tuple(absolute_command(list(command))),
         files=(str(stage.source), str(stage.output)),
@@ -154,7 +154,7 @@ def _run(
         kill_at=case.limit + KILL_AFTER,
         max_file=_max_file(case),
         max_bytes=_max_bytes(case),
-        confinement=settings.confinement(answer.parent),
+        confinement=settings.confinement(folder, answer.parent),
         pass_env=settings.pass_env,
     )
     if settings.launcher:

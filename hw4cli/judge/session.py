@@ -194,7 +194,7 @@ class _Session:
         rules, public = self.plan.rules, self.public
         if public is None or decide(attempt, rules)[0] in (Verdict.AC, Verdict.JE):
             return None
-        known = replace(suite.cases()[case.name].as_causal(case.shape.causal), limit=case.limit)
+        known = next(own for own in self.plan.cases if own.name == case.name)
         other = self._judged(known, public)
         slow = decide(attempt, rules)[0] in (Verdict.TLE, Verdict.TLE_PLUS)
         faster = (other.wall or 0.0) < (attempt.wall or 0.0) / 2
@@ -256,6 +256,7 @@ def settings_of(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:
         "slurm": job_info(),
         "seeds": "secret" if plan.secret_seeds else "suite",
         "causal": any(case.shape.causal for case in plan.cases),
+        **({"suite": list(plan.suite)} if plan.suite else {}),
         **facts,
     }
 

@@ -36,12 +36,16 @@ def check_case(case: Case, folder: Path) -> None:
     if problem := size_problem(answer.stat().st_size, case.shape):
         raise InputError(f"the answer {answer} is damaged: {problem}")
     if case.sha256 and not verify(source, case.sha256):
-        raise InputError(f"{source} is not the suite's {case.name}: run {gen_command([case], folder)}")
+        if case.foreign:
+            raise InputError(f"{source} has changed since the judging began: restore it")
+        raise InputError(
+            f"{source} is not the suite's {case.name}: run {gen_command([case], folder)}, or take the folder's own "
+            f"cases by --suite {shlex.quote(str(folder))}"
+        )
     made = answer_sha256(answer, case.sha256)
     if made and not verify(answer, made):
-        raise InputError(
-            f"the answer {answer} has changed since it was made: make it again with {gen_command([case], folder)}"
-        )
+        again = "restore it" if case.foreign else f"make it again with {gen_command([case], folder)}"
+        raise InputError(f"the answer {answer} has changed since it was made: {again}")
 
 
 def size_problem(found: int, shape: Workload) -> str | None:

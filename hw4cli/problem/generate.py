@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hw4cli.errors import Hw4Error, MachineError
 from hw4cli.problem.casefile import Floats, InputFile, check_finite
-from hw4cli.problem.checksums import answer_sha256, note_answer, note_file, verify
+from hw4cli.problem.checksums import answer_sha256, note_answer, note_file, sha256, verify
 from hw4cli.problem.cpu import workers
+from hw4cli.problem.foreign import is_computed
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.suite import Case, generate_input
 from hw4cli.problem.workload import Workload
@@ -36,30 +37,42 @@ class GenerationTask:
     seed: int
     sha256: str | None = None
     input_wanted: bool = True
+    kept: bool = False  # whether an input that is there already is the one, whatever its hash
 
     @classmethod
     def of(cls, case: Case, folder: Path, answers: bool) -> "GenerationTask":
-        """The task that generates a named case in a folder."""
-        answer = case.answer_path(folder) if answers else None
-        return cls(case.input_path(folder), answer, case.shape, case.seed, case.sha256)
+        """The task that generates a named case in a folder. Of one that was made elsewhere only an answer that it lacks
+        is made, in the cache."""
+        answer, source = case.answer_path(folder) if answers else None, case.input_path(folder)
+        if case.foreign:
+            return cls(source, answer if is_computed(case) else None, case.shape, case.seed, case.sha256, False)
+        return cls(source, answer, case.shape, case.seed, case.sha256 or None, kept=not case.sha256)
 
     @property
     def bytes(self) -> int:
         """How much this task writes."""
         return self.input_wanted * self.shape.input_bytes + (self.shape.output_bytes if self.answer else 0)
 
+    @property
+    def folder(self) -> Path:
+        """The folder that it writes into."""
+        written = self.answer if self.answer and not self.input_wanted else self.source
+        return written.resolve().parent
+
     def missing(self) -> "GenerationTask":
         """The part of this task whose files are missing: the suite's input, the answer that was made from it."""
-        if self.sha256 is None:
+        known = sha256(self.source) if self.kept and self.source.is_file() else self.sha256
+        if known is None:
             return self
-        made = answer_sha256(self.answer, self.sha256) if self.answer else None
+        made = answer_sha256(self.answer, known) if self.answer else None
         answer = None if made and self.answer and _is_there(self.answer, made) else self.answer
-        return replace(self, answer=answer, input_wanted=not _is_there(self.source, self.sha256))
+        wanted = self.input_wanted and not _is_there(self.source, known)
+        return replace(self, answer=answer, sha256=known, input_wanted=wanted)
 
 
-def _is_there(path: Path, sha256: str) -> bool:
+def _is_there(path: Path, expected: str) -> bool:
     try:
-        return verify(path, sha256)
+        return verify(path, expected)
     except Hw4Error:
         return False
 
@@ -68,8 +81,8 @@ def check_space(tasks: list[GenerationTask]) -> None:
     """Raise InputError if a file cannot be where a task writes it, MachineError if its folder has not enough space."""
     for path in (path for task in tasks for path in (task.input_wanted and task.source, task.answer) if path):
         check_place(path)
-    for folder in {task.source.resolve().parent for task in tasks}:
-        needed = sum(task.bytes for task in tasks if task.source.resolve().parent == folder)
+    for folder in {task.folder for task in tasks}:
+        needed = sum(task.bytes for task in tasks if task.folder == folder)
         free = shutil.disk_usage(folder).free
         if needed > free:
             raise MachineError(f"{needed:,} bytes are to be written to {folder}, which has {free:,} bytes free")
@@ -124,5 +137,5 @@ def _make_answer(task: GenerationTask, target: Path, oracle: Oracle, advance: Ad
             answer = oracle(block, advance)
             output.write(answer)
             digest.update(answer.data)
-    if task.sha256:
-        note_answer(target, digest.hexdigest(), task.sha256)
+    if known := task.sha256 or (sha256(task.source) if task.kept else None):
+        note_answer(target, digest.hexdigest(), known)

@@ -7,6 +7,7 @@ conversion from bits to floats is defined here, with one rounding, so no NumPy v
 import hashlib
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +42,9 @@ class Case:
     shape: Workload
     seed: int
     limit: float
-    sha256: str
+    sha256: str  # of the input; "" if the suite does not say it
+    foreign: bool = False  # made elsewhere: its files are never written
+    answer: Path | None = None  # where its answer lies, if not beside the input under the usual name
 
     def input_path(self, folder: Path) -> Path:
         """Where the input lies: FOLDER/t07."""
@@ -49,7 +52,7 @@ class Case:
 
     def answer_path(self, folder: Path) -> Path:
         """Where the answer lies: FOLDER/t07.out, or FOLDER/t07.causal.out."""
-        return folder / (self.name + self.shape.answer_suffix)
+        return self.answer or folder / (self.name + self.shape.answer_suffix)
 
     def as_causal(self, causal: bool = True) -> "Case":
         """The same input, for causal attention or not."""
@@ -58,9 +61,20 @@ class Case:
 
 @cache
 def cases() -> dict[str, Case]:
-    """All named cases, in the suite's order: the assignment's, or those of the file that HW4_SUITE names. InputError if
-    the suite is damaged."""
-    return read(Path(os.environ.get(SUITE) or data_path("testcases/suite.toml")))
+    """All named cases, in the suite's order: the assignment's, or those of the file, or the folder of inputs, that
+    HW4_SUITE names. InputError if the suite is damaged."""
+    path = Path(os.environ.get(SUITE) or data_path("testcases/suite.toml"))
+    if path.is_dir():
+        from hw4cli.problem.foreign import read_folder
+
+        return read_folder(path, {case.shape.sizes: case.limit for case in assignment().values()})
+    return read(path)
+
+
+@cache
+def assignment() -> dict[str, Case]:
+    """The assignment's cases."""
+    return read(data_path("testcases/suite.toml"))
 
 
 def read(path: Path) -> dict[str, Case]:
@@ -82,7 +96,7 @@ def read(path: Path) -> dict[str, Case]:
     found = {name: _case(path, name, row) for name, row in rows.items()}
     first: dict[str, str] = {}
     for case in found.values():
-        if (other := first.setdefault(case.sha256, case.name)) != case.name:
+        if case.sha256 and (other := first.setdefault(case.sha256, case.name)) != case.name:
             raise InputError(f"{path}, {case.name}: sha256 is that of {other}, too")
     return found
 
@@ -92,12 +106,12 @@ def _case(path: Path, name: str, row: Any) -> Case:
     if not NAME.fullmatch(name) or name.endswith(".out"):
         raise InputError(f"{path}: {name!r} is not a name for a case: take letters, digits, _ and ., and no .out")
     _check(isinstance(row, dict), path, f"{name} is {row!r}", "a table")
-    for key in ("shape", "seed", "limit", "sha256"):
+    for key in ("shape", "limit"):
         if key not in row:
             raise InputError(f"{path}, {name}: {key} is missing")
     if unknown := row.keys() - {"shape", "seed", "limit", "sha256"}:
         raise InputError(f"{path}, {name}: hw4 knows no {min(unknown)!r}")
-    shape, seed, limit, sha256 = row["shape"], row["seed"], row["limit"], row["sha256"]
+    shape, seed, limit, sha256 = row["shape"], row.get("seed", 0), row["limit"], row.get("sha256")
     where = f"{path}, {name}"
     _check(isinstance(shape, list) and [type(n) for n in shape] == [int] * 3, where, f"shape is {shape!r}", "[B, N, d]")
     _check(type(seed) is int and seed >= 0, where, f"seed is {seed!r}", "an integer from 0")
@@ -107,8 +121,9 @@ def _case(path: Path, name: str, row: Any) -> Case:
         f"limit is {limit!r}",
         "a number of seconds, a day at most",
     )
-    _check(isinstance(sha256, str) and bool(SHA256.fullmatch(sha256)), where, f"sha256 is {sha256!r}", "64 hex digits")
-    case = Case(name, Workload.one_head(*shape), seed, float(limit), sha256)
+    known = sha256 is None or (isinstance(sha256, str) and bool(SHA256.fullmatch(sha256)))
+    _check(known, where, f"sha256 is {sha256!r}", "64 hex digits, or left out")
+    case = Case(name, Workload.one_head(*shape), seed, float(limit), sha256 or "")
     case.shape.check(where)
     return case
 
@@ -124,8 +139,8 @@ def select(words: Iterable[str]) -> list[Case]:
     Each case comes once, in the suite's order. Raises InputError for a name that the suite has not.
     """
     order, words = list(cases()), list(words)
-    chosen: set[str] = set() if words else set(order)
-    for word in filter(None, re.split(r"[,\s]+", " ".join(words))):
+    chosen: set[str] = set(words).intersection(order) if words else set(order)  # cases made elsewhere have any names
+    for word in filter(None, re.split(r"[,\s]+", " ".join(word for word in words if word not in chosen))):
         first, dash, last = word.partition("-")
         if dash and not (first and last):
             raise InputError(f"the range of cases {word} lacks its {'end' if first else 'start'}")
@@ -150,7 +165,9 @@ def _suggestion(name: str, order: Sequence[str]) -> str:
 
 def ranges(selected: Iterable[Case]) -> str:
     """The shortest arguments for these cases, the inverse of `select`: "t01-t03 t07"."""
-    order = list(cases())
+    order, selected = list(cases()), list(selected)
+    if not all(NAME.fullmatch(case.name) for case in selected):
+        return " ".join(shlex.quote(case.name) for case in selected)
     runs: list[list[int]] = []
     for index in sorted(order.index(case.name) for case in selected):
         if runs and runs[-1][-1] == index - 1:

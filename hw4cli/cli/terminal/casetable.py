@@ -118,9 +118,9 @@ class CaseTable(Listener):
 class ClassRows(ClassListener):
     """A row on stdout for each judged student; on a terminal the running case below them. A context manager.
 
-    `quiet`: no rows. `first_message` is printed when the judging starts."""
+    `quiet`: no rows. `first_messages` are printed when the judging starts."""
 
-    first_message: str | None = None
+    first_messages: Sequence[str] = ()
 
     def __init__(self, quiet: bool = False) -> None:
         self._console, self._width = stdout_console(quiet)
@@ -179,8 +179,8 @@ class ClassRows(ClassListener):
         print_message(message)
 
     def _print_first_message(self) -> None:
-        message, self.first_message = self.first_message, None
-        if message:
+        messages, self.first_messages = self.first_messages, ()
+        for message in messages:
             self.say(message)
 
 

@@ -44,9 +44,15 @@ SENTENCES = {
 
 
 def folder_option(command: Command) -> Command:
-    """--dir, the folder of the cases, given to the command as `folder`."""
+    """--dir, the folder of the cases, given to the command as `folder`: that of --suite if that is a folder."""
     default, help = Path("testcases"), SENTENCES["dir"]
-    return click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, help=help)(command)
+
+    def own(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+        suite = os.environ.get("HW4_SUITE", "")
+        return Path(suite) if value == default and suite and os.path.isdir(suite) else value  # noqa: PTH112
+
+    option = click.option("--dir", "folder", type=FOLDER, default=default, show_default=True, callback=own, help=help)
+    return option(command)
 
 
 def shared(name: str, *parameter: str, **settings: Any) -> Callable[[Command], Command]:
@@ -87,19 +93,22 @@ def write_outputs(outputs: Sequence[Path], texts: Mapping[str, Callable[[], str]
 
 
 def suite_option(command: Command) -> Command:
-    """--suite FILE, or the name of one in testcases: other cases than the assignment's, in this process and in those
-    that it starts."""
+    """--suite FILE, the name of one in testcases, or a folder of inputs and answers: other cases than the assignment's,
+    in this process and in those that it starts."""
 
     def use(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value == "":
             raise click.BadParameter("the name is empty", ctx, param)
         if value is not None:
-            path = data_path(f"testcases/{value}.toml") if value.isalnum() else Path(value)
-            if not path.is_file():
-                raise InputError(f"there is no suite {value}: give a file such as testcases/suite.toml, or amd")
+            named = data_path(f"testcases/{value}.toml")
+            path = named if value.isalnum() and named.is_file() else Path(value)
+            if not path.is_file() and not path.is_dir():
+                raise InputError(
+                    f"there is no suite {value}: give a folder of inputs, a file such as testcases/suite.toml, or amd"
+                )
             os.environ["HW4_SUITE"] = str(path.resolve())
 
-    help = "Other cases: a file like testcases/suite.toml, or amd.  [default: the assignment's thirty]"
+    help = "Other cases: a folder of inputs and answers, a file, or amd.  [default: the assignment's thirty]"
     return click.option("--suite", metavar="FILE", callback=use, expose_value=False, is_eager=True, help=help)(command)
 
 

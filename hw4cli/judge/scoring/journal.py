@@ -119,6 +119,7 @@ SETTINGS: dict[str, Check] = {
     "build_limit": _seconds,
     "due": _optional(_text),
     "handed_in": _optional(_text),
+    "suite": _list(_text),
 }
 
 RULES: dict[str, Check] = {  # stored ones

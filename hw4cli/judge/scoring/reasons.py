@@ -73,7 +73,7 @@ def score_words(standing: Standing) -> str:
     """The score in words: an upper bound, with the reason, where not all cases of the suite are judged."""
     if standing.score is None:
         return "score not known"
-    why = f": {suite_share(standing.cases)} judged" if is_upper_bound(standing) else ""
+    why = f": {suite_share(standing)} judged" if is_upper_bound(standing) else ""
     return f"score {score_text(standing)} of {POINTS}{why}"
 
 
@@ -86,19 +86,19 @@ def score_text(standing: Standing, unknown: str = "-") -> str:
 
 def is_upper_bound(standing: Standing) -> bool:
     """Whether cases of the suite that are not judged could lower the score. A program that does not build has 0."""
-    return standing.score is not None and not standing.note and bool(suite_share(standing.cases))
+    return standing.score is not None and not standing.note and bool(suite_share(standing))
 
 
 def upper_bounds(standings: Sequence[Standing]) -> list[str]:
     """A sentence that all scores are upper bounds, where not all cases of the suite are judged; else none."""
-    part = suite_share(standings[0].cases) if standings else ""
+    part = next(filter(None, map(suite_share, standings)), "")
     return [f"Scores are upper bounds: {part} judged."] if part else []
 
 
-def suite_share(cases: Sequence[str]) -> str:
-    """How many of the suite's cases are judged, as text; "" if all are."""
-    whole = suite.cases()
-    some = sum(case in whole for case in cases)
+def suite_share(standing: Standing) -> str:
+    """How many of the suite's cases are judged, as text; "" if all are. The suite is the one that was judged by."""
+    whole = standing.session.get("settings", {}).get("suite") or suite.cases()
+    some = sum(case in whole for case in standing.cases)
     return "" if some == len(whole) else f"{some} of the suite's {counted(len(whole), 'case')}"
 
 
